@@ -1,0 +1,1 @@
+"""Pure: samples to intervals, bursts, checkpoints and patterns."""

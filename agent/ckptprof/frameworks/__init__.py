@@ -1,0 +1,1 @@
+"""Knowledge as data: how each framework names, writes and commits its checkpoints."""

@@ -1,0 +1,180 @@
+"""The nouns of ckptprof (see docs/architecture.md): frozen, free of I/O, the same live, on replay and from the store."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class Kind(str, Enum):
+    """What a checkpoint event was."""
+
+    SAVE = "save"
+    RESTORE = "restore"
+
+
+class Level(str, Enum):
+    """By which means it was seen."""
+
+    TRACE = "trace"
+    POLL = "poll"
+
+
+class PatternClass(str, Enum):
+    """How the bytes were laid out, decided by bytes (design section 5)."""
+
+    SEQUENTIAL_LARGE = "sequential-large"
+    SEQUENTIAL_SMALL = "sequential-small"
+    STRIDED = "strided"
+    RANDOM = "random"
+    MIXED = "mixed"
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """A time in which nothing was recorded; wall clock, epoch nanoseconds."""
+
+    start_ns: int
+    end_ns: int
+    reason: str
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of a recorder: from its first frame to its last."""
+
+    uid: str
+    host: str
+    boot_id: str
+    kernel: str
+    version: str
+    level: str
+    start_ns: int  # wall clock
+    end_ns: int  # wall clock of the last stored frame
+    clean: bool  # ended by itself, with everything stored
+    dropped_frames: int = 0
+
+
+class Writer(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that moved bytes of a checkpoint (it reads, in a restore)."""
+
+    pid: int
+    comm: str
+    bytes: int
+    rank: int | None = None
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason for or against calling a burst a checkpoint."""
+
+    name: str  # a short stable word: format, name, commit, runtime, recurs, read-back, copies-what-it-reads ...
+    weight: float  # positive speaks for, negative against
+    text: str  # what was seen, for a person
+
+
+class Pattern(msgspec.Struct, frozen=True, kw_only=True):
+    """How the bytes of one direction were laid out. Shares are 0..1 of what was seen; None is: could not be seen."""
+
+    class_: PatternClass | None = msgspec.field(name="class")
+    sequential_share_bytes: float | None = None  # bytes that follow (consecutive or forward) over bytes whose order was seen
+    consecutive_share_bytes: float | None = None
+    large_share_bytes: float | None = None  # bytes in runs of consecutive operations of 1 MiB or more
+    sequential_share_operations: float | None = None
+    consecutive_share_operations: float | None = None
+    order_seen_share_bytes: float | None = None  # how much of the bytes the shares above speak for
+    operations: int | None = None
+    mean_operation_bytes: float | None = None
+    median_operation_bytes: float | None = None  # weighted by bytes
+    size_histogram: dict[str, list[int]] | None = None  # lower bound in bytes -> [operations, bytes]
+    buffered_share_bytes: float | None = None
+    direct_share_bytes: float | None = None
+    mapped_share_bytes: float | None = None  # moved by page faults of a mapping
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process did to one file in one direction."""
+
+    pid: int
+    comm: str
+    path: str
+    bytes: int
+    size: int | None  # of the file, when it was settled
+    start_ns: int  # wall clock
+    end_ns: int
+    class_: PatternClass | None = msgspec.field(name="class", default=None)
+    seen_by: str = "fdinfo"  # fdinfo | maps | directory | counters | trace
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes moved by the checkpoint's processes in one interval; the timeline of `show`."""
+
+    start_ns: int  # wall clock
+    end_ns: int
+    bytes: int
+
+
+class DeviceShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device under the checkpoint's files, or a NIC, did while it ran."""
+
+    device: str
+    kind: str  # block | nic | rdma
+    read_bytes: int
+    written_bytes: int
+    busy_seconds: float | None
+    under: str | None  # mount point through which the checkpoint reaches it; None for a bystander
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A burst recognised as a save or a restore. All times are epoch nanoseconds. None: not known, never invented."""
+
+    id: int = 0  # given by the store; 0 before
+    uid: str  # the same event always gets the same uid
+    kind: Kind
+    job: str
+    framework: str | None
+    step: int | None
+    ranks: int | None
+    start_ns: int
+    end_ns: int
+    durable_ns: int | None = None
+    bytes: int
+    files: int
+    path: str | None  # the file, or the directory that all files share
+    writers: tuple[Writer, ...]
+    mode: str | None = None  # sync | async
+    stall_ns: int | None = None
+    pattern: Pattern
+    verdict: dict[str, str] | None = None
+    level: Level
+    blind: tuple[str, ...]  # what was out of sight, each one sentence
+    evidence: tuple[Evidence, ...]
+    confidence: float
+    streams: tuple[Stream, ...] = ()
+    timeline: tuple[Point, ...] = ()
+    devices: tuple[DeviceShare, ...] = ()
+
+
+class CheckpointQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which checkpoints are asked for; wall clock bounds in epoch nanoseconds, newest `limit` of them."""
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+    job: str | None = None  # exact, or a shell pattern
+    kind: Kind | None = None
+    limit: int | None = None
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """The time that was recorded within a query's bounds."""
+
+    start_ns: int | None
+    end_ns: int | None
+    gaps: tuple[Gap, ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `ckptprof report`."""
+
+    schema_version: int = 1
+    host: str | None
+    watched: Watched
+    checkpoints: tuple[Checkpoint, ...]

@@ -1,0 +1,150 @@
+"""Recordings: the header and frames of a sampler as a stream of bytes, the same in a pipe, in a file and on replay.
+
+A pipe carries length-prefixed msgpack; a file is gzip of JSON lines, header first, so that a person can read it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from ckptprof.errors import RecordingError
+from ckptprof_collectors.samples import Frame
+
+FORMAT = "ckptprof-recording"
+VERSION = 1
+MAX_FRAME_BYTES = 64 << 20
+_LENGTH = struct.Struct("<I")
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """Where, when and by what a recording was made."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    uid: str  # of this life of the sampler
+    host: str
+    boot_id: str
+    kernel: str
+    ckptprof: str
+    level: str
+    at_ns: int  # CLOCK_MONOTONIC and
+    wall_ns: int  # CLOCK_REALTIME of the start
+    ticks_per_second: int  # of utime and stime
+    page_size: int
+    monitor_pids: tuple[int, ...] = ()  # ckptprof's own processes, never a job
+    root_pid: int | None = None  # the command of `ckptprof run`: only it and its descendants are watched
+    note: str = ""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decode_frame = msgspec.msgpack.Decoder(Frame).decode
+_decode_header = msgspec.msgpack.Decoder(Header).decode
+
+
+def pack(message: Header | Frame) -> bytes:
+    """Return the message as a length-prefixed block for a pipe."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Unpacker:
+    """Turns the bytes of a pipe, in whatever pieces they come, into the header (first) and frames."""
+
+    def __init__(self) -> None:
+        """Start with nothing buffered."""
+        self._buffer = bytearray()
+        self._have_header = False
+
+    def feed(self, data: bytes) -> list[Header | Frame]:
+        """Return the messages that are complete with `data`; raises RecordingError if they are none of ours."""
+        buffer = self._buffer
+        buffer += data
+        messages: list[Header | Frame] = []
+        offset = 0
+        while len(buffer) - offset >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, offset)
+            if length > MAX_FRAME_BYTES:
+                raise RecordingError(f"a frame of {length} bytes: this is no stream of ckptprof")
+            end = offset + _LENGTH.size + length
+            if len(buffer) < end:
+                break
+            body = bytes(buffer[offset + _LENGTH.size : end])
+            try:
+                messages.append(_decode_frame(body) if self._have_header else _decode_header(body))
+            except msgspec.MsgspecError as error:
+                raise RecordingError(f"a damaged frame: {error}") from error
+            self._have_header = True
+            offset = end
+        del buffer[:offset]
+        return messages
+
+
+class FileWriter:
+    """Writes a recording to a file."""
+
+    def __init__(self, stream: IO[bytes], header: Header) -> None:
+        """Take an open binary file and write the header."""
+        self._gzip = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6, mtime=0)
+        self._encoder = msgspec.json.Encoder()
+        self._write(header)
+
+    def _write(self, message: Header | Frame) -> None:
+        self._gzip.write(self._encoder.encode(message) + b"\n")
+
+    def write(self, frame: Frame) -> None:
+        """Append one frame; raises OSError."""
+        self._write(frame)
+
+    def close(self) -> None:
+        """Finish the compressed stream; the file itself stays open."""
+        self._gzip.close()
+
+
+def read_file(path: Path) -> tuple[Header, Iterator[Frame]]:
+    """Open a recording; raises RecordingError with the reason, at once for the header and while iterating for frames."""
+    lines = _lines(path)
+    try:
+        first = next(lines)
+    except StopIteration:
+        raise RecordingError(f"{path}: empty") from None
+    try:
+        header = msgspec.json.decode(first, type=Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RecordingError(f"{path}: not a recording of ckptprof ({error})") from error
+    if header.format != FORMAT:
+        raise RecordingError(f"{path}: not a recording of ckptprof")
+    if header.version > VERSION:
+        raise RecordingError(
+            f"{path}: recorded by a newer ckptprof (format {header.version}, this one reads up to {VERSION})",
+            hint="upgrade ckptprof",
+        )
+    return header, _frames(path, lines)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as raw:
+            plain = raw.read(2) != b"\x1f\x8b"
+            raw.seek(0)
+            stream: IO[bytes] = raw if plain else gzip.GzipFile(fileobj=raw, mode="rb")
+            while line := stream.readline(MAX_FRAME_BYTES):
+                yield line
+    except (OSError, EOFError, zlib.error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise RecordingError(f"{path}: {reason}") from error
+
+
+def _frames(path: Path, lines: Iterator[bytes]) -> Iterator[Frame]:
+    decode = msgspec.json.Decoder(Frame).decode
+    for number, line in enumerate(lines, start=2):
+        try:
+            yield decode(line)
+        except msgspec.MsgspecError as error:
+            raise RecordingError(f"{path}: line {number}: {error}") from error

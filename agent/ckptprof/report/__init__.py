@@ -1,0 +1,1 @@
+"""Pure renderings: terminal and JSON."""

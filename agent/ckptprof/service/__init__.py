@@ -1,0 +1,1 @@
+"""The sampler, the recorder, the writer and the protocol of systemd."""

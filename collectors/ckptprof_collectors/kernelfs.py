@@ -1,0 +1,80 @@
+"""Where the kernel's files are: the one place through which every collector reaches them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class UnavailableError(Exception):
+    """A collector cannot work on this host; its text is the reason, fit to be shown to a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFs:
+    """Roots of /proc, /sys, /dev and udev's database; tests give trees of their own."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    dev: Path = Path("/dev")
+
+    @property
+    def is_live(self) -> bool:
+        """True if these are the machine's own files, so that udev and ioctls may be asked too."""
+        return self.proc == Path("/proc") and self.sys == Path("/sys")
+
+
+class KeptFile:
+    """A /proc or /sys file that is opened once and read many times.
+
+    Seq files return at most one page per read(2), so reading goes on until it is empty
+    (measured: one pread of /proc/diskstats with 100 devices gave 4,042 of 5,582 bytes).
+    """
+
+    __slots__ = ("_chunk", "fd", "path")
+
+    def __init__(self, path: Path | str, *, chunk: int = 16384) -> None:
+        """Open `path`; raises OSError."""
+        self.path = path
+        self._chunk = chunk
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self) -> bytes:
+        """Return the whole file as it is now; raises OSError (ESRCH once the process behind it is gone)."""
+        first = os.pread(self.fd, self._chunk, 0)
+        if not first:
+            return first
+        offset = len(first)
+        more = os.pread(self.fd, self._chunk, offset)
+        if not more:
+            return first
+        parts = [first]
+        while more:
+            parts.append(more)
+            offset += len(more)
+            more = os.pread(self.fd, self._chunk, offset)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close it; a second call does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def read_text(path: Path) -> str | None:
+    """Return a small sysfs attribute without its newline, or None if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="backslashreplace").strip()
+    except OSError:
+        return None
+
+
+def read_int(path: Path) -> int | None:
+    """Return a small sysfs attribute as a number, or None if it cannot be read or is none."""
+    value = read_text(path)
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        return None

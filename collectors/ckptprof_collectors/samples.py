@@ -1,0 +1,287 @@
+"""The raw facts that collectors report: cumulative, immutable, as the kernel gives them.
+
+Every name that comes from the machine is `str`, decoded with `backslashreplace` (see `text`): it may hold control
+characters and markup, which only the output layer escapes, but never a surrogate, so that it can always be stored.
+`None` always means "could not be seen", never zero. Times are nanoseconds; `at_ns` of a `Frame` is CLOCK_MONOTONIC.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+def text(raw: bytes) -> str:
+    """Decode a name from the kernel: UTF-8, every other byte as `\\xNN`; never fails, never yields a surrogate."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, array_like=True, tag="device"):
+    """A block device and its place in the stack; sent when first seen and whenever it changes."""
+
+    device: str  # kernel name, as in /proc/diskstats
+    major: int
+    minor: int
+    kind: str  # disk | partition | dm | md | loop | nvme-path (one path below an NVMe multipath head) | zram | ram
+    below: tuple[str, ...]  # devices that carry its bytes: the disk of a partition, the slaves of dm/md, paths of a head
+    countable: bool  # True on exactly one level of each stack, so that a sum over countable devices counts no byte twice
+    transport: str | None  # nvme-pcie | nvme-tcp | nvme-rdma | nvme-fc | sata | sas | usb | virtio | iscsi | fc | None
+    rotational: bool | None
+    size_bytes: int | None
+    model: str | None
+    serial: str | None
+    backing: str | None  # file behind a loop device, target address of an NVMe-oF path
+
+
+class DiskSample(msgspec.Struct, frozen=True, array_like=True, tag="disk"):
+    """One line of /proc/diskstats (Documentation/admin-guide/iostats.rst); sectors are always 512 bytes."""
+
+    device: str
+    read_ios: int
+    read_merges: int
+    read_sectors: int
+    read_ms: int
+    write_ios: int
+    write_merges: int
+    write_sectors: int
+    write_ms: int
+    in_flight: int  # a gauge
+    io_ms: int  # ms fields are 32-bit in the kernel and wrap
+    weighted_ms: int
+    discard_ios: int | None = None  # since 4.18
+    discard_merges: int | None = None
+    discard_sectors: int | None = None
+    discard_ms: int | None = None
+    flush_ios: int | None = None  # since 5.5
+    flush_ms: int | None = None
+
+
+class NicInfo(msgspec.Struct, frozen=True, array_like=True, tag="nic-info"):
+    """A network interface; sent when first seen and whenever it changes."""
+
+    interface: str
+    speed_bits_per_second: int | None
+    carrier: bool | None
+    driver: str | None
+    countable: bool  # False for lo and for stacked interfaces (bond, vlan, bridge, veth) whose bytes a lower one counts
+
+
+class NicSample(msgspec.Struct, frozen=True, array_like=True, tag="nic"):
+    """One line of /proc/net/dev."""
+
+    interface: str
+    rx_bytes: int
+    rx_packets: int
+    rx_errors: int
+    rx_dropped: int
+    tx_bytes: int
+    tx_packets: int
+    tx_errors: int
+    tx_dropped: int
+
+
+class RdmaInfo(msgspec.Struct, frozen=True, array_like=True, tag="rdma-info"):
+    """A port under /sys/class/infiniband."""
+
+    port: str  # "mlx5_0/1"
+    rate_bits_per_second: int | None
+    state: str | None
+    link_layer: str | None
+    interface: str | None  # the netdev of the same port, if one is known
+
+
+class RdmaSample(msgspec.Struct, frozen=True, array_like=True, tag="rdma"):
+    """Counters of one RDMA port; the kernel's data counters are in units of 4 bytes and are multiplied here."""
+
+    port: str
+    rx_bytes: int | None
+    tx_bytes: int | None
+    rx_packets: int | None
+    tx_packets: int | None
+    tx_wait_ticks: int | None
+
+
+class MountInfo(msgspec.Struct, frozen=True, array_like=True, tag="mount"):
+    """A mount of the agent's own namespace (/proc/self/mountinfo)."""
+
+    mount_id: int
+    major: int
+    minor: int
+    root: str
+    mount_point: str
+    fs_type: str
+    source: str
+    device: str | None  # kernel name of the block device under it, if there is one
+    server: str | None  # host of a remote mount (NFS, Lustre, CIFS, Ceph ...), if it is one
+
+
+class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
+    """/proc/meminfo, /proc/vmstat and PSI of the host."""
+
+    total_bytes: int | None
+    available_bytes: int | None
+    cached_bytes: int | None
+    dirty_bytes: int | None
+    writeback_bytes: int | None
+    dirtied_bytes: int | None  # cumulative: vmstat nr_dirtied
+    written_bytes: int | None  # cumulative: vmstat nr_written
+    dirty_threshold_bytes: int | None
+    dirty_background_threshold_bytes: int | None
+    major_faults: int | None  # cumulative: vmstat pgmajfault
+    psi_io_some_us: int | None  # cumulative, None where PSI is off
+    psi_io_full_us: int | None
+    psi_memory_some_us: int | None
+    psi_memory_full_us: int | None
+
+
+class ProcessInfo(msgspec.Struct, frozen=True, array_like=True, tag="process-info"):
+    """A process as it was when first looked at (and again when its runtimes became known)."""
+
+    pid: int
+    start_ticks: int  # /proc/PID/stat field 22: with the pid it is an identity that is never reused
+    parent_pid: int
+    uid: int | None
+    comm: str
+    program: str  # base name of the script for an interpreter, else of the executable
+    runtimes: tuple[str, ...]  # what it has mapped or open of: torch, jax, tensorflow, numpy, nvidia, ...
+    environment: dict[str, str]  # the known keys only: RANK, LOCAL_RANK, WORLD_SIZE, SLURM_JOB_ID, ...
+    cgroup: str | None
+
+
+class ProcessIo(msgspec.Struct, frozen=True, array_like=True, tag="io"):
+    """/proc/PID/io (Documentation/filesystems/proc.rst): all threads of the process, cumulative."""
+
+    pid: int
+    start_ticks: int
+    read_chars: int
+    write_chars: int
+    read_syscalls: int
+    write_syscalls: int
+    read_bytes: int
+    write_bytes: int
+    cancelled_write_bytes: int
+
+
+class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
+    """/proc/PID/stat and statm."""
+
+    pid: int
+    start_ticks: int
+    state: str
+    user_ticks: int
+    system_ticks: int
+    minor_faults: int
+    major_faults: int
+    threads: int
+    rss_bytes: int | None
+    rss_file_bytes: int | None  # statm "shared": pages of mapped files and shared memory; grows as an mmap is read
+
+
+class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
+    """The process was gone when it was looked at."""
+
+    pid: int
+    start_ticks: int
+
+
+class OpenFile(msgspec.Struct, frozen=True, array_like=True, tag="open"):
+    """One descriptor of a process on a regular file (/proc/PID/fdinfo/FD and the link beside it)."""
+
+    pid: int
+    start_ticks: int
+    fd: int
+    device: int  # st_dev
+    inode: int
+    position: int
+    flags: int  # open(2) flags
+    size: int
+    path: str
+
+
+class MappedFile(msgspec.Struct, frozen=True, array_like=True, tag="mapped"):
+    """A regular data file mapped into a process (/proc/PID/maps)."""
+
+    pid: int
+    start_ticks: int
+    device: int
+    inode: int
+    mapped_bytes: int
+    writable: bool  # shared and writable: stores reach the file
+    path: str
+
+
+class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
+    """What statx(2) says of a file or directory in or beside a checkpoint, and how the file begins."""
+
+    pid: int  # the process for whose sake it was looked at
+    start_ticks: int
+    device: int
+    inode: int
+    path: str
+    size: int
+    is_directory: bool
+    birth_ns: int | None  # wall clock, as are the next two; None where the file system keeps none
+    modified_ns: int
+    changed_ns: int
+    accessed_ns: int | None
+    magic: bytes | None  # the first 16 bytes, None if they could not be read
+    missing: bool = False  # the path was gone when looked at
+
+
+class Unavailable(msgspec.Struct, frozen=True, array_like=True, tag="unavailable"):
+    """A collector that cannot work on this host, or a part of one; sent once."""
+
+    collector: str
+    reason: str
+
+
+class CollectorFault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
+    """A read of a working collector failed; it is tried again at the next tick."""
+
+    collector: str
+    reason: str
+
+
+class SamplerHealth(msgspec.Struct, frozen=True, array_like=True, tag="health"):
+    """The sampler's account of itself, cumulative; about once a second."""
+
+    ticks: int
+    late_ticks: int
+    lateness_ns: int
+    dropped_frames: int
+    cpu_ns: int
+    rss_bytes: int | None
+    watched_processes: int
+    known_processes: int
+    read_ns: dict[str, int]  # per collector: time spent reading
+    faults: dict[str, int]  # per collector: failed reads
+
+
+Sample = (
+    DeviceInfo
+    | DiskSample
+    | NicInfo
+    | NicSample
+    | RdmaInfo
+    | RdmaSample
+    | MountInfo
+    | MemorySample
+    | ProcessInfo
+    | ProcessIo
+    | ProcessStat
+    | ProcessExit
+    | OpenFile
+    | MappedFile
+    | FileFact
+    | Unavailable
+    | CollectorFault
+    | SamplerHealth
+)
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """All samples of one tick. An entity without a sample in a frame that its collector read has not changed."""
+
+    at_ns: int  # CLOCK_MONOTONIC
+    wall_ns: int  # CLOCK_REALTIME at the same instant
+    read: tuple[str, ...]  # names of the collectors that were read in this tick
+    samples: tuple[Sample, ...]
