@@ -27,9 +27,9 @@ class DeviceInfo(msgspec.Struct, frozen=True, array_like=True, tag="device"):
     transport: str | None  # nvme-pcie | nvme-tcp | nvme-rdma | nvme-fc | sata | sas | usb | virtio | iscsi | fc | None
     rotational: bool | None
     size_bytes: int | None
-    model: str | None
-    serial: str | None
-    backing: str | None  # file behind a loop device, target address of an NVMe-oF path
+    model: str | None  # for dm what made it (lvm, crypt, mpath), for md its level
+    serial: str | None  # for dm its uuid
+    backing: str | None  # file behind a loop device, target address of an NVMe-oF path, name of a dm device
 
 
 class DiskSample(msgspec.Struct, frozen=True, array_like=True, tag="disk"):
@@ -227,6 +227,13 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     missing: bool = False  # the path was gone when looked at
 
 
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
+    """An entity that was reported is no longer there: a device unplugged, a file system unmounted."""
+
+    entity: str  # device | interface | port | mount
+    name: str  # as in the samples of that entity; for a mount its mount_id in decimal
+
+
 class Unavailable(msgspec.Struct, frozen=True, array_like=True, tag="unavailable"):
     """A collector that cannot work on this host, or a part of one; sent once."""
 
@@ -272,6 +279,7 @@ Sample = (
     | OpenFile
     | MappedFile
     | FileFact
+    | Gone
     | Unavailable
     | CollectorFault
     | SamplerHealth

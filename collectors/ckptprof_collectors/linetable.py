@@ -1,0 +1,50 @@
+"""A kernel file with one line per entity, read again and again: which lines differ, which entities came and went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+NOTHING: frozenset[bytes] = frozenset()
+
+
+class LineTable:
+    """The lines as they were. They are compared as bytes and by position, so what did not change is never parsed."""
+
+    def __init__(self, name_of: Callable[[bytes], bytes | None]) -> None:
+        """Start empty; `name_of` returns the entity of a line, None if it has none."""
+        self._name_of = name_of
+        self._data = b""
+        self._lines: list[bytes] = [b""]
+        self._names: list[bytes | None] = [None]
+        self.by_name: dict[bytes, bytes] = {}  # as of the last time that an entity came or went
+        self.arrived: frozenset[bytes] = NOTHING  # with the last update
+        self.departed: frozenset[bytes] = NOTHING
+
+    def update(self, data: bytes) -> list[bytes]:
+        """Take the file as it is now; return the lines that are new or differ."""
+        if self.arrived or self.departed:
+            self.arrived = self.departed = NOTHING
+        if data == self._data:
+            return []
+        self._data = data
+        lines, before = data.split(b"\n"), self._lines
+        self._lines = lines
+        if len(lines) != len(before):
+            return self._relist(lines, before)
+        changed = []
+        names = self._names
+        for at, line in enumerate(lines):
+            if line != before[at]:
+                if self._name_of(line) != names[at]:
+                    return self._relist(lines, before)
+                changed.append(line)
+        return changed
+
+    def _relist(self, lines: list[bytes], before: list[bytes]) -> list[bytes]:
+        known = {name: line for name, line in zip(self._names, before, strict=True) if name is not None}
+        self._names = [self._name_of(line) for line in lines]
+        named = {name: line for name, line in zip(self._names, lines, strict=True) if name is not None}
+        self.by_name = named
+        self.arrived = frozenset(named.keys() - known.keys())
+        self.departed = frozenset(known.keys() - named.keys())
+        return [line for name, line in named.items() if known.get(name) != line]

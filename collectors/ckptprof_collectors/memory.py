@@ -1,0 +1,106 @@
+"""The host's memory and writeback: /proc/meminfo, /proc/vmstat and pressure stall information."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
+from ckptprof_collectors.samples import MemorySample, Sample, Unavailable
+
+_KIB = 1024
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/vmstat
+_PSI_FILES = ("io", "memory")
+
+
+class Memory:
+    """Reports one sample whenever any of its numbers changed."""
+
+    name = "memory"
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Open the files, pressure if it is on; raises UnavailableError without meminfo or vmstat."""
+        try:
+            self._meminfo = KeptFile(fs.proc / "meminfo")
+        except OSError as error:
+            raise UnavailableError(f"/proc/meminfo: {error.strerror}") from error
+        try:
+            self._vmstat = KeptFile(fs.proc / "vmstat")
+        except OSError as error:
+            self._meminfo.close()
+            raise UnavailableError(f"/proc/vmstat: {error.strerror}") from error
+        self._pressure: list[KeptFile | None] = []
+        self._said: list[Sample] = []
+        for file in _PSI_FILES:
+            self._pressure.append(self._open_pressure(fs, file))
+        self._last: MemorySample | None = None
+
+    def _open_pressure(self, fs: KernelFs, file: str) -> KeptFile | None:
+        try:
+            kept = KeptFile(fs.proc / "pressure" / file)
+        except OSError as error:
+            self._lacks(file, error)
+            return None
+        try:
+            kept.read()
+        except OSError as error:  # before 5.2 the files are there although it is off, and reading fails: EOPNOTSUPP
+            kept.close()
+            self._lacks(file, error)
+            return None
+        return kept
+
+    def _lacks(self, file: str, error: OSError) -> None:
+        reason = f"no pressure stall information: /proc/pressure/{file}: {error.strerror} (the kernel needs psi=1)"
+        self._said.append(Unavailable(self.name, reason))
+
+    def read(self) -> Sequence[Sample]:
+        """Return the sample if it changed since the last call; raises OSError."""
+        info, stat = self._meminfo.read(), self._vmstat.read()
+        io, memory = (b"" if kept is None else kept.read() for kept in self._pressure)
+        sample = MemorySample(
+            total_bytes=_field(info, b"MemTotal:", _KIB),
+            available_bytes=_field(info, b"MemAvailable:", _KIB),
+            cached_bytes=_field(info, b"\nCached:", _KIB),
+            dirty_bytes=_field(info, b"\nDirty:", _KIB),
+            writeback_bytes=_field(info, b"\nWriteback:", _KIB),
+            dirtied_bytes=_field(stat, b"\nnr_dirtied ", _PAGE_BYTES),
+            written_bytes=_field(stat, b"\nnr_written ", _PAGE_BYTES),
+            dirty_threshold_bytes=_field(stat, b"\nnr_dirty_threshold ", _PAGE_BYTES),
+            dirty_background_threshold_bytes=_field(stat, b"\nnr_dirty_background_threshold ", _PAGE_BYTES),
+            major_faults=_field(stat, b"\npgmajfault ", 1),
+            psi_io_some_us=_stalled(io, b"some "),
+            psi_io_full_us=_stalled(io, b"full "),
+            psi_memory_some_us=_stalled(memory, b"some "),
+            psi_memory_full_us=_stalled(memory, b"full "),
+        )
+        samples, self._said = self._said, []
+        if sample != self._last:
+            self._last = sample
+            samples.append(sample)
+        return samples
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for kept in (self._meminfo, self._vmstat, *self._pressure):
+            if kept is not None:
+                kept.close()
+
+
+def _field(data: bytes, key: bytes, unit: int) -> int | None:
+    """Return the number after a key times its unit, None if it is not there. A find costs far less than splitting."""
+    at = data.find(key)
+    if at < 0:
+        return None
+    at += len(key)
+    end = data.find(b"\n", at)
+    number = data[at : end if end >= 0 else None].removesuffix(b" kB")
+    try:
+        return int(number) * unit
+    except ValueError:
+        return None
+
+
+def _stalled(data: bytes, line: bytes) -> int | None:
+    """Return the total of a line of a pressure file in microseconds (Documentation/accounting/psi.rst)."""
+    at = data.find(line)
+    return None if at < 0 else _field(data[at:], b"total=", 1)

@@ -1,0 +1,138 @@
+"""Network interfaces: counters from /proc/net/dev, the rest from /sys/class/net (ABI/testing/sysfs-class-net).
+
+Which interface counts (`countable`), so that a sum counts no byte twice: one with hardware behind it (PCI, virtio, Xen,
+USB: sysfs has `device`) and nothing below it (`lower_*`), for the bytes of a bond, vlan, bridge, team or failover pair
+pass through one. Representors of SR-IOV functions do not count: the function does. Where no interface has hardware, as
+in a container, those count whose other end is outside this network namespace (veth, macvlan, ipvlan).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError, read_int, read_text
+from ckptprof_collectors.linetable import LineTable
+from ckptprof_collectors.samples import Gone, NicInfo, NicSample, Sample, text
+
+REVIEW_SECONDS = 10.0  # speed and carrier are asked of the driver: not more often than this
+_FIELDS = 16  # eight received, eight sent
+_REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+[vs]f\d+")  # phys_port_name, drivers of switchdev
+
+
+def name_of(line: bytes) -> bytes | None:
+    """Return the raw name of a line of /proc/net/dev, None for its header or its end."""
+    name, colon, _ = line.rpartition(b":")  # numbers hold no colon; names may not, but that is others' promise
+    return name.lstrip(b" ") or None if colon else None
+
+
+def parse_line(line: bytes) -> NicSample | None:
+    """Return the sample of a line of /proc/net/dev, None if it is malformed."""
+    name, _, rest = line.rpartition(b":")
+    fields = rest.split()
+    if not name or len(fields) < _FIELDS:
+        return None
+    try:
+        return NicSample(text(name.lstrip(b" ")), *map(int, fields[:4]), *map(int, fields[8:12]))
+    except ValueError:
+        return None
+
+
+class Nics:
+    """Reports the line of each interface that changed, and each interface when first seen, changed or gone."""
+
+    name = "nics"
+
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open /proc/net/dev of the agent's own network namespace; raises UnavailableError."""
+        self._net = fs.sys / "class" / "net"
+        self._clock = clock
+        try:
+            self._file = KeptFile(fs.proc / "self" / "net" / "dev")  # /proc/net is a link to self/net
+        except OSError as error:
+            raise UnavailableError(f"/proc/net/dev: {error.strerror}") from error
+        self._table = LineTable(name_of)
+        self._infos: dict[bytes, NicInfo] = {}
+        self._review_at = clock() + REVIEW_SECONDS
+
+    def read(self) -> Sequence[Sample]:
+        """Return what changed since the last call, descriptions before counters; raises OSError."""
+        table = self._table
+        samples: list[Sample] = []
+        for line in table.update(self._file.read()):
+            sample = parse_line(line)
+            if sample is not None:
+                samples.append(sample)
+        now = self._clock()
+        if table.arrived or table.departed:
+            return [*self._relist(), *samples]
+        if now >= self._review_at:
+            self._review_at = now + REVIEW_SECONDS
+            return [*self._describe({name for name, info in self._infos.items() if info.countable}), *samples]
+        return samples
+
+    def _relist(self) -> list[Sample]:
+        samples: list[Sample] = [
+            Gone("interface", info.interface)
+            for name in self._table.departed
+            if (info := self._infos.pop(name, None)) is not None
+        ]
+        return samples + self._describe(set(self._table.by_name))
+
+    def _describe(self, names: set[bytes]) -> list[Sample]:
+        """Return the descriptions of these interfaces that are new or differ."""
+        countable = self._countable()
+        samples: list[Sample] = []
+        for name in sorted(names):
+            info = self._info(name, countable=name in countable)
+            if info != self._infos.get(name):
+                self._infos[name] = info
+                samples.append(info)
+        return samples
+
+    def _countable(self) -> set[bytes]:
+        names = self._table.by_name.keys()
+        bottom = {name for name in names if not _has_lower(self._folder(name))}
+        hardware = {name for name in names if (self._folder(name) / "device").exists()}
+        if hardware:
+            return {
+                name
+                for name in bottom & hardware
+                if not _REPRESENTOR.fullmatch(read_text(self._folder(name) / "phys_port_name") or "")
+            }
+        here = {read_int(self._folder(name) / "ifindex") for name in names}
+        links = {name: read_int(self._folder(name) / "iflink") for name in bottom}
+        return {name for name, link in links.items() if link and link not in here}  # 0: a tunnel with no end
+
+    def _info(self, name: bytes, *, countable: bool) -> NicInfo:
+        folder = self._folder(name)
+        megabits = read_int(folder / "speed")  # EINVAL where the driver knows none, -1 where it does not know now
+        carrier = read_int(folder / "carrier")  # EINVAL while the interface is down
+        try:
+            driver = text(os.fsencode(os.readlink(folder / "device" / "driver").rpartition("/")[2]))
+        except OSError:
+            driver = None
+        return NicInfo(
+            interface=text(name),
+            speed_bits_per_second=megabits * 1_000_000 if megabits is not None and megabits > 0 else None,
+            carrier=None if carrier is None else bool(carrier),
+            driver=driver,
+            countable=countable,
+        )
+
+    def _folder(self, name: bytes) -> Path:
+        return self._net / os.fsdecode(name)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._file.close()
+
+
+def _has_lower(folder: Path) -> bool:
+    try:
+        return any(entry.startswith("lower_") for entry in os.listdir(folder))
+    except OSError:
+        return False

@@ -1,0 +1,157 @@
+"""RDMA ports: /sys/class/infiniband/*/ports/* (Documentation/ABI/stable/sysfs-class-infiniband).
+
+On Ethernet (RoCE) these bytes are not in the counters of the network interface; on InfiniBand those of IPoIB are in
+both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_int, read_text
+from ckptprof_collectors.samples import Gone, RdmaInfo, RdmaSample, Sample, text
+
+REVIEW_SECONDS = 10.0  # state and rate are asked of the device
+DATA_UNIT_BYTES = 4  # of port_rcv_data and port_xmit_data: "in units of 4 octets"
+_COUNTERS = ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets", "port_xmit_wait")
+_RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
+
+
+class _Port:
+    """One port with its counters kept open."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.info: RdmaInfo | None = None
+        self.last: RdmaSample | None = None
+        self._fds = [_open(folder / "counters" / counter) for counter in _COUNTERS]
+
+    def sample(self) -> RdmaSample:
+        received, sent, packets_in, packets_out, wait = map(_read, self._fds)
+        return RdmaSample(
+            port=self.name,
+            rx_bytes=None if received is None else received * DATA_UNIT_BYTES,
+            tx_bytes=None if sent is None else sent * DATA_UNIT_BYTES,
+            rx_packets=packets_in,
+            tx_packets=packets_out,
+            tx_wait_ticks=wait,
+        )
+
+    def describe(self) -> RdmaInfo:
+        rate = _RATE.match(read_text(self.folder / "rate") or "")
+        state = (read_text(self.folder / "state") or "").partition(":")[2].strip()  # "4: ACTIVE"
+        return RdmaInfo(
+            port=self.name,
+            rate_bits_per_second=round(float(rate[1]) * 1e9) if rate else None,
+            state=state or None,
+            link_layer=read_text(self.folder / "link_layer") or None,
+            interface=self._interface(),
+        )
+
+    def _interface(self) -> str | None:
+        """Return the netdev of the port: of its first GID, else the one of the same device and port number."""
+        if of_gid := read_text(self.folder / "gid_attrs" / "ndevs" / "0"):
+            return of_gid
+        net = self.folder.parent.parent / "device" / "net"
+        try:
+            candidates = sorted(os.listdir(net))
+        except OSError:
+            return None
+        port = int(self.folder.name)
+        for candidate in candidates:
+            dev_port = read_int(net / candidate / "dev_port")
+            if dev_port is not None and dev_port == port - 1:
+                return text(os.fsencode(candidate))
+        return None
+
+    def close(self) -> None:
+        for fd in self._fds:
+            if fd is not None:
+                os.close(fd)
+        self._fds = [None] * len(_COUNTERS)
+
+
+class RdmaPorts:
+    """Reports each port's counters when they changed, and each port when first seen, changed or gone."""
+
+    name = "rdma"
+
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open the counters of each port; raises UnavailableError if there is none."""
+        self._class = fs.sys / "class" / "infiniband"
+        self._clock = clock
+        self._ports: dict[str, _Port] = {}
+        self._review_at = clock()
+        if not self._list():
+            raise UnavailableError("no RDMA port: /sys/class/infiniband is absent or empty")
+
+    def read(self) -> Sequence[Sample]:
+        """Return what changed since the last call, descriptions before counters."""
+        samples: list[Sample] = []
+        if self._clock() >= self._review_at:
+            self._review_at = self._clock() + REVIEW_SECONDS
+            samples += self._review()
+        for port in self._ports.values():
+            sample = port.sample()
+            if sample != port.last:
+                port.last = sample
+                samples.append(sample)
+        return samples
+
+    def _review(self) -> list[Sample]:
+        samples: list[Sample] = []
+        now = self._list()
+        for name in self._ports.keys() - now.keys():
+            self._ports.pop(name).close()
+            samples.append(Gone("port", name))
+        for name, folder in now.items():
+            port = self._ports.get(name)
+            if port is None:
+                port = self._ports[name] = _Port(name, folder)
+            info = port.describe()
+            if info != port.info:
+                port.info = info
+                samples.append(info)
+        return samples
+
+    def _list(self) -> dict[str, Path]:
+        ports: dict[str, Path] = {}
+        for device in _entries(self._class):
+            for number in filter(str.isdecimal, _entries(self._class / device / "ports")):
+                ports[f"{text(os.fsencode(device))}/{number}"] = self._class / device / "ports" / number
+        return ports
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for port in self._ports.values():
+            port.close()
+
+
+def _entries(folder: Path) -> list[str]:
+    """Return the entries of a folder, none if it is not there."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _open(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _read(fd: int | None) -> int | None:
+    """Return a counter, None if the device has not got it or is gone (ENODEV), or says N/A."""
+    if fd is None:
+        return None
+    try:
+        return int(os.pread(fd, 64, 0))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,35 @@
+"""The collectors of the whole host, in the order in which they are read. To add one: one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ckptprof_collectors.blockdevices import BlockDevices
+from ckptprof_collectors.contract import Collector
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.memory import Memory
+from ckptprof_collectors.mounts import Mounts
+from ckptprof_collectors.nics import Nics
+from ckptprof_collectors.rdma import RdmaPorts
+from ckptprof_collectors.samples import Unavailable
+
+# mypy checks at each line that the class is a Collector and is made from a KernelFs alone.
+COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
+    (BlockDevices.name, BlockDevices),
+    (Nics.name, Nics),
+    (RdmaPorts.name, RdmaPorts),
+    (Mounts.name, Mounts),
+    (Memory.name, Memory),
+)
+
+
+def make(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
+    """Return the collectors that can work on this host, and of the others the reason why not."""
+    collectors: list[Collector] = []
+    unavailable: list[Unavailable] = []
+    for name, factory in COLLECTORS:
+        try:
+            collectors.append(factory(fs))
+        except UnavailableError as error:  # noqa: PERF203 - five turns, at start-up
+            unavailable.append(Unavailable(name, str(error)))
+    return collectors, unavailable

@@ -1,0 +1,90 @@
+"""How each remote file system writes its server into the source of a mount: knowledge as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+
+def _before_path(source: str) -> str:
+    """Read `host:/path`, `[fe80::1]:/path`, `user@host:/path`, `host:volume` (mount.nfs, sshfs, gluster)."""
+    source = source.rpartition("@")[2] if "@" in source.partition(":")[0] else source
+    if source.startswith("["):
+        return source[1:].partition("]")[0]
+    return source.partition(":/")[0] if ":/" in source else source.partition(":")[0]
+
+
+def _first_of_list(source: str) -> str:
+    """Read `10.0.0.1:6789,10.0.0.2:6789:/path` (ceph), `10.0.0.1@o2ib:10.0.0.2@o2ib:/fsname` (lustre): the first."""
+    first = source.partition(":/")[0].partition(",")[0]
+    if first.startswith("["):
+        return first[1:].partition("]")[0]
+    return re.split("[:@]", first, maxsplit=1)[0]
+
+
+def _after_slashes(source: str) -> str:
+    """Read `//host/share` (cifs), `tcp://host:3334/name` (orangefs), `panfs://host/name`."""
+    return _without_port(source.partition("//")[2].partition("/")[0])
+
+
+def _before_slash(source: str) -> str:
+    """Read `host1,host2/name` (wekafs)."""
+    return _without_port(source.partition("/")[0].partition(",")[0])
+
+
+def _without_port(host: str) -> str:
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def _whole(source: str) -> str:
+    """Return the source: the tag of an export of the hypervisor (virtiofs, 9p), or an address (9p over TCP)."""
+    return source
+
+
+def _unknown(_source: str) -> str:
+    """Return nothing: the source does not name the server."""
+    return ""
+
+
+REMOTE: dict[str, Callable[[str], str]] = {
+    "9p": _whole,
+    "afs": _unknown,
+    "beegfs": _unknown,  # source "beegfs_nodev"; the host stands in the client's configuration
+    "ceph": _first_of_list,
+    "cifs": _after_slashes,
+    "fuse.ceph-fuse": _unknown,
+    "fuse.daos": _unknown,
+    "fuse.gcsfuse": _unknown,
+    "fuse.glusterfs": _before_path,
+    "fuse.juicefs": _unknown,
+    "fuse.s3fs": _unknown,
+    "fuse.sshfs": _before_path,
+    "glusterfs": _before_path,
+    "gpfs": _unknown,
+    "lustre": _first_of_list,
+    "nfs": _before_path,
+    "nfs4": _before_path,
+    "orangefs": _after_slashes,
+    "panfs": _after_slashes,
+    "pvfs2": _after_slashes,
+    "smb3": _after_slashes,
+    "virtiofs": _whole,
+    "wekafs": _before_slash,
+}
+_CEPH_MONITORS = re.compile(r"(?:^|,)mon_addr=(?:v[12]:)?(\[[^\]]+\]|[^,:/]+)")
+
+
+def is_remote(fs_type: str) -> bool:
+    """Return True if files of this type live on another host (or the hypervisor), named in the mount or not."""
+    return fs_type in REMOTE
+
+
+def server_of(fs_type: str, source: str, options: str = "") -> str | None:
+    """Return the host behind a remote mount, None if the file system is local or its mount does not say."""
+    find = REMOTE.get(fs_type)
+    if find is None:
+        return None
+    if fs_type == "ceph" and ":/" not in source:  # since 5.16: user@fsid.name=/path, monitors in the options
+        monitor = _CEPH_MONITORS.search(options)
+        return monitor[1].strip("[]") if monitor else None
+    return find(source) or None
