@@ -1,0 +1,26 @@
+"""Where the dashboards, rules and units are: in the installed package, or in the checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ckptprof.errors import CkptprofError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def asset(name: str, *, package: Path = _PACKAGE) -> Path:
+    """Return the file or folder of assets called `name`, such as "systemd/ckptprof.service".
+
+    A wheel carries them in `_assets` beside this module; in a checkout they are two folders up from the package.
+    Raises CkptprofError if it is not there.
+    """
+    inside = package / "_assets"
+    root = inside if inside.is_dir() else package.parent.parent
+    path = root / name
+    if not path.exists():
+        raise CkptprofError(
+            f"{name} is missing from this installation of ckptprof (looked in {root})",
+            hint="install the wheel again, or run from a whole checkout",
+        )
+    return path

@@ -1,0 +1,269 @@
+"""The metrics server against real sockets: what it answers, and whom it never waits for."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ckptprof.errors import CkptprofError
+from ckptprof.export import http as http_module
+from ckptprof.export.http import MAX_CONNECTIONS, MetricsServer
+from ckptprof.export.request import MAX_HEAD_BYTES, parse
+
+PAGE = b"# HELP x y\n# TYPE x gauge\nx 1\n" * 100
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    """Return a server on a free port."""
+    server = MetricsServer(lambda: PAGE, port=0)
+    server.start()
+    yield server
+    server.close()
+
+
+def ask(server: MetricsServer, request: bytes) -> bytes:
+    """Send bytes as they are and return everything that comes back."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+        with contextlib.suppress(OSError):
+            sock.sendall(request)
+        received = b""
+        while data := sock.recv(65536):
+            received += data
+    return received
+
+
+def get(server: MetricsServer, path: str = "/metrics", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+    """Ask as a well-behaved client does."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request(method, path, headers=headers)
+    response = connection.getresponse()
+    response.body = response.read()  # type: ignore[attr-defined]
+    connection.close()
+    return response
+
+
+def test_metrics_are_served(server: MetricsServer) -> None:
+    """GET gives the page with its type and length, HEAD the same without the page, and a query changes nothing."""
+    response = get(server)
+    assert (response.status, response.body) == (200, PAGE)  # type: ignore[attr-defined]
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    head = get(server, method="HEAD")
+    assert (head.status, head.headers["Content-Length"]) == (200, str(len(PAGE)))
+    assert ask(server, b"HEAD /metrics HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n")
+    assert get(server, "/metrics?collect[]=x").status == 200
+
+
+def test_no_header_names_a_program_or_a_version(server: MetricsServer) -> None:
+    """Neither a good nor a bad answer tells who serves."""
+    for path in ("/metrics", "/", "/nothing"):
+        text = str(get(server, path).headers).lower()
+        assert "python" not in text
+        assert "server:" not in text
+        assert "ckptprof" not in text
+
+
+@pytest.mark.parametrize(
+    ("accepted", "compressed"),
+    [
+        ("gzip", True),
+        ("deflate, gzip;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("br", False),
+        ("", False),
+    ],
+)
+def test_it_is_compressed_only_if_asked_for(server: MetricsServer, accepted: str, *, compressed: bool) -> None:
+    """Accept-Encoding is honoured, a weight of zero too."""
+    response = get(server, **{"Accept-Encoding": accepted})
+    body: bytes = response.body  # type: ignore[attr-defined]
+    assert (response.headers["Content-Encoding"] == "gzip") is compressed
+    assert (gzip.decompress(body) if compressed else body) == PAGE
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
+        (b"GET /etc/passwd HTTP/1.1\r\n\r\n", 404),
+        (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", 404),
+        (b"GET /%6detrics HTTP/1.1\r\n\r\n", 404),
+        (b"GET //metrics HTTP/1.1\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 405),
+        (b"DELETE / HTTP/1.1\r\n\r\n", 405),
+        (b"GET /metrics HTTP/2.0\r\n\r\n", 400),
+        (b"GET  /metrics HTTP/1.1\r\n\r\n", 400),
+        (b"GET /metrics\r\n\r\n", 400),
+        (b"get /metrics HTTP/1.1\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400),
+        (b"GET /\xff\xfe HTTP/1.1\r\n\r\n", 400),
+        (b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n", 431),
+        (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 200_000, 431),
+    ],
+)
+def test_what_is_asked_gets_its_status(server: MetricsServer, request_bytes: bytes, status: int) -> None:
+    """Unknown paths, methods, versions and oversized heads each get their own refusal; the server goes on."""
+    assert ask(server, request_bytes).startswith(b"HTTP/1.1 %d " % status)
+    assert get(server).status == 200
+
+
+def test_a_refused_method_is_told_which_are_allowed(server: MetricsServer) -> None:
+    """405 comes with Allow, as RFC 9110 asks."""
+    assert get(server, method="PUT").headers["Allow"] == "GET, HEAD"
+
+
+def test_a_request_in_pieces_is_understood(server: MetricsServer) -> None:
+    """The end of the head may be split anywhere."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+        for byte in b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n":
+            sock.sendall(bytes([byte]))
+        assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
+def test_slow_requests_end_with_408(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that drips bytes has one limit for all of them, not a new one with each byte."""
+    monkeypatch.setattr(http_module, "READ_SECONDS", 0.3)
+    begin = time.monotonic()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+        answer = b""
+        sock.sendall(b"GET /metrics HTTP/1.1\r\n")
+        while not answer and time.monotonic() - begin < 3:
+            sock.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                answer = sock.recv(4096)
+            with contextlib.suppress(OSError):
+                sock.sendall(b"X")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert 0.2 < time.monotonic() - begin < 1.5
+
+
+def test_slowloris_keeps_nobody_out(server: MetricsServer) -> None:
+    """200 half-open connections: never more than the cap is held, and a scrape beside them is served at once."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            with contextlib.suppress(OSError):
+                sock.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+        times = []
+        for _ in range(10):
+            begin = time.monotonic()
+            assert get(server).status == 200
+            times.append(time.monotonic() - begin)
+        assert len(server._connections) <= MAX_CONNECTIONS
+        assert sorted(times)[5] < 0.25
+    assert threading.active_count() < 10
+
+
+def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks for a large page and never reads it loses its place after the limit."""
+    monkeypatch.setattr(http_module, "WRITE_SECONDS", 0.2)
+    server = MetricsServer(lambda: b"x" * (32 << 20), port=0)
+    server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+            sock.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            deadline = time.monotonic() + 5
+            while not server._connections and time.monotonic() < deadline:
+                time.sleep(0.01)
+            while server._connections and time.monotonic() < deadline:
+                time.sleep(0.01)
+        assert not server._connections
+    finally:
+        server.close()
+
+
+def test_a_large_page_arrives_whole() -> None:
+    """What does not fit into the socket's buffer follows when there is room."""
+    page = b"0123456789abcdef" * (1 << 19)
+    server = MetricsServer(lambda: page, port=0)
+    server.start()
+    try:
+        assert get(server).body == page  # type: ignore[attr-defined]
+    finally:
+        server.close()
+
+
+def test_a_failing_page_is_a_500_and_the_next_one_is_served() -> None:
+    """One scrape that fails ends neither the thread nor the agent, and says nothing of its inside."""
+    pages = iter([None, PAGE])
+
+    def render() -> bytes:
+        page = next(pages)
+        if page is None:
+            raise RuntimeError("secret")
+        return page
+
+    server = MetricsServer(render, port=0)
+    server.start()
+    try:
+        failed = get(server)
+        assert (failed.status, failed.body) == (500, b"500 Internal Server Error\n")  # type: ignore[attr-defined]
+        assert get(server).status == 200
+    finally:
+        server.close()
+
+
+def test_a_port_in_use_is_told_with_what_to_do(server: MetricsServer) -> None:
+    """The error names address and port, the hint how to find who has it."""
+    second = MetricsServer(lambda: PAGE, port=server.port)
+    with pytest.raises(CkptprofError, match=f"port {server.port}: Address already in use") as caught:
+        second.start()
+    second.close()
+    assert f"sport = :{server.port}" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("host", "port"), [("192.0.2.1", 0), ("not a host", 0), ("127.0.0.1", 70_000), ("::g", 0)])
+def test_an_address_that_cannot_be_had_is_an_error(host: str, port: int) -> None:
+    """Foreign addresses, names that are none and ports that do not exist are one clear error each."""
+    server = MetricsServer(lambda: PAGE, host=host, port=port)
+    with pytest.raises(CkptprofError, match="cannot serve metrics"):
+        server.start()
+    server.close()
+
+
+def test_closing_gives_the_port_back() -> None:
+    """After `close` nobody listens, half-open clients are gone, and a second `close` does nothing."""
+    server = MetricsServer(lambda: PAGE, port=0)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+        sock.sendall(b"GET ")
+        server.close()
+        with contextlib.suppress(ConnectionResetError):
+            assert sock.recv(10) == b""
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+def test_ipv6_is_served_in_brackets() -> None:
+    """`::1` works and its address is written as a URL wants it."""
+    server = MetricsServer(lambda: PAGE, host="::1", port=0)
+    try:
+        server.start()
+    except CkptprofError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    try:
+        with socket.create_connection(("::1", server.port), timeout=5) as sock:
+            sock.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert server.url == f"http://[::1]:{server.port}/metrics"
+    finally:
+        server.close()
+
+
+def test_only_the_exact_form_of_a_request_line_is_read() -> None:
+    """The parser takes the query away and nothing else."""
+    request = parse(b"GET /metrics?x=/metrics HTTP/1.1\r\nAccept-Encoding: GZIP")
+    assert request is not None
+    assert (request.method, request.path, request.accepts_gzip) == ("GET", "/metrics", True)
+    assert parse(b"GET /metrics HTTP/1.1\nHost: x") is None

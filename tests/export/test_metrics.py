@@ -1,0 +1,380 @@
+"""The metrics page: what it says, what it never says, and that nothing on the machine can break it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+import subprocess
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from ckptprof.export import metrics as metrics_module
+from ckptprof.export.metrics import Metrics, RecorderHealth
+from ckptprof.export.tables import REMEMBERED
+from ckptprof.model import Checkpoint, Kind, Level, Pattern, PatternClass
+from ckptprof_collectors.samples import (
+    CollectorFault,
+    DeviceInfo,
+    DiskSample,
+    Frame,
+    MemorySample,
+    NicInfo,
+    NicSample,
+    RdmaInfo,
+    RdmaSample,
+    Sample,
+    SamplerHealth,
+    Unavailable,
+)
+
+HOUR_NS = 3_600_000_000_000
+HOSTILE = [
+    'a"b',
+    "a\\b",
+    "a\nb 1\nevil_metric 7",
+    "\x1b]0;PWN\x07",
+    "\udcff",
+    "\u202egpj",
+    "</script>",
+    "{le=",
+    "x" * 5000,
+    "",
+    "other",
+    "\x00",
+    "é漢字",
+]
+
+
+def frame(*samples: Sample, at_ns: int = 1, read: tuple[str, ...] = ()) -> Frame:
+    """Return a frame of these samples."""
+    return Frame(at_ns, at_ns, read, samples)
+
+
+def disk(name: str, read: int = 1, written: int = 1) -> DiskSample:
+    """Return a disk with these sectors."""
+    return DiskSample(name, 10, 0, read, 1500, 20, 0, written, 2500, 0, 3250, 4000, 0, 0, 0, 0, 5, 70)
+
+
+def info(name: str, kind: str = "disk") -> DeviceInfo:
+    """Return what the collector says of a device."""
+    return DeviceInfo(
+        name,
+        8,
+        0,
+        kind,
+        (),
+        countable=True,
+        transport=kind,
+        rotational=None,
+        size_bytes=1,
+        model=None,
+        serial=None,
+        backing=None,
+    )
+
+
+def nic(name: str, received: int = 1) -> NicSample:
+    """Return an interface with these bytes."""
+    return NicSample(name, received, 2, 3, 4, 5, 6, 7, 8)
+
+
+def checkpoint(
+    kind: Kind = Kind.SAVE,
+    *,
+    seconds: float = 3.0,
+    framework: str | None = "torch",
+    pattern: PatternClass | None = PatternClass.SEQUENTIAL_LARGE,
+    end_ns: int = 1_700_000_000_000_000_000,
+    size: int = 1000,
+) -> Checkpoint:
+    """Return a checkpoint of this kind, duration and end."""
+    return Checkpoint(
+        uid="u",
+        kind=kind,
+        job="j",
+        framework=framework,
+        step=None,
+        ranks=None,
+        start_ns=end_ns - int(seconds * 1e9),
+        end_ns=end_ns,
+        bytes=size,
+        files=1,
+        path="/secret/path",
+        writers=(),
+        pattern=Pattern(class_=pattern),
+        level=Level.POLL,
+        blind=(),
+        evidence=(),
+        confidence=1.0,
+    )
+
+
+def parsed(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Read the page with Prometheus' own parser; a series that is there twice fails."""
+    page = metrics.render().decode()
+    assert page.endswith("\n")
+    series: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
+    assert len(names) == len(set(names)), "a family is in two pieces"
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in series
+            series[key] = sample.value
+    return series
+
+
+def full() -> Metrics:
+    """Return metrics in which every family has a series."""
+    metrics = Metrics()
+    metrics.observe(
+        frame(
+            info("sda"),
+            disk("sda", 2, 4),
+            NicInfo("eth0", 25_000_000_000, None, None, countable=True),
+            nic("eth0"),
+            RdmaInfo("mlx5_0/1", 400_000_000_000, "ACTIVE", "InfiniBand", None),
+            RdmaSample("mlx5_0/1", 1, 2, 3, 4, None),
+            MemorySample(*range(1, 15)),
+            SamplerHealth(10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}),
+            CollectorFault("nics", "gone"),
+            Unavailable("rdma", "no /sys/class/infiniband"),
+            read=("disks", "nics"),
+        )
+    )
+    metrics.recorder(
+        RecorderHealth(
+            frames=9,
+            dropped_frames=0,
+            late_frames=0,
+            store_errors=0,
+            store_bytes=4096,
+            store_queue=0,
+            sampler_restarts=0,
+            cpu_seconds=1.5,
+            resident_bytes=2 << 20,
+            bursts_active=1,
+        )
+    )
+    metrics.checkpoint(checkpoint())
+    return metrics
+
+
+def test_values_are_in_base_units() -> None:
+    """Sectors become bytes, milliseconds seconds, bits bytes."""
+    series = parsed(full())
+    sda = (("device", "sda"),)
+    assert series["ckptprof_disk_read_bytes_total", sda] == 1024
+    assert series["ckptprof_disk_written_bytes_total", sda] == 2048
+    assert series["ckptprof_disk_io_time_seconds_total", sda] == 3.25
+    assert series["ckptprof_network_speed_bytes", (("device", "eth0"),)] == 25e9 / 8
+    assert series["ckptprof_sampler_lateness_seconds_total", ()] == 0.0015
+    assert series["ckptprof_cpu_seconds_total", (("process", "sampler"),)] == 0.25
+    assert series["ckptprof_pressure_io_waiting_seconds_total", ()] == 11e-6
+    assert series["ckptprof_infiniband_port_data_received_bytes_total", (("device", "mlx5_0"), ("port", "1"))] == 1
+
+
+def test_collectors_tell_how_they_fare() -> None:
+    """A fault shows as success 0 and one more fault; the next good read heals it, the count stays."""
+    metrics = full()
+    series = parsed(metrics)
+    assert series["ckptprof_collector_success", (("collector", "nics"),)] == 0
+    assert series["ckptprof_collector_success", (("collector", "disks"),)] == 1
+    assert series["ckptprof_collector_unavailable", (("collector", "rdma"),)] == 1
+    metrics.observe(frame(read=("nics",)))
+    series = parsed(metrics)
+    assert series["ckptprof_collector_success", (("collector", "nics"),)] == 1
+    assert series["ckptprof_collector_faults_total", (("collector", "nics"),)] == 1
+
+
+def test_checkpoints_are_counted_by_kind_framework_and_pattern() -> None:
+    """Counters, histogram and the gauges of the last one agree with what was handed in."""
+    metrics = Metrics()
+    zero = parsed(metrics)
+    assert zero["ckptprof_checkpoint_duration_seconds_count", (("kind", "restore"),)] == 0
+    assert ("ckptprof_last_checkpoint_bytes", (("kind", "save"),)) not in zero
+    metrics.checkpoint(checkpoint(seconds=3, size=100, end_ns=2_000_000_000_000))
+    metrics.checkpoint(checkpoint(seconds=40_000, size=50, end_ns=1_000_000_000_000))  # ended earlier, told later
+    metrics.checkpoint(checkpoint(Kind.RESTORE, seconds=0, framework=None, pattern=None))
+    series = parsed(metrics)
+    labels = (("framework", "torch"), ("kind", "save"), ("pattern", "sequential-large"))
+    assert series["ckptprof_checkpoints_total", labels] == 2
+    unknown = (("framework", "unknown"), ("kind", "restore"), ("pattern", "unknown"))
+    assert series["ckptprof_checkpoints_total", unknown] == 1
+    save = (("kind", "save"),)
+    assert series["ckptprof_checkpoint_bytes_total", save] == 150
+    assert series["ckptprof_last_checkpoint_bytes", save] == 100
+    assert series["ckptprof_last_checkpoint_timestamp_seconds", save] == 2000
+    bucket = "ckptprof_checkpoint_duration_seconds_bucket"
+    assert series[bucket, (("kind", "save"), ("le", "5"))] == 1.0
+    assert series[bucket, (("kind", "save"), ("le", "14400"))] == 1.0
+    assert series[bucket, (("kind", "save"), ("le", "+Inf"))] == 2.0
+    assert math.isclose(series["ckptprof_checkpoint_duration_seconds_sum", save], 40_003)
+
+
+def test_a_bucket_holds_its_own_edge() -> None:
+    """`le` is less or equal: a save of exactly 5 s is in the bucket of 5 s."""
+    metrics = Metrics()
+    metrics.checkpoint(checkpoint(seconds=5))
+    series = parsed(metrics)
+    bucket = "ckptprof_checkpoint_duration_seconds_bucket"
+    assert series[bucket, (("kind", "save"), ("le", "5"))] == 1
+    assert series[bucket, (("kind", "save"), ("le", "2.5"))] == 0
+
+
+def test_what_was_not_seen_has_no_series() -> None:
+    """None gives no line, never a zero; what never moved a byte and what is a partition have none either."""
+    metrics = Metrics()
+    old_kernel = DiskSample("vda", 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0)
+    memory = MemorySample(1, *[None] * 13)
+    partition = info("vda1", "partition")
+    metrics.observe(frame(old_kernel, memory, partition, disk("vda1"), disk("loop0", 0, 0)))
+    names = {name for name, _ in parsed(metrics)}
+    devices = {value for _, labels in parsed(metrics) for key, value in labels if key == "device"}
+    assert "ckptprof_disk_flush_requests_total" not in names
+    assert "ckptprof_memory_total_bytes" in names
+    assert "ckptprof_memory_dirty_bytes" not in names
+    assert "ckptprof_pressure_io_waiting_seconds_total" not in names
+    assert "ckptprof_store_size_bytes" not in names
+    assert devices == {"vda"}
+
+
+def test_no_label_holds_a_path_a_pid_or_a_job() -> None:
+    """The names of all labels are a closed list."""
+    labels = {key for _, pairs in parsed(full()) for key, _ in pairs}
+    allowed = "version kind framework pattern le device transport countable port link_layer collector process"
+    assert labels <= set(allowed.split())
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_never_break_a_scrape(name: str) -> None:
+    """Quotes, newlines, escape codes, surrogates and long names stay inside their one label."""
+    metrics = Metrics()
+    metrics.observe(frame(info(name, name), disk(name), nic(name), RdmaSample(name, 1, 1, 1, 1, 1), read=(name,)))
+    metrics.checkpoint(checkpoint(framework=name))
+    page = metrics.render()
+    assert b"\nevil_metric" not in page
+    assert all(byte >= 0x20 or byte == 0x0A for byte in page)
+    assert max(map(len, page.splitlines())) < 1000
+    parsed(metrics)
+
+
+@settings(max_examples=60, deadline=None)
+@given(names=st.lists(st.text(st.characters(exclude_categories=()), max_size=200), max_size=12))
+def test_any_names_give_a_page_that_parses(names: list[str]) -> None:
+    """Whatever the names, also those that look alike once cleaned, no series is there twice."""
+    metrics = Metrics()
+    metrics.observe(frame(*[sample for name in names for sample in (disk(name), nic(name))]))
+    assert parsed(metrics)
+
+
+def test_names_that_look_alike_are_no_double_series() -> None:
+    """Two names with one cleaned form: the second goes to `other`."""
+    metrics = Metrics()
+    metrics.observe(frame(nic("x" * 200, 5), nic("x" * 201, 5)))
+    metrics.observe(frame(nic("x" * 200, 5), nic("x" * 201, 9)))
+    series = parsed(metrics)
+    assert series["ckptprof_network_receive_bytes_total", (("device", "x" * 128),)] == 5
+    assert series["ckptprof_network_receive_bytes_total", (("device", "other"),)] == 4
+
+
+def test_entities_are_capped_and_the_rest_adds_up_in_other() -> None:
+    """3,000 interfaces give 64 rows and one `other` whose counter holds the growth of all the rest."""
+    metrics = Metrics()
+    many = [f"veth{number}" for number in range(3000)]
+    metrics.observe(frame(*[nic(name, 100) for name in many]))
+    metrics.observe(frame(*[nic(name, 103) for name in many], at_ns=2))
+    series = parsed(metrics)
+    received = {labels: value for (name, labels), value in series.items() if name.endswith("_receive_bytes_total")}
+    assert len(received) == metrics_module.ENTITIES_CAP + 1
+    assert received[("device", "other"),] == 3 * (3000 - 64)
+    assert series["ckptprof_series_dropped_total", (("kind", "network"),)] == 3000 - 64
+    assert len(metrics.render()) < 100_000
+
+
+def test_what_has_no_row_is_remembered_within_bounds() -> None:
+    """Ten thousand interfaces that come and go leave no more than the bound behind."""
+    metrics = Metrics()
+    for number in range(10_000):
+        name = f"veth{number}"
+        metrics.observe(frame(NicInfo(name, None, None, None, countable=False), nic(name)))
+    assert len(metrics._nics._folded) == len(metrics._nics._about) == REMEMBERED
+    assert parsed(metrics)
+
+
+def test_other_never_goes_back() -> None:
+    """A folded interface that vanishes or starts again takes nothing away."""
+    metrics = Metrics()
+    metrics.observe(frame(*[nic(f"veth{number}", 100) for number in range(65)]))
+    values = []
+    for received in (150, 20, 30):
+        metrics.observe(frame(nic("veth64", received)))
+        values.append(parsed(metrics)["ckptprof_network_receive_bytes_total", (("device", "other"),)])
+    assert values == [50, 50, 60]
+
+
+def test_a_real_interface_finds_room_among_the_virtual_ones() -> None:
+    """A countable interface that comes late takes the row of one that is not, and a dead one leaves after an hour."""
+    metrics = Metrics()
+    virtual = [f"veth{number}" for number in range(64)]
+    infos = [NicInfo(name, None, None, None, countable=False) for name in virtual]
+    metrics.observe(frame(*infos, *[nic(name, 100) for name in virtual]))
+    real = NicInfo("ib0", None, None, None, countable=True)
+    metrics.observe(frame(real, nic("ib0", 7), at_ns=2))
+    assert parsed(metrics)["ckptprof_network_receive_bytes_total", (("device", "ib0"),)] == 7
+    late = itertools.count(2 * HOUR_NS)
+    metrics.observe(frame(nic("veth999", 1), at_ns=next(late)))
+    assert ("ckptprof_network_receive_bytes_total", (("device", "veth999"),)) in parsed(metrics)
+
+
+def test_frameworks_are_capped() -> None:
+    """A thousand invented frameworks give at most the cap and `other`."""
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.checkpoint(checkpoint(framework=f"f{number}"))
+    series = parsed(metrics)
+    counts = [value for (name, _), value in series.items() if name == "ckptprof_checkpoints_total"]
+    assert len(counts) == metrics_module.FRAMEWORKS_CAP + 1
+    assert sum(counts) == 1000
+
+
+def test_the_page_stays_small_on_a_large_node() -> None:
+    """Every table full: under the hard cap of 2,000 series of one node (2,304 rows of entities would be above it)."""
+    metrics = full()
+    metrics.observe(
+        frame(*[disk(f"nvme{number}n1") for number in range(12)], *[nic(f"e{number}") for number in range(8)])
+    )
+    assert len(parsed(metrics)) < 300
+
+
+def test_it_renders_while_it_is_fed() -> None:
+    """A scrape in another thread sees whole pages while frames with new names arrive."""
+    metrics = Metrics()
+    stop = threading.Event()
+
+    def feed() -> None:
+        for number in itertools.count():
+            metrics.observe(frame(nic(f"veth{number}"), read=(f"c{number}",)))
+            if stop.is_set():
+                return
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    pages = [parsed(metrics) for _ in range(15)]
+    stop.set()
+    thread.join()
+    assert all(pages)
+
+
+@pytest.mark.prometheus
+def test_promtool_has_nothing_to_say() -> None:
+    """`promtool check metrics` accepts every family and its name."""
+    promtool = shutil.which("promtool")
+    assert promtool is not None
+    done = subprocess.run([promtool, "check", "metrics"], input=full().render(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
