@@ -1,0 +1,71 @@
+# What a person does with this repository; `make help` lists it. Everything lands in .build/ and $(VENV).
+PYTHON ?= python3
+VENV ?= .venv
+FRAMEWORK ?= numpy
+WORKERS ?= 2
+# Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA.
+TORCH_INDEX ?=
+PYTEST_FLAGS ?=
+DEMO_FLAGS ?=
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+TORCH := torch==2.13.0
+DEMO_VENV := .build/demo-$(FRAMEWORK)
+PIP = -m pip --disable-pip-version-check --quiet
+EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+SOURCES := agent collectors tests benchmarks examples
+
+.PHONY: help demo test check bench fmt lint clean packages
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: $(DEMO_VENV)/.installed ## watch a real training run and its restart, under two minutes; FRAMEWORK=torch for PyTorch
+	$(DEMO_VENV)/bin/python examples/demo.py --framework $(FRAMEWORK) $(DEMO_FLAGS)
+
+test: packages $(VENV)/.installed-all ## the whole suite; as root with the tests that need root
+	$(VENV)/bin/python -m pytest -n $(WORKERS) $(PYTEST_FLAGS)
+
+check: $(VENV)/.installed lint ## what every commit should pass, under three minutes
+	$(VENV)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_FLAGS)
+
+lint: $(VENV)/.installed ## style, types and import directions
+	$(VENV)/bin/ruff check $(SOURCES)
+	$(VENV)/bin/ruff format --check $(SOURCES)
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+fmt: $(VENV)/.installed ## put the sources into shape
+	$(VENV)/bin/ruff check --fix --exit-zero $(SOURCES)
+	$(VENV)/bin/ruff format $(SOURCES)
+
+bench: packages $(VENV)/.installed-all ## measure ckptprof against its budgets
+	$(VENV)/bin/python benchmarks/run.py $(BENCH_FLAGS)
+
+clean: ## remove what the other targets made
+	rm -rf .build .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+packages: ## as root on Debian and Ubuntu: install the programs that tests run against
+	@.ci/packages prometheus prometheus-node-exporter fio mkfs.xfs:xfsprogs dmsetup mdadm systemd-analyze:systemd
+
+# The next three make a virtual environment and put into it what a target needs; again when pyproject.toml changes.
+$(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')
+	@echo "Installing into $(DEMO_VENV) (once) ..."
+	@.ci/venv $(PYTHON) $(DEMO_VENV)
+	@$(DEMO_VENV)/bin/python $(PIP) install . numpy safetensors \
+		$(if $(filter torch,$(FRAMEWORK)),$(TORCH) $(EXTRA_INDEX))
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml
+	@.ci/venv $(PYTHON) $(VENV)
+	@$(VENV)/bin/python $(PIP) install --upgrade 'pip>=25.1'
+	@$(VENV)/bin/python $(PIP) install --group dev --editable .
+	@touch $@
+
+$(VENV)/.installed-all: $(VENV)/.installed
+	@$(VENV)/bin/python $(PIP) install --group torch $(EXTRA_INDEX)
+	@touch $@

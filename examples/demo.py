@@ -1,0 +1,102 @@
+"""Train for real under ckptprof, restart once, then hold ckptprof's report against the training script's own log.
+
+Ends with 1 if ckptprof missed an event of the log or invented one. `make demo` calls it in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from truth import compare, read_log, table
+
+EXAMPLES = Path(__file__).resolve().parent
+
+
+def ckptprof() -> str:
+    """Return the path of the command that is installed beside this Python, else the one on PATH."""
+    beside = Path(sys.executable).with_name("ckptprof")
+    found = str(beside) if beside.exists() else shutil.which("ckptprof")
+    if found is None:
+        raise SystemExit("ckptprof is not installed: run `make demo`, or `pip install .` first")
+    return found
+
+
+def call(*command: str) -> None:
+    """Show a command and run it; raises SystemExit with its exit code if it fails."""
+    print(f"\n$ {' '.join(command)}", flush=True)
+    code = subprocess.run(command, check=False).returncode  # noqa: S603 - a demo runs programs
+    if code:
+        raise SystemExit(code)
+
+
+def ask(*command: str) -> dict[str, Any]:
+    """Return the JSON document that a command prints; code 3, nothing found, is an answer too."""
+    result = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603 - a demo runs programs
+    if result.returncode not in (0, 3):
+        raise SystemExit(result.returncode)
+    document: dict[str, Any] = json.loads(result.stdout or b'{"checkpoints": []}')
+    return document
+
+
+def forget(directory: Path) -> None:
+    """Drop the files from the page cache: a job that restarts after a failure seldom finds them in memory."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())  # a dirty page cannot be dropped
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def demo(options: argparse.Namespace, directory: Path) -> bool:
+    """Run the job twice and compare; return whether all was found and nothing invented."""
+    database, truth = str(directory / "ckptprof.db"), directory / "truth.jsonl"
+    job = [sys.executable, str(EXAMPLES / f"train_{options.framework}.py"), "--dir", str(directory / "checkpoints")]
+    job += ["--truth", str(truth), "--size-mb", str(options.size_mb), "--interval", str(options.interval)]
+    if options.format:
+        job += ["--format", options.format]
+    watch = [ckptprof(), "run", "--db", database, "--"]
+    print("A job trains and saves; it knows nothing of ckptprof.")
+    call(*watch, *job, "--saves", str(options.saves))
+    forget(directory / "checkpoints")
+    print("\nThe job is started again, restores, and goes on.")
+    call(*watch, *job, "--resume", "--saves", "2")
+    print("\nWhat was recorded of both:")
+    call(ckptprof(), "report", "--db", database)
+    comparison = compare(read_log(truth), ask(ckptprof(), "report", "--json", "--db", database)["checkpoints"])
+    print("\nThe training script's own log, and how far ckptprof is from it:\n")
+    print(table(comparison))
+    return comparison.faithful
+
+
+def main() -> None:
+    """Read the command line and leave nothing behind but what --work asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--framework", choices=("numpy", "torch"), default="numpy")
+    parser.add_argument("--format", help="npz, npy or safetensors; with torch: torch, dcp or safetensors")
+    parser.add_argument("--saves", type=int, default=4, help="saves of the first run; the second saves twice")
+    parser.add_argument("--size-mb", type=float, default=256)
+    parser.add_argument("--interval", type=float, default=2.0, help="seconds of training between saves")
+    parser.add_argument("--work", type=Path, help="keep checkpoints and database here; default: a temporary directory")
+    options = parser.parse_args()
+    if options.work is None:
+        with tempfile.TemporaryDirectory(prefix="ckptprof-demo-") as directory:
+            good = demo(options, Path(directory))
+    else:
+        shutil.rmtree(options.work, ignore_errors=True)
+        options.work.mkdir(parents=True)
+        good = demo(options, options.work)
+    if not good:
+        print("\nckptprof missed or invented something: this is a bug, please report it.", file=sys.stderr)
+    raise SystemExit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What a test may ask of the machine, and how tests that measure time get the machine for themselves.
+
+A marker that names a requirement turns into a skip that says what is missing. CKPTPROF_REQUIRE=all turns every skip
+into a failure (a comma list of markers: those only), so that a green run cannot come from skipping.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOCKS = "CKPTPROF_TEST_LOCKS"  # the directory of the locks of `alone`
+
+
+def _missing_commands(*commands: str) -> str | None:
+    missing = [command for command in commands if shutil.which(command) is None]
+    return f"not installed: {', '.join(missing)}" if missing else None
+
+
+def _missing_root() -> str | None:
+    return None if os.geteuid() == 0 else "needs root"
+
+
+def _missing_torch() -> str | None:
+    # Importing it takes seconds and 200 MB: finding it is enough at collection.
+    return None if importlib.util.find_spec("torch") else "not installed: torch"
+
+
+REQUIREMENTS: dict[str, Callable[[], str | None]] = {
+    "root": _missing_root,
+    "torch": _missing_torch,
+    "prometheus": functools.partial(_missing_commands, "prometheus", "promtool"),
+    "node_exporter": functools.partial(_missing_commands, "prometheus-node-exporter"),
+    "nspawn": functools.partial(_missing_commands, "systemd-analyze"),
+}
+
+
+def required(marker: str) -> bool:
+    """Tell whether the environment forbids to skip for want of this."""
+    wanted = {word.strip() for word in os.environ.get("CKPTPROF_REQUIRE", "").split(",")}
+    return "all" in wanted or marker in wanted
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker that this file itself serves, and make room for its locks."""
+    config.addinivalue_line("markers", "alone: measures time, so no other test runs beside it")
+    if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the environment
+        os.environ[LOCKS] = tempfile.mkdtemp(prefix="ckptprof-tests-")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, or fail where skipping is forbidden, a test whose requirement this machine does not meet."""
+    for marker, missing in REQUIREMENTS.items():
+        if item.get_closest_marker(marker) is None or (reason := missing()) is None:
+            continue
+        if required(marker):
+            pytest.fail(f"{marker}: {reason}, and CKPTPROF_REQUIRE forbids to skip", pytrace=False)
+        pytest.skip(f"{marker}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn every other skip into a failure too under CKPTPROF_REQUIRE=all."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and required("all"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: {reason}, and CKPTPROF_REQUIRE=all forbids to skip"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Do the same for a module that skips itself while it is imported."""
+    report = yield
+    if report.skipped and required("all"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: {reason}, and CKPTPROF_REQUIRE=all forbids to skip"
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let a test marked `alone` run beside no other test of any pytest-xdist worker.
+
+    A lock shared by all workers is held shared by ordinary tests, exclusively by these; a second lock in front of it
+    is held while waiting, so that a steady stream of ordinary tests cannot keep one waiting for ever. This wraps
+    pytest-timeout's own hook: the time spent waiting is not the test's.
+    """
+    kind = fcntl.LOCK_SH if item.get_closest_marker("alone") is None else fcntl.LOCK_EX
+    locks = Path(os.environ[LOCKS])
+    with (locks / "queue").open("a") as queue, (locks / "machine").open("a") as machine:
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        fcntl.flock(machine, kind)
+        fcntl.flock(queue, fcntl.LOCK_UN)
+        try:
+            return (yield)
+        finally:
+            fcntl.flock(machine, fcntl.LOCK_UN)  # a child that a test forked may still hold the descriptor
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the lock files; the process that started the workers does, when they have ended."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(LOCKS), ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what tests measured: `record_property("figure", LINE)`, which reaches here from every worker too."""
+    reports = [report for key in ("passed", "failed") for report in terminalreporter.stats.get(key, [])]
+    lines = [str(line) for report in reports for name, line in report.user_properties if name == "figure"]
+    if lines:
+        terminalreporter.section("figures")
+        terminalreporter.write_line("\n".join(sorted(lines)))

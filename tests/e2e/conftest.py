@@ -1,0 +1,21 @@
+"""Makes the tests' own module `recorder` and the demo's `truth` importable: both are in no package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "examples")]
+
+from recorder import Recorder  # noqa: E402 - found by the line above
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    """Return a recorder in a directory of its own; CKPTPROF_DB of the outside does not reach it."""
+    made = Recorder(tmp_path)
+    made.environment.pop("CKPTPROF_DB", None)
+    return made

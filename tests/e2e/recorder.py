@@ -1,0 +1,122 @@
+"""The real command on real jobs: how the end-to-end tests start ckptprof, jobs and whole agents."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+DEADLINE_SECONDS = 120
+
+
+def ckptprof_command() -> list[str]:
+    """Return the installed command, started by this very Python."""
+    return [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
+
+
+@dataclass
+class Recorder:
+    """ckptprof with a database of its own, and the jobs that are run under it."""
+
+    work: Path
+    prefix: list[str] = field(default_factory=list)  # setpriv ..., to be someone else
+    command: list[str] = field(default_factory=ckptprof_command)
+    environment: dict[str, str] = field(default_factory=lambda: {**os.environ, "PYTHONUNBUFFERED": "1"})
+
+    @property
+    def database(self) -> Path:
+        """Return where everything is recorded."""
+        return self.work / "ckptprof.db"
+
+    def ckptprof(self, *arguments: str) -> list[str]:
+        """Return a command line of ckptprof."""
+        return [*self.prefix, *self.command, *arguments]
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        """Run ckptprof to its end."""
+        return subprocess.run(
+            self.ckptprof(*arguments),
+            capture_output=True,
+            check=False,
+            timeout=DEADLINE_SECONDS,
+            env=self.environment,
+            cwd=self.work,
+        )
+
+    def run(self, *job: str) -> subprocess.CompletedProcess[bytes]:
+        """Run a job under `ckptprof run`."""
+        return self.call("run", "--db", str(self.database), "--", *job)
+
+    def alone(self, *job: str) -> subprocess.CompletedProcess[bytes]:
+        """Run a job that ckptprof did not start."""
+        return subprocess.run(job, capture_output=True, check=False, timeout=DEADLINE_SECONDS, cwd=self.work)
+
+    def start(self, *job: str) -> subprocess.Popen[bytes]:
+        """Start a job under `ckptprof run`, in a process group of its own as a terminal would."""
+        return subprocess.Popen(
+            self.ckptprof("run", "--db", str(self.database), "--", *job),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+            cwd=self.work,
+            start_new_session=True,
+        )
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """Return what `ckptprof report --json` lists; exit code 3, nothing found, is an empty list."""
+        result = self.call("report", "--json", "--db", str(self.database))
+        assert result.returncode in (0, 3), result.stderr.decode(errors="replace")
+        found: list[dict[str, Any]] = json.loads(result.stdout or b'{"checkpoints": []}')["checkpoints"]
+        return found
+
+    def example(self, script: str, *arguments: str) -> list[str]:
+        """Return the command line of a script in examples/ that works below this recorder's directory."""
+        return [sys.executable, str(EXAMPLES / script), "--dir", str(self.work / "job"), *arguments]
+
+    @contextlib.contextmanager
+    def agent(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Watch the whole host; ready, by systemd's own protocol, when the block begins, ended by SIGTERM."""
+        address = self.work / "notify"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(str(address))
+            notify.settimeout(30)
+            with (self.work / "agent.log").open("ab") as log:
+                agent = subprocess.Popen(
+                    self.ckptprof("agent", "--db", str(self.database), *arguments),
+                    stdout=log,
+                    stderr=log,
+                    env={**self.environment, "NOTIFY_SOCKET": str(address)},
+                    cwd=self.work,
+                )
+            try:
+                while b"READY=1" not in notify.recv(4096):
+                    pass
+                yield agent
+            finally:
+                address.unlink()
+                if agent.poll() is None:
+                    agent.send_signal(signal.SIGTERM)
+                try:
+                    agent.wait(timeout=30)
+                except subprocess.TimeoutExpired:
+                    agent.kill()
+                    agent.wait()
+                    raise
+
+    def forget_cache(self) -> None:
+        """Drop the job's files from the page cache, as a restart on a node that lost them would find them."""
+        for path in (self.work / "job").rglob("*"):
+            if path.is_file():
+                with path.open("rb") as stream:
+                    os.fsync(stream.fileno())  # a dirty page cannot be dropped
+                    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

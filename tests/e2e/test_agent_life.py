@@ -1,0 +1,117 @@
+"""The life of an agent: it ends cleanly, survives kill -9, and works for one who is not root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from recorder import Recorder
+
+from truth import compare, read_log
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(180)]
+
+NOBODY = 65534
+
+
+def save_twice(recorder: Recorder, *more: str) -> None:
+    """Run a small job beside the agent."""
+    job = recorder.example("train_numpy.py", "--saves", "2", "--size-mb", "100", "--interval", "2", *more)
+    result = recorder.alone(*job, "--truth", str(recorder.work / "truth.jsonl"))
+    assert result.returncode == 0, result.stderr
+
+
+def outcome(recorder: Recorder) -> tuple[int, ...]:
+    """Return how many events of the log were found, missed and invented."""
+    comparison = compare(read_log(recorder.work / "truth.jsonl"), recorder.checkpoints())
+    return tuple(len(comparison.of(verdict)) for verdict in ("found", "missed", "invented"))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_agent_with_everything_stored(recorder: Recorder, name: str) -> None:
+    """A save that ended right before the signal is in the store, and no process stays behind."""
+    with recorder.agent() as agent:
+        save_twice(recorder)
+        children = psutil.Process(agent.pid).children(recursive=True)
+        agent.send_signal(getattr(signal, name))
+        code = agent.wait(timeout=20)
+
+    assert code == 0
+    assert outcome(recorder) == (2, 0, 0)
+    assert ([], children) == (psutil.wait_procs(children, timeout=5)[1], children)
+
+
+@pytest.mark.root
+def test_kill_9_keeps_what_was_stored_and_the_next_start_works(recorder: Recorder) -> None:
+    """The sampler does not outlive its recorder, and the next agent goes on in the same database."""
+    with recorder.agent() as agent:
+        save_twice(recorder)
+        time.sleep(6)  # a burst is settled some seconds after its last byte; it is stored then
+        children = psutil.Process(agent.pid).children(recursive=True)
+        agent.kill()
+        agent.wait(timeout=20)
+    after_kill = outcome(recorder)
+    survivors = psutil.wait_procs(children, timeout=10)[1]
+    with recorder.agent():
+        save_twice(recorder, "--resume")
+
+    assert after_kill == (2, 0, 0)
+    assert survivors == []
+    assert outcome(recorder) == (5, 0, 0)
+
+
+@pytest.mark.root
+def test_two_agents_do_not_share_a_database(recorder: Recorder) -> None:
+    """The second is told so and ends; the first goes on."""
+    with recorder.agent() as agent:
+        second = recorder.call("agent", "--db", str(recorder.database))
+        alive = agent.poll() is None
+
+    assert second.returncode not in (0, 3)
+    assert b"Traceback" not in second.stderr
+    assert alive
+
+
+def python_for_nobody() -> tuple[str, dict[str, str]]:
+    """Return a Python that an unprivileged user can start, and what it needs to find ckptprof and numpy."""
+    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    paths = [sysconfig.get_path("purelib"), *(str(Path(__file__).parents[2] / top) for top in ("agent", "collectors"))]
+    candidates = [(sys.executable, {}), ("/usr/bin/python3", {"PYTHONPATH": ":".join(paths)})]
+    for python, environment in candidates:
+        probe = [*as_nobody, python, "-c", "import ckptprof, msgspec, numpy, sqlalchemy"]
+        if shutil.which(python) and not subprocess.run(probe, env=environment, check=False, cwd="/").returncode:
+            return python, environment
+    pytest.skip("no Python that an unprivileged user can start and that finds ckptprof")
+
+
+@pytest.mark.root
+def test_run_needs_no_root(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One's own job is watched in full by a user without any privilege, with nothing but a home directory."""
+    python, environment = python_for_nobody()
+    home = tmp_path_factory.mktemp("nobody")
+    os.chown(home, NOBODY, NOBODY)
+    for directory in (home, home.parent, home.parent.parent):
+        directory.chmod(0o755)
+    recorder.work = home
+    recorder.prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
+    recorder.command = [python, str(Path(sys.executable).with_name("ckptprof"))]
+    recorder.environment = {"HOME": str(home), "PATH": os.environ["PATH"], **environment}
+    job = recorder.example("train_numpy.py", "--size-mb", "200", "--truth", str(home / "truth.jsonl"))[1:]
+
+    first = recorder.run(python, *job, "--saves", "3")
+    recorder.forget_cache()
+    second = recorder.run(python, *job, "--resume", "--saves", "1")
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert outcome(recorder) == (5, 0, 0)
+    assert recorder.database.stat().st_uid == NOBODY
+    assert recorder.database.stat().st_mode & 0o077 == 0

@@ -1,0 +1,156 @@
+"""`ckptprof run` is transparent: exit codes, signals and the streams of the command pass through it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+from recorder import Recorder
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+
+COUNT_INTERRUPTS = """
+import signal, sys, time
+count = 0
+def note(number, frame):
+    global count
+    count += 1
+    print("interrupt", count, flush=True)
+signal.signal(signal.SIGINT, note)
+print("ready", flush=True)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    time.sleep(0.05)
+sys.exit(40 + count)
+"""
+
+
+def wait_for(stream: IO[bytes] | None, word: bytes) -> None:
+    """Read lines until one begins with the word; the test's own timeout ends it."""
+    assert stream is not None
+    while not (line := stream.readline()).startswith(word):
+        assert line, "the stream ended"
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+def test_exit_codes_pass_through(recorder: Recorder, code: int) -> None:
+    """The command's exit code is the exit code, whatever it is."""
+    result = recorder.run("sh", "-c", f"exit {code}")
+
+    assert code == result.returncode
+
+
+def test_a_command_that_does_not_exist_is_127(recorder: Recorder) -> None:
+    """As in a shell, with one line that names it."""
+    result = recorder.run("no-such-command-here")
+
+    assert result.returncode == 127
+    assert b"no-such-command-here" in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_a_command_that_cannot_be_executed_is_126(recorder: Recorder, kind: str) -> None:
+    """As in a shell, with one line that names it."""
+    path = recorder.work / "script"
+    path.mkdir() if kind == "directory" else path.write_text("#!/bin/sh\n")
+
+    result = recorder.run(str(path))
+
+    assert result.returncode == 126
+    assert str(path).encode() in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGSEGV"])
+def test_a_child_killed_by_a_signal_gives_128_and_its_number(recorder: Recorder, name: str) -> None:
+    """As in a shell."""
+    result = recorder.run("sh", "-c", f"kill -{name[3:]} $$")
+
+    assert 128 + getattr(signal, name) == result.returncode
+
+
+def test_streams_stay_the_commands_own(recorder: Recorder) -> None:
+    """What the command prints comes out unchanged, byte for byte; ckptprof itself speaks on stderr only."""
+    program = "import os; os.write(1, bytes(range(256)) * 100); os.write(2, b'mine\\n')"
+
+    result = recorder.run(sys.executable, "-c", program)
+
+    assert bytes(range(256)) * 100 == result.stdout
+    assert b"mine\n" in result.stderr
+
+
+def test_options_of_the_command_are_not_eaten(recorder: Recorder) -> None:
+    """Also without `--`, what follows the command's name is the command's."""
+    result = recorder.call("run", "--db", str(recorder.database), "echo", "--db", "--help")
+
+    assert result.stdout == b"--db --help\n"
+
+
+def test_sigterm_reaches_the_command(recorder: Recorder) -> None:
+    """A scheduler that ends `ckptprof run` ends the job, whose own exit code passes through."""
+    program = "trap 'echo ended; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
+    process = recorder.start("sh", "-c", program)
+    wait_for(process.stdout, b"ready")
+
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 5
+    assert out == b"ended\n"
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_reaches_the_command_once_each(recorder: Recorder, presses: int) -> None:
+    """A terminal interrupts the whole process group: ckptprof adds no interrupt and takes none for itself."""
+    process = recorder.start(sys.executable, "-c", COUNT_INTERRUPTS, "3")
+    wait_for(process.stdout, b"ready")
+
+    for _ in range(presses):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.5)
+    _, err = process.communicate(timeout=30)
+
+    assert 40 + presses == process.returncode
+    assert b"Traceback" not in err
+
+
+def test_a_save_before_ctrl_c_is_kept(recorder: Recorder) -> None:
+    """A job that is interrupted while it trains loses no checkpoint that it had saved."""
+    truth = recorder.work / "truth.jsonl"
+    arguments = ("--saves", "9", "--size-mb", "60", "--interval", "2", "--truth", str(truth))
+    process = recorder.start(*recorder.example("train_numpy.py", *arguments))
+    while not truth.exists():
+        time.sleep(0.1)
+    time.sleep(0.5)
+
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+
+    assert process.returncode in (130, 1)  # Python dies of SIGINT, or exits with 1 where a library caught it
+    assert [checkpoint["kind"] for checkpoint in recorder.checkpoints()] == ["save"]
+
+
+def test_a_hostile_file_name_is_found_and_escaped(recorder: Recorder) -> None:
+    """Escape codes, a newline, markup and a byte that is no UTF-8 are shown, not obeyed."""
+    name = b"ckpt_\x1b[31m_\n_[/red]_\xff.npy"
+    program = "import numpy, os, time; p = os.fsencode(os.getcwd()) + b'/' + bytes.fromhex('" + name.hex() + "')\n"
+    program += "a = numpy.random.default_rng(1).standard_normal(20_000_000)\ntime.sleep(1.5)\n"
+    program += "with open(p, 'wb') as f: numpy.save(f, a)\ntime.sleep(1.5)\n"
+
+    result = recorder.run(sys.executable, "-c", program)
+
+    checkpoints = recorder.checkpoints()
+    report = recorder.call("report", "--db", str(recorder.database))
+    assert 0 == result.returncode == report.returncode, result.stderr
+    assert len(checkpoints) == 1
+    assert Path(checkpoints[0]["path"]).name == "ckpt_\x1b[31m_\n_[/red]_\\xff.npy"
+    for output in (report.stdout, result.stderr):
+        assert b"[/red]" in output
+        assert not [byte for byte in output if byte < 32 and byte != 10]
+        output.decode("utf-8")

@@ -1,0 +1,94 @@
+"""The promise of issue 2: for real frameworks, what ckptprof reports is what the training script logged itself."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorder import Recorder
+
+from truth import Comparison, Row, compare, read_log
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(240)]
+
+SIZE_MB = "280"
+FORMATS = [
+    pytest.param("numpy", "npz", id="numpy-savez"),
+    pytest.param("numpy", "npy", id="numpy-save"),
+    pytest.param("numpy", "safetensors", id="safetensors-numpy"),
+    pytest.param("torch", "torch", id="torch-save", marks=pytest.mark.torch),
+    pytest.param("torch", "dcp", id="torch-dcp", marks=pytest.mark.torch),
+    pytest.param("torch", "safetensors", id="safetensors-torch", marks=pytest.mark.torch),
+]
+
+
+def train_and_restart(recorder: Recorder, framework: str, format_: str, run: Callable[..., object]) -> None:
+    """Save four times; restart without the files in memory, restore, save twice more."""
+    job = recorder.example(f"train_{framework}.py", "--format", format_, "--size-mb", SIZE_MB)
+    job += ["--truth", str(recorder.work / "truth.jsonl"), "--interval", "1.5"]
+    run(*job, "--saves", "4")
+    recorder.forget_cache()
+    run(*job, "--saves", "2", "--resume")
+
+
+def hold_to_promise(comparison: Comparison) -> None:
+    """Assert everything that the issue promises of a report at poll level."""
+    assert comparison.of("missed") == []
+    assert comparison.of("invented") == []
+    assert len(comparison.of("found")) == 7
+    assert comparison.worst_bytes_error_percent <= 2
+    assert comparison.median_edge_error_ms <= 250
+    for row in comparison.rows:
+        assert class_is_right(row), (row.truth, row.pattern_class, row.seen["blind"])
+        assert row.seen["step"] in (row.truth.step, None)
+        assert Path(row.truth.path) == Path(row.seen["path"])
+
+
+def class_is_right(row: Row) -> bool:
+    """Tell whether the class is sequential-large, or, of a restore by page faults, owned up to be unknown."""
+    mapped = row.truth.kind == "restore" and row.truth.format == "safetensors"
+    if mapped and row.pattern_class is None:
+        return any("fault" in blind or "map" in blind for blind in row.seen["blind"])
+    return row.pattern_class == "sequential-large"
+
+
+def figure(how: str, framework: str, format_: str, comparison: Comparison) -> str:
+    """Return the line that the summary of the test run shows."""
+    counts = "/".join(str(len(comparison.of(verdict))) for verdict in ("found", "missed", "invented"))
+    edge, size = comparison.median_edge_error_ms, comparison.worst_bytes_error_percent
+    numbers = "nothing found" if edge is None else f"edges {edge:.0f} ms (median), bytes {size:.2f} % (worst)"
+    return f"{how:5} {framework:5} {format_:11} {counts} found/missed/invented, {numbers}"
+
+
+@pytest.mark.parametrize(("framework", "format_"), FORMATS)
+def test_run_reports_what_the_job_logged(
+    recorder: Recorder, record_property: Callable[[str, object], None], framework: str, format_: str
+) -> None:
+    """`ckptprof run` finds every save and restore of one job, and nothing else."""
+    train_and_restart(recorder, framework, format_, lambda *job: _must_succeed(recorder.run(*job)))
+
+    comparison = compare(read_log(recorder.work / "truth.jsonl"), recorder.checkpoints())
+
+    record_property("figure", figure("run", framework, format_, comparison))
+    hold_to_promise(comparison)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("framework", "format_"), FORMATS)
+def test_agent_reports_what_the_job_logged(
+    recorder: Recorder, record_property: Callable[[str, object], None], framework: str, format_: str
+) -> None:
+    """`ckptprof agent`, which watches the whole host and was told nothing of the job, finds the same."""
+    with recorder.agent():
+        train_and_restart(recorder, framework, format_, lambda *job: _must_succeed(recorder.alone(*job)))
+
+    comparison = compare(read_log(recorder.work / "truth.jsonl"), recorder.checkpoints())
+
+    record_property("figure", figure("agent", framework, format_, comparison))
+    hold_to_promise(comparison)
+
+
+def _must_succeed(result: subprocess.CompletedProcess[bytes]) -> None:
+    assert result.returncode == 0, result.stderr.decode(errors="replace")
