@@ -1,0 +1,29 @@
+"""Print the completion script of a shell."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import Annotated
+
+import typer
+import typer.completion
+
+
+class Shell(str, Enum):
+    """Shells that typer can complete for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def command(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+    """Print the completion script of a shell.
+
+    For bash: ckptprof completion bash > ~/.local/share/bash-completion/completions/ckptprof
+    """
+    script = typer.completion.get_completion_script(  # type: ignore[attr-defined] # not in its __all__, but documented
+        prog_name="ckptprof", complete_var="_CKPTPROF_COMPLETE", shell=shell.value
+    )
+    sys.stdout.write(script.rstrip("\n") + "\n")

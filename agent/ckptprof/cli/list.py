@@ -1,0 +1,37 @@
+"""List checkpoints, one line each, for pipes and grep."""
+
+from __future__ import annotations
+
+import time
+
+from ckptprof.cli import filters, options, output
+from ckptprof.cli.database import reading
+from ckptprof.errors import NothingFoundError
+from ckptprof.report import document, terminal, terse
+
+
+def command(  # noqa: PLR0913 # each argument is an option of the command line
+    *,
+    db: options.Db = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    job: filters.Job = None,
+    kind: filters.KindOption = None,
+    limit: filters.Limit = None,
+    json: options.Json = False,
+) -> None:
+    """List checkpoints, one line each, for pipes and grep.
+
+    Fields are separated by tabs: id, start, kind, seconds, bytes, pattern, step, job, path. What was not seen is -.
+    With --json the document is that of `ckptprof report --json`. Exits with 3 if there are none.
+    """
+    query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
+    with reading(db) as reader:
+        report = reader.report(query)
+    if json:
+        output.write(document.dump(document.report_document(report)))
+    else:
+        output.write(terse.render(report, zone=output.LocalZone()))
+    if not report.checkpoints:
+        message, hint = terminal.explain_empty(report)
+        raise NothingFoundError(message, hint=hint)

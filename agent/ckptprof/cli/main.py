@@ -1,0 +1,209 @@
+"""The `ckptprof` command: finds the subcommand, and is the one place where errors become lines and exit codes.
+
+A subcommand's module is imported when that subcommand is asked for, and not for the list of them, so that `--help` and
+`version` start in a few hundredths of a second. rich is kept out for the same reason (it costs 160 ms), and because it
+reads square brackets in names as markup.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+import typer.core
+import typer.main
+
+from ckptprof import __version__
+from ckptprof.errors import CkptprofError
+from ckptprof.report.clean import clean
+
+# Each command is the function `command` in the module of its name; the text is the first line of that module, which a
+# test holds it to. They stand in the order in which one meets them.
+COMMANDS = {
+    "run": "Run one command and report every checkpoint that it and its descendants save or restore.",
+    "agent": "Watch the whole host in the foreground and record every checkpoint, as the service does.",
+    "report": "Report the checkpoints that were recorded, and what they come to.",
+    "list": "List checkpoints, one line each, for pipes and grep.",
+    "show": "Show one checkpoint: its course over time, streams, devices and evidence.",
+    "doctor": "Tell what this host lets us see, and the command that fixes what is missing.",
+    "capture": "Record raw samples into a file, to be replayed here or elsewhere.",
+    "replay": "Send a recording through the same detection and report what it holds.",
+    "version": "Print the version.",
+    "completion": "Print the completion script of a shell.",
+}
+# `run`: what follows the command's name is the command's, options included
+CONTEXT_SETTINGS: dict[str, dict[str, Any]] = {"run": {"allow_interspersed_args": False}}
+INTERRUPTED = 130  # 128 + SIGINT, and
+BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells count
+DEBUG = "CKPTPROF_DEBUG"
+_COMPLETE = "_CKPTPROF_COMPLETE"
+# typer carries its own click since 0.26 and used the installed one before; this is UsageError in either
+_ArgumentError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+class Command(typer.core.TyperCommand):
+    """A command whose own --help costs nothing when it is not asked for."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option with a default that is a bool already: typer 0.29 imports pydantic (0.1 s) to make it one."""
+        option = super().get_help_option(ctx)
+        if option is not None and option.default is None:
+            option.default = False
+        return option
+
+
+class Commands(typer.core.TyperGroup):
+    """A group that knows its commands by name and imports one when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 # click's signature
+        """Return the names in their order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 # click's signature
+        """Return the command, None if there is none of that name."""
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 # click's signature
+        """Write the list without importing what is listed."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first argument names, or tell the nearest name there is."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches  # noqa: PLC0415 # for this error only
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean `ckptprof {near[0]}`?" if near else "`ckptprof --help` lists the commands"
+            raise _unknown(args[0], hint)
+        return super().resolve_command(ctx, args)
+
+
+def _unknown(name: str, hint: str) -> CkptprofError:
+    error = CkptprofError(f"there is no command {name!r}", hint=hint)
+    error.exit_code = 2
+    return error
+
+
+def load(name: str) -> Any:
+    """Import a subcommand and return it as a click command."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    command = importlib.import_module(f"ckptprof.cli.{name}").command
+    app.command(name, cls=Command, help=command.__doc__, context_settings=CONTEXT_SETTINGS.get(name))(command)
+    return typer.main.get_command(app)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 # typer calls it with the option's value
+    if value:
+        sys.stdout.write(f"ckptprof {__version__}\n")
+        raise typer.Exit
+
+
+def _root(
+    context: typer.Context,
+    version: Annotated[  # noqa: FBT002 # an option
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """See every checkpoint that training saves and restores, from outside the training code.
+
+    Begin with: ckptprof run -- python train.py
+    """
+    del version
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+def _build() -> Any:
+    app = typer.Typer(
+        cls=Commands, rich_markup_mode=None, invoke_without_command=True, add_completion=_COMPLETE in os.environ
+    )
+    app.callback()(_root)
+    return typer.main.get_command(app)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; errors have been printed."""
+    try:
+        code = _invoke(list(arguments))
+        sys.stdout.flush()
+    except typer.Exit as stop:
+        return _finish(stop.exit_code)
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader went away (`| head`): not an error to talk about
+        _abandon_stdout()
+        return BROKEN_PIPE
+    except CkptprofError as error:
+        _complain(str(error), hint=error.hint, error=error)
+        return _finish(error.exit_code)
+    except _ArgumentError as error:
+        _complain(_message(error), hint=_where_to_look(error))
+        return 2
+    except Exception as error:  # noqa: BLE001 # the last resort: one line instead of a traceback
+        told = str(error) or "no more is known"
+        _complain(f"{type(error).__name__}: {told}", hint=f"set {DEBUG}=1 to see where it happened", error=error)
+        return 1
+    return code
+
+
+def _invoke(arguments: list[str]) -> int:
+    command = _build()
+    if _COMPLETE in os.environ:
+        command.main(args=arguments, prog_name="ckptprof")
+    with command.make_context("ckptprof", arguments) as context:
+        result = command.invoke(context)
+    return result if isinstance(result, int) else 0
+
+
+def _finish(code: int) -> int:
+    """Flush what was printed before the command ended early; a reader that went away changes nothing."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon_stdout()
+    return code
+
+
+def _abandon_stdout() -> None:
+    """Let the interpreter's own flush at exit go nowhere, so that it does not complain."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _message(error: Exception) -> str:
+    format_message = getattr(error, "format_message", None)
+    text = str(format_message()) if callable(format_message) else str(error)
+    return text[:1].lower() + text[1:].rstrip(".")
+
+
+def _where_to_look(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return f"`{context.command_path if context is not None else 'ckptprof'} --help` tells the options"
+
+
+def _complain(message: str, *, hint: str | None = None, error: BaseException | None = None) -> None:
+    lines = [f"ckptprof: {clean(message)}"]
+    if hint is not None:
+        lines.append(f"hint: {clean(hint)}")
+    if error is not None and os.environ.get(DEBUG):
+        import traceback  # noqa: PLC0415 # rarely wanted
+
+        lines += [clean(line) for part in traceback.format_exception(error) for line in part.splitlines()]
+    text = "\n".join(lines) + "\n"
+    try:
+        sys.stderr.write(text.encode(sys.stderr.encoding or "ascii", "backslashreplace").decode())
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # stderr is closed: the exit code has to say it
+        return
+
+
+def entry() -> None:
+    """Console script."""
+    sys.exit(main(sys.argv[1:]))

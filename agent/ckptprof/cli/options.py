@@ -1,0 +1,20 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Db = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        envvar="CKPTPROF_DB",
+        metavar="PATH",
+        help="The database. Without it: /var/lib/ckptprof/ckptprof.db for root, ~/.local/state/ckptprof for others.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colours, as NO_COLOR=1 does.")]

@@ -1,0 +1,77 @@
+"""Where output goes: how wide the terminal is, whether it takes colour, and text that it can always print."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import TextIO
+
+from ckptprof.report.chart import ASCII_BLOCKS, BLOCKS
+
+NARROWEST = 60  # cells; below it lines wrap
+WIDTH_OF_PIPES = 120
+# What the renderings use beyond ASCII, for a terminal that has no more
+_PLAIN = str.maketrans(
+    {"…": "~", "│": "|", "└": "+", "─": "-", "┴": "+"} | dict(zip(BLOCKS, ASCII_BLOCKS, strict=True))
+)
+
+
+class LocalZone(tzinfo):
+    """The zone of this process (TZ, /etc/localtime), with the offset that held at each instant."""
+
+    def fromutc(self, dt: datetime) -> datetime:
+        """Return the local time of an instant given in UTC, carrying the offset of that instant."""
+        seconds = dt.replace(tzinfo=timezone.utc).timestamp()
+        offset = timedelta(seconds=time.localtime(seconds).tm_gmtoff)
+        return (dt.replace(tzinfo=None) + offset).replace(tzinfo=timezone(offset))
+
+    def utcoffset(self, dt: datetime | None) -> timedelta:
+        """Return the offset at a local time, or the one of now."""
+        local = datetime.now(timezone.utc).astimezone() if dt is None else dt.replace(tzinfo=None).astimezone()
+        return local.utcoffset() or timedelta(0)
+
+    def dst(self, dt: datetime | None) -> timedelta | None:  # noqa: ARG002 # the interface's
+        """Return None: not told apart."""
+        return None
+
+    def tzname(self, dt: datetime | None) -> str | None:  # noqa: ARG002 # the interface's
+        """Return None: offsets are printed, names are ambiguous."""
+        return None
+
+
+def terminal_width() -> int:
+    """Return the cells of a line: COLUMNS, the terminal's, or for a pipe enough for every column but the longest."""
+    return max(NARROWEST, shutil.get_terminal_size((WIDTH_OF_PIPES, 24)).columns)
+
+
+def use_colour(stream: TextIO | None = None, *, off: bool = False) -> bool:
+    """Return whether to colour: --no-color, NO_COLOR (no-color.org), CLICOLOR_FORCE, then whether it is a terminal."""
+    if off or os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    out = sys.stdout if stream is None else stream
+    return os.environ.get("TERM", "") != "dumb" and out.isatty()
+
+
+def is_unicode(stream: TextIO | None = None) -> bool:
+    """Return whether the stream takes any character."""
+    out = sys.stdout if stream is None else stream
+    return (out.encoding or "").lower().replace("-", "").startswith(("utf", "ucs"))
+
+
+def blocks() -> str:
+    """Return the characters that charts are drawn with here."""
+    return BLOCKS if is_unicode() else ASCII_BLOCKS
+
+
+def write(text: str, stream: TextIO | None = None) -> None:
+    r"""Write cleaned text; what the stream's encoding has not is written plain, or as `\uNNNN`. Raises OSError."""
+    out = sys.stdout if stream is None else stream
+    if not is_unicode(out):
+        text = text.translate(_PLAIN)
+    encoding = out.encoding or "ascii"
+    out.write(text.encode(encoding, "backslashreplace").decode(encoding))

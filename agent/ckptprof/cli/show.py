@@ -1,0 +1,46 @@
+"""Show one checkpoint: its course over time, streams, devices and evidence."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ckptprof.cli import options, output
+from ckptprof.cli.database import reading
+from ckptprof.errors import NothingFoundError
+from ckptprof.report import document
+from ckptprof.report import show as rendering
+
+_LARGEST_ID = 2**63 - 1  # of a database's row
+
+
+def command(
+    checkpoint_id: Annotated[
+        int, typer.Argument(metavar="ID", min=0, max=_LARGEST_ID, help="As `report` and `list` print it.")
+    ],
+    *,
+    db: options.Db = None,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Show one checkpoint: its course over time, streams, devices and evidence.
+
+    Exits with 3 if there is none of this id.
+    """
+    with reading(db) as reader:
+        found = reader.checkpoint(checkpoint_id)
+    if found is None:
+        raise NothingFoundError(f"there is no checkpoint {checkpoint_id}", hint="`ckptprof list` prints the ids")
+    if json:
+        output.write(document.dump(document.checkpoint_document(found)))
+        return
+    output.write(
+        rendering.render(
+            found,
+            width=output.terminal_width(),
+            colour=output.use_colour(off=no_color),
+            zone=output.LocalZone(),
+            blocks=output.blocks(),
+        )
+    )

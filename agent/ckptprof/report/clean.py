@@ -1,0 +1,83 @@
+"""Names from the machine, made safe to print: the one place that decides which characters reach a terminal.
+
+A file, process or device name may hold escape codes, newlines, direction overrides or bytes that are no text. Printed
+as they are, they move the cursor, retitle the window or turn a line around. Everything printed passes through `clean`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+# Cc controls, Cf invisible (bidi overrides, joiners, tags), Zl and Zp line ends, Cs surrogates, Co private, Cn none
+_UNSAFE = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))
+_ASCII_SAFE = re.compile(r"[ -~]*\Z")
+_HEAD_FROM = 24  # cells under which only the end of a long text is kept
+_CODES_PER_CELL = 4  # more code points than this per cell of width are stacked marks, and are cut like long text
+
+
+def clean(text: str) -> str:
+    r"""Return `text` with every character that is not plainly visible written as `\xNN` or `\u{N}`; never fails."""
+    if _ASCII_SAFE.match(text):
+        return text
+    return "".join(_escape(char) if unicodedata.category(char) in _UNSAFE else char for char in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{{{code:x}}}"
+
+
+def encodable(text: str) -> str:
+    r"""Return `text` with lone surrogates written as `\udcNN`, so that it is valid in UTF-8 and JSON."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def width(text: str) -> int:
+    """Return how many terminal cells cleaned text takes: wide characters two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_char_width, text))
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return cleaned text cut in the middle to at most `limit` cells; most or all of what is kept is its end.
+
+    The end of a path tells checkpoints apart, its beginning the file system.
+    """
+    if width(text) <= limit and len(text) <= limit * _CODES_PER_CELL:
+        return text
+    if limit <= 1:
+        return ELLIPSIS[:limit]
+    head_cells = (limit - 1) // 3 if limit >= _HEAD_FROM else 0
+    tail_cells = limit - 1 - head_cells
+    return _take(text, head_cells) + ELLIPSIS + _take(text[::-1], tail_cells)[::-1]
+
+
+def shorten_end(text: str, limit: int) -> str:
+    """Return cleaned text cut at its end to at most `limit` cells."""
+    if width(text) <= limit and len(text) <= limit * _CODES_PER_CELL:
+        return text
+    return _take(text, limit - 1) + ELLIPSIS if limit > 0 else ""
+
+
+def _take(text: str, cells: int) -> str:
+    used = 0
+    for position, char in enumerate(text):
+        used += _char_width(char)
+        if used > cells or position >= cells * _CODES_PER_CELL:
+            return text[:position]
+    return text
+
+
+def pad(text: str, cells: int, *, right: bool = False) -> str:
+    """Return cleaned text filled with spaces to `cells` cells, its end flush if `right`."""
+    space = " " * (cells - width(text))
+    return space + text if right else text + space

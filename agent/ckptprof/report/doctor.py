@@ -1,0 +1,75 @@
+"""What `ckptprof doctor` says: one line for each check, and under it the command that fixes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ckptprof.report.clean import clean, encodable
+from ckptprof.report.table import paint, wrap
+
+SCHEMA_VERSION = 1
+_STYLES = {"ok": "green", "note": "blue", "warn": "yellow", "fail": "red"}
+_STATUS_CELLS = 6
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at on this host."""
+
+    id: str  # a short stable word
+    status: str  # ok | note (nothing that this version needs is missing) | warn (less is seen) | fail (does not work)
+    text: str  # what was found, one sentence
+    fix: str | None = None  # the command or setting that changes it
+
+
+def degraded(checks: Sequence[Check]) -> bool:
+    """Return whether anything that ckptprof uses is missing."""
+    return any(check.status in ("warn", "fail") for check in checks)
+
+
+def document(checks: Sequence[Check], *, version: str, host: str) -> dict[str, Any]:
+    """Return the document of `doctor --json`."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "version": version,
+        "host": encodable(host),
+        "status": "degraded" if degraded(checks) else "ok",
+        "checks": [
+            {
+                "id": check.id,
+                "status": check.status,
+                "text": encodable(check.text),
+                "fix": None if check.fix is None else encodable(check.fix),
+            }
+            for check in checks
+        ],
+    }
+
+
+def render(checks: Sequence[Check], *, width: int, colour: bool) -> str:
+    """Return the checks as text that ends in a newline, the verdict last."""
+    id_cells = max((len(check.id) for check in checks), default=0) + 2
+    left = _STATUS_CELLS + id_cells
+    lines = []
+    for check in checks:
+        head = (
+            paint(f"{check.status:<{_STATUS_CELLS}}", _STYLES[check.status], colour=colour) + f"{check.id:<{id_cells}}"
+        )
+        first, *more = wrap(clean(check.text), max(24, width - left))
+        lines += [head + first, *(" " * left + line for line in more)]
+        if check.fix is not None:
+            first, *more = wrap(clean(check.fix), max(24, width - left - 5))
+            lines.append(" " * left + paint("fix: ", "bold", colour=colour) + first)
+            lines += [" " * (left + 5) + line for line in more]
+    return "\n".join([*lines, "", *wrap(_verdict(checks), width), ""])
+
+
+def _verdict(checks: Sequence[Check]) -> str:
+    failed = [check.id for check in checks if check.status == "fail"]
+    warned = [check.id for check in checks if check.status == "warn"]
+    if not failed and not warned:
+        return "All that this version of ckptprof uses is in sight."
+    parts = [f"does not work: {', '.join(failed)}"] * bool(failed) + [f"limited: {', '.join(warned)}"] * bool(warned)
+    return f"Degraded; {'; '.join(parts)}."

@@ -1,0 +1,239 @@
+"""One checkpoint for a terminal: what it was, its course over time, how it was laid out, and why we think so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timezone, tzinfo
+
+from ckptprof.model import Checkpoint, Kind, Level, Pattern
+from ckptprof.report import chart, units
+from ckptprof.report.clean import clean
+from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import render as render_table
+from ckptprof.report.terminal import CLASS_STYLE, KIND_STYLE, LOW_CONFIDENCE, NOTHING
+
+MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and --json has them all
+_CHART_ROWS = 6
+_INDENT = "  "
+_LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, at ticks)"}
+
+
+def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS) -> str:
+    """Return the checkpoint as text that ends in a newline; `blocks`: the nine levels of the chart."""
+    offset = units.fixed_zone(checkpoint.end_ns, zone)
+    inner = width - len(_INDENT)
+    sections: list[tuple[str, list[str]]] = [
+        ("", facts(_facts(checkpoint, offset), inner, colour=colour)),
+        (
+            "Bandwidth over time",
+            chart.draw(checkpoint.timeline, inner, _CHART_ROWS, blocks=blocks, colour=colour)
+            or ["the course over time was not seen"],
+        ),
+        ("Pattern", facts(_pattern(checkpoint.pattern), inner, colour=colour)),
+        ("Operation sizes", _histogram(checkpoint.pattern, inner, blocks, colour=colour)),
+        ("Streams", _streams(checkpoint, inner, colour=colour)),
+        ("Readers" if checkpoint.kind is Kind.RESTORE else "Writers", _writers(checkpoint, inner, colour=colour)),
+        ("Devices meanwhile", _devices(checkpoint, inner, colour=colour)),
+        ("Evidence", _evidence(checkpoint, inner, colour=colour)),
+        ("Out of sight", _bullets(checkpoint.blind, inner)),
+    ]
+    lines = [_title(checkpoint, colour=colour)]
+    for title, body in sections:
+        if body:
+            lines += ["", paint(title, "bold", colour=colour)] if title else [""]
+            lines += [_INDENT + line for line in body]
+    return "\n".join([*lines, ""])
+
+
+def _title(checkpoint: Checkpoint, *, colour: bool) -> str:
+    name = f"{checkpoint.kind.value.capitalize()} {checkpoint.id or '(not stored)'}"
+    parts = [paint(name, f"bold {KIND_STYLE[checkpoint.kind]}", colour=colour), clean(checkpoint.job)]
+    if checkpoint.step is not None:
+        parts.append(f"step {checkpoint.step}")
+    if checkpoint.framework is not None:
+        parts.append(clean(checkpoint.framework))
+    if checkpoint.confidence < LOW_CONFIDENCE:
+        parts.append(paint("less sure to be a checkpoint", "yellow", colour=colour))
+    return ", ".join(parts)
+
+
+def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
+    spent_ns = checkpoint.end_ns - checkpoint.start_ns
+    speed = units.speed(checkpoint.bytes, spent_ns)
+    end = units.stamp(checkpoint.end_ns, zone, "%H:%M:%S.%f")[:-3]
+    begin = units.stamp(checkpoint.start_ns, zone, "%Y-%m-%d %H:%M:%S.%f")[:-3]
+    moved = f"{units.size(checkpoint.bytes)} in {units.plural(checkpoint.files, 'file')}"
+    moved += f", {units.rate(speed)}" if speed is not None else ""
+    class_ = checkpoint.pattern.class_
+    seen = units.NOT_SEEN
+    return [
+        ("Path", seen if checkpoint.path is None else clean(checkpoint.path)),
+        ("Time", f"{begin} to {end} {units.offset_name(zone)}"),
+        ("Duration", units.duration(spent_ns)),
+        ("Moved", moved),
+        ("Pattern", seen if class_ is None else class_.value),
+        ("Ranks", units.count(checkpoint.ranks)),
+        ("Mode", seen if checkpoint.mode is None else clean(checkpoint.mode)),
+        ("Training blocked", units.duration(checkpoint.stall_ns)),
+        ("Durable", _durable(checkpoint, zone)),
+        ("Verdict", "none yet" if checkpoint.verdict is None else _verdict(checkpoint.verdict)),
+        ("Confidence", f"{checkpoint.confidence:.2f}"),
+        ("Level", _LEVELS[checkpoint.level]),
+    ]
+
+
+def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
+    if checkpoint.kind is Kind.RESTORE:
+        return "nothing to make durable in a restore"
+    if checkpoint.durable_ns is None:
+        return units.NOT_SEEN
+    later = units.duration(checkpoint.durable_ns - checkpoint.end_ns)
+    return f"{units.stamp(checkpoint.durable_ns, zone, '%H:%M:%S.%f')[:-3]}, {later} after the last write"
+
+
+def _verdict(verdict: dict[str, str]) -> str:
+    return "; ".join(f"{clean(key)}: {clean(text)}" for key, text in verdict.items())
+
+
+def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
+    def both(by_bytes: float | None, by_operations: float | None) -> str:
+        if by_bytes is None and by_operations is None:
+            return units.NOT_SEEN
+        operations = "operations not seen" if by_operations is None else f"{units.percent(by_operations)} of operations"
+        return f"{'bytes not seen' if by_bytes is None else f'{units.percent(by_bytes)} of bytes'}, {operations}"
+
+    order = units.percent(pattern.order_seen_share_bytes)
+    mean, median = units.size(pattern.mean_operation_bytes), units.size(pattern.median_operation_bytes)
+    shares = (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes)
+    buffered, direct, mapped = map(units.percent, shares)
+    return [
+        ("Order seen for", order if pattern.order_seen_share_bytes is None else f"{order} of bytes"),
+        ("Sequential", both(pattern.sequential_share_bytes, pattern.sequential_share_operations)),
+        ("Consecutive", both(pattern.consecutive_share_bytes, pattern.consecutive_share_operations)),
+        ("In runs of 1 MiB or more", _of_bytes(pattern.large_share_bytes)),
+        ("Operations", units.count(pattern.operations)),
+        ("Operation size", f"mean {mean}, median by bytes {median}"),
+        ("Path of the bytes", f"buffered {buffered}, direct {direct}, mapped {mapped}"),
+    ]
+
+
+def _of_bytes(share: float | None) -> str:
+    return units.NOT_SEEN if share is None else f"{units.percent(share)} of bytes"
+
+
+def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> list[str]:
+    bounds = sorted((int(low), *pair) for low, pair in (pattern.size_histogram or {}).items() if low.isdecimal())
+    most = max((moved for _, _, moved in bounds), default=0)
+    bar_cells = max(8, width - 44)
+    rows = [
+        [
+            Cell(f"from {units.size(low)}"),
+            Cell(units.count(operations)),
+            Cell(units.size(moved)),
+            Cell(blocks[-1] * (-(-moved * bar_cells // most) if most else 0), "cyan"),
+        ]
+        for low, operations, moved in bounds
+    ]
+    columns = (Column("SIZE"), Column("OPERATIONS", right=True), Column("BYTES", right=True), Column("", drop=1))
+    return render_table(columns, rows, width, colour=colour)
+
+
+def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    folder = "" if checkpoint.path is None else checkpoint.path.rstrip("/") + "/"  # told above, under Path
+    rows = [
+        [
+            Cell(_since(stream.start_ns, checkpoint)),
+            Cell(units.duration(stream.end_ns - stream.start_ns)),
+            Cell(units.size(stream.bytes)),
+            Cell(NOTHING if stream.size is None else units.size(stream.size)),
+            Cell(NOTHING, "") if stream.class_ is None else Cell(stream.class_.value, CLASS_STYLE[stream.class_]),
+            Cell(f"{clean(stream.comm)} {stream.pid}"),
+            Cell(clean(stream.seen_by)),
+            Cell(clean(stream.path.removeprefix(folder))),
+        ]
+        for stream in checkpoint.streams[:MAX_ROWS]
+    ]
+    columns = (
+        Column("AT", right=True),
+        Column("DURATION", right=True),
+        Column("MOVED", right=True),
+        Column("FILE SIZE", right=True, drop=4),
+        Column("PATTERN", drop=2),
+        Column("WHO", drop=1, minimum=10),
+        Column("SEEN BY", drop=3),
+        Column("PATH", minimum=16),
+    )
+    return render_table(columns, rows, width, colour=colour) + _rest(len(checkpoint.streams))
+
+
+def _since(at_ns: int, checkpoint: Checkpoint) -> str:
+    later_ns = at_ns - checkpoint.start_ns
+    return f"+{units.duration(later_ns)}" if later_ns >= 0 else f"-{units.duration(-later_ns)}"
+
+
+def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    rows = [
+        [
+            Cell(str(writer.pid)),
+            Cell(clean(writer.comm)),
+            Cell(NOTHING if writer.rank is None else str(writer.rank)),
+            Cell(units.size(writer.bytes)),
+            Cell(units.percent(writer.bytes / checkpoint.bytes if checkpoint.bytes > 0 else None)),
+        ]
+        for writer in checkpoint.writers[:MAX_ROWS]
+    ]
+    columns = (
+        Column("PID", right=True),
+        Column("PROGRAM", minimum=12),
+        Column("RANK", right=True),
+        Column("BYTES", right=True),
+        Column("SHARE", right=True),
+    )
+    return render_table(columns, rows, width, colour=colour) + _rest(len(checkpoint.writers))
+
+
+def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    spent_seconds = (checkpoint.end_ns - checkpoint.start_ns) / 1e9
+    rows = []
+    for device in sorted(checkpoint.devices, key=lambda share: (share.under is None, share.device)):
+        busy = None if device.busy_seconds is None or spent_seconds <= 0 else device.busy_seconds / spent_seconds
+        rows.append(
+            [
+                Cell(clean(device.device)),
+                Cell(clean(device.kind)),
+                Cell(units.size(device.read_bytes)),
+                Cell(units.size(device.written_bytes)),
+                Cell(NOTHING if busy is None else units.percent(min(1.0, busy))),
+                Cell("not under this checkpoint" if device.under is None else clean(device.under)),
+            ]
+        )
+    columns = (
+        Column("DEVICE", minimum=8),
+        Column("KIND"),
+        Column("READ", right=True),
+        Column("WRITTEN", right=True),
+        Column("BUSY", right=True),
+        Column("CARRIES", minimum=12),
+    )
+    return render_table(columns, rows, width, colour=colour)
+
+
+def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    lines = []
+    for item in sorted(checkpoint.evidence, key=lambda evidence: -abs(evidence.weight)):
+        weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
+        first, *more = wrap(f"{clean(item.name)}: {clean(item.text)}", width - 7)
+        lines += [f"{weight}  {first}", *(" " * 7 + line for line in more)]
+    return lines
+
+
+def _bullets(texts: Iterable[str], width: int) -> list[str]:
+    lines = []
+    for text in texts:
+        first, *more = wrap(clean(text), width - 2)
+        lines += [f"- {first}", *(f"  {line}" for line in more)]
+    return lines
+
+
+def _rest(number: int) -> list[str]:
+    return [f"and {units.count(number - MAX_ROWS)} more: --json has them all"] if number > MAX_ROWS else []

@@ -1,0 +1,87 @@
+"""The few figures that open a report, worked out from its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ckptprof.model import Checkpoint, Gap, Kind, Report
+
+
+@dataclass(frozen=True, slots=True)
+class KindSummary:
+    """All checkpoints of one kind together."""
+
+    kind: Kind
+    number: int
+    bytes: int
+    busy_ns: int  # time in which at least one of them ran
+    median_ns: int
+    p95_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a report says in a glance."""
+
+    kinds: tuple[KindSummary, ...]
+    watched_ns: int | None  # without the gaps; None if nothing was watched
+    gap_ns: int
+    busy_ns: int  # time in which a save or a restore ran; what overlaps counts once
+    share: float | None  # of the watched time
+
+
+def summarise(report: Report) -> Summary:
+    """Return the summary of a report."""
+    watched = report.watched
+    gap_ns = _union_ns((gap.start_ns, gap.end_ns) for gap in watched.gaps)
+    watched_ns = None
+    if watched.start_ns is not None and watched.end_ns is not None:
+        watched_ns = max(0, watched.end_ns - watched.start_ns - gap_ns)
+    busy_ns = _busy_ns(report.checkpoints)
+    kinds = tuple(
+        _of_kind(kind, chosen)
+        for kind in Kind
+        if (chosen := [checkpoint for checkpoint in report.checkpoints if checkpoint.kind is kind])
+    )
+    share = min(1.0, busy_ns / watched_ns) if watched_ns else None
+    return Summary(kinds=kinds, watched_ns=watched_ns, gap_ns=gap_ns, busy_ns=busy_ns, share=share)
+
+
+def longest_gap(gaps: tuple[Gap, ...]) -> Gap:
+    """Return the longest of at least one gap."""
+    return max(gaps, key=lambda gap: gap.end_ns - gap.start_ns)
+
+
+def quantile(values: list[int], share: float) -> int:
+    """Return the value that at least `share` of a non-empty list do not exceed (nearest rank: one that did happen)."""
+    ordered = sorted(values)
+    rank = -int(-share * len(ordered) // 1)
+    return ordered[min(len(ordered), max(1, rank)) - 1]
+
+
+def _of_kind(kind: Kind, checkpoints: list[Checkpoint]) -> KindSummary:
+    spent = [max(0, checkpoint.end_ns - checkpoint.start_ns) for checkpoint in checkpoints]
+    return KindSummary(
+        kind=kind,
+        number=len(checkpoints),
+        bytes=sum(checkpoint.bytes for checkpoint in checkpoints),
+        busy_ns=_busy_ns(checkpoints),
+        median_ns=quantile(spent, 0.5),
+        p95_ns=quantile(spent, 0.95),
+    )
+
+
+def _busy_ns(checkpoints: Iterable[Checkpoint]) -> int:
+    return _union_ns((checkpoint.start_ns, checkpoint.end_ns) for checkpoint in checkpoints)
+
+
+def _union_ns(spans: Iterable[tuple[int, int]]) -> int:
+    total = 0
+    reached: int | None = None
+    for start, end in sorted(spans):
+        begin = start if reached is None else max(start, reached)
+        if end > begin:
+            total += end - begin
+            reached = end
+    return total

@@ -1,0 +1,122 @@
+"""A table for terminals in about a hundred lines.
+
+rich is not used here: importing it costs 160 ms of the 0.5 s that `report` may take from a cold start, it reads square
+brackets in file names as markup (a name that holds "[/red]" is an error) and passes escape codes through. What a report
+needs is less: measure cells, give the space to the columns that can use it, and leave out the least important ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ckptprof.report.clean import pad, shorten, width
+
+GAP = "  "
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|B|[KMGTP]iB|[kMGT]?B/s|%)(?!\w))")
+_CLOCK_PART = re.compile(r"(\d\xa0(?:min|h|d)) (?=\d\d\xa0)")
+_STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `text` gives its cells, already cleaned."""
+
+    title: str
+    right: bool = False
+    drop: int = 0  # the column with the highest goes first where space is short; 0 stays
+    minimum: int | None = None  # cells it can be cut to; None: never cut
+    cut: Callable[[str, int], str] = shorten
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Cleaned text and the name of its style."""
+
+    text: str
+    style: str = ""
+
+
+def paint(text: str, style: str, *, colour: bool) -> str:
+    """Return the text in a style (space-separated names), as it is if there is to be no colour."""
+    codes = ";".join(_STYLES[name] for name in style.split())
+    return f"\x1b[{codes}m{text}\x1b[0m" if colour and codes else text
+
+
+def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int) -> dict[int, int]:
+    """Return the cells given to each column that is shown, by its index."""
+    natural = [max(width(column.title), *(width(row[i].text) for row in rows)) for i, column in enumerate(columns)]
+    least = [
+        cells if column.minimum is None else min(cells, max(column.minimum, width(column.title)))
+        for column, cells in zip(columns, natural, strict=True)
+    ]
+    shown = list(range(len(columns)))
+    while sum(least[i] for i in shown) + len(GAP) * (len(shown) - 1) > limit:
+        droppable = [i for i in shown if columns[i].drop]
+        if not droppable:
+            break
+        shown.remove(max(droppable, key=lambda i: columns[i].drop))
+    given = {i: least[i] for i in shown}
+    spare = limit - sum(given.values()) - len(GAP) * (len(shown) - 1)
+    wanting = sorted((i for i in shown if natural[i] > least[i]), key=lambda i: natural[i] - least[i])
+    for place, i in enumerate(wanting):  # the smallest wish first, so that what it leaves goes to the greater ones
+        extra = max(0, min(natural[i] - least[i], spare // (len(wanting) - place)))
+        given[i] += extra
+        spare -= extra
+    return given
+
+
+def render(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int, *, colour: bool) -> list[str]:
+    """Return the header and the rows as lines of at most `limit` cells, as far as the columns that stay allow."""
+    if not rows:
+        return []
+    given = lay_out(columns, rows, limit)
+    header = [Cell(column.title, "bold") for column in columns]
+    lines = []
+    for row in (header, *rows):
+        parts = []
+        for i, cells in given.items():
+            column, cell = columns[i], row[i]
+            text = pad(column.cut(cell.text, cells), cells, right=column.right)
+            parts.append((text, cell.style))
+        last, style = parts[-1]
+        parts[-1] = (last.rstrip(), style)
+        lines.append(GAP.join(paint(text, style, colour=colour) for text, style in parts).rstrip())
+    return lines
+
+
+def wrap(text: str, limit: int) -> list[str]:
+    """Return cleaned text as lines of at most `limit` cells, broken at spaces but never before a unit."""
+    lines: list[str] = []
+    glued = _CLOCK_PART.sub("\\1\xa0", _BEFORE_UNIT.sub("\xa0", text.replace("\xa0", " ")))
+    for word in glued.split(" "):
+        fitting = shorten(word, limit)
+        if lines and width(lines[-1]) + 1 + width(fitting) <= limit:
+            lines[-1] += " " + fitting
+        else:
+            lines.append(fitting)
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+def facts(pairs: Sequence[tuple[str, str]], limit: int, *, colour: bool, indent: str = "") -> list[str]:
+    """Return "key   text" lines, the texts under each other and wrapped; texts are cleaned already."""
+    if not pairs:
+        return []
+    key_cells = max(width(key) for key, _ in pairs) + len(GAP)
+    lines = []
+    for key, text in pairs:
+        label = indent + paint(pad(key, key_cells), "bold", colour=colour)
+        for part in wrap(text, max(16, limit - key_cells - len(indent))):
+            lines.append((label + part).rstrip())
+            label = indent + " " * key_cells
+    return lines

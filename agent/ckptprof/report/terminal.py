@@ -1,0 +1,209 @@
+"""The report for a terminal: what was watched and what it comes to, then one line for each checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timezone, tzinfo
+
+from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report
+from ckptprof.report import summary as summaries
+from ckptprof.report import units
+from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import render as render_table
+
+LOW_CONFIDENCE = 0.7  # below it a row is marked
+NOTHING = "-"  # in a table, for what was not seen
+WIDE = 120  # from here on pattern classes and dates are written in full
+_JOBS, _JOB_CELLS = 3, 60  # named in the opening, and how much of each
+_SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
+KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta"}
+CLASS_STYLE = {
+    PatternClass.SEQUENTIAL_LARGE: "green",
+    PatternClass.SEQUENTIAL_SMALL: "yellow",
+    PatternClass.STRIDED: "yellow",
+    PatternClass.RANDOM: "red",
+    PatternClass.MIXED: "yellow",
+}
+_COLUMNS = (
+    Column("ID", right=True),
+    Column("TIME"),
+    Column("KIND"),
+    Column("STEP", right=True, drop=3),
+    Column("DURATION", right=True),
+    Column("SIZE", right=True),
+    Column("RATE", right=True, drop=1),
+    Column("PATTERN", drop=2),
+    Column("FILES", right=True, drop=5),
+    Column("WHO", drop=4, minimum=14, cut=shorten_end),
+    Column("PATH", minimum=11),
+)
+_STEP, _PATTERN, _PATH = 3, 7, 10
+
+
+def render(report: Report, *, width: int, colour: bool, zone: tzinfo) -> str:
+    """Return the whole report as text that ends in a newline; `zone` gives the offset in which times are printed."""
+    checkpoints = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
+    offset = _offset(report, checkpoints, zone)
+    lines = facts(_opening(report, offset), width, colour=colour)
+    if not checkpoints:
+        message, hint = explain_empty(report)
+        sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
+        return "\n".join([*lines, "", *wrap(sentences, width), ""])
+    lines += ["", *_table(report, checkpoints, offset, width, colour=colour), ""]
+    lines += [paint(line, "dim", colour=colour) for note in _notes(checkpoints) for line in wrap(note, width)]
+    return "\n".join([*lines, ""])
+
+
+def explain_empty(report: Report) -> tuple[str, str]:
+    """Return what to say of a report without checkpoints: the finding, and what to do."""
+    spent = summaries.summarise(report).watched_ns
+    if spent is None:
+        return (
+            "nothing was recorded in the time asked for",
+            "record one command with `ckptprof run -- CMD`, the whole host with `ckptprof agent`, or look further back",
+        )
+    return (
+        f"watched for {units.duration(spent)} and saw no checkpoint that fits the question",
+        "if --since, --job or --kind were given, loosen them; `ckptprof doctor` tells what this host lets us see",
+    )
+
+
+def who(checkpoint: Checkpoint) -> str:
+    """Return who moved the bytes: the job, the first process and how many more."""
+    job = clean(checkpoint.job)
+    if not checkpoint.writers:
+        return job
+    first = max(checkpoint.writers, key=lambda writer: writer.bytes)
+    more = f" +{len(checkpoint.writers) - 1}" if len(checkpoint.writers) > 1 else ""
+    return f"{job} ({clean(first.comm)} {first.pid}{more})"
+
+
+def _offset(report: Report, checkpoints: Sequence[Checkpoint], zone: tzinfo) -> timezone:
+    at_ns = report.watched.end_ns
+    if at_ns is None:
+        at_ns = checkpoints[-1].end_ns if checkpoints else 0
+    return units.fixed_zone(at_ns, zone)
+
+
+def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
+    found = summaries.summarise(report)
+    host = clean(report.host) if report.host is not None else "a host that was not seen"
+    watched = report.watched
+    if found.watched_ns is None:
+        pairs = [("Watched", f"nothing on {host}" if report.host is not None else "nothing")]
+    else:
+        end = units.stamp(watched.end_ns, zone)
+        start = units.stamp(watched.start_ns, zone)
+        if start[:10] == end[:10]:
+            end = end[11:]
+        span = f"{start} to {end} {units.offset_name(zone)}"
+        pairs = [("Watched", f"{units.duration(found.watched_ns)} on {host}, {span}")]
+    if watched.gaps:
+        pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
+    for kind in found.kinds:
+        speed = units.speed(kind.bytes, kind.busy_ns)
+        text = f"{units.count(kind.number)}, {units.size(kind.bytes)} in {units.duration(kind.busy_ns)}"
+        text += f" ({units.rate(speed)})" if speed is not None else ""
+        if kind.number > 1:
+            text += f"; duration median {units.duration(kind.median_ns)}, p95 {units.duration(kind.p95_ns)}"
+        pairs.append(("Saves" if kind.kind is Kind.SAVE else "Restores", text))
+    if found.kinds and found.share is not None:
+        share = (
+            f"{units.percent(found.share)} of the watched time ({units.duration(found.busy_ns)}) in saves and restores"
+        )
+        pairs.append(("Share", share))
+    if report.checkpoints:
+        pairs.append(("By", _jobs(report.checkpoints)))
+    return pairs
+
+
+def _jobs(checkpoints: Sequence[Checkpoint]) -> str:
+    names = list(dict.fromkeys(who(checkpoint) for checkpoint in checkpoints))
+    rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
+    return ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest
+
+
+def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
+    gaps = report.watched.gaps
+    longest = summaries.longest_gap(gaps)
+    length = units.duration(longest.end_ns - longest.start_ns)
+    begin = units.stamp(longest.start_ns, zone)
+    if len(gaps) == 1:
+        return f"1, {length} from {begin}: {clean(longest.reason)}"
+    total = units.duration(gap_ns)
+    return f"{units.count(len(gaps))}, {total} in all; the longest {length} from {begin}: {clean(longest.reason)}"
+
+
+def _table(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int, *, colour: bool) -> list[str]:
+    wide = width >= WIDE
+    clock = _clock(report, checkpoints, zone, width)
+    rows = [_row(checkpoint, zone, clock, full=wide) for checkpoint in checkpoints]
+    keep = [i for i in range(len(_COLUMNS)) if i != _STEP or any(c.step is not None for c in checkpoints)]
+    columns = [_COLUMNS[i] for i in keep]
+    whole = [[row[i] for i in keep] for row in rows]
+    lines = render_table(columns, whole, width, colour=colour)
+    folder = common_folder([c.path for c in checkpoints if c.path is not None])
+    if folder is None or not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines):
+        return lines
+    for checkpoint, row in zip(checkpoints, whole, strict=True):  # too narrow for whole paths: name their folder once
+        if checkpoint.path is not None:
+            row[-1] = Cell(clean(checkpoint.path[len(folder) :]))
+    lines = render_table(columns, whole, width, colour=colour)
+    return [*lines, "", *facts([("Paths are in", clean(folder))], width, colour=colour)]
+
+
+def common_folder(paths: Sequence[str]) -> str | None:
+    """Return the folder, with its slash, that holds all of two or more paths; None if it is / or there is none."""
+    if len(paths) < 2 or not all(path.startswith("/") for path in paths):
+        return None
+    first, last = min(paths), max(paths)
+    shared = 0
+    for shared, (a, b) in enumerate(zip(first, last, strict=False)):  # noqa: B007 - its last value is what is wanted
+        if a != b:
+            break
+    folder = first[: first.rfind("/", 0, shared + 1) + 1]
+    return folder if len(folder) > 1 and folder != last else None
+
+
+def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int) -> str:
+    marks = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in checkpoints)]
+    dates = {units.stamp(mark, zone)[:10] for mark in marks if mark is not None}
+    if len(dates) == 1:
+        return "%H:%M:%S"
+    return "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
+
+
+def _row(checkpoint: Checkpoint, zone: timezone, clock: str, *, full: bool) -> list[Cell]:
+    spent_ns = checkpoint.end_ns - checkpoint.start_ns
+    speed = units.speed(checkpoint.bytes, spent_ns)
+    unsure = checkpoint.confidence < LOW_CONFIDENCE
+    return [
+        Cell(str(checkpoint.id) if checkpoint.id else NOTHING, "bold"),
+        Cell(units.stamp(checkpoint.start_ns, zone, clock)),
+        Cell(checkpoint.kind.value + "?" * unsure, "yellow" if unsure else KIND_STYLE[checkpoint.kind]),
+        Cell(NOTHING if checkpoint.step is None else str(checkpoint.step)),
+        Cell(units.duration(spent_ns)),
+        Cell(units.size(checkpoint.bytes)),
+        Cell(NOTHING if speed is None else units.rate(speed)),
+        _pattern(checkpoint, full=full),
+        Cell(units.count(checkpoint.files)),
+        Cell(who(checkpoint)),
+        Cell(NOTHING if checkpoint.path is None else clean(checkpoint.path)),
+    ]
+
+
+def _pattern(checkpoint: Checkpoint, *, full: bool) -> Cell:
+    class_ = checkpoint.pattern.class_
+    if class_ is None:
+        return Cell(NOTHING)
+    return Cell(class_.value if full else _SHORT_CLASS.get(class_, class_.value), CLASS_STYLE[class_])
+
+
+def _notes(checkpoints: Sequence[Checkpoint]) -> list[str]:
+    notes = []
+    if any(checkpoint.confidence < LOW_CONFIDENCE for checkpoint in checkpoints):
+        notes.append(f"? is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
+    if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
+        notes.append("Seen by polling: `ckptprof show ID` tells the evidence and what was out of sight.")
+    return notes

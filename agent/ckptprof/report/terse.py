@@ -1,0 +1,33 @@
+"""One line for each checkpoint, fields separated by tabs: for `cut`, `awk` and `grep`."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+
+from ckptprof.model import Checkpoint, Report
+from ckptprof.report import units
+from ckptprof.report.clean import clean
+
+NOTHING = "-"
+
+
+def render(report: Report, *, zone: tzinfo) -> str:
+    """Return the lines: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path."""
+    ordered = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
+    return "".join("\t".join(_fields(checkpoint, zone)) + "\n" for checkpoint in ordered)
+
+
+def _fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
+    class_ = checkpoint.pattern.class_
+    when = units.moment(checkpoint.start_ns, zone)
+    return [
+        str(checkpoint.id),
+        NOTHING if when is None else when.isoformat(timespec="milliseconds"),
+        checkpoint.kind.value,
+        f"{(checkpoint.end_ns - checkpoint.start_ns) / 1e9:.3f}",
+        str(checkpoint.bytes),
+        NOTHING if class_ is None else class_.value,
+        NOTHING if checkpoint.step is None else str(checkpoint.step),
+        clean(checkpoint.job),
+        NOTHING if checkpoint.path is None else clean(checkpoint.path),
+    ]

@@ -1,0 +1,114 @@
+"""Numbers as an engineer reads them: SI for bandwidth, IEC for sizes, durations in words, times in one offset."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone, tzinfo
+
+NOT_SEEN = "not seen"
+_SECOND_NS = 1_000_000_000
+
+
+def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:
+    """Return about three significant digits and a unit; goes to the next unit before a fourth digit is needed."""
+    place = 0
+    while abs(value) >= 999.5 and place < len(units) - 1:
+        value /= step
+        place += 1
+    digits = 0 if place == 0 or abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:.{digits}f} {units[place]}"
+
+
+def size(value: float | None) -> str:
+    """Return bytes in IEC units: 512 B, 1.25 KiB, 954 MiB."""
+    return NOT_SEEN if value is None else _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def rate(bytes_per_second: float | None) -> str:
+    """Return bandwidth in SI units: 267 MB/s, 2.48 GB/s."""
+    return (
+        NOT_SEEN
+        if bytes_per_second is None
+        else _scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s"))
+    )
+
+
+def speed(moved_bytes: int, spent_ns: int) -> float | None:
+    """Return bytes per second, None if no time passed."""
+    return moved_bytes * _SECOND_NS / spent_ns if spent_ns > 0 else None
+
+
+def duration(spent_ns: float | None) -> str:
+    """Return a duration: 42 ms, 0.42 s, 39.2 s, 2 min 05 s, 1 h 04 min, 3 d 04 h."""
+    if spent_ns is None:
+        return NOT_SEEN
+    seconds = spent_ns / _SECOND_NS
+    if seconds < 0.0995:
+        return "0 s" if seconds <= 0 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
+    if seconds < 59.95:
+        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def percent(share: float | None) -> str:
+    """Return a share of 0..1 in percent; what is there but tiny is not called 0 %."""
+    if share is None:
+        return NOT_SEEN
+    value = share * 100
+    if 0 < value < 0.1:
+        return "<0.1 %"
+    if 99.9 < value < 100:
+        return ">99.9 %"
+    return f"{value:.0f} %" if value == round(value) else f"{value:.1f} %"
+
+
+def count(value: int | None) -> str:
+    """Return a whole number with thousands apart."""
+    return NOT_SEEN if value is None else f"{value:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return "1 save", "2 saves"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def fixed_zone(at_ns: int, zone: tzinfo) -> timezone:
+    """Return the offset that `zone` has at an instant, so that a whole report counts in one offset."""
+    try:
+        offset = datetime.fromtimestamp(at_ns / _SECOND_NS, zone).utcoffset()
+    except (OverflowError, ValueError, OSError):  # a clock that was off by millennia
+        offset = None
+    return timezone(timedelta(0) if offset is None else offset)
+
+
+def moment(at_ns: int, zone: tzinfo) -> datetime | None:
+    """Return the instant in `zone`, exact to the microsecond; None if it is beyond the calendar."""
+    try:
+        whole = datetime.fromtimestamp(at_ns // _SECOND_NS, zone)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return whole.replace(microsecond=at_ns % _SECOND_NS // 1000)
+
+
+def stamp(at_ns: int | None, zone: tzinfo, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Return the instant in the given strftime pattern, the bare nanoseconds if it is beyond the calendar."""
+    if at_ns is None:
+        return NOT_SEEN
+    when = moment(at_ns, zone)
+    return f"{at_ns} ns" if when is None else when.strftime(pattern)
+
+
+def offset_name(zone: tzinfo) -> str:
+    """Return "UTC" or "UTC+02:00" for a zone of fixed offset."""
+    offset = zone.utcoffset(None) or timedelta(0)
+    if not offset:
+        return "UTC"
+    minutes = round(offset.total_seconds() / 60)
+    sign = "+" if minutes > 0 else "-"
+    return f"UTC{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"

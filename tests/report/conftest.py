@@ -1,0 +1,198 @@
+"""Reports to render: made by hand, since what is tested here is how they look; every instant is fixed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from ckptprof.model import (
+    Checkpoint,
+    DeviceShare,
+    Evidence,
+    Gap,
+    Kind,
+    Level,
+    Pattern,
+    PatternClass,
+    Point,
+    Report,
+    Stream,
+    Watched,
+    Writer,
+)
+
+MIB = 1 << 20
+SECOND = 1_000_000_000
+T0 = 1_774_000_800 * SECOND  # 2026-03-20 10:00:00 UTC
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def checkpoint(number: int, at_seconds: float, **changes: object) -> Checkpoint:
+    """Return a torch.save of 954 MiB in 4 s that began `at_seconds` after T0, changed as told."""
+    start_ns = T0 + int(at_seconds * SECOND)
+    step = number * 100
+    values: dict[str, object] = {
+        "id": number,
+        "uid": f"uid-{number}",
+        "kind": Kind.SAVE,
+        "job": "train.py",
+        "framework": "torch.save",
+        "step": step,
+        "ranks": 1,
+        "start_ns": start_ns,
+        "end_ns": start_ns + 4 * SECOND + 120_000_000,
+        "bytes": 954 * MIB + 12_345,
+        "files": 1,
+        "path": f"/mnt/scratch/ckpt/llama-7b/run-0042/step_{step:06d}.pt",
+        "writers": (Writer(pid=41210, comm="python", bytes=954 * MIB + 12_345),),
+        "pattern": Pattern(
+            class_=PatternClass.SEQUENTIAL_LARGE,
+            sequential_share_bytes=1.0,
+            consecutive_share_bytes=0.9996,
+            large_share_bytes=0.98,
+            order_seen_share_bytes=0.97,
+            operations=1204,
+            mean_operation_bytes=830_472.0,
+            mapped_share_bytes=0.0,
+        ),
+        "level": Level.POLL,
+        "blind": (
+            "The offset of each write was not seen, only file positions at ticks.",
+            "Whether the writes were direct or buffered was taken from the open flags of files that were seen open.",
+        ),
+        "evidence": (
+            Evidence(name="format", weight=3.0, text="the file begins like a zip archive of torch.save"),
+            Evidence(name="recurs", weight=1.5, text="4 bursts of nearly the same size, about 600 s apart"),
+            Evidence(name="read-back", weight=-0.5, text="the file was not read again"),
+        ),
+        "confidence": 0.97,
+    }
+    values.update(changes)
+    return Checkpoint(**values)  # type: ignore[arg-type]  # the fields are checked by name at run time
+
+
+def detailed() -> Checkpoint:
+    """Return a checkpoint with everything that `show` can draw."""
+    base = checkpoint(7, 75.25)
+    speeds = (120, 310, 420, 80, 0, 0, 510, 640, 620, 580, 240, 4)
+    step_ns = (base.end_ns - base.start_ns) // len(speeds)
+    timeline = tuple(
+        Point(base.start_ns + i * step_ns, base.start_ns + (i + 1) * step_ns, speed * 1_000_000 * step_ns // SECOND)
+        for i, speed in enumerate(speeds)
+    )
+    folder = "/mnt/scratch/ckpt/llama-7b/run-0042/step_000700"
+    streams = tuple(
+        Stream(
+            pid=41210 + rank,
+            comm="python",
+            path=f"{folder}/__{rank}_0.distcp",
+            bytes=477 * MIB,
+            size=477 * MIB if rank else None,
+            start_ns=base.start_ns + rank * 210_000_000,
+            end_ns=base.end_ns - (1 - rank) * SECOND,
+            class_=PatternClass.SEQUENTIAL_LARGE if rank else None,
+        )
+        for rank in range(2)
+    )
+    writers = tuple(Writer(pid=41210 + rank, comm="python", bytes=477 * MIB, rank=rank) for rank in range(2))
+    devices = (
+        DeviceShare(
+            device="nvme0n1", kind="block", read_bytes=0, written_bytes=801 * MIB, busy_seconds=2.5, under="/mnt/scratch"
+        ),
+        DeviceShare(device="eth0", kind="nic", read_bytes=12_000, written_bytes=40_000, busy_seconds=None, under=None),
+    )
+    return checkpoint(
+        7, 75.25, framework="torch-dcp", ranks=2, files=2, path=folder, writers=writers, streams=streams,
+        timeline=timeline, devices=devices, bytes=954 * MIB,
+    )  # fmt: skip
+
+
+def _run() -> Report:
+    """One job watched by `ckptprof run`: four saves and a restore."""
+    saves = [checkpoint(n, n * 31.4) for n in range(1, 5)]
+    restore = checkpoint(
+        5, 200.0, kind=Kind.RESTORE, step=None, end_ns=T0 + 200 * SECOND + 840_000_000, path=saves[-1].path
+    )
+    return Report(
+        host="gpu-node-7",
+        watched=Watched(start_ns=T0, end_ns=T0 + 230 * SECOND),
+        checkpoints=(*saves, restore),
+    )
+
+
+def _host() -> Report:
+    """A host watched for days: several jobs, gaps, unknowns, a row that is less sure."""
+    checkpoints = (
+        checkpoint(11, 600),
+        checkpoint(12, 7200.5, job="slurm 88123", framework="torch-dcp", ranks=16, files=33, bytes=118_000 * MIB,
+                   end_ns=T0 + 7325 * SECOND, path="/lustre/projects/nlp/weights/dcp/step_1200",
+                   writers=tuple(Writer(pid=900 + r, comm="pt_main_thread", bytes=7375 * MIB, rank=r) for r in range(16))),
+        checkpoint(13, 90_000, job="eval_harness.py", kind=Kind.RESTORE, step=None, framework=None, path=None,
+                   writers=(), pattern=Pattern(class_=PatternClass.RANDOM), confidence=0.55),
+        checkpoint(14, 93_600, job="jax_train.py", framework="orbax", pattern=Pattern(class_=None), files=2048,
+                   path="/mnt/scratch/orbax/run/14/default"),
+        checkpoint(15, 171_000, pattern=Pattern(class_=PatternClass.SEQUENTIAL_SMALL), end_ns=T0 + 171_000 * SECOND),
+    )  # fmt: skip
+    gaps = (
+        Gap(start_ns=T0 + 3600 * SECOND, end_ns=T0 + 3612 * SECOND, reason="recorder restarted"),
+        Gap(start_ns=T0 + 50_000 * SECOND, end_ns=T0 + 53_600 * SECOND, reason="host was suspended"),
+    )
+    return Report(
+        host="gpu-node-7",
+        watched=Watched(start_ns=T0, end_ns=T0 + 172_800 * SECOND, gaps=gaps),
+        checkpoints=checkpoints,
+    )
+
+
+def _empty() -> Report:
+    """Watched, and nothing there."""
+    return Report(host="gpu-node-7", watched=Watched(start_ns=T0, end_ns=T0 + 725 * SECOND), checkpoints=())
+
+
+def _blank() -> Report:
+    """Never watched at all."""
+    return Report(host=None, watched=Watched(start_ns=None, end_ns=None), checkpoints=())
+
+
+REPORTS: dict[str, Callable[[], Report]] = {"run": _run, "host": _host, "empty": _empty, "blank": _blank}
+
+
+@pytest.fixture
+def zone() -> timezone:
+    """Central European Time, so that an offset shows."""
+    return timezone(timedelta(hours=1))
+
+
+@pytest.fixture
+def reports() -> dict[str, Report]:
+    """Return the reports by name."""
+    return {name: make() for name, make in REPORTS.items()}
+
+
+@pytest.fixture
+def make_checkpoint() -> Callable[..., Checkpoint]:
+    """Return the maker of checkpoints."""
+    return checkpoint
+
+
+@pytest.fixture
+def detailed_checkpoint() -> Checkpoint:
+    """Return a checkpoint with everything that `show` can draw."""
+    return detailed()
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Return a check of a text against its golden file; CKPTPROF_UPDATE_GOLDEN=1 writes the file instead."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if os.environ.get("CKPTPROF_UPDATE_GOLDEN"):
+            path.write_text(text, encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == text
+
+    return check
