@@ -45,19 +45,27 @@ _COMPLETE = "_CKPTPROF_COMPLETE"
 _ArgumentError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
+def _ready(help_option: Any) -> Any:
+    """Give --help a default that is a bool already: typer 0.29 imports pydantic (0.1 s) to make one of None."""
+    if help_option is not None and help_option.default is None:
+        help_option.default = False
+    return help_option
+
+
 class Command(typer.core.TyperCommand):
-    """A command whose own --help costs nothing when it is not asked for."""
+    """A command whose --help costs nothing when it is not asked for."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        """Return the option with a default that is a bool already: typer 0.29 imports pydantic (0.1 s) to make it one."""
-        option = super().get_help_option(ctx)
-        if option is not None and option.default is None:
-            option.default = False
-        return option
+        """Return the option."""
+        return _ready(super().get_help_option(ctx))
 
 
 class Commands(typer.core.TyperGroup):
     """A group that knows its commands by name and imports one when it is asked for."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option, made ready as that of each command."""
+        return _ready(super().get_help_option(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 # click's signature
         """Return the names in their order."""
