@@ -67,8 +67,6 @@ _NIC = Column[NicSample]
 NIC = (
     _NIC("network_receive_bytes_total", "Bytes received.", lambda s: s.rx_bytes),
     _NIC("network_transmit_bytes_total", "Bytes sent.", lambda s: s.tx_bytes),
-    _NIC("network_receive_packets_total", "Packets received.", lambda s: s.rx_packets),
-    _NIC("network_transmit_packets_total", "Packets sent.", lambda s: s.tx_packets),
     _NIC("network_receive_errs_total", "Errors in receiving.", lambda s: s.rx_errors),
     _NIC("network_transmit_errs_total", "Errors in sending.", lambda s: s.tx_errors),
     _NIC("network_receive_drop_total", "Packets dropped in receiving.", lambda s: s.rx_dropped),
@@ -79,8 +77,6 @@ _RDMA = Column[RdmaSample]
 RDMA = (
     _RDMA("infiniband_port_data_received_bytes_total", "Bytes received by the RDMA port.", lambda s: s.rx_bytes),
     _RDMA("infiniband_port_data_transmitted_bytes_total", "Bytes sent by the RDMA port.", lambda s: s.tx_bytes),
-    _RDMA("infiniband_port_packets_received_total", "Packets received by the RDMA port.", lambda s: s.rx_packets),
-    _RDMA("infiniband_port_packets_transmitted_total", "Packets sent by the RDMA port.", lambda s: s.tx_packets),
     _RDMA(
         "infiniband_port_transmit_wait_total",
         "Ticks with data to send and no credit to send it.",

@@ -1,0 +1,100 @@
+"""A node with 12 NVMe devices, 8 NICs and 8 RDMA ports that trains and saves: frames and checkpoints for Metrics."""
+
+from __future__ import annotations
+
+from ckptprof.export.metrics import Metrics, RecorderHealth
+from ckptprof.model import Checkpoint, Kind, Level, Pattern, PatternClass
+from ckptprof_collectors.samples import (
+    DeviceInfo,
+    DiskSample,
+    Frame,
+    MemorySample,
+    NicInfo,
+    NicSample,
+    RdmaInfo,
+    RdmaSample,
+    Sample,
+    SamplerHealth,
+)
+
+COLLECTORS = ("disks", "nics", "rdma", "memory", "mounts", "processes")
+GIB = 1 << 30
+
+
+def describe(metrics: Metrics) -> None:
+    """Hand in what the collectors say first."""
+    samples: list[Sample] = [
+        DeviceInfo(f"nvme{n}n1", 259, n, "disk", (), countable=True, transport="nvme-pcie", rotational=False,
+                   size_bytes=1 << 42, model="M", serial="S", backing=None)
+        for n in range(12)
+    ]  # fmt: skip
+    samples += [NicInfo(f"eth{n}", 100_000_000_000, carrier=True, driver="mlx5_core", countable=True) for n in range(8)]
+    samples += [RdmaInfo(f"mlx5_{n}/1", 400_000_000_000, "ACTIVE", "InfiniBand", None) for n in range(8)]
+    metrics.observe(Frame(0, 0, COLLECTORS, tuple(samples)))
+
+
+def frame(tick: int, wall_ns: int) -> Frame:
+    """Return the frame of a tick; every counter has grown since the one before."""
+    samples: list[Sample] = [
+        DiskSample(f"nvme{n}n1", tick * 900, 3, tick * 20_000, tick * 700, tick * 4000, 9, tick * 800_000, tick * 5000,
+                   n, tick * 80, tick * 5700, 0, 0, 0, 0, tick * 2, tick * 3)
+        for n in range(12)
+    ]  # fmt: skip
+    samples += [NicSample(f"eth{n}", tick * 10**7, tick * 9000, 0, 0, tick * 10**6, tick * 900, 0, 0) for n in range(8)]
+    samples += [RdmaSample(f"mlx5_{n}/1", tick * 10**8, tick * 10**8, tick * 9000, tick * 9000, 5) for n in range(8)]
+    samples.append(
+        MemorySample(2048 * GIB, 1800 * GIB, 100 * GIB, 9 * GIB, GIB, tick * GIB, tick * GIB, 400 * GIB, 200 * GIB,
+                     tick * 7, tick * 9000, tick * 8000, 0, 0)
+    )  # fmt: skip
+    read_ns = dict.fromkeys(COLLECTORS, tick * 40_000)
+    samples.append(SamplerHealth(tick, 0, tick * 50_000, 0, tick * 2_000_000, 15 << 20, 8, 700, read_ns, {}))
+    return Frame(tick * 100_000_000, wall_ns, COLLECTORS, tuple(samples))
+
+
+def health(tick: int) -> RecorderHealth:
+    """Return the recorder's account at a tick."""
+    return RecorderHealth(
+        frames=tick,
+        dropped_frames=0,
+        late_frames=0,
+        store_errors=0,
+        store_bytes=40 << 20,
+        store_queue=1,
+        sampler_restarts=0,
+        cpu_seconds=tick * 0.003,
+        resident_bytes=40 << 20,
+        bursts_active=1,
+    )
+
+
+def checkpoint(number: int, kind: Kind, end_ns: int) -> Checkpoint:
+    """Return a checkpoint of 100 GB in 20 s or so."""
+    return Checkpoint(
+        uid=f"{kind.value}-{number}",
+        kind=kind,
+        job="train",
+        framework=("torch", "deepspeed")[number % 2],
+        step=number * 100,
+        ranks=8,
+        start_ns=end_ns - 20_000_000_000 - number,
+        end_ns=end_ns,
+        bytes=100 * 10**9,
+        files=9,
+        path="/mnt/ckpt/step",
+        writers=(),
+        pattern=Pattern(class_=tuple(PatternClass)[number % 3]),
+        level=Level.POLL,
+        blind=(),
+        evidence=(),
+        confidence=0.9,
+    )
+
+
+def advance(metrics: Metrics, tick: int, wall_ns: int) -> None:
+    """Feed one tick, and at every tenth a save, at the first also a restore."""
+    metrics.observe(frame(tick, wall_ns))
+    metrics.recorder(health(tick))
+    if tick % 10 == 1:
+        metrics.checkpoint(checkpoint(tick // 10, Kind.SAVE, wall_ns))
+    if tick == 1:
+        metrics.checkpoint(checkpoint(0, Kind.RESTORE, wall_ns))
