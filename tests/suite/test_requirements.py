@@ -1,0 +1,103 @@
+"""The suite's own rules: what skips says why, nothing skips where that is forbidden, and `alone` is alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
+CASES = """
+    import pytest
+    def test_runs(): pass
+    @pytest.mark.prometheus
+    def test_marked(): pass
+    def test_skips_itself(): pytest.skip("for a reason")
+    @pytest.mark.xfail(strict=True)
+    def test_known(): assert False
+"""
+CROWD = """
+    import os, pytest, time
+    from pathlib import Path
+    HERE = Path(os.environ["MEETING"])
+    def meet(alone):
+        mine = HERE / str(os.getpid())
+        mine.touch()
+        time.sleep(0.05)
+        others = len(list(HERE.iterdir())) - 1
+        mine.unlink()
+        assert not (alone and others)
+    @pytest.mark.alone
+    @pytest.mark.parametrize("i", range(4))
+    def test_alone(i): meet(True)
+    @pytest.mark.parametrize("i", range(12))
+    def test_together(i): meet(False)
+"""
+
+
+def run_suite(directory: Path, cases: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on some cases beside a copy of the suite's conftest."""
+    (directory / "conftest.py").write_text(CONFTEST.read_text())
+    (directory / "test_cases.py").write_text(textwrap.dedent(cases))
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    prometheus: x\n")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CKPTPROF_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *arguments, str(directory)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=directory,
+        env={**inherited, **environment},
+    )
+
+
+def test_a_missing_program_skips_by_name(tmp_path: Path) -> None:
+    """Without Prometheus on PATH its tests skip, and the summary names it."""
+    result = run_suite(tmp_path, CASES, PATH=str(tmp_path))
+
+    assert result.returncode == 0, result.stdout
+    assert "prometheus: not installed: prometheus, promtool" in result.stdout
+    assert "1 passed, 2 skipped, 1 xfailed" in result.stdout
+
+
+def test_requiring_all_turns_every_skip_into_a_failure(tmp_path: Path) -> None:
+    """A test that skips itself fails, one that lacks a program is an error; an expected failure stays one."""
+    result = run_suite(tmp_path, CASES, PATH=str(tmp_path), CKPTPROF_REQUIRE="all")
+
+    assert result.returncode == 1, result.stdout
+    assert "1 failed, 1 passed, 1 xfailed, 1 error" in result.stdout
+    assert "for a reason, and CKPTPROF_REQUIRE=all forbids to skip" in result.stdout
+
+
+def test_requiring_one_thing_leaves_the_other_skips(tmp_path: Path) -> None:
+    """A comma list names markers."""
+    result = run_suite(tmp_path, CASES, PATH=str(tmp_path), CKPTPROF_REQUIRE="root,prometheus")
+
+    assert "1 passed, 1 skipped, 1 xfailed, 1 error" in result.stdout
+
+
+def test_a_module_that_skips_itself_fails_too(tmp_path: Path) -> None:
+    """`importorskip` at the top of a module is a skip as well."""
+    cases = "import pytest\npytest.importorskip('no_such_module')\ndef test_runs(): pass\n"
+
+    result = run_suite(tmp_path, cases, CKPTPROF_REQUIRE="all")
+
+    assert result.returncode not in (0, 5), result.stdout
+    assert "forbids to skip" in result.stdout
+
+
+@pytest.mark.slow
+def test_alone_means_beside_no_other_worker(tmp_path: Path) -> None:
+    """With three workers, a test that measures time never overlaps another."""
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+
+    result = run_suite(tmp_path, CROWD, "-n", "3", MEETING=str(meeting))
+
+    assert result.returncode == 0, result.stdout
+    assert "16 passed" in result.stdout
