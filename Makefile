@@ -15,7 +15,7 @@ SHELL := /bin/bash
 
 TORCH := torch==2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
-PIP = -m pip --disable-pip-version-check --quiet
+PIP = -m pip --disable-pip-version-check -qq
 EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SOURCES := agent collectors tests benchmarks examples
 
