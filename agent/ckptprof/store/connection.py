@@ -1,0 +1,104 @@
+"""Connections to SQLite: one that writes, and any number that only read."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.pool import StaticPool
+
+from ckptprof.errors import StoreError
+from ckptprof.store.location import SERVICE_DIRECTORY, file_uri, shown
+
+_WAL_BYTES = 8 << 20
+
+
+def file_mode(path: Path) -> int:
+    """Return the permissions of a database: its group may read the service's, nobody else any other."""
+    return 0o640 if path.parent == SERVICE_DIRECTORY else 0o600
+
+
+def prepare_file(path: Path) -> None:
+    """Make the file and the directories above it, if they are missing; raises StoreError and OSError."""
+    if path.is_dir():
+        raise StoreError(f"{shown(path)} is a directory", hint="give the path of a file")
+    folder_mode = 0o750 if path.parent == SERVICE_DIRECTORY else 0o700
+    for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:
+        folder.mkdir(mode=folder_mode, exist_ok=True)
+    if not path.exists():
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, file_mode(path))
+        try:
+            os.fchmod(fd, file_mode(path))  # whatever the umask says
+        finally:
+            os.close(fd)
+
+
+def open_writer(path: Path) -> Connection:
+    """Open for writing a file that exists; raises sqlite3.Error."""
+    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    try:
+        raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
+        raw.execute("PRAGMA journal_mode = WAL")
+        raw.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        raw.execute("PRAGMA foreign_keys = ON")
+        raw.execute("PRAGMA trusted_schema = OFF")
+        raw.execute("PRAGMA cell_size_check = ON")
+    except sqlite3.Error:
+        raw.close()
+        raise
+    return _connected(raw)
+
+
+def open_reader(path: Path, *, immutable: bool) -> Connection:
+    """Open for reading only, never making anything; raises sqlite3.Error."""
+    raw = sqlite3.connect(file_uri(path, immutable=immutable), uri=True, isolation_level=None, timeout=2)
+    try:
+        raw.execute("PRAGMA query_only = ON")
+        raw.execute("PRAGMA trusted_schema = OFF")
+        raw.execute("PRAGMA cell_size_check = ON")
+        raw.execute("PRAGMA mmap_size = 0")  # a damaged disk gives an error, not SIGBUS
+        raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        raw.close()
+        raise
+    return _connected(raw)
+
+
+def _connected(raw: sqlite3.Connection) -> Connection:
+    engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
+    return engine.connect()
+
+
+def close(connection: Connection) -> None:
+    """Close it and the file under it."""
+    connection.close()
+    connection.engine.dispose()
+
+
+def _raw(connection: Connection) -> sqlite3.Connection:
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)  # noqa: S101 # made above
+    return raw
+
+
+@contextmanager
+def transaction(connection: Connection, *, durable: bool = False) -> Iterator[Connection]:
+    """Commit what is done within, or none of it; `durable` waits until it is on the disk, power loss included."""
+    connection.rollback()  # ends the reading that SQLAlchemy began by itself
+    raw = _raw(connection)
+    raw.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+    with connection.begin():
+        raw.execute("BEGIN IMMEDIATE")
+        yield connection
+
+
+@contextmanager
+def snapshot(connection: Connection) -> Iterator[Connection]:
+    """Read one state of the database, whatever is written meanwhile."""
+    with connection.begin():
+        _raw(connection).execute("BEGIN")
+        yield connection

@@ -1,0 +1,99 @@
+"""The schema's history: numbered steps, each in a transaction of its own, recorded in PRAGMA user_version.
+
+A released step is never changed; a change of the schema is a new step at the end of `STEPS`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from ckptprof.errors import StoreError
+from ckptprof.store.connection import transaction
+
+APPLICATION_ID = 0x434B5054  # "CKPT": what file(1) and we know our databases by
+
+
+class Step(NamedTuple):
+    """One change of the schema: statements, in order."""
+
+    statements: tuple[str, ...]
+
+
+_BLOCKS = "CREATE TABLE {} (id INTEGER PRIMARY KEY, layout INTEGER NOT NULL, data BLOB NOT NULL)"
+_CHILD = "checkpoint_id INTEGER NOT NULL REFERENCES checkpoints (id) ON DELETE CASCADE, ordinal INTEGER NOT NULL"
+
+_FIRST = Step(
+    (
+        """CREATE TABLE sessions (
+            id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, host TEXT NOT NULL, boot_id TEXT NOT NULL,
+            kernel TEXT NOT NULL, version TEXT NOT NULL, level TEXT NOT NULL, start_ns INTEGER NOT NULL,
+            end_ns INTEGER NOT NULL, clean INTEGER NOT NULL, dropped_frames INTEGER NOT NULL)""",
+        """CREATE TABLE checkpoints (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, job TEXT NOT NULL,
+            framework TEXT, step INTEGER, ranks INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+            durable_ns INTEGER, bytes INTEGER NOT NULL, files INTEGER NOT NULL, path TEXT, mode TEXT,
+            stall_ns INTEGER, level TEXT NOT NULL, confidence REAL NOT NULL, pattern_class TEXT,
+            pattern TEXT NOT NULL, verdict TEXT, blind TEXT NOT NULL, timeline BLOB NOT NULL)""",
+        "CREATE INDEX checkpoints_by_start ON checkpoints (start_ns)",
+        f"""CREATE TABLE writers ({_CHILD}, pid INTEGER NOT NULL, comm TEXT NOT NULL, bytes INTEGER NOT NULL,
+            rank INTEGER, PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
+        f"""CREATE TABLE evidence ({_CHILD}, name TEXT NOT NULL, weight REAL NOT NULL, text TEXT NOT NULL,
+            PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
+        f"""CREATE TABLE streams ({_CHILD}, pid INTEGER NOT NULL, comm TEXT NOT NULL, path TEXT NOT NULL,
+            bytes INTEGER NOT NULL, size INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, class TEXT,
+            seen_by TEXT NOT NULL, PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
+        f"""CREATE TABLE devices ({_CHILD}, device TEXT NOT NULL, kind TEXT NOT NULL, read_bytes INTEGER NOT NULL,
+            written_bytes INTEGER NOT NULL, busy_seconds REAL, under TEXT,
+            PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
+        """CREATE TABLE entities (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, seen_ns INTEGER NOT NULL)""",
+        "CREATE TABLE layouts (id INTEGER PRIMARY KEY, fields TEXT NOT NULL UNIQUE)",
+        _BLOCKS.format("minutes"),
+        _BLOCKS.format("hours"),
+        _BLOCKS.format("rollups"),
+        """CREATE VIEW v_checkpoints AS SELECT
+            id, kind, job, framework, step, ranks, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time,
+            durable_ns / 1e9 AS durable_time, (end_ns - start_ns) / 1e9 AS duration_seconds, bytes,
+            bytes * 1e9 / max(end_ns - start_ns, 1) AS bytes_per_second, files, path, mode,
+            stall_ns / 1e9 AS stall_seconds, pattern_class, level, confidence FROM checkpoints""",
+        """CREATE VIEW v_sessions AS SELECT
+            id, host, kernel, version, level, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time, clean,
+            dropped_frames FROM sessions""",
+    )
+)
+
+STEPS: tuple[Step, ...] = (_FIRST,)
+LATEST = len(STEPS)
+
+
+def pragma(connection: Connection, name: str) -> int:
+    """Return a numeric PRAGMA."""
+    return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+
+
+def check_version(connection: Connection, where: str) -> int:
+    """Return the schema's version, 0 for an empty database; raises StoreError if it is not ours, or newer."""
+    version = pragma(connection, "user_version")
+    if pragma(connection, "application_id") != APPLICATION_ID:
+        if version or connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
+            raise StoreError(f"{where} is a database of another program", hint="give another path with --db")
+        return 0
+    if version > LATEST:
+        raise StoreError(
+            f"{where} was written by a newer ckptprof (schema {version}, this one knows up to {LATEST})",
+            hint="upgrade ckptprof, or give another path with --db",
+        )
+    return version
+
+
+def migrate(connection: Connection, where: str) -> None:
+    """Bring the database to the latest schema; raises StoreError if it is not ours or newer."""
+    version = check_version(connection, where)
+    for number, step in enumerate(STEPS[version:], start=version + 1):
+        with transaction(connection, durable=True):
+            for statement in step.statements:
+                connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.exec_driver_sql(f"PRAGMA user_version = {number}")

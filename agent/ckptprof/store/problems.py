@@ -1,0 +1,83 @@
+"""What can go wrong with a database, as one clear line each."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from ckptprof.errors import StoreError
+from ckptprof.store.blocks import BlockError
+from ckptprof.store.location import shown
+
+
+class StoreFullError(StoreError):
+    """There is no room on the disk; nothing that was committed is lost, and a later call may succeed."""
+
+
+# sqlite3 gives error codes only since Python 3.11; the texts of SQLite's codes have not changed in 20 years
+_TEXTS: tuple[tuple[str, str, str | None], ...] = (
+    ("not a database", "{} is not a database", "give another path with --db"),
+    ("malformed", "{} is damaged", "move it away; a new one is made at the next start"),
+    ("readonly", "{} cannot be written: it or its directory is read-only", "check its owner and the mount"),
+    ("read-only", "{} cannot be written: it or its directory is read-only", "check its owner and the mount"),
+    ("unable to open", "{} cannot be opened", "check that you may read it and its directory"),
+    ("locked", "{} is locked by another program", "try again when that is done"),
+    ("could not decode", "{} is damaged", "move it away; a new one is made at the next start"),
+    ("no such", "{} is damaged: a part of its schema is missing", "move it away; a new one is made at the next start"),
+)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what SQLite, SQLAlchemy, the codec and the system raise within into a StoreError about `path`."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except DBAPIError as error:
+        raise _from_text(str(error.orig), path) from error
+    except sqlite3.Error as error:
+        raise _from_text(str(error), path) from error
+    except OSError as error:
+        raise _from_system(error, path) from error
+    except (BlockError, msgspec.MsgspecError) as error:
+        raise StoreError(f"{shown(path)} is damaged: {error}", hint="move it away, or query another time") from error
+    except (SQLAlchemyError, OverflowError, ValueError, TypeError) as error:
+        raise StoreError(f"{shown(path)}: {type(error).__name__}: {error}") from error
+
+
+def _from_text(text: str, path: Path) -> StoreError:
+    name = shown(path)
+    lower = text.lower()
+    if "is full" in lower or ("i/o error" in lower and _no_room(path)):
+        return full(path)
+    for part, message, hint in _TEXTS:
+        if part in lower:
+            return StoreError(message.format(name), hint=hint)
+    return StoreError(f"{name}: {text}")
+
+
+def _from_system(error: OSError, path: Path) -> StoreError:
+    where = shown(Path(os.fsdecode(error.filename))) if isinstance(error.filename, (str, bytes)) else shown(path)
+    if error.errno in {28, 122}:  # ENOSPC, EDQUOT
+        return full(path)
+    return StoreError(f"{where}: {error.strerror or error}", hint="give another path with --db")
+
+
+def full(path: Path) -> StoreFullError:
+    """Return the error of a full disk."""
+    return StoreFullError(f"no room on the disk for {shown(path)}", hint="free some space; recording then goes on")
+
+
+def _no_room(path: Path) -> bool:
+    try:
+        state = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return state.f_bavail * state.f_frsize < 1 << 20

@@ -1,0 +1,196 @@
+"""Questions to the database: read-only, of one consistent state each, never in the agent's way."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, Select, func, literal, or_, select
+
+from ckptprof.errors import StoreError
+from ckptprof.model import Checkpoint, CheckpointQuery, Report, Session
+from ckptprof.store import schema
+from ckptprof.store.connection import close, open_reader, snapshot
+from ckptprof.store.location import shown, to_path
+from ckptprof.store.lock import writer_is_alive
+from ckptprof.store.migrations import LATEST, check_version
+from ckptprof.store.points import read_series
+from ckptprof.store.problems import translated
+from ckptprof.store.rows import get_checkpoint, get_checkpoints, get_sessions
+from ckptprof.store.series import Series
+from ckptprof.store.watched import watched
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Series", "StoreReader"]
+
+_NO_DATA = "run the agent, or `ckptprof run -- COMMAND`"
+_MAX_SQLITE_INT = (1 << 63) - 1
+
+
+class StoreReader:
+    """Opens a database that exists; every method raises StoreError with one clear line."""
+
+    def __init__(self, url_or_path: str | Path) -> None:
+        """Open it; raises StoreError if it is missing, empty, of another program, newer or damaged."""
+        self.path = to_path(url_or_path)
+        _check_file(self.path)
+        with translated(self.path):
+            self._connection = _open(self.path)
+            try:
+                _check_schema(self._connection, self.path)
+            except BaseException:
+                close(self._connection)
+                raise
+
+    def close(self) -> None:
+        """Close it; a second call does nothing."""
+        close(self._connection)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def report(self, query: CheckpointQuery) -> Report:
+        """Return the checkpoints that touch the query's time, oldest first; no streams, devices or timelines."""
+        with self._reading() as connection:
+            sessions = get_sessions(connection)
+            checkpoints = get_checkpoints(connection, _chosen(query))
+        seen = watched(sessions, query.since_ns, query.until_ns)
+        host = sessions[-1].host if sessions else None
+        return Report(host=host, watched=seen, checkpoints=tuple(checkpoints))
+
+    def checkpoint(self, identity: int) -> Checkpoint | None:
+        """Return one checkpoint with all that is known of it."""
+        if not 0 < identity <= _MAX_SQLITE_INT:
+            return None
+        with self._reading() as connection:
+            return get_checkpoint(connection, identity)
+
+    def sessions(self) -> list[Session]:
+        """Return the lives of the recorders, oldest first."""
+        with self._reading() as connection:
+            return get_sessions(connection)
+
+    def entities(self) -> list[str]:
+        """Return the names of all entities with a timeline, sorted."""
+        with self._reading() as connection:
+            return list(connection.execute(select(schema.entities.c.name).order_by(schema.entities.c.name)).scalars())
+
+    def series(
+        self,
+        entity: str,
+        since_ns: int,
+        until_ns: int,
+        *,
+        step_seconds: int | None = None,
+        fields: Collection[str] | None = None,
+    ) -> Series:
+        """Return the points of an entity, none if it is unknown; `fields` names the columns that are wanted.
+
+        Without a step the first point may lie before `since_ns`: it says what held then. With a step of whole
+        minutes the roll-ups are read, which is as fast for a month as for a day.
+        """
+        if step_seconds is not None and step_seconds < 1:
+            raise StoreError(f"a step of {step_seconds} s makes no series")
+        with self._reading() as connection:
+            return read_series(connection, entity, (since_ns, until_ns), step_seconds, fields)
+
+    def recent_paths(self, limit: int) -> list[str]:
+        """Return the paths of the newest checkpoints, each once, newest first: where a restore may begin."""
+        table = schema.checkpoints
+        newest = func.max(table.c.start_ns)
+        statement = select(table.c.path).where(table.c.path.is_not(None)).group_by(table.c.path)
+        with self._reading() as connection:
+            rows = connection.execute(statement.order_by(newest.desc()).limit(max(limit, 0)))
+            return [path for path in rows.scalars() if isinstance(path, str)]
+
+    def size_bytes(self) -> int:
+        """Return what the database takes on disk, its log included."""
+        return _size(self.path) + _size(self.path.with_name(self.path.name + "-wal"))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with translated(self.path), snapshot(self._connection) as connection:
+            yield connection
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _check_file(path: Path) -> None:
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        raise StoreError(f"no database at {shown(path)}", hint=_NO_DATA) from None
+    except OSError as error:
+        raise StoreError(f"{shown(path)}: {error.strerror}", hint="give another path with --db") from error
+    if path.is_dir():
+        raise StoreError(f"{shown(path)} is a directory", hint="give the path of a file")
+    if state.st_size == 0:
+        raise StoreError(f"{shown(path)} is empty", hint=_NO_DATA)
+
+
+def _open(path: Path) -> Connection:
+    """Open as others do; where the log's index cannot be made (a read-only directory), as a file that nobody writes."""
+    with translated(path):
+        try:
+            return open_reader(path, immutable=False)
+        except sqlite3.OperationalError:
+            log = path.with_name(path.name + "-wal")
+            if writer_is_alive(path) or (log.exists() and log.stat().st_size):
+                raise
+            return open_reader(path, immutable=True)
+
+
+def _check_schema(connection: Connection, path: Path) -> None:
+    version = check_version(connection, shown(path))
+    if version == 0:
+        raise StoreError(f"{shown(path)} is empty", hint=_NO_DATA)
+    if version < LATEST:
+        raise StoreError(
+            f"{shown(path)} was written by an older ckptprof (schema {version}, this one reads {LATEST})",
+            hint="start the agent once: it upgrades the database",
+        )
+    rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+    missing = sorted(set(schema.metadata.tables) - set(rows.scalars()))
+    if missing:  # a view or a virtual table of that name could run anything for ever
+        raise StoreError(
+            f"{shown(path)} is damaged: it has no table {missing[0]!r}", hint="give another path with --db"
+        )
+    connection.rollback()
+
+
+def _chosen(query: CheckpointQuery) -> Select[tuple[int]]:
+    table = schema.checkpoints
+    statement = select(table.c.id)
+    if query.since_ns is not None:
+        statement = statement.where(table.c.end_ns >= _clipped(query.since_ns))
+    if query.until_ns is not None:
+        statement = statement.where(table.c.start_ns <= _clipped(query.until_ns))
+    if query.kind is not None:
+        statement = statement.where(table.c.kind == query.kind.value)
+    if query.job is not None:
+        same = table.c.job == query.job
+        is_pattern = any(character in query.job for character in "*?[")
+        matches = table.c.job.op("GLOB")(literal(query.job.replace("[!", "[^")))
+        statement = statement.where(or_(same, matches) if is_pattern else same)
+    if query.limit is not None:
+        statement = statement.order_by(table.c.start_ns.desc(), table.c.id.desc()).limit(max(query.limit, 0))
+    return statement
+
+
+def _clipped(time_ns: int) -> int:
+    return max(min(time_ns, _MAX_SQLITE_INT), -_MAX_SQLITE_INT)

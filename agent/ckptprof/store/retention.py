@@ -1,0 +1,183 @@
+"""Keeping the store small: minutes become hours and roll-ups, what is old or too much goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+
+from sqlalchemy import Connection, Table, delete, func, select, update
+
+from ckptprof.store import schema
+from ckptprof.store.blocks import BlockError
+from ckptprof.store.connection import transaction
+from ckptprof.store.migrations import pragma
+from ckptprof.store.rows import get_sessions
+from ckptprof.store.series import Span, Strip, joined, merged_spans, on_grid, thinned, without
+from ckptprof.store.strips import (
+    DAY_NS,
+    HOUR_NS,
+    MAX_BLOCK_BYTES,
+    MINUTE_NS,
+    Catalogue,
+    block_id,
+    fetch,
+    layouts,
+    pack,
+    pack_rollup,
+    put,
+    split_id,
+    unpack,
+)
+
+_GRACE_NS = 2 * MINUTE_NS  # a window may come late
+_MINUTES = 60
+_BATCH = 32  # entity-hours per transaction: other commits get between
+_VACUUM_PAGES = 2048
+_EVENTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How much is kept: timelines by age, everything by size; events go last."""
+
+    timeline_days: int = 30
+    max_bytes: int = 1 << 30
+
+
+def used_bytes(connection: Connection) -> int:
+    """Return what the database holds; pages that wait to be used again do not count."""
+    return (pragma(connection, "page_count") - pragma(connection, "freelist_count")) * pragma(connection, "page_size")
+
+
+def compact(connection: Connection, catalogue: Catalogue, now_wall_ns: int) -> int:
+    """Make hour blocks and roll-ups of the minutes of hours that are over; return how many blocks were damaged."""
+    limit = (now_wall_ns - _GRACE_NS) // HOUR_NS
+    table = schema.minutes
+    known = connection.execute(select(table.c.id).where(table.c.id < block_id(limit * _MINUTES, 0))).scalars().all()
+    if not known:
+        return 0
+    spans = merged_spans((session.start_ns, session.end_ns) for session in get_sessions(connection))
+    order = sorted(known, key=_hour_of)
+    groups = ((key, list(ids)) for key, ids in groupby(order, _hour_of))
+    compactor = _Compactor(connection, catalogue, spans or None)
+    while batch := list(islice(groups, _BATCH)):
+        with transaction(connection):
+            compactor.names = layouts(connection)
+            for (hour, entity), ids in batch:
+                compactor.compact(hour, entity, ids)
+    return compactor.damaged
+
+
+def _hour_of(identity: int) -> tuple[int, int]:
+    minute, entity = split_id(identity)
+    return minute // _MINUTES, entity
+
+
+class _Compactor:
+    """Works on one entity and hour at a time."""
+
+    def __init__(self, connection: Connection, catalogue: Catalogue, spans: Sequence[Span] | None) -> None:
+        self.damaged = 0
+        self.names: Mapping[int, tuple[str, ...]] = {}
+        self._connection = connection
+        self._catalogue = catalogue
+        self._spans = spans  # that were watched; None: not known, so all of it
+
+    def compact(self, hour: int, entity: int, ids: Sequence[int]) -> None:
+        """Put minutes into their hour and its day's roll-up."""
+        connection = self._connection
+        blocks = fetch(connection, schema.hours, [block_id(hour, entity)]) + fetch(connection, schema.minutes, ids)
+        strips = list(self._sound(blocks))
+        if strips:
+            strip = thinned(joined(strips), MAX_BLOCK_BYTES)
+            layout = self._catalogue.layout(connection, tuple(strip.columns))
+            data = pack(strip.times_ns, list(strip.columns.values()))
+            put(connection, schema.hours, [(block_id(hour, entity), layout, data)])
+            self._roll_up(hour, entity, strip)
+            seen = update(schema.entities).where(schema.entities.c.id == entity)
+            connection.execute(seen.values(seen_ns=func.max(schema.entities.c.seen_ns, strip.times_ns[-1])))
+        for start in range(0, len(ids), 500):
+            connection.execute(delete(schema.minutes).where(schema.minutes.c.id.in_(ids[start : start + 500])))
+
+    def _sound(self, blocks: Sequence[tuple[int, int, bytes]]) -> Iterator[Strip]:
+        """Yield the blocks that can be read: a damaged one must not stop the others for ever."""
+        for _, layout, data in blocks:
+            try:
+                strip = unpack(layout, data, self.names)
+            except BlockError:
+                self.damaged += 1
+                continue
+            if strip.times_ns:
+                yield strip
+
+    def _roll_up(self, hour: int, entity: int, strip: Strip) -> None:
+        """Put the values of an hour into the roll-up of its day, in the place of what was there of that hour."""
+        after_ns, until_ns = hour * HOUR_NS, (hour + 1) * HOUR_NS
+        minutely = on_grid(strip, MINUTE_NS, after_ns + 1, until_ns, self._spans)
+        if not minutely.times_ns:
+            return
+        identity = block_id(after_ns // DAY_NS, entity)
+        before = list(self._sound(fetch(self._connection, schema.rollups, [identity])))
+        day = joined([*(without(one, after_ns, until_ns) for one in before), minutely])
+        layout = self._catalogue.layout(self._connection, tuple(day.columns))
+        data = pack_rollup(day.times_ns, list(day.columns.values()))
+        put(self._connection, schema.rollups, [(identity, layout, data)])
+
+
+def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> None:
+    """Drop timelines that are older than the retention says, and entities that have none left."""
+    limit_ns = now_wall_ns - retention.timeline_days * DAY_NS
+    with transaction(connection):
+        for table, period_ns in ((schema.minutes, MINUTE_NS), (schema.hours, HOUR_NS), (schema.rollups, DAY_NS)):
+            connection.execute(delete(table).where(table.c.id < block_id(limit_ns // period_ns, 0)))
+        connection.execute(delete(schema.entities).where(schema.entities.c.seen_ns < limit_ns - DAY_NS))
+
+
+def shrink(connection: Connection, max_bytes: int) -> None:
+    """Drop the oldest until no more than `max_bytes` are used: timelines first, then roll-ups, events last."""
+    shrink_timelines(connection, max_bytes)
+    while used_bytes(connection) > max_bytes:
+        with transaction(connection):
+            events = schema.checkpoints
+            oldest = select(events.c.id).order_by(events.c.start_ns).limit(_EVENTS_AT_ONCE)
+            if not connection.execute(delete(events).where(events.c.id.in_(oldest))).rowcount:
+                return
+
+
+def shrink_timelines(connection: Connection, max_bytes: int) -> bool:
+    """Drop the oldest timelines until no more than `max_bytes` are used; return whether any were dropped."""
+    dropped = False
+    while used_bytes(connection) > max_bytes:
+        with transaction(connection):
+            if not any(_drop_oldest(connection, table) for table in (schema.hours, schema.rollups, schema.minutes)):
+                return dropped
+        dropped = True
+    return dropped
+
+
+def _drop_oldest(connection: Connection, table: Table) -> bool:
+    oldest = connection.execute(select(func.min(table.c.id))).scalar_one()
+    if oldest is None:
+        return False
+    period = split_id(oldest)[0]
+    connection.execute(delete(table).where(table.c.id < block_id(period + 1, 0)))
+    return True
+
+
+def tidy(connection: Connection) -> None:
+    """Give a part of the unused pages back to the file system, and bring the log into the database."""
+    free, pages = pragma(connection, "freelist_count"), pragma(connection, "page_count")
+    if free > _VACUUM_PAGES and free * 5 > pages:
+        _execute(connection, f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+    _execute(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+
+
+def empty_log(connection: Connection) -> None:
+    """Bring the log into the database and begin it anew, if no reader holds it; its file keeps its room on the disk."""
+    _execute(connection, "PRAGMA wal_checkpoint(RESTART)")
+
+
+def _execute(connection: Connection, statement: str) -> None:
+    connection.rollback()  # a checkpoint of the log is refused within a transaction
+    connection.exec_driver_sql(statement).all()

@@ -1,0 +1,154 @@
+"""Checkpoints as rows of several tables, and back: checked on the way back, because a database may be hostile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Float, Select, Table, case, delete, func, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from ckptprof.model import Checkpoint, Point, Session
+from ckptprof.store import schema
+from ckptprof.store.blocks import BlockError, decode, encode
+
+MAX_CHILDREN = 4096  # rows of one kind that a checkpoint may have; the rest is summed up in `blind`
+MAX_POINTS = 4096
+_MAX_TIMELINE_BYTES = 1 << 20
+_CHILDREN: dict[str, Table] = {
+    "writers": schema.writers,
+    "evidence": schema.evidence,
+    "streams": schema.streams,
+    "devices": schema.devices,
+}
+_BRIEF = ("writers", "evidence")  # what `report` shows
+_PLAIN = (
+    "uid", "kind", "job", "framework", "step", "ranks", "start_ns", "end_ns", "durable_ns", "bytes", "files", "path",
+    "mode", "stall_ns", "level", "confidence",
+)  # fmt: skip
+_SESSION = Session.__struct_fields__
+_encode = msgspec.json.Encoder().encode
+_decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
+
+
+def put_session(connection: Connection, session: Session) -> None:
+    """Insert or replace a session, by its uid."""
+    values = msgspec.structs.asdict(session)
+    statement = upsert(schema.sessions).values(values)
+    connection.execute(statement.on_conflict_do_update(index_elements=["uid"], set_=values))
+
+
+def get_sessions(connection: Connection) -> list[Session]:
+    """Return all sessions, oldest first."""
+    columns = [schema.sessions.c[name] for name in _SESSION]
+    rows = connection.execute(select(*columns).order_by(schema.sessions.c.start_ns, schema.sessions.c.id))
+    return [msgspec.convert(dict(zip(_SESSION, row, strict=True)), Session) for row in rows]
+
+
+def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint:
+    """Insert a checkpoint, or replace the one with the same uid; return it with its id."""
+    kept = _bounded(checkpoint)
+    values = _checkpoint_row(kept)
+    statement = upsert(schema.checkpoints).values(values)
+    statement = statement.on_conflict_do_update(index_elements=["uid"], set_=values)
+    identity: int = connection.execute(statement.returning(schema.checkpoints.c.id)).scalar_one()
+    for name, table in _CHILDREN.items():
+        connection.execute(delete(table).where(table.c.checkpoint_id == identity))
+        rows: list[dict[str, Any]] = [
+            {"checkpoint_id": identity, "ordinal": ordinal, **msgspec.to_builtins(child)}
+            for ordinal, child in enumerate(getattr(kept, name))
+        ]
+        if rows:
+            connection.execute(insert(table), rows)
+    return msgspec.structs.replace(checkpoint, id=identity)
+
+
+def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
+    pattern = checkpoint.pattern
+    row = {name: getattr(checkpoint, name) for name in _PLAIN}
+    row["kind"], row["level"] = checkpoint.kind.value, checkpoint.level.value
+    row["pattern_class"] = None if pattern.class_ is None else pattern.class_.value
+    row["pattern"] = _encode(pattern).decode()
+    row["verdict"] = None if checkpoint.verdict is None else _encode(checkpoint.verdict).decode()
+    row["blind"] = _encode(checkpoint.blind).decode()
+    points = checkpoint.timeline
+    lengths = [point.end_ns - point.start_ns for point in points]
+    row["timeline"] = encode([point.start_ns for point in points], (lengths, [point.bytes for point in points]))
+    return row
+
+
+def _bounded(checkpoint: Checkpoint) -> Checkpoint:
+    """Return it with the largest streams only, if it has too many, and a sentence that says so."""
+    streams, writers, timeline, blind = checkpoint.streams, checkpoint.writers, checkpoint.timeline, checkpoint.blind
+    if len(writers) > MAX_CHILDREN:
+        writers = tuple(sorted(writers, key=lambda writer: -writer.bytes)[:MAX_CHILDREN])
+        blind = (*blind, f"Only the {MAX_CHILDREN} largest of {len(checkpoint.writers)} writers are kept.")
+    if len(streams) > MAX_CHILDREN:
+        streams = tuple(sorted(streams, key=lambda stream: -stream.bytes)[:MAX_CHILDREN])
+        blind = (*blind, f"Only the {MAX_CHILDREN} largest of {len(checkpoint.streams)} streams are kept.")
+    if len(timeline) > MAX_POINTS:
+        timeline = timeline[:MAX_POINTS]
+        blind = (*blind, f"Only the first {MAX_POINTS} of {len(checkpoint.timeline)} intervals are kept.")
+    return msgspec.structs.replace(
+        checkpoint,
+        streams=streams,
+        timeline=timeline,
+        blind=blind,
+        writers=writers,
+        evidence=checkpoint.evidence[:MAX_CHILDREN],
+        devices=checkpoint.devices[:MAX_CHILDREN],
+    )
+
+
+def get_checkpoints(connection: Connection, chosen: Select[tuple[int]]) -> list[Checkpoint]:
+    """Return the checkpoints of these ids, in the order of time, without streams, devices and timeline."""
+    return _get(connection, chosen, whole=False)
+
+
+def get_checkpoint(connection: Connection, identity: int) -> Checkpoint | None:
+    """Return one checkpoint with all that is known of it."""
+    chosen = select(schema.checkpoints.c.id).where(schema.checkpoints.c.id == identity)
+    found = _get(connection, chosen, whole=True)
+    return found[0] if found else None
+
+
+def _get(connection: Connection, chosen: Select[tuple[int]], *, whole: bool) -> list[Checkpoint]:
+    table = schema.checkpoints
+    parts: list[Any] = [item for name in ("id", *_PLAIN) for item in (name, _exact(table.c[name]))]
+    for name in ("verdict", "blind", "pattern"):
+        parts += (name, func.json(table.c[name]))
+    for name in _CHILDREN if whole else _BRIEF:
+        parts += (name, _children(_CHILDREN[name]))
+    columns = [func.json_object(*parts), *((table.c.timeline,) if whole else ())]
+    rows = connection.execute(select(*columns).where(table.c.id.in_(chosen)).order_by(table.c.start_ns, table.c.id))
+    return [_checkpoint(*row) for row in rows]
+
+
+def _children(table: Table) -> Any:
+    """Return an SQL expression: the rows that belong to a checkpoint as a JSON array (8 times as fast as rows here)."""
+    own = select(table).where(table.c.checkpoint_id == schema.checkpoints.c.id).order_by(table.c.ordinal)
+    rows = own.correlate(schema.checkpoints).subquery()
+    parts = [item for column in list(rows.c)[2:] for item in (column.name, _exact(column))]
+    return func.json(select(func.json_group_array(func.json_object(*parts))).scalar_subquery())
+
+
+def _exact(column: Any) -> Any:
+    """Return the column so that JSON shows all of it: SQLite's JSON has 15 digits, a float 17."""
+    if not isinstance(column.type, Float):
+        return column
+    return func.json(case((column.is_(None), "null"), else_=func.printf("%!.17g", column)))
+
+
+def _checkpoint(text: str, timeline: bytes | None = None) -> Checkpoint:
+    checkpoint = _decode_checkpoint(text)
+    if timeline is None:
+        return checkpoint
+    starts, columns = decode(timeline, _MAX_TIMELINE_BYTES)
+    if len(columns) != 2 or None in columns:
+        raise BlockError("a timeline that is none")
+    lengths, sizes = columns
+    points = [
+        (start, start + (length or 0), size)
+        for start, length, size in zip(starts, lengths or (), sizes or (), strict=True)
+    ]
+    return msgspec.structs.replace(checkpoint, timeline=msgspec.convert(points, tuple[Point, ...]))

@@ -1,0 +1,118 @@
+"""The tables as SQLAlchemy sees them; `migrations` creates them, and a test holds the two together.
+
+Times are epoch nanoseconds. The id of a block is `period << 32 | entity`, so that blocks lie in the order of time: new
+ones are appended, expired ones are one range, and those of one entity are found by computing their ids.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Integer, LargeBinary, MetaData, Table, Text
+
+metadata = MetaData()
+
+
+def _text(name: str, *, nullable: bool = False, unique: bool = False) -> Column[str]:
+    return Column(name, Text, nullable=nullable, unique=unique)
+
+
+def _whole(name: str, *, nullable: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=nullable)
+
+
+def _of_checkpoint() -> tuple[Column[int], Column[int]]:
+    owner = ForeignKey("checkpoints.id", ondelete="CASCADE")
+    return Column("checkpoint_id", Integer, owner, primary_key=True), Column("ordinal", Integer, primary_key=True)
+
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _text("uid", unique=True),
+    _text("host"),
+    _text("boot_id"),
+    _text("kernel"),
+    _text("version"),
+    _text("level"),
+    _whole("start_ns"),
+    _whole("end_ns"),
+    Column("clean", Boolean, nullable=False),
+    _whole("dropped_frames"),
+)
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _text("uid", unique=True),
+    _text("kind"),
+    _text("job"),
+    _text("framework", nullable=True),
+    _whole("step", nullable=True),
+    _whole("ranks", nullable=True),
+    _whole("start_ns"),
+    _whole("end_ns"),
+    _whole("durable_ns", nullable=True),
+    _whole("bytes"),
+    _whole("files"),
+    _text("path", nullable=True),
+    _text("mode", nullable=True),
+    _whole("stall_ns", nullable=True),
+    _text("level"),
+    Column("confidence", Float, nullable=False),
+    _text("pattern_class", nullable=True),
+    _text("pattern"),  # JSON
+    _text("verdict", nullable=True),  # JSON
+    _text("blind"),  # JSON, a list of sentences
+    Column("timeline", LargeBinary, nullable=False),  # a block of two columns: end - start, bytes
+)
+writers = Table(
+    "writers",
+    metadata,
+    *_of_checkpoint(),
+    _whole("pid"),
+    _text("comm"),
+    _whole("bytes"),
+    _whole("rank", nullable=True),
+)
+evidence = Table(
+    "evidence", metadata, *_of_checkpoint(), _text("name"), Column("weight", Float, nullable=False), _text("text")
+)
+streams = Table(
+    "streams",
+    metadata,
+    *_of_checkpoint(),
+    _whole("pid"),
+    _text("comm"),
+    _text("path"),
+    _whole("bytes"),
+    _whole("size", nullable=True),
+    _whole("start_ns"),
+    _whole("end_ns"),
+    _text("class", nullable=True),
+    _text("seen_by"),
+)
+devices = Table(
+    "devices",
+    metadata,
+    *_of_checkpoint(),
+    _text("device"),
+    _text("kind"),
+    _whole("read_bytes"),
+    _whole("written_bytes"),
+    Column("busy_seconds", Float, nullable=True),
+    _text("under", nullable=True),
+)
+entities = Table(
+    "entities", metadata, Column("id", Integer, primary_key=True), _text("name", unique=True), _whole("seen_ns")
+)
+layouts = Table("layouts", metadata, Column("id", Integer, primary_key=True), _text("fields", unique=True))
+
+
+def _block_table(name: str) -> Table:
+    identity = Column("id", Integer, primary_key=True)
+    return Table(name, metadata, identity, _whole("layout"), Column("data", LargeBinary, nullable=False))
+
+
+minutes = _block_table("minutes")  # period: a minute; as written
+hours = _block_table("hours")  # period: an hour; full resolution, made of the minutes
+rollups = _block_table("rollups")  # period: a day; the values at the end of each minute

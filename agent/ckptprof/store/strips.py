@@ -1,0 +1,126 @@
+"""Strips of points in the tables of blocks: ids, layouts, encoding with the store's precision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from ckptprof.store import schema
+from ckptprof.store.blocks import BlockError, Column, decode, encode
+from ckptprof.store.series import Strip
+
+MINUTE_NS = 60_000_000_000
+HOUR_NS = 60 * MINUTE_NS
+DAY_NS = 24 * HOUR_NS
+MAX_BLOCK_BYTES = 16 << 20
+TIME_UNIT_NS = (
+    100_000  # a thousandth of the fastest tick; full precision would cost two bytes per point of every entity
+)
+_ROLLUP_UNIT_NS = 1_000_000_000
+_ENTITY_BITS = 32
+ENTITY_MASK = (1 << _ENTITY_BITS) - 1
+_MAX_NAME = 512
+_CHUNK = 500
+
+
+def block_id(period: int, entity: int) -> int:
+    """Return the id of an entity's block in a period counted from the epoch."""
+    return (period << _ENTITY_BITS) + entity
+
+
+def split_id(identity: int) -> tuple[int, int]:
+    """Return period and entity."""
+    return identity >> _ENTITY_BITS, identity & ENTITY_MASK
+
+
+class Catalogue:
+    """The numbers of entities and layouts, remembered; forget them when a transaction fails."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._entities: dict[str, int] = {}
+        self._layouts: dict[tuple[str, ...], int] = {}
+
+    def forget(self) -> None:
+        """Ask the database again."""
+        self._entities.clear()
+        self._layouts.clear()
+
+    def entities(self, connection: Connection, names: Collection[str], seen_ns: int) -> dict[str, int]:
+        """Return the numbers of the entities, giving new ones to the unknown."""
+        known = self._entities
+        if len(known) > 100_000:
+            known.clear()
+        table = schema.entities
+        missing = sorted({name for name in names if name not in known})
+        for start in range(0, len(missing), _CHUNK):
+            part = missing[start : start + _CHUNK]
+            rows = [{"name": name[:_MAX_NAME], "seen_ns": seen_ns} for name in part]
+            connection.execute(upsert(table).on_conflict_do_nothing(), rows)
+            found = dict(
+                connection.execute(
+                    select(table.c.name, table.c.id).where(table.c.name.in_([row["name"] for row in rows]))
+                )
+                .tuples()
+                .all()
+            )
+            known.update({name: found[name[:_MAX_NAME]] for name in part})
+        return known
+
+    def layout(self, connection: Connection, fields: tuple[str, ...]) -> int:
+        """Return the number of a list of field names."""
+        if fields not in self._layouts:
+            text = ",".join(fields)
+            connection.execute(upsert(schema.layouts).on_conflict_do_nothing(), [{"fields": text}])
+            number = connection.execute(select(schema.layouts.c.id).where(schema.layouts.c.fields == text)).scalar_one()
+            self._layouts[fields] = number
+        return self._layouts[fields]
+
+
+def layouts(connection: Connection) -> dict[int, tuple[str, ...]]:
+    """Return all layouts."""
+    rows = connection.execute(select(schema.layouts.c.id, schema.layouts.c.fields))
+    return {number: tuple(text.split(",")) for number, text in rows}
+
+
+def fetch(connection: Connection, table: Table, ids: Sequence[int]) -> list[tuple[int, int, bytes]]:
+    """Return (id, layout, data) of those of these blocks that exist, by id."""
+    found: list[tuple[int, int, bytes]] = []
+    for start in range(0, len(ids), _CHUNK):
+        statement = select(table.c.id, table.c.layout, table.c.data).where(table.c.id.in_(ids[start : start + _CHUNK]))
+        found += connection.execute(statement.order_by(table.c.id)).tuples().all()
+    return found
+
+
+def unpack(
+    layout: int, data: bytes, known: Mapping[int, tuple[str, ...]], wanted: Collection[str] | None = None
+) -> Strip:
+    """Return the points of a block, of the wanted fields only; raises BlockError."""
+    fields = known.get(layout)
+    if fields is None:
+        raise BlockError(f"layout {layout} is not known")
+    indexes = None if wanted is None else [index for index, field in enumerate(fields) if field in wanted]
+    times, columns = decode(data, MAX_BLOCK_BYTES, indexes)
+    if len(columns) != len(fields):
+        raise BlockError("a block that does not fit its layout")
+    pairs = zip(fields, columns, strict=True)
+    return Strip(times, {field: column for field, column in pairs if column is not None})
+
+
+def pack(times_ns: Sequence[int], columns: Sequence[Column], *, compression: int = 6) -> bytes:
+    """Return the block of these points, its times rounded to the store's precision."""
+    return encode(times_ns, columns, time_unit_ns=TIME_UNIT_NS, compression=compression)
+
+
+def pack_rollup(times_ns: Sequence[int], columns: Sequence[Column]) -> bytes:
+    """Return the block of points that lie on whole minutes."""
+    return encode(times_ns, columns, time_unit_ns=_ROLLUP_UNIT_NS)
+
+
+def put(connection: Connection, table: Table, blocks: Iterable[tuple[int, int, bytes]]) -> None:
+    """Insert or replace blocks, given as (id, layout, data)."""
+    rows = [{"id": identity, "layout": layout, "data": data} for identity, layout, data in blocks]
+    if rows:
+        connection.execute(insert(table).prefix_with("OR REPLACE"), rows)

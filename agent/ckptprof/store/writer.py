@@ -1,0 +1,176 @@
+"""The one connection that writes. Not for use by two threads at once; it may be made in one and used in another."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection, func, update
+
+from ckptprof.errors import StoreError
+from ckptprof.model import Checkpoint, Session
+from ckptprof.store import retention, schema
+from ckptprof.store.ballast import Ballast
+from ckptprof.store.blocks import BlockError
+from ckptprof.store.connection import close, file_mode, open_writer, prepare_file, transaction
+from ckptprof.store.location import shown, to_path
+from ckptprof.store.lock import WriterLock
+from ckptprof.store.migrations import migrate
+from ckptprof.store.problems import StoreFullError, translated
+from ckptprof.store.rows import put_checkpoint, put_session
+from ckptprof.store.series import Strip, joined
+from ckptprof.store.strips import MINUTE_NS, Catalogue, block_id, fetch, layouts, pack, put, unpack
+from ckptprof.store.timeline import Window
+
+__all__ = ["Retention", "StoreFullError", "StoreWriter"]
+
+Retention = retention.Retention
+_DEFAULT_RETENTION = Retention()
+_BALLAST_BYTES = 8 << 20
+_FAST = 1  # zlib's level for minutes: they are compressed well once their hour is over
+_SHARE_DROPPED_WHEN_FULL = 0.05
+
+_Result = TypeVar("_Result")
+
+
+class StoreWriter:
+    """Opens or makes the database and brings it to the latest schema.
+
+    Every method raises StoreError with one clear line; `StoreFullError` if the disk is full, after which nothing of
+    the call is stored, all before it is, and the same call may succeed later.
+    """
+
+    def __init__(
+        self,
+        url_or_path: str | Path,
+        *,
+        retention: Retention = _DEFAULT_RETENTION,
+        ballast_bytes: int = _BALLAST_BYTES,
+    ) -> None:
+        """Open it; a file that is no database of ours is refused and never touched."""
+        self.path = to_path(url_or_path)
+        self.damaged_blocks = 0
+        self._retention = retention
+        self._catalogue = Catalogue()
+        self._session_uid: str | None = None
+        self._ballast_bytes = ballast_bytes
+        self._ballast = Ballast(self.path, ballast_bytes)
+        with translated(self.path), contextlib.ExitStack() as undo:
+            prepare_file(self.path)
+            self._lock = WriterLock(self.path, file_mode(self.path))
+            undo.callback(self._lock.close)
+            self._connection = open_writer(self.path)
+            undo.callback(close, self._connection)
+            migrate(self._connection, shown(self.path))
+            undo.pop_all()
+
+    def begin_session(self, session: Session) -> None:
+        """Store a session; the windows that follow move its end."""
+        self._run(lambda connection: put_session(connection, session), durable=True)
+        self._session_uid = session.uid
+
+    def update_session(self, session: Session) -> None:
+        """Store what has changed of a session."""
+        self._run(lambda connection: put_session(connection, session), durable=session.clean)
+
+    def add_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """Store checkpoints, each in the place of an earlier one with its uid, and return them with their ids.
+
+        When this returns they have reached the disk.
+        """
+        if not checkpoints:
+            return []
+        return self._run(lambda connection: [put_checkpoint(connection, one) for one in checkpoints], durable=True)
+
+    def add_windows(self, windows: Sequence[Window]) -> None:
+        """Store windows; power loss, but not the death of this process, may lose the newest."""
+        if windows:
+            self._run(lambda connection: self._put_windows(connection, windows), durable=False)
+
+    def maintain(self, now_wall_ns: int) -> None:
+        """Compact, expire and shrink; cheap if there is nothing to do, to be called every few minutes."""
+        with translated(self.path):
+            try:
+                self.damaged_blocks += retention.compact(self._connection, self._catalogue, now_wall_ns)
+                retention.expire(self._connection, self._retention, now_wall_ns)
+                retention.shrink(self._connection, self._retention.max_bytes)
+                retention.tidy(self._connection)
+            finally:
+                self._catalogue.forget()  # entities may be gone, or an insertion of them rolled back
+            if retention.used_bytes(self._connection) > self._ballast_bytes:
+                self._ballast.keep()
+
+    def close(self) -> None:
+        """Close the database and let others write it; a second call does nothing."""
+        try:
+            with translated(self.path):
+                close(self._connection)
+        finally:
+            self._lock.close()
+
+    def _run(self, work: Callable[[Connection], _Result], *, durable: bool) -> _Result:
+        try:
+            return self._attempt(work, durable=durable)
+        except StoreFullError:
+            if not self._make_room():
+                raise
+        return self._attempt(work, durable=durable)
+
+    def _attempt(self, work: Callable[[Connection], _Result], *, durable: bool) -> _Result:
+        with translated(self.path):
+            try:
+                with transaction(self._connection, durable=durable) as connection:
+                    return work(connection)
+            except BaseException:
+                self._catalogue.forget()
+                raise
+
+    def _make_room(self) -> bool:
+        """Drop the ballast and the oldest timelines, whose pages are then used again; return whether that worked."""
+        dropped = self._ballast.drop()
+        try:
+            with translated(self.path):
+                retention.empty_log(self._connection)
+                used = retention.used_bytes(self._connection)
+                pruned = retention.shrink_timelines(self._connection, int(used * (1 - _SHARE_DROPPED_WHEN_FULL)))
+                retention.empty_log(self._connection)
+        except StoreError:
+            return dropped
+        return dropped or pruned
+
+    def _put_windows(self, connection: Connection, windows: Sequence[Window]) -> None:
+        newest_ns = max((window.times_ns[-1] for window in windows if window.times_ns), default=0)
+        numbers = self._catalogue.entities(connection, {window.entity for window in windows}, newest_ns)
+        grouped: dict[int, list[Window]] = {}
+        for window in windows:
+            grouped.setdefault(block_id(window.start_ns // MINUTE_NS, numbers[window.entity]), []).append(window)
+        stored = {block[0]: block for block in fetch(connection, schema.minutes, list(grouped))}
+        blocks = []
+        for identity, group in grouped.items():
+            fields, times, columns = group[0].fields, group[0].times_ns, group[0].columns
+            if len(group) > 1 or identity in stored:  # a new start within the minute, or the clock was set back
+                strip = joined([*self._kept(connection, stored.get(identity)), *map(_strip, group)])
+                fields, times, columns = tuple(strip.columns), strip.times_ns, tuple(strip.columns.values())
+            layout = self._catalogue.layout(connection, fields)
+            blocks.append((identity, layout, pack(times, columns, compression=_FAST)))
+        put(connection, schema.minutes, blocks)
+        if self._session_uid is not None:
+            table = schema.sessions
+            later = func.max(table.c.end_ns, newest_ns)
+            connection.execute(update(table).where(table.c.uid == self._session_uid).values(end_ns=later))
+
+    def _kept(self, connection: Connection, block: tuple[int, int, bytes] | None) -> list[Strip]:
+        if block is None:
+            return []
+        try:
+            return [unpack(block[1], block[2], layouts(connection))]
+        except BlockError:
+            self.damaged_blocks += 1
+            return []
+
+
+def _strip(window: Window) -> Strip:
+    columns = zip(window.fields, window.columns, strict=True)
+    return Strip(list(window.times_ns), {field: list(column) for field, column in columns})
