@@ -1,0 +1,34 @@
+"""Tell what this host lets us see, and the command that fixes what is missing."""
+
+from __future__ import annotations
+
+import platform
+import time
+from pathlib import Path
+
+import typer
+
+from ckptprof import __version__
+from ckptprof.cli import doctor_host, options, output
+from ckptprof.export.http import DEFAULT_PORT
+from ckptprof.report import doctor as rendering
+from ckptprof.report import document
+from ckptprof.store.location import default_path
+from ckptprof_collectors.kernelfs import KernelFs
+
+DEGRADED = 4
+
+
+def command(*, db: options.Db = None, json: options.Json = False, no_color: options.NoColor = False) -> None:
+    """Tell what this host lets us see, and the command that fixes what is missing.
+
+    Exits with 4 if something that ckptprof uses is missing (warn) or does not work (fail).
+    """
+    where = default_path() if db is None else db
+    checks = doctor_host.everything(KernelFs(), where, run=Path("/run"), port=DEFAULT_PORT, now_ns=time.time_ns())
+    if json:
+        output.write(document.dump(rendering.document(checks, version=__version__, host=platform.node())))
+    else:
+        output.write(rendering.render(checks, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
+    if rendering.degraded(checks):
+        raise typer.Exit(DEGRADED)
