@@ -101,7 +101,12 @@ def detailed() -> Checkpoint:
     writers = tuple(Writer(pid=41210 + rank, comm="python", bytes=477 * MIB, rank=rank) for rank in range(2))
     devices = (
         DeviceShare(
-            device="nvme0n1", kind="block", read_bytes=0, written_bytes=801 * MIB, busy_seconds=2.5, under="/mnt/scratch"
+            device="nvme0n1",
+            kind="block",
+            read_bytes=0,
+            written_bytes=801 * MIB,
+            busy_seconds=2.5,
+            under="/mnt/scratch",
         ),
         DeviceShare(device="eth0", kind="nic", read_bytes=12_000, written_bytes=40_000, busy_seconds=None, under=None),
     )
@@ -112,7 +117,7 @@ def detailed() -> Checkpoint:
 
 
 def _run() -> Report:
-    """One job watched by `ckptprof run`: four saves and a restore."""
+    """Return one job watched by `ckptprof run`: four saves and a restore."""
     saves = [checkpoint(n, n * 31.4) for n in range(1, 5)]
     restore = checkpoint(
         5, 200.0, kind=Kind.RESTORE, step=None, end_ns=T0 + 200 * SECOND + 840_000_000, path=saves[-1].path
@@ -125,12 +130,12 @@ def _run() -> Report:
 
 
 def _host() -> Report:
-    """A host watched for days: several jobs, gaps, unknowns, a row that is less sure."""
+    """Return a host watched for days: several jobs, gaps, unknowns, a row that is less sure."""
     checkpoints = (
         checkpoint(11, 600),
         checkpoint(12, 7200.5, job="slurm 88123", framework="torch-dcp", ranks=16, files=33, bytes=118_000 * MIB,
                    end_ns=T0 + 7325 * SECOND, path="/lustre/projects/nlp/weights/dcp/step_1200",
-                   writers=tuple(Writer(pid=900 + r, comm="pt_main_thread", bytes=7375 * MIB, rank=r) for r in range(16))),
+                   writers=tuple(Writer(pid=900 + r, comm="pt_main_thread", bytes=7375 * MIB) for r in range(16))),
         checkpoint(13, 90_000, job="eval_harness.py", kind=Kind.RESTORE, step=None, framework=None, path=None,
                    writers=(), pattern=Pattern(class_=PatternClass.RANDOM), confidence=0.55),
         checkpoint(14, 93_600, job="jax_train.py", framework="orbax", pattern=Pattern(class_=None), files=2048,
@@ -149,12 +154,12 @@ def _host() -> Report:
 
 
 def _empty() -> Report:
-    """Watched, and nothing there."""
+    """Return a time in which nothing was there."""
     return Report(host="gpu-node-7", watched=Watched(start_ns=T0, end_ns=T0 + 725 * SECOND), checkpoints=())
 
 
 def _blank() -> Report:
-    """Never watched at all."""
+    """Return the answer of a database without recordings."""
     return Report(host=None, watched=Watched(start_ns=None, end_ns=None), checkpoints=())
 
 
@@ -196,3 +201,24 @@ def golden() -> Callable[[str, str], None]:
         assert path.read_text(encoding="utf-8") == text
 
     return check
+
+
+NAMES = (
+    "\x1b[2J\x1b[H", "\x1b]0;PWN\x07", "\x1b]8;;http://evil\x07link\x1b]8;;\x07", "a\nb", "a\r\nb", "tab\there",
+    "\x00nul", "\x08\x08\x08back", "\x7fdel", "\x9b31mC1 CSI", "\x85nel", "\x90dcs\x9c", "\u202egpj.exe",
+    "\u2066iso\u2069", "\u200bzero", "\u200d\u200c", "\ufeffbom", "\u2028line", "\u2029paragraph",
+    "\u061carabic mark", "\U000e0041tag", "\udcff\udc80", "\ud800", "\\xff\\xfe",
+    "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "=cmd|'/C calc'!A0", "+1+1", "-2+3",
+    "@SUM(A1)", "[/red]", "[link=file:///etc/passwd]x[/link]", "[bold]", "{{7*7}}", "${HOME}", "$(reboot)",
+    "`reboot`", "'; DROP TABLE checkpoints; --", '"quoted"', "back\\slash", "%s%n%d", "{0.__class__}", "", " ",
+    "   spaces   ", ".", "..", "../../etc/passwd", "--help", "-rf", "~root", "nul\u0000",
+    "\N{PILE OF POO}" * 20, "漢字" * 40, "e" + "\u0301" * 500, "\uffff\ufffe", "\ue000private", "a" * 4096,
+    "/" * 300, "/" + "d/" * 2000 + "f.pt", "\u115f\u3164", "\u00a0nbsp", "ﷺ" * 30, "\N{SOFT HYPHEN}", "مرحبا",
+    "שלום",
+)  # fmt: skip
+
+
+@pytest.fixture(params=range(len(NAMES)))
+def hostile(request: pytest.FixtureRequest) -> str:
+    """Return one hostile name of the corpus."""
+    return NAMES[request.param]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timezone, tzinfo
+from itertools import takewhile
 
 from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report
 from ckptprof.report import summary as summaries
@@ -157,13 +158,10 @@ def common_folder(paths: Sequence[str]) -> str | None:
     """Return the folder, with its slash, that holds all of two or more paths; None if it is / or there is none."""
     if len(paths) < 2 or not all(path.startswith("/") for path in paths):
         return None
-    first, last = min(paths), max(paths)
-    shared = 0
-    for shared, (a, b) in enumerate(zip(first, last, strict=False)):  # noqa: B007 - its last value is what is wanted
-        if a != b:
-            break
-    folder = first[: first.rfind("/", 0, shared + 1) + 1]
-    return folder if len(folder) > 1 and folder != last else None
+    first, last = min(paths), max(paths)  # what these two share, all share
+    shared = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
+    folder = shared[: shared.rfind("/") + 1]
+    return folder if len(folder) > 1 else None
 
 
 def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int) -> str:

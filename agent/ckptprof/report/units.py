@@ -28,7 +28,7 @@ def rate(bytes_per_second: float | None) -> str:
     return (
         NOT_SEEN
         if bytes_per_second is None
-        else _scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s"))
+        else _scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s", "EB/s"))
     )
 
 

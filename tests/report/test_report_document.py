@@ -1,0 +1,136 @@
+"""Documents against their schemas."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+
+import ckptprof.report
+from ckptprof.model import Checkpoint, Evidence, Pattern, Report
+from ckptprof.report import doctor, document
+
+SCHEMAS = Path(ckptprof.report.__file__).parent / "schema"
+
+
+@pytest.fixture(scope="module")
+def validate() -> Callable[[str, Any], None]:
+    """Return a check of a document against a schema that ships in the package."""
+    schemas = {path.name.split(".")[0]: json.loads(path.read_text()) for path in SCHEMAS.glob("*.schema.json")}
+    registry: Any = Registry().with_resources((s["$id"], Resource.from_contents(s)) for s in schemas.values())
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+
+    def check(name: str, body: Any) -> None:
+        Draft202012Validator(schemas[name], registry=registry).validate(body)
+
+    return check
+
+
+@pytest.mark.parametrize("name", ["run", "host", "empty", "blank"])
+def test_report_fits_its_schema(name: str, reports: dict[str, Report], validate: Callable[[str, Any], None]) -> None:
+    """Full, empty and never watched."""
+    body = json.loads(document.dump(document.report_document(reports[name])))
+
+    validate("report", body)
+    assert len(reports[name].checkpoints) == len(body["checkpoints"])
+
+
+def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
+    """The issue names them; a rename in the model must not rename the document."""
+    body = document.report_document(reports["run"])
+    promised = [
+        "id",
+        "kind",
+        "job",
+        "framework",
+        "step",
+        "ranks",
+        "start_ns",
+        "end_ns",
+        "durable_ns",
+        "bytes",
+        "files",
+        "path",
+        "writers",
+        "mode",
+        "stall_ns",
+        "pattern",
+        "verdict",
+        "level",
+        "blind",
+        "evidence",
+    ]
+
+    assert list(body) == ["schema_version", "host", "watched", "checkpoints"]
+    assert set(body["watched"]) == {"start_ns", "end_ns", "gaps"}
+    assert not set(promised) - set(body["checkpoints"][0])
+    assert set(body["checkpoints"][0]) - set(promised) == {"uid", "confidence"}
+    assert body["checkpoints"][0]["pattern"]["class"] == "sequential-large"
+    assert body["checkpoints"][0]["durable_ns"] is None
+
+
+def test_show_fits_its_schema(detailed_checkpoint: Checkpoint, validate: Callable[[str, Any], None]) -> None:
+    """Streams, timeline and devices included."""
+    body = json.loads(document.dump(document.checkpoint_document(detailed_checkpoint)))
+
+    validate("show", body)
+    assert [len(body["checkpoint"][name]) for name in ("streams", "timeline", "devices")] == [2, 12, 2]
+    assert set(body["checkpoint"]["timeline"][0]) == {"start_ns", "end_ns", "bytes"}
+
+
+def test_doctor_fits_its_schema(validate: Callable[[str, Any], None]) -> None:
+    """Both verdicts."""
+    fine = doctor.document([doctor.Check("python", "ok", "Python 3.11")], version="0", host="h")
+    bad = doctor.document([doctor.Check("clock", "warn", "off", "set it")], version="0", host="h")
+
+    validate("doctor", fine)
+    validate("doctor", bad)
+    assert (fine["status"], bad["status"]) == ("ok", "degraded")
+
+
+def test_schemas_are_strict(reports: dict[str, Report], validate: Callable[[str, Any], None]) -> None:
+    """A field that nobody described, or one that is missing, does not pass."""
+    body = document.report_document(reports["run"])
+    body["checkpoints"][0]["surprise"] = 1
+    with pytest.raises(Exception, match="surprise"):
+        validate("report", body)
+    del body["checkpoints"][0]["surprise"], body["checkpoints"][0]["pattern"]["operations"]
+    with pytest.raises(Exception, match="operations"):
+        validate("report", body)
+
+
+def test_every_object_of_the_schemas_is_closed() -> None:
+    """Each lists its properties, requires all but the detail of `show`, and allows no other."""
+    found = 0
+    for path in SCHEMAS.glob("*.schema.json"):
+        stack = [json.loads(path.read_text())]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, dict):
+                if "properties" in node:
+                    found += 1
+                    assert node["additionalProperties"] is False
+                    assert set(node["properties"]) - set(node["required"]) <= set(document.DETAIL)
+                stack += node.values()
+            elif isinstance(node, list):
+                stack += node
+    assert found > 10
+
+
+def test_numbers_that_are_none_become_null(make_checkpoint: Callable[..., Checkpoint]) -> None:
+    """NaN is not JSON."""
+    strange = make_checkpoint(
+        1, 0, pattern=Pattern(class_=None, mean_operation_bytes=math.nan),
+        evidence=(Evidence(name="n", weight=math.inf, text=""),),
+    )  # fmt: skip
+    body = json.loads(document.dump(document.checkpoint_document(strange)))["checkpoint"]
+
+    assert body["pattern"]["mean_operation_bytes"] is None
+    assert body["evidence"][0]["weight"] is None

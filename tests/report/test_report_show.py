@@ -1,0 +1,102 @@
+"""One checkpoint as it looks, and its chart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timezone
+
+import pytest
+
+from ckptprof.model import Checkpoint, Kind, Pattern, Point, Stream
+from ckptprof.report import chart, show
+from ckptprof.report.clean import width as cells
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_show_looks_as_agreed(
+    width: int, detailed_checkpoint: Checkpoint, zone: timezone, golden: Callable[[str, str], None]
+) -> None:
+    """The golden files are what was looked at and found clear; nothing is wider than the terminal."""
+    text = show.render(detailed_checkpoint, width=width, colour=False, zone=zone)
+
+    golden(f"show-{width}.txt", text)
+    assert max(cells(line) for line in text.splitlines()) <= width
+
+
+def test_show_in_ascii(detailed_checkpoint: Checkpoint, zone: timezone, golden: Callable[[str, str], None]) -> None:
+    """With the fallback the chart has no character beyond ASCII; a cut name still has its ellipsis."""
+    text = show.render(detailed_checkpoint, width=80, colour=False, zone=zone, blocks=chart.ASCII_BLOCKS)
+
+    golden("show-ascii-80.txt", text)
+    assert not set(text) - set("\n…") - {chr(code) for code in range(32, 127)}
+
+
+def test_what_was_not_seen_is_said(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """A checkpoint of which little is known claims nothing."""
+    bare = make_checkpoint(
+        0, 0, path=None, ranks=None, framework=None, step=None, writers=(), evidence=(), blind=(),
+        pattern=Pattern(class_=None), kind=Kind.RESTORE,
+    )  # fmt: skip
+    text = show.render(bare, width=80, colour=False, zone=zone)
+
+    assert "Restore (not stored), train.py\n" in text
+    assert "the course over time was not seen" in text
+    assert re.search(r"Sequential +not seen", text)
+    assert re.search(r"Training blocked +not seen", text)
+
+
+def test_sizes_have_a_histogram(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Bars are in proportion to the bytes."""
+    pattern = Pattern(class_=None, size_histogram={"4096": [100, 500_000], "1048576": [10, 10_500_000], "bad": [1, 1]})
+    text = show.render(make_checkpoint(1, 0, pattern=pattern), width=80, colour=False, zone=zone)
+    bars = {
+        line.split("  ")[1].strip(): line.count("█") for line in text.splitlines() if " from " in line and "iB" in line
+    }
+
+    assert bars == {"from 4.00 KiB": 2, "from 1.00 MiB": 34}
+
+
+def test_thousands_of_streams_are_cut_with_a_word(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """The rest is counted."""
+    stream = Stream(pid=1, comm="p", path="/f", bytes=1, size=None, start_ns=0, end_ns=1)
+    text = show.render(make_checkpoint(1, 0, streams=(stream,) * 1040), width=80, colour=False, zone=zone)
+
+    assert "and 1,000 more: --json has them all" in text
+
+
+def test_resample_keeps_the_bytes() -> None:
+    """However the points fall on the columns, none gets lost."""
+    points = [Point(0, 3 * SECOND, 900), Point(3 * SECOND, 4 * SECOND, 100), Point(4 * SECOND, 4 * SECOND, 7)]
+    speeds = chart.resample(points, 0, 4 * SECOND, 7)
+
+    assert sum(speeds) * 4 / 7 == pytest.approx(1007)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [[], [Point(5, 5, 10)], [Point(0, SECOND, 0)], [Point(10, 5, 1)]],
+    ids=["none", "instant", "still", "wrong"],
+)
+def test_nothing_to_draw(points: list[Point]) -> None:
+    """A chart of nothing is no chart, and no division by zero."""
+    assert chart.draw(points, 80, 6) == []
+
+
+@pytest.mark.parametrize("span", [1, 1000, 30_000_000, 4 * SECOND, 3600 * SECOND, 10**17])
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_chart_fits_any_span(span: int, width: int) -> None:
+    """From a nanosecond to three years."""
+    lines = chart.draw([Point(0, span, 10**9)], width, 6)
+
+    assert len(lines) == 8
+    assert max(map(len, lines)) <= width
+    assert lines[-1].strip().startswith("0")
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0, 1), (0.4, 1), (11, 15), (640e6, 800e6), (9.1e9, 1e10), (1e9, 1e9)])
+def test_axis_ends_at_a_round_number(value: float, expected: float) -> None:
+    """The top of the axis is at or above the value."""
+    assert expected == chart.nice_ceiling(value)

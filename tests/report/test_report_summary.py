@@ -1,0 +1,62 @@
+"""The figures that open a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ckptprof.model import Checkpoint, Gap, Kind, Report, Watched
+from ckptprof.report.summary import quantile, summarise
+
+SECOND = 1_000_000_000
+
+
+def test_time_that_overlaps_counts_once(make_checkpoint: Callable[..., Checkpoint]) -> None:
+    """Two jobs that save at the same time do not make the run take longer than it did."""
+    first, second, third = make_checkpoint(1, 0), make_checkpoint(2, 2), make_checkpoint(3, 100)
+    watched = Watched(start_ns=first.start_ns, end_ns=first.start_ns + 200 * SECOND)
+    found = summarise(Report(host=None, watched=watched, checkpoints=(third, first, second)))
+
+    assert found.busy_ns == pytest.approx(10.24 * SECOND)
+    assert found.share == pytest.approx(10.24 / 200)
+    assert [kind.number for kind in found.kinds] == [3]
+
+
+def test_gaps_are_not_watched_time() -> None:
+    """Gaps that overlap count once."""
+    gaps = (Gap(start_ns=10, end_ns=30, reason="a"), Gap(start_ns=20, end_ns=40, reason="b"))
+    found = summarise(Report(host=None, watched=Watched(start_ns=0, end_ns=100, gaps=gaps), checkpoints=()))
+
+    assert (found.watched_ns, found.gap_ns, found.share) == (70, 30, 0.0)
+
+
+def test_nothing_watched_has_no_share(make_checkpoint: Callable[..., Checkpoint]) -> None:
+    """Not zero: not known."""
+    report = Report(host=None, watched=Watched(start_ns=None, end_ns=None), checkpoints=(make_checkpoint(1, 0),))
+
+    assert summarise(report).share is None
+    assert summarise(report).watched_ns is None
+
+
+def test_kinds_are_apart(reports: dict[str, Report]) -> None:
+    """Saves and restores have their own figures."""
+    save, restore = summarise(reports["run"]).kinds
+
+    assert (save.kind, save.number, restore.kind, restore.number) == (Kind.SAVE, 4, Kind.RESTORE, 1)
+    assert save.median_ns == save.p95_ns == 4.12 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [
+        ([5], 0.95, 5),
+        ([1, 2], 0.5, 1),
+        ([3, 1, 2], 0.5, 2),
+        (list(range(1, 101)), 0.95, 95),
+        (list(range(1, 21)), 0.95, 19),
+    ],
+)
+def test_quantile_is_one_that_happened(values: list[int], share: float, expected: int) -> None:
+    """Nearest rank."""
+    assert expected == quantile(values, share)

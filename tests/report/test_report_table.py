@@ -1,0 +1,45 @@
+"""The table and its way with space."""
+
+from __future__ import annotations
+
+from ckptprof.report.table import Cell, Column, facts, lay_out, paint, render, wrap
+
+COLUMNS = (Column("ID", right=True), Column("EXTRA", drop=1), Column("PATH", minimum=6))
+ROWS = [[Cell("7"), Cell("extra"), Cell("/a/long/path/file.pt")]]
+
+
+def test_all_fits() -> None:
+    """With room each column has what it needs, and no more."""
+    assert lay_out(COLUMNS, ROWS, 200) == {0: 2, 1: 5, 2: 20}
+
+
+def test_flexible_columns_give_way_before_any_is_dropped() -> None:
+    """Then the one that may be dropped goes, and what it had is given to the rest."""
+    assert lay_out(COLUMNS, ROWS, 20) == {0: 2, 1: 5, 2: 9}
+    assert lay_out(COLUMNS, ROWS, 16) == {0: 2, 2: 12}
+
+
+def test_lines_keep_to_the_limit() -> None:
+    """Right-aligned numbers, cut paths, no space at the end."""
+    assert render(COLUMNS, ROWS, 16, colour=False) == ["ID  PATH", " 7  …ath/file.pt"]
+    assert render(COLUMNS, [], 16, colour=False) == []
+
+
+def test_wrap_keeps_numbers_and_units_together() -> None:
+    """A line never ends between 2 and min."""
+    assert wrap("took 2 min 04 s at 12 MB/s", 15) == ["took 2 min 04 s", "at 12 MB/s"]
+    assert wrap("took 2 min 04 s", 12) == ["took", "2 min 04 s"]
+
+
+def test_facts_stand_under_each_other() -> None:
+    """Keys to the left, wrapped texts in their own column."""
+    lines = facts([("Key", "some words that do not fit"), ("K", "b")], 25, colour=False)
+
+    assert lines == ["Key  some words that do", "     not fit", "K    b"]
+
+
+def test_paint_only_when_told() -> None:
+    """Two styles are one code."""
+    assert paint("x", "bold red", colour=True) == "\x1b[1;31mx\x1b[0m"
+    assert paint("x", "bold red", colour=False) == "x"
+    assert paint("x", "", colour=True) == "x"

@@ -1,0 +1,100 @@
+"""The report as it looks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timezone
+
+import pytest
+
+from ckptprof.model import Checkpoint, Report, Watched
+from ckptprof.report import terminal
+from ckptprof.report.clean import width as cells
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", ["run", "host", "empty", "blank"])
+def test_report_looks_as_agreed(
+    name: str, width: int, reports: dict[str, Report], zone: timezone, golden: Callable[[str, str], None]
+) -> None:
+    """The golden files are what was looked at and found clear; nothing is wider than the terminal."""
+    text = terminal.render(reports[name], width=width, colour=False, zone=zone)
+
+    golden(f"report-{name}-{width}.txt", text)
+    assert max(cells(line) for line in text.splitlines()) <= width
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_colour_changes_nothing_else(width: int, reports: dict[str, Report], zone: timezone) -> None:
+    """Without its codes a coloured report is the plain one."""
+    plain = terminal.render(reports["host"], width=width, colour=False, zone=zone)
+    coloured = terminal.render(reports["host"], width=width, colour=True, zone=zone)
+
+    assert "\x1b" not in plain
+    assert coloured != plain
+    assert plain == re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+
+
+def test_every_column_is_shown_where_there_is_room(reports: dict[str, Report], zone: timezone) -> None:
+    """At 200 columns nothing is left out."""
+    text = terminal.render(reports["host"], width=200, colour=False, zone=zone)
+    header = next(line for line in text.splitlines() if line.startswith("ID"))
+
+    assert header.split() == [
+        "ID",
+        "TIME",
+        "KIND",
+        "STEP",
+        "DURATION",
+        "SIZE",
+        "RATE",
+        "PATTERN",
+        "FILES",
+        "WHO",
+        "PATH",
+    ]
+
+
+def test_less_sure_rows_are_marked(reports: dict[str, Report], zone: timezone) -> None:
+    """A row of low confidence carries a mark, and the mark is explained."""
+    text = terminal.render(reports["host"], width=80, colour=False, zone=zone)
+
+    assert text.count("restore?") == 1
+    assert "? is less sure" in text
+
+
+def test_rows_are_in_the_order_of_time(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Whatever order they come in."""
+    late, early = make_checkpoint(1, 100), make_checkpoint(2, 5)
+    report = Report(host="h", watched=Watched(start_ns=None, end_ns=None), checkpoints=(late, early))
+    text = terminal.render(report, width=200, colour=False, zone=zone)
+
+    assert text.index("step_000200.pt") < text.index("step_000100.pt")
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["/a/b/x.pt", "/a/b/y.pt"], "/a/b/"),
+        (["/a/b/x.pt", "/a/b/x.pt"], "/a/b/"),
+        (["/a/run1/x", "/a/run12/x"], "/a/"),
+        (["/a/b", "/a/b/c"], "/a/"),
+        (["/x", "/y"], None),
+        (["/a/x"], None),
+        (["a/x", "a/y"], None),
+        ([], None),
+    ],
+)
+def test_common_folder(paths: list[str], expected: str | None) -> None:
+    """The folder is one that really holds all of them."""
+    assert expected == terminal.common_folder(paths)
+
+
+def test_a_report_of_thousands_is_complete(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Each checkpoint has its line."""
+    many = tuple(make_checkpoint(n, n * 10) for n in range(1, 2001))
+    report = Report(host="h", watched=Watched(start_ns=0, end_ns=many[-1].end_ns), checkpoints=many)
+    text = terminal.render(report, width=80, colour=False, zone=zone)
+
+    assert text.count(".pt") == 2000

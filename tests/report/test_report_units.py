@@ -1,0 +1,77 @@
+"""Numbers and times as they are printed."""
+
+from __future__ import annotations
+
+from datetime import timedelta, timezone
+
+import pytest
+
+from ckptprof.report import units
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (1536, "1.50 KiB"), (12 << 20, "12.0 MiB"),
+        (954 << 20, "954 MiB"), (1023 << 20, "1.00 GiB"), (5 << 60, "5120 PiB"), (None, "not seen"),
+    ],
+)  # fmt: skip
+def test_size(value: int | None, expected: str) -> None:
+    """Sizes are IEC with three digits, and None is never a number."""
+    assert expected == units.size(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.0, "0 B/s"), (267_400_000, "267 MB/s"), (2.484e9, "2.48 GB/s"), (999_600_000, "1.00 GB/s"), (None, "not seen")],
+)
+def test_rate(value: float | None, expected: str) -> None:
+    """Bandwidth is SI."""
+    assert expected == units.rate(value)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0 s"), (0.0000001, "<1 ms"), (0.042, "42 ms"), (0.42, "0.42 s"), (9.994, "9.99 s"), (9.996, "10.0 s"),
+        (39.21, "39.2 s"), (59.96, "1 min 00 s"), (125, "2 min 05 s"), (3599.6, "1 h 00 min"), (3840, "1 h 04 min"),
+        (273_600, "3 d 04 h"),
+    ],
+)  # fmt: skip
+def test_duration(seconds: float, expected: str) -> None:
+    """Durations read as one would say them."""
+    assert expected == units.duration(seconds * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.0, "0 %"), (0.0004, "<0.1 %"), (0.075, "7.5 %"), (0.99996, ">99.9 %"), (1.0, "100 %"), (None, "not seen")],
+)
+def test_percent(share: float | None, expected: str) -> None:
+    """What is small is not called nothing, and what is nearly all is not called all."""
+    assert expected == units.percent(share)
+
+
+def test_speed_needs_time() -> None:
+    """An event without a length has no bandwidth."""
+    assert units.speed(10, 0) is None
+    assert units.speed(10, SECOND) == 10.0
+
+
+def test_times_beyond_the_calendar_are_numbers() -> None:
+    """A clock that is off by millennia stops no report."""
+    beyond = 10**30
+    utc = timezone.utc
+
+    assert units.stamp(beyond, utc) == f"{beyond} ns"
+    assert units.fixed_zone(beyond, utc) == utc
+    assert units.stamp(None, utc) == "not seen"
+
+
+def test_offsets_have_names() -> None:
+    """Half hours and the west of Greenwich included."""
+    names = [units.offset_name(timezone(timedelta(minutes=minutes))) for minutes in (0, 60, 330, -210)]
+
+    assert names == ["UTC", "UTC+01:00", "UTC+05:30", "UTC-03:30"]
