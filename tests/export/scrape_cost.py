@@ -1,0 +1,130 @@
+"""What a scrape costs: our server, prometheus_client over the same numbers, and node_exporter, in turns of one run.
+
+    python -m tests.export.scrape_cost
+
+CPU is user and system time of all threads of the serving process (/proc/PID/task/*/schedstat); each contender has
+its own process, and prometheus_client is spared the building of its families.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+SCRAPES = 100
+ROUNDS = 5
+ROOT = Path(__file__).resolve().parents[2]
+
+OURS = """
+import signal, sys
+from ckptprof.export.http import MetricsServer
+from ckptprof.export.metrics import Metrics
+from tests.dashboards import busy_node
+metrics = Metrics()
+busy_node.describe(metrics)
+busy_node.advance(metrics, 1, 1)
+server = MetricsServer(metrics.render, port=int(sys.argv[1]))
+server.start()
+signal.pause()
+"""
+
+# The same page through prometheus_client: parsed once into its own families, which a collector then yields.
+CLIENT = """
+import signal, sys
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from ckptprof.export.http import MetricsServer
+from ckptprof.export.metrics import Metrics
+from tests.dashboards import busy_node
+metrics = Metrics()
+busy_node.describe(metrics)
+busy_node.advance(metrics, 1, 1)
+families = list(text_string_to_metric_families(metrics.render().decode()))
+class Collector:
+    def collect(self):
+        return families
+registry = CollectorRegistry()
+registry.register(Collector())
+server = MetricsServer(lambda: generate_latest(registry), port=int(sys.argv[1]))
+server.start()
+signal.pause()
+"""
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def _serving(command: list[str], port: int) -> Iterator[tuple[int, str]]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    url = f"http://127.0.0.1:{port}/metrics"
+    try:
+        for _ in range(200):
+            try:
+                _scrape(url)
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield process.pid, url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _scrape(url: str) -> bytes:
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})  # noqa: S310 - loopback, as Prometheus asks
+    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - loopback
+        body: bytes = response.read()
+        return body
+
+
+def _cpu_seconds(pid: int) -> float:
+    # In nanoseconds, where /proc/PID/stat has ticks of 10 ms; the first field is time on the CPU.
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            total += int((task / "schedstat").read_text().split()[0])
+    return total * 1e-9
+
+
+def measure(rounds: int = ROUNDS, scrapes: int = SCRAPES) -> dict[str, float]:
+    """Return milliseconds of CPU per scrape (the median of the rounds) of each contender."""
+    with contextlib.ExitStack() as stack:
+        servers: dict[str, tuple[int, str]] = {}
+        for name, script in (("ckptprof", OURS), ("prometheus_client", CLIENT)):
+            port = _free_port()
+            servers[name] = stack.enter_context(_serving([sys.executable, "-c", script, str(port)], port))
+        port = _free_port()
+        command = ["prometheus-node-exporter", f"--web.listen-address=127.0.0.1:{port}"]
+        servers["node_exporter"] = stack.enter_context(_serving(command, port))
+        costs: dict[str, list[float]] = {name: [] for name in servers}
+        for _ in range(rounds):
+            for name, (pid, url) in servers.items():
+                before = _cpu_seconds(pid)
+                for _ in range(scrapes):
+                    _scrape(url)
+                costs[name].append((_cpu_seconds(pid) - before) / scrapes * 1e3)
+    return {name: statistics.median(values) for name, values in costs.items()}
+
+
+def main() -> None:
+    """Print the costs and their ratios to node_exporter's."""
+    costs = measure()
+    for name, milliseconds in costs.items():
+        ratio = milliseconds / costs["node_exporter"]
+        sys.stdout.write(f"{name:18} {milliseconds:7.3f} ms of CPU per scrape {ratio:6.3f}x node_exporter\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The unit by systemd's own judgement, and what of it must never be lost."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckptprof.assets import asset
+
+UNIT = asset("systemd/ckptprof.service")
+EXAMPLES = sorted(asset("systemd/ckptprof.service.d").glob("*.example"))
+
+
+def directives() -> dict[str, list[str]]:
+    """Return every directive with its values in order."""
+    found: dict[str, list[str]] = {}
+    for line in UNIT.read_text(encoding="utf-8").splitlines():
+        if "=" in line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def installed(directory: Path, example: Path | None = None) -> Path:
+    """Copy the unit, with the program of this machine in the place of the installed one, and one drop-in."""
+    unit = directory / UNIT.name
+    text = UNIT.read_text(encoding="utf-8")
+    unit.write_text(re.sub(r"(?m)^ExecStart=.*$", f"ExecStart={sys.executable} -I", text), encoding="utf-8")
+    if example is not None:
+        folder = directory / example.parent.name
+        folder.mkdir()
+        shutil.copy(example, folder / example.name.removesuffix(".example"))
+    return unit
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run systemd-analyze."""
+    return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.nspawn
+@pytest.mark.parametrize("example", [None, *EXAMPLES], ids=lambda path: path.name if path else "alone")
+def test_systemd_understands_every_line(tmp_path: Path, example: Path | None) -> None:
+    """`systemd-analyze verify` says nothing: no unknown directive, no bad value."""
+    done = analyze("verify", "--man=no", str(installed(tmp_path, example)))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.nspawn
+def test_exposure_stays_low(tmp_path: Path) -> None:
+    """`systemd-analyze security` gives at most 2.5 of 10; node_exporter's unit has 9.2."""
+    unit = str(installed(tmp_path))
+    done = analyze("security", "--offline=true", "--threshold=25", "--no-pager", unit)
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+    assert "exposure level for ckptprof.service" in done.stdout
+    assert analyze("security", "--offline=true", "--threshold=10", "--no-pager", unit).returncode != 0
+
+
+@pytest.mark.nspawn
+def test_the_trace_drop_in_stays_low_too(tmp_path: Path) -> None:
+    """With the capabilities of eBPF it is at most 3.0, and they come in addition."""
+    example = next(path for path in EXAMPLES if "ebpf" in path.name)
+    unit = str(installed(tmp_path, example))
+    done = analyze("security", "--offline=true", "--threshold=30", "--no-pager", unit)
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+@pytest.mark.nspawn
+@pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="not installed: systemd-sysusers")
+def test_the_user_can_be_made(tmp_path: Path) -> None:
+    """systemd-sysusers makes user and group in an empty root."""
+    (tmp_path / "etc").mkdir()
+    source = asset("systemd/ckptprof.sysusers.conf")
+    done = subprocess.run(
+        ["systemd-sysusers", f"--root={tmp_path}", str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in (tmp_path / "etc/passwd").read_text().splitlines() if line.startswith("ckptprof:"))
+    assert line.endswith(":/var/lib/ckptprof:/usr/sbin/nologin")
+
+
+def test_nothing_blinds_the_agent() -> None:
+    """None of the directives that were measured to hide what it watches, or to hand out wrong numbers, is set."""
+    unit = directives()
+    for name in ("PrivateUsers", "PrivateNetwork", "ProcSubset", "PrivateDevices", "CPUQuota", "RootDirectory"):
+        assert name not in unit
+    assert unit["ProtectHome"] == ["read-only"]
+    assert "AF_NETLINK" in unit["RestrictAddressFamilies"][0].split()
+    assert unit["SystemCallErrorNumber"] == ["EPERM"]
+
+
+def test_privileges_are_two_capabilities() -> None:
+    """An unprivileged user, two capabilities, no way to get more."""
+    unit = directives()
+    assert unit["User"] == ["ckptprof"]
+    assert unit["AmbientCapabilities"] == unit["CapabilityBoundingSet"] == ["CAP_SYS_PTRACE CAP_DAC_READ_SEARCH"]
+    assert unit["NoNewPrivileges"] == ["yes"]
+
+
+def test_it_is_watched_and_bounded() -> None:
+    """Readiness, watchdog, and a limit on memory, tasks and files; the program by its absolute path."""
+    unit = directives()
+    assert unit["Type"] == ["notify"]
+    assert int(unit["WatchdogSec"][0]) > 0
+    assert unit["ExecStart"][0].startswith("/")
+    assert {"MemoryHigh", "MemoryMax", "TasksMax", "LimitNOFILE", "TimeoutStopSec"} <= unit.keys()
