@@ -22,8 +22,12 @@ class DeviceInfo(msgspec.Struct, frozen=True, array_like=True, tag="device"):
     major: int
     minor: int
     kind: str  # disk | partition | dm | md | loop | nvme-path (one path below an NVMe multipath head) | zram | ram
-    below: tuple[str, ...]  # devices that carry its bytes: the disk of a partition, the slaves of dm/md, paths of a head
-    countable: bool  # True on exactly one level of each stack, so that a sum over countable devices counts no byte twice
+    below: tuple[
+        str, ...
+    ]  # devices that carry its bytes: the disk of a partition, the slaves of dm/md, paths of a head
+    countable: (
+        bool  # True on exactly one level of each stack, so that a sum over countable devices counts no byte twice
+    )
     transport: str | None  # nvme-pcie | nvme-tcp | nvme-rdma | nvme-fc | sata | sas | usb | virtio | iscsi | fc | None
     rotational: bool | None
     size_bytes: int | None
@@ -183,30 +187,36 @@ class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
     start_ticks: int
 
 
-class OpenFile(msgspec.Struct, frozen=True, array_like=True, tag="open"):
+class OpenFile(msgspec.Struct, frozen=True, array_like=True):
     """One descriptor of a process on a regular file (/proc/PID/fdinfo/FD and the link beside it)."""
 
-    pid: int
-    start_ticks: int
     fd: int
     device: int  # st_dev
     inode: int
     position: int
     flags: int  # open(2) flags
     size: int
+    modified_ns: int  # wall clock
     path: str
 
 
-class MappedFile(msgspec.Struct, frozen=True, array_like=True, tag="mapped"):
-    """A regular data file mapped into a process (/proc/PID/maps)."""
+class MappedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A regular data file mapped into a process (/proc/PID/maps); code and fonts and the like are left out."""
 
-    pid: int
-    start_ticks: int
     device: int
     inode: int
     mapped_bytes: int
     writable: bool  # shared and writable: stores reach the file
     path: str
+
+
+class FileScan(msgspec.Struct, frozen=True, array_like=True, tag="scan"):
+    """The data files that a process had open at one instant; complete, so a file that is not in it is closed."""
+
+    pid: int
+    start_ticks: int
+    files: tuple[OpenFile, ...]
+    mapped: tuple[MappedFile, ...] | None  # None: the mappings were not looked at
 
 
 class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
@@ -276,8 +286,7 @@ Sample = (
     | ProcessIo
     | ProcessStat
     | ProcessExit
-    | OpenFile
-    | MappedFile
+    | FileScan
     | FileFact
     | Gone
     | Unavailable

@@ -1,0 +1,159 @@
+"""From a recognised candidate to the checkpoint that is stored and shown."""
+
+from __future__ import annotations
+
+import uuid
+
+from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.devices import DeviceBook
+from ckptprof.detect.edges import Clock
+from ckptprof.detect.evidence import Surroundings, candidate_bytes, framework_of
+from ckptprof.detect.intervals import faulting, reading, writing
+from ckptprof.detect.patterns import pattern_of
+from ckptprof.detect.streams import ProcessKey
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Stream, Writer
+from ckptprof.recording import Header
+
+MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
+MAX_POINTS = 600
+
+
+def assemble(  # noqa: PLR0913 - everything that a checkpoint is made of
+    candidate: Candidate,
+    evidence: list[Evidence],
+    confidence: float,
+    header: Header,
+    around: Surroundings,
+    devices: DeviceBook,
+    clock: Clock,
+) -> Checkpoint:
+    """Return the checkpoint."""
+    path = _path(candidate)
+    start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
+    kind = Kind.SAVE if candidate.writes else Kind.RESTORE
+    pattern = pattern_of(candidate, around.histories)
+    files = len({part.stream.path for part in candidate.parts})
+    return Checkpoint(
+        uid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{header.uid}|{kind.value}|{candidate.job}|{start_ns}|{path}")),
+        kind=kind,
+        job=candidate.job,
+        framework=framework_of(candidate),
+        step=candidate.step,
+        ranks=_ranks(candidate, around),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        bytes=candidate_bytes(candidate),
+        files=files,
+        path=path,
+        writers=_writers(candidate, around),
+        pattern=pattern,
+        level=Level.POLL,
+        blind=tuple(_blind(candidate, pattern.class_ is None, files)),
+        evidence=tuple(evidence),
+        confidence=confidence,
+        streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),
+        timeline=_timeline(candidate, around, clock),
+        devices=devices.shares(path, candidate.start_ns, candidate.end_ns),
+    )
+
+
+def _path(candidate: Candidate) -> str:
+    """Return the file, or the folder that all files share; a file that is one rank's part stands for its folder."""
+    paths = [part.stream.path for part in candidate.parts]
+    if len(set(paths)) == 1 and candidate.parts[0].name.rank is None:
+        return paths[0]
+    split = [path.split("/")[:-1] for path in paths]
+    shared = []
+    for parts in zip(*split, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return "/".join(shared) or "/"
+
+
+def _ranks(candidate: Candidate, around: Surroundings) -> int | None:
+    told = [ranks for process in candidate.processes if (ranks := around.jobs.ranks(process)) is not None]
+    named = [part.name.rank for part in candidate.parts if part.name.rank is not None]
+    if told:
+        return max(told)
+    if named:
+        return max(max(named) + 1, len(candidate.processes))
+    return len(candidate.processes)
+
+
+def _writers(candidate: Candidate, around: Surroundings) -> tuple[Writer, ...]:
+    moved: dict[ProcessKey, int] = {}
+    for part in candidate.parts:
+        moved[part.stream.process] = moved.get(part.stream.process, 0) + part.bytes
+    writers = []
+    for process, count in sorted(moved.items(), key=lambda item: -item[1]):
+        info = around.jobs.info(process)
+        comm = info.comm if info else ""
+        writers.append(Writer(pid=process[0], comm=comm, bytes=count, rank=around.jobs.rank(process)))
+    return tuple(writers)
+
+
+def _stream(part: Part, around: Surroundings, clock: Clock) -> Stream:
+    stream = part.stream
+    info = around.jobs.info(stream.process)
+    return Stream(
+        pid=stream.process[0],
+        comm=info.comm if info else "",
+        path=stream.path,
+        bytes=part.bytes,
+        size=stream.fact.size if stream.fact else stream.size or None,
+        start_ns=clock.wall(part.start_ns),
+        end_ns=clock.wall(part.end_ns),
+        seen_by=stream.seen_by,
+    )
+
+
+def _timeline(candidate: Candidate, around: Surroundings, clock: Clock) -> tuple[Point, ...]:
+    """Return what the candidate's processes moved, interval by interval, cut to its edges and thinned to 600 points."""
+    measure = writing if candidate.writes else reading
+    if not candidate.writes and all(part.stream.is_mapping for part in candidate.parts):
+        measure = faulting
+    points: list[tuple[int, int, int]] = []
+    for process in candidate.processes:
+        history = around.histories.get(process)
+        for interval in history.between(candidate.start_ns, candidate.end_ns) if history else ():
+            count = measure(interval)
+            if count > 0:
+                start = max(interval.start_ns, candidate.start_ns)
+                end = min(interval.end_ns, candidate.end_ns)
+                points.append((start, max(end, start + 1), count))
+    points.sort()
+    if len(points) > MAX_POINTS:
+        points = _thinned(points, candidate)
+    return tuple(Point(clock.wall(start), clock.wall(end), count) for start, end, count in points)
+
+
+def _thinned(points: list[tuple[int, int, int]], candidate: Candidate) -> list[tuple[int, int, int]]:
+    width = max(1, (candidate.end_ns - candidate.start_ns) // MAX_POINTS + 1)
+    bins: dict[int, int] = {}
+    for start, _, count in points:
+        index = (start - candidate.start_ns) // width
+        bins[index] = bins.get(index, 0) + count
+    origin = candidate.start_ns
+    return [(origin + i * width, origin + (i + 1) * width, count) for i, count in sorted(bins.items())]
+
+
+def _blind(candidate: Candidate, classless: bool, files: int) -> list[str]:  # noqa: FBT001 - one fact among three
+    blind = ["offset, size and time of single operations: only their sums and means between two ticks were seen"]
+    if any(part.stream.is_mapping for part in candidate.parts):
+        blind.append(
+            "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
+        )
+    elif classless:
+        blind.append("order of the operations: too few looks at the positions in the files")
+    unseen = sum(1 for part in candidate.parts if part.stream.seen_by == "directory")
+    if unseen:
+        blind.append(
+            f"{unseen} of {files} files were never caught open between two ticks: found by their times in the folder, "
+            "and credited to the process that wrote at that time"
+        )
+    if candidate.writes:
+        blind.append("when the last byte left the page cache for stable storage, and the time inside fsync")
+    else:
+        blind.append("which of the bytes came from the page cache and which from the device or the network")
+    return blind

@@ -1,0 +1,128 @@
+"""From streams to candidates: the files that would be one save or one restore, if it is one at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ckptprof.detect.streams import ProcessKey, Stream
+from ckptprof.frameworks.names import Name, read_name
+
+LOOSE_GAP_NS = 1_000_000_000  # between files that only their folder joins
+NUMBERED_GAP_NS = (
+    150_000_000  # between files that differ in a number of unknown meaning: parts follow at once, steps do not
+)
+CERTAIN_GAP_NS = 10_000_000_000  # between files whose names say that they belong together: gather, barriers
+JOIN_GAP_NS = 2_000_000_000  # between folders that were written in one go
+
+
+@dataclass(slots=True)
+class Part:
+    """A stream with its edges, and what its name says. Times are CLOCK_MONOTONIC."""
+
+    stream: Stream
+    name: Name
+    start_ns: int
+    end_ns: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Candidate:
+    """What may be one checkpoint."""
+
+    job: str
+    writes: bool
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def start_ns(self) -> int:
+        """The first edge of its parts."""
+        return min(part.start_ns for part in self.parts)
+
+    @property
+    def end_ns(self) -> int:
+        """The last edge of its parts."""
+        return max(part.end_ns for part in self.parts)
+
+    @property
+    def step(self) -> int | None:
+        """The step that its names say, if they agree."""
+        steps = {part.name.step for part in self.parts if part.name.step is not None}
+        return steps.pop() if len(steps) == 1 else None
+
+    @property
+    def unit(self) -> str:
+        """What its files share by name."""
+        return self.parts[0].name.unit
+
+    @property
+    def processes(self) -> list[ProcessKey]:
+        """The processes that moved its bytes, in order of appearance."""
+        return list(dict.fromkeys(part.stream.process for part in self.parts))
+
+
+def group(job: str, parts: list[Part]) -> list[Candidate]:
+    """Split the parts of one job and one direction into candidates."""
+    open_candidates: list[Candidate] = []
+    for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
+        for candidate in reversed(open_candidates):
+            if _belongs(candidate, part):
+                candidate.parts.append(part)
+                break
+        else:
+            open_candidates.append(Candidate(job, part.stream.writes, [part]))
+    return _joined(open_candidates)
+
+
+def _belongs(candidate: Candidate, part: Part) -> bool:
+    if candidate.unit != part.name.unit:
+        return False
+    rewritten = part.stream.writes and any(
+        other.stream.path == part.stream.path and other.stream.process == part.stream.process
+        for other in candidate.parts
+    )
+    if rewritten:
+        return False
+    gap_ns = part.start_ns - candidate.end_ns
+    steps = {other.name.step for other in candidate.parts} - {None}
+    if part.name.step is not None and steps and part.name.step not in steps:
+        return gap_ns <= NUMBERED_GAP_NS
+    return gap_ns <= (CERTAIN_GAP_NS if part.name.certain else LOOSE_GAP_NS)
+
+
+def _joined(candidates: list[Candidate]) -> list[Candidate]:
+    """Join candidates of the same step that are one in time: several folders of one save."""
+    done: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda candidate: candidate.start_ns):
+        for earlier in done:
+            if _same_save(earlier, candidate):
+                earlier.parts.extend(candidate.parts)
+                break
+        else:
+            done.append(candidate)
+    return done
+
+
+def _same_save(earlier: Candidate, later: Candidate) -> bool:
+    gap_ns = later.start_ns - earlier.end_ns
+    if gap_ns > JOIN_GAP_NS:
+        return False
+    nested = _inside(later.unit, earlier.unit) or _inside(earlier.unit, later.unit)
+    same_step = earlier.step is not None and earlier.step == later.step
+    stepless = later.step is None or earlier.step is None
+    if gap_ns <= 0 and nested and (same_step or stepless):
+        return True
+    return same_step and _folder(earlier) == _folder(later)
+
+
+def _folder(candidate: Candidate) -> str:
+    return candidate.unit.partition("#")[0].rpartition("/")[0]
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def name_of(stream: Stream) -> Name:
+    """Return what the stream's final name says."""
+    return read_name(stream.path)

@@ -1,0 +1,243 @@
+"""From frames to checkpoints: a pure function of the samples, the same live and on replay."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import msgspec
+
+from ckptprof.detect.assemble import assemble
+from ckptprof.detect.candidates import Candidate, Part, group, name_of
+from ckptprof.detect.devices import DeviceBook
+from ckptprof.detect.edges import Clock, read_edges, write_edges
+from ckptprof.detect.evidence import (
+    MIN_BYTES,
+    THRESHOLD,
+    Surroundings,
+    candidate_bytes,
+    confidence,
+    remember,
+    score,
+    shapes,
+    weigh,
+)
+from ckptprof.detect.facts import FactBook
+from ckptprof.detect.intervals import History, faulting, reading, writing
+from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.memory import Memory
+from ckptprof.detect.sizes import part_bytes
+from ckptprof.detect.streams import ProcessKey, Stream, StreamBook
+from ckptprof.model import Checkpoint, Evidence
+from ckptprof.recording import Header
+from ckptprof_collectors.samples import (
+    FileFact,
+    FileScan,
+    Frame,
+    ProcessExit,
+    ProcessInfo,
+    ProcessIo,
+    ProcessStat,
+)
+
+QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
+_EVALUATE_NS = 500_000_000
+_KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
+_HOLD_SCORE = 0.35  # just below recognition: kept for the case that it comes again
+_MAX_HELD = 64
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A candidate that was not recognised, for those who ask why."""
+
+    path: str
+    bytes: int
+    writes: bool
+    job: str
+    score: float
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(slots=True)
+class _Held:
+    checkpoint: Checkpoint
+    shapes: frozenset[str]
+
+
+class Detector:
+    """Feed it frames in order; it returns checkpoints once they are over and all that will be known of them is known."""
+
+    def __init__(self, header: Header, *, saved_paths: tuple[str, ...] = ()) -> None:
+        """Begin a recording; `saved_paths` are files and folders that were saved before it."""
+        self._header = header
+        self._clock = Clock()
+        self._clock.set(header.at_ns, header.wall_ns)
+        self._jobs = JobBook(header.monitor_pids)
+        self._histories: dict[ProcessKey, History] = {}
+        self._ended: dict[ProcessKey, int] = {}
+        self._streams = StreamBook()
+        self._facts = FactBook()
+        self._devices = DeviceBook()
+        self._memory = Memory(saved_paths)
+        self._waiting: list[Stream] = []
+        self._held: deque[_Held] = deque(maxlen=_MAX_HELD)
+        self._previous_tick_ns = header.at_ns
+        self._evaluated_ns = 0
+        self.rejected: deque[Rejected] = deque(maxlen=256)
+
+    @property
+    def active(self) -> bool:
+        """Whether something is going on that may become a checkpoint."""
+        return bool(self._waiting) or bool(self._streams.open_streams())
+
+    def feed(self, frame: Frame) -> list[Checkpoint]:
+        """Take one frame; return the checkpoints that are complete with it."""
+        self._clock.set(frame.at_ns, frame.wall_ns)
+        ios: dict[ProcessKey, ProcessIo] = {}
+        stats: dict[ProcessKey, ProcessStat] = {}
+        scans: list[FileScan] = []
+        exits: list[ProcessExit] = []
+        facts: list[FileFact] = []
+        for sample in frame.samples:
+            if isinstance(sample, ProcessIo):
+                ios[sample.pid, sample.start_ticks] = sample
+            elif isinstance(sample, ProcessStat):
+                stats[sample.pid, sample.start_ticks] = sample
+            elif isinstance(sample, FileScan):
+                scans.append(sample)
+            elif isinstance(sample, FileFact):
+                facts.append(sample)
+            elif isinstance(sample, ProcessInfo):
+                self._jobs.learn(sample)
+            elif isinstance(sample, ProcessExit):
+                exits.append(sample)
+            else:
+                self._devices.observe(frame.at_ns, sample)
+        if "processes" in frame.read:
+            for process in ios.keys() | stats.keys():
+                self._count(process, frame.at_ns, ios.get(process), stats.get(process))
+            self._previous_tick_ns = frame.at_ns
+        for scan in scans:
+            self._streams.scan(frame.at_ns, scan)
+        for gone in exits:
+            self._end((gone.pid, gone.start_ticks), frame.at_ns)
+        for fact in facts:
+            self._facts.learn(frame.at_ns, fact)
+        if frame.at_ns - self._evaluated_ns < _EVALUATE_NS:
+            return []
+        return self._evaluate(frame.at_ns)
+
+    def finish(self) -> list[Checkpoint]:
+        """The recording is over: judge what is left."""
+        now_ns = self._previous_tick_ns
+        self._streams.close_idle(now_ns + 1, 0)
+        return self._evaluate(now_ns + 1_000_000_000_000)
+
+    def _count(self, process: ProcessKey, at_ns: int, io: ProcessIo | None, stat: ProcessStat | None) -> None:
+        history = self._histories.get(process)
+        if history is None:
+            history = self._histories[process] = History.empty()
+        history.observe(at_ns, self._previous_tick_ns, io, stat, self._header.ticks_per_second)
+
+    def _end(self, process: ProcessKey, at_ns: int) -> None:
+        self._streams.end(process, at_ns)
+        self._ended[process] = at_ns
+
+    def _evaluate(self, now_ns: int) -> list[Checkpoint]:
+        self._evaluated_ns = now_ns
+        self._streams.close_idle(now_ns, QUIET_NS)
+        self._waiting.extend(self._streams.take_done())
+        self._waiting = self._facts.attach(self._waiting, self._streams.open_streams(), self._histories, self._clock)
+        done: list[Checkpoint] = []
+        if self._waiting:
+            done = self._judge(now_ns)
+        self._forget(now_ns)
+        return done
+
+    def _judge(self, now_ns: int) -> list[Checkpoint]:
+        by_job: dict[tuple[str, bool], list[Part]] = {}
+        for stream in self._waiting:
+            part = self._part(stream)
+            if part is not None:
+                by_job.setdefault((self._jobs.job_of(stream.process), stream.writes), []).append(part)
+        still_open = {
+            (self._jobs.job_of(stream.process), stream.writes, name_of(stream).unit)
+            for stream in self._streams.open_streams()
+        }
+        waiting: list[Stream] = []
+        done: list[Checkpoint] = []
+        for (job, writes), parts in sorted(by_job.items(), key=lambda item: min(part.start_ns for part in item[1])):
+            for candidate in group(job, parts):
+                last_sign_ns = max(max(part.end_ns, part.stream.last_ns) for part in candidate.parts)
+                unfinished = (job, writes, candidate.unit) in still_open and now_ns - last_sign_ns < 60 * 1_000_000_000
+                if unfinished or now_ns - last_sign_ns < QUIET_NS:
+                    waiting.extend(part.stream for part in candidate.parts)
+                else:
+                    done.extend(self._recognise(candidate))
+        self._waiting = waiting
+        return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
+
+    def _part(self, stream: Stream) -> Part | None:
+        """Return the stream with its edges and bytes; None if it carries nothing that could be of a checkpoint."""
+        name = name_of(stream)
+        history = self._histories.get(stream.process)
+        if (name.never and not name.commit) or history is None:
+            return None
+        edges = write_edges(stream, history, self._clock) if stream.writes else read_edges(stream, history)
+        size = part_bytes(stream, history, edges)
+        if size <= 0:
+            return None
+        return Part(stream, name, edges[0], edges[1], size)
+
+    def _recognise(self, candidate: Candidate) -> list[Checkpoint]:
+        total_bytes = candidate_bytes(candidate)
+        if total_bytes < MIN_BYTES:
+            return []
+        around = Surroundings(self._jobs, self._histories, self._memory)
+        evidence = weigh(candidate, around)
+        total = score(evidence)
+        remember(candidate, self._memory)
+        if total < THRESHOLD:
+            self._reject(candidate, total_bytes, total, evidence)
+            return []
+        checkpoint = assemble(candidate, evidence, confidence(total), self._header, around, self._devices, self._clock)
+        if candidate.writes:
+            for part in candidate.parts:
+                self._memory.saved(part.stream.path)
+            self._memory.saved(candidate.unit.partition("#")[0] if "#" not in candidate.unit else candidate.unit)
+        return [*self._release(candidate), checkpoint]
+
+    def _reject(self, candidate: Candidate, total_bytes: int, total: float, evidence: list[Evidence]) -> None:
+        path = max(candidate.parts, key=lambda part: part.bytes).stream.path
+        self.rejected.append(
+            Rejected(path, total_bytes, candidate.writes, candidate.job, round(total, 2), tuple(evidence))
+        )
+        against = any(reason.weight < 0 for reason in evidence)
+        if candidate.writes and total >= _HOLD_SCORE and not against:
+            around = Surroundings(self._jobs, self._histories, self._memory)
+            held = assemble(candidate, evidence, 0.5, self._header, around, self._devices, self._clock)
+            self._held.append(_Held(held, shapes(candidate)))
+
+    def _release(self, candidate: Candidate) -> list[Checkpoint]:
+        """Return the earlier candidates of the same series: what was too little for one is enough for several."""
+        released = []
+        for held in list(self._held):
+            if held.checkpoint.job == candidate.job and held.shapes & shapes(candidate):
+                self._held.remove(held)
+                reason = Evidence(name="recurs", weight=0.3, text="the job wrote the like of it again")
+                released.append(msgspec.structs.replace(held.checkpoint, evidence=(*held.checkpoint.evidence, reason)))
+        return released
+
+    def _forget(self, now_ns: int) -> None:
+        oldest = min((stream.first_ns for stream in [*self._waiting, *self._streams.open_streams()]), default=now_ns)
+        keep_from_ns = min(now_ns - _KEEP_NS, oldest - 10_000_000_000)
+        for process, history in list(self._histories.items()):
+            history.forget_before(keep_from_ns)
+            ended_ns = self._ended.get(process)
+            if ended_ns is not None and ended_ns < keep_from_ns:
+                del self._histories[process], self._ended[process]
+        self._facts.forget_before(keep_from_ns)
+
+
+__all__ = ["Detector", "Rejected", "faulting", "reading", "writing"]

@@ -1,0 +1,126 @@
+"""What the devices and NICs under a checkpoint's files did while it ran."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import TypeVar
+
+from ckptprof.model import DeviceShare
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, MountInfo, NicInfo, NicSample, Sample
+
+SECTOR_BYTES = 512
+_MAX_SAMPLES = 6000
+_WRAP_MS = 1 << 32
+Counters = TypeVar("Counters", DiskSample, NicSample)
+
+
+class DeviceBook:
+    """Keeps the recent counters of block devices and NICs, and how mounts lead to them."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._disks: dict[str, deque[tuple[int, DiskSample]]] = {}
+        self._nics: dict[str, deque[tuple[int, NicSample]]] = {}
+        self._devices: dict[str, DeviceInfo] = {}
+        self._nic_infos: dict[str, NicInfo] = {}
+        self._mounts: dict[int, MountInfo] = {}
+
+    def observe(self, at_ns: int, sample: Sample) -> None:
+        """Take one sample, of whatever kind."""
+        if isinstance(sample, DiskSample):
+            self._disks.setdefault(sample.device, deque(maxlen=_MAX_SAMPLES)).append((at_ns, sample))
+        elif isinstance(sample, NicSample):
+            self._nics.setdefault(sample.interface, deque(maxlen=_MAX_SAMPLES)).append((at_ns, sample))
+        elif isinstance(sample, DeviceInfo):
+            self._devices[sample.device] = sample
+        elif isinstance(sample, NicInfo):
+            self._nic_infos[sample.interface] = sample
+        elif isinstance(sample, MountInfo):
+            self._mounts[sample.mount_id] = sample
+
+    def mount_of(self, path: str) -> MountInfo | None:
+        """Return the mount that a path is on: the longest mount point above it, the latest of equals."""
+        best: MountInfo | None = None
+        for mount in self._mounts.values():
+            point = mount.mount_point.rstrip("/")
+            if (path == point or path.startswith(point + "/")) and (
+                best is None or len(mount.mount_point) >= len(best.mount_point)
+            ):
+                best = mount
+        return best
+
+    def shares(self, path: str, start_ns: int, end_ns: int) -> tuple[DeviceShare, ...]:
+        """Return what was under `path` and what it did between two monotonic times."""
+        mount = self.mount_of(path)
+        if mount is None:
+            return ()
+        found = []
+        for device in self._chain(mount.device):
+            share = self._disk_share(device, start_ns, end_ns, mount.mount_point)
+            if share is not None:
+                found.append(share)
+        if mount.server is not None:
+            found.extend(self._nic_shares(start_ns, end_ns, mount.mount_point))
+        return tuple(found)
+
+    def _chain(self, device: str | None) -> list[str]:
+        chain: list[str] = []
+        waiting = [device] if device else []
+        while waiting:
+            name = waiting.pop(0)
+            if name in chain:
+                continue
+            chain.append(name)
+            info = self._devices.get(name)
+            if info is not None:
+                waiting.extend(info.below)
+        return chain
+
+    def _disk_share(self, device: str, start_ns: int, end_ns: int, under: str) -> DeviceShare | None:
+        pair = _around(self._disks.get(device), start_ns, end_ns)
+        if pair is None:
+            return None
+        before, after = pair
+        if after.read_sectors < before.read_sectors or after.write_sectors < before.write_sectors:
+            return None
+        return DeviceShare(
+            device=device,
+            kind="block",
+            read_bytes=(after.read_sectors - before.read_sectors) * SECTOR_BYTES,
+            written_bytes=(after.write_sectors - before.write_sectors) * SECTOR_BYTES,
+            busy_seconds=((after.io_ms - before.io_ms) % _WRAP_MS) / 1000,
+            under=under,
+        )
+
+    def _nic_shares(self, start_ns: int, end_ns: int, under: str) -> list[DeviceShare]:
+        found = []
+        for interface, samples in self._nics.items():
+            info = self._nic_infos.get(interface)
+            pair = _around(samples, start_ns, end_ns) if info is None or info.countable else None
+            if pair is None or pair[1].rx_bytes < pair[0].rx_bytes or pair[1].tx_bytes < pair[0].tx_bytes:
+                continue
+            before, after = pair
+            found.append(
+                DeviceShare(
+                    device=interface,
+                    kind="nic",
+                    read_bytes=after.rx_bytes - before.rx_bytes,
+                    written_bytes=after.tx_bytes - before.tx_bytes,
+                    busy_seconds=None,
+                    under=under,
+                )
+            )
+        return found
+
+
+def _around(
+    samples: deque[tuple[int, Counters]] | None, start_ns: int, end_ns: int
+) -> tuple[Counters, Counters] | None:
+    """Return the counters as they stood at the start and at the end; an entity that was not read again had not changed."""
+    if not samples:
+        return None
+    times = [at_ns for at_ns, _ in samples]
+    before = max(0, bisect_right(times, start_ns) - 1)
+    after = min(len(times) - 1, bisect_right(times, end_ns))
+    return samples[before][1], samples[max(before, after)][1]

@@ -1,0 +1,110 @@
+"""When a stream began and ended: bracketed by the counters of its process, refined by what the file system stamped.
+
+A file's birth and modification times are exact to a timer tick however seldom we look, but anyone may set them and a
+server's clock may be another: they are believed only inside the bracket that our own looks and counters leave.
+"""
+
+from __future__ import annotations
+
+from ckptprof.detect.intervals import ACTIVE_BYTES, History, Run, faulting, reading, runs, writing
+from ckptprof.detect.streams import Stream
+
+SLACK_NS = 60_000_000  # stamps come from the clock of the last timer tick, up to 10 ms behind; a tick may be late
+CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
+FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
+COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
+
+
+class Clock:
+    """Converts between the wall and the monotonic clock, as of the latest frame."""
+
+    def __init__(self) -> None:
+        """Start unset."""
+        self.offset_ns = 0
+
+    def set(self, at_ns: int, wall_ns: int) -> None:
+        """Take the two clocks of one frame."""
+        self.offset_ns = wall_ns - at_ns
+
+    def mono(self, wall_ns: int) -> int:
+        """Return the monotonic time of a wall time."""
+        return wall_ns - self.offset_ns
+
+    def wall(self, mono_ns: int) -> int:
+        """Return the wall time of a monotonic time."""
+        return mono_ns + self.offset_ns
+
+
+def write_edges(stream: Stream, history: History, clock: Clock) -> tuple[int, int]:
+    """Return (start, end) of a stream that writes."""
+    low, high = _bracket(stream)
+    fact = stream.fact
+    modified = clock.mono(fact.modified_ns) if fact else None
+    # the first look may come after the writing began: reach back to where its process was quiet
+    all_runs = runs((i.start_ns, i.end_ns, writing(i)) for i in history.intervals)
+    run = _run_at(all_runs, low, high if modified is None else max(high, modified))
+    start = run.start_ns if run else stream.first_ns
+    end = run.end_ns if run else stream.last_ns
+    if stream.looks and stream.before_ns < stream.first_ns:
+        start = max(start, stream.before_ns)
+    if fact is not None:
+        birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
+        earliest = min(start, low) - SLACK_NS
+        latest = max(end, high) + SLACK_NS
+        if (
+            birth is not None
+            and earliest - 2_000_000_000 <= birth <= latest
+            and (not stream.looks or birth <= stream.first_ns + SLACK_NS)
+        ):
+            start = birth
+        if modified is not None and start <= modified <= latest:
+            end = modified
+        end = max(end, _commit(stream, history, clock, end))
+    return start, max(start, end)
+
+
+def _commit(stream: Stream, history: History, clock: Clock, written_ns: int) -> int:
+    """Return when the file was whole: after its fsync, if its process was seen to wait for it, and its rename."""
+    end = written_ns
+    fact = stream.fact
+    if fact is not None and fact.changed_ns != fact.modified_ns:
+        changed = clock.mono(fact.changed_ns)
+        if written_ns <= changed <= min(written_ns + COMMIT_NS, stream.fact_at_ns + SLACK_NS):
+            end = changed
+    if stream.closed_ns is not None and stream.last_ns - end > CLOSED_LATE_NS:
+        busy = [i.busy for i in history.between(end + SLACK_NS, stream.last_ns) if i.busy is not None]
+        if not busy or sum(busy) / len(busy) < FSYNC_BUSY:
+            end = (stream.last_ns + stream.closed_ns) // 2
+    return end
+
+
+def read_edges(stream: Stream, history: History) -> tuple[int, int]:
+    """Return (start, end) of a stream that reads."""
+    measure = faulting if stream.is_mapping else reading
+    low, high = _bracket(stream)
+    if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
+        touched = runs((i.start_ns, i.end_ns, measure(i)) for i in history.between(low, high))
+        run = _run_at(touched, stream.first_ns - 1, high)
+        low = max(low, run.start_ns) if run else low
+    inside = [
+        (max(i.start_ns, low), min(i.end_ns, high), measure(i))
+        for i in history.between(low, high)
+        if measure(i) >= ACTIVE_BYTES and min(i.end_ns, high) > max(i.start_ns, low)
+    ]
+    if not inside:
+        return stream.first_ns, max(stream.first_ns, stream.last_ns)
+    found = runs(inside, gap_ns=60_000_000_000)
+    return max(low, found[0].start_ns), min(high, max(run.end_ns for run in found))
+
+
+def _bracket(stream: Stream) -> tuple[int, int]:
+    """Return the widest time in which the stream can have been: from the look before the first to that after the last."""
+    high = stream.closed_ns if stream.closed_ns is not None else stream.last_ns
+    return min(stream.before_ns, stream.first_ns), max(high, stream.last_ns)
+
+
+def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:
+    overlapping = [run for run in all_runs if run.end_ns >= low and run.start_ns <= high]
+    if not overlapping:
+        return None
+    return Run(overlapping[0].start_ns, overlapping[-1].end_ns, sum(run.bytes for run in overlapping))

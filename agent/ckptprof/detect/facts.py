@@ -1,0 +1,116 @@
+"""Joins what the file system said with the streams: final names, stamps, sizes, and files that nobody caught open."""
+
+from __future__ import annotations
+
+from ckptprof.detect.edges import SLACK_NS, Clock
+from ckptprof.detect.intervals import History, writing
+from ckptprof.detect.streams import FileKey, ProcessKey, Stream
+from ckptprof.frameworks.names import read_name
+from ckptprof_collectors.samples import FileFact
+
+MAX_FACTS = 20_000
+_MIN_ALONE_BYTES = 1  # an empty file carries nothing
+
+
+class FactBook:
+    """The latest fact of each file, and which of them belong to a stream already."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._facts: dict[FileKey, tuple[int, FileFact]] = {}
+        self._fresh: set[FileKey] = set()
+        self._used: dict[tuple[FileKey, int], None] = {}
+
+    def learn(self, at_ns: int, fact: FileFact) -> None:
+        """Take one fact; a file that is gone tells nothing of the others."""
+        if fact.missing or fact.is_directory:
+            return
+        key = (fact.device, fact.inode)
+        earlier = self._facts.pop(key, None)
+        if earlier is not None and _is_earlier_name(fact, earlier[1]):
+            self._facts[key] = earlier
+            return
+        if len(self._facts) >= MAX_FACTS:
+            self._facts.pop(next(iter(self._facts)))
+        self._facts[key] = (at_ns, fact)
+        self._fresh.add(key)
+
+    def attach(
+        self,
+        waiting: list[Stream],
+        still_open: list[Stream],
+        histories: dict[ProcessKey, History],
+        clock: Clock,
+    ) -> list[Stream]:
+        """Return the waiting streams with their facts, and streams for the files that were found by their times only."""
+        by_file: dict[FileKey, list[Stream]] = {}
+        for stream in waiting:
+            if stream.writes:
+                by_file.setdefault(stream.file, []).append(stream)
+        open_files = {stream.file for stream in still_open if stream.writes}
+        found = list(waiting)
+        for key in list(self._fresh):
+            at_ns, fact = self._facts[key]
+            streams = by_file.get(key)
+            if streams:
+                _join(streams[-1], at_ns, fact)
+                self._used[key, fact.modified_ns] = None
+            elif key in open_files:
+                continue  # its stream is not over: keep the fact for it
+            elif (key, fact.modified_ns) not in self._used:
+                stream = _alone(at_ns, fact, histories, clock)
+                if stream is not None:
+                    found.append(stream)
+                    self._used[key, fact.modified_ns] = None
+            self._fresh.discard(key)
+        while len(self._used) > MAX_FACTS:
+            self._used.pop(next(iter(self._used)))
+        return found
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop facts that were learnt before `at_ns`."""
+        for key, (learnt_ns, _) in list(self._facts.items()):
+            if learnt_ns < at_ns:
+                del self._facts[key]
+                self._fresh.discard(key)
+
+
+def _is_earlier_name(fact: FileFact, known: FileFact) -> bool:
+    """Whether `fact` shows the temporary name of a file whose final name is known."""
+    return read_name(fact.path).temporary and not read_name(known.path).temporary
+
+
+def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
+    stream.fact = fact
+    stream.fact_at_ns = at_ns
+    if fact.path != stream.path:
+        stream.earlier_path = stream.path
+        stream.path = fact.path
+    elif stream.earlier_path == fact.path:
+        stream.earlier_path = None
+
+
+def _alone(at_ns: int, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock) -> Stream | None:
+    """Return a stream for a file that was never caught open, if its process wrote when the file was last written."""
+    history = histories.get((fact.pid, fact.start_ticks))
+    if history is None or fact.size < _MIN_ALONE_BYTES:
+        return None
+    modified = clock.mono(fact.modified_ns)
+    birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
+    around = history.between(min(birth, modified) - SLACK_NS, modified + SLACK_NS)
+    if not any(writing(interval) for interval in around):
+        return None
+    start = max(birth, around[0].start_ns) if birth <= modified else modified
+    return Stream(
+        process=(fact.pid, fact.start_ticks),
+        file=(fact.device, fact.inode),
+        writes=True,
+        path=fact.path,
+        first_ns=start,
+        last_ns=modified,
+        before_ns=start,
+        fact=fact,
+        fact_at_ns=at_ns,
+        seen_by="directory",
+        size=fact.size,
+    )

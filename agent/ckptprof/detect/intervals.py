@@ -1,0 +1,163 @@
+"""From cumulative counters of a process to what it moved between two looks, and to the edges of what it did."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ckptprof_collectors.samples import ProcessIo, ProcessStat
+
+ACTIVE_BYTES = 16 << 10  # in one interval; less is the rustle of a log line
+GAP_NS = 400_000_000  # activity with a longer pause is two runs
+MAX_INTERVALS = 20_000
+
+
+class Interval(NamedTuple):
+    """What one process moved between two ticks; CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int
+    read_bytes: int  # read(2) and its kin (rchar), or what came from storage where that is more (page faults, io_uring)
+    written_bytes: int  # write(2) and its kin (wchar)
+    dirtied_bytes: int  # pages made dirty and direct writes (write_bytes): moves while a long write(2) still runs
+    reads: int
+    writes: int
+    resident_bytes: int  # growth of file-backed memory: pages of mappings that were touched
+    busy: float | None  # share of one core that the process used; None if it was not seen
+
+
+class Run(NamedTuple):
+    """A stretch of activity without a longer pause; edges interpolated within the first and last interval."""
+
+    start_ns: int
+    end_ns: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class History:
+    """The recent intervals of one process."""
+
+    intervals: deque[Interval]
+    last_io: ProcessIo | None = None
+    last_stat: ProcessStat | None = None
+    last_ns: int = 0  # the last tick at which the process was read, changed or not
+    dropped: int = 0
+
+    @classmethod
+    def empty(cls) -> History:
+        """Return one without a past."""
+        return cls(deque(maxlen=MAX_INTERVALS))
+
+    def observe(
+        self, at_ns: int, previous_tick_ns: int, io: ProcessIo | None, stat: ProcessStat | None, ticks_per_second: int
+    ) -> Interval | None:
+        """Take the samples of one tick (None: unchanged); return the interval if anything moved.
+
+        A counter that went back gives no difference: it is taken as a new start.
+        """
+        start_ns = max(self.last_ns, previous_tick_ns) if self.last_ns else previous_tick_ns
+        before, self.last_io = self.last_io, io or self.last_io
+        stat_before, self.last_stat = self.last_stat, stat or self.last_stat
+        self.last_ns = at_ns
+        resident = _growth(stat_before, stat)
+        busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
+        if (io is None or before is None) and resident <= 0:
+            return None
+        counts = _difference(before, io)
+        if counts is None or (not any(counts) and resident <= 0):
+            return None
+        read, written, dirtied, reads, writes = counts
+        interval = Interval(start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy)
+        if len(self.intervals) == MAX_INTERVALS:
+            self.dropped += 1
+        self.intervals.append(interval)
+        return interval
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop what ended before `at_ns`."""
+        while self.intervals and self.intervals[0].end_ns < at_ns:
+            self.intervals.popleft()
+
+    def between(self, start_ns: int, end_ns: int) -> list[Interval]:
+        """Return the intervals that overlap the given time."""
+        return [i for i in self.intervals if i.end_ns > start_ns and i.start_ns < end_ns]
+
+
+def _growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
+    if before is None or after is None or before.rss_file_bytes is None or after.rss_file_bytes is None:
+        return 0
+    return max(0, after.rss_file_bytes - before.rss_file_bytes)
+
+
+def _busy(before: ProcessStat | None, after: ProcessStat | None, span_ns: int, ticks_per_second: int) -> float | None:
+    if before is None or span_ns <= 0:
+        return None
+    if after is None:
+        return 0.0  # nothing changed at all: it did not run
+    ticks = after.user_ticks + after.system_ticks - before.user_ticks - before.system_ticks
+    return ticks / ticks_per_second / (span_ns / 1e9) if ticks >= 0 else None
+
+
+def _difference(before: ProcessIo | None, after: ProcessIo | None) -> tuple[int, int, int, int, int] | None:
+    if after is None or before is None:
+        return 0, 0, 0, 0, 0
+    read = max(after.read_chars - before.read_chars, after.read_bytes - before.read_bytes)
+    written = after.write_chars - before.write_chars
+    dirtied = after.write_bytes - before.write_bytes
+    reads = after.read_syscalls - before.read_syscalls
+    writes = after.write_syscalls - before.write_syscalls
+    if min(after.read_chars - before.read_chars, written, dirtied, reads, writes) < 0:
+        return None
+    return read, written, dirtied, reads, writes
+
+
+def reading(interval: Interval) -> int:
+    """Return the bytes of an interval that speak for reading."""
+    return max(interval.read_bytes, 0)
+
+
+def writing(interval: Interval) -> int:
+    """Return the bytes of an interval that speak for writing, whether a call returned in it or only pages were dirtied."""
+    return max(interval.written_bytes, interval.dirtied_bytes)
+
+
+def faulting(interval: Interval) -> int:
+    """Return the bytes of mapped files that came into memory."""
+    return interval.resident_bytes
+
+
+def runs(
+    intervals: Iterable[tuple[int, int, int]], *, gap_ns: int = GAP_NS, active_bytes: int = ACTIVE_BYTES
+) -> list[Run]:
+    """Join (start, end, bytes) intervals into runs, interpolating both edges.
+
+    The first and last interval are only partly filled: at the rate of their neighbour inside the run their bytes take
+    bytes / rate, never longer than the interval itself.
+    """
+    found: list[list[tuple[int, int, int]]] = []
+    for interval in intervals:
+        if interval[2] < active_bytes:
+            continue
+        if found and interval[0] - found[-1][-1][1] <= gap_ns:
+            found[-1].append(interval)
+        else:
+            found.append([interval])
+    return [_edges(members) for members in found]
+
+
+def _edges(members: list[tuple[int, int, int]]) -> Run:
+    total = sum(member[2] for member in members)
+    first, last = members[0], members[-1]
+    if len(members) == 1:
+        return Run(first[0], last[1], total)
+    start_ns = max(first[0], first[1] - _duration(first, members[1]))
+    end_ns = min(last[1], last[0] + _duration(last, members[-2]))
+    return Run(start_ns, end_ns, total)
+
+
+def _duration(edge: tuple[int, int, int], inner: tuple[int, int, int]) -> int:
+    span = inner[1] - inner[0]
+    return int(edge[2] * span / inner[2]) if inner[2] > 0 else span

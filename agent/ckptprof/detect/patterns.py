@@ -1,0 +1,179 @@
+"""How the bytes of a candidate were laid out, from positions, file sizes and counters: what poll level can tell.
+
+An operation is consecutive if it begins where the previous one of the same process on the same file ended (Darshan's
+word); bytes, not operations, decide the class (design section 5). Between two looks the position of a consecutive
+writer moves by as much as the process wrote; where positions are not used (pwrite), a new file grows by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.intervals import History
+from ckptprof.detect.streams import Look, ProcessKey
+from ckptprof.model import Pattern, PatternClass
+
+LARGE_BYTES = 1 << 20
+SMALL_MEDIAN_BYTES = 64 << 10
+SEQUENTIAL_SHARE = 0.9
+SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
+_BACK_BYTES = 64 << 10  # shorter steps back are headers rewritten, directories of a zip file probed
+_SKEW_BYTES = 8 << 20  # counters and positions are read some hundred microseconds apart
+
+
+@dataclass(slots=True)
+class _Order:
+    followed: int = 0  # bytes at positions that follow
+    jumped: int = 0  # bytes after a jump forward
+    back: int = 0  # bytes at positions that went back or did not move with what was moved
+    inferred: int = 0  # bytes of new files that are exactly as long as what was written, never caught open
+    large: int = 0  # bytes of `followed` in runs of 1 MiB or more
+
+    def add(self, other: _Order) -> None:
+        self.followed += other.followed
+        self.jumped += other.jumped
+        self.back += other.back
+        self.inferred += other.inferred
+        self.large += other.large
+
+
+def pattern_of(candidate: Candidate, histories: dict[ProcessKey, History]) -> Pattern:
+    """Return the pattern of a candidate; None wherever it could not be seen."""
+    total = sum(part.bytes for part in candidate.parts)
+    order = _Order()
+    for part in candidate.parts:
+        order.add(_order(part, histories.get(part.stream.process), writes=candidate.writes))
+    operations, mean, median = _sizes(candidate, histories)
+    mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping)
+    direct = sum(part.bytes for part in candidate.parts if part.stream.direct)
+    seen = order.followed + order.jumped + order.back
+    judged = seen + order.inferred
+    return Pattern(
+        class_=_class(order, total, median),
+        sequential_share_bytes=(order.followed + order.jumped + order.inferred) / judged if judged else None,
+        consecutive_share_bytes=(order.followed + order.inferred) / judged if judged else None,
+        large_share_bytes=order.large / judged if judged else None,
+        order_seen_share_bytes=min(1.0, seen / total) if total else None,
+        operations=operations,
+        mean_operation_bytes=mean,
+        median_operation_bytes=median,
+        buffered_share_bytes=(total - direct - mapped) / total if total else None,
+        direct_share_bytes=direct / total if total else None,
+        mapped_share_bytes=mapped / total if total else None,
+    )
+
+
+def _class(order: _Order, total: int, median: float | None) -> PatternClass | None:
+    judged = order.followed + order.jumped + order.back + order.inferred
+    if not total or judged < SEEN_SHARE * total:
+        return None
+    if (order.followed + order.inferred) / judged >= SEQUENTIAL_SHARE:
+        small = median is not None and median < SMALL_MEDIAN_BYTES
+        large = order.large >= 0.5 * judged
+        return PatternClass.SEQUENTIAL_LARGE if large and not small else PatternClass.SEQUENTIAL_SMALL
+    if order.back <= (1 - SEQUENTIAL_SHARE) * judged:
+        return PatternClass.STRIDED
+    if order.back > 0.5 * judged:
+        return PatternClass.RANDOM
+    return PatternClass.MIXED
+
+
+def _order(part: Part, history: History | None, *, writes: bool) -> _Order:
+    stream = part.stream
+    order = _Order()
+    if stream.is_mapping:
+        return order
+    if not stream.looks:
+        if writes and _whole_and_new(part):
+            order.inferred = order.large = part.bytes
+            order.large = part.bytes if part.bytes >= LARGE_BYTES else 0
+        return order
+    values = _witness(stream.looks, part.bytes, writes=writes)
+    if values is None:
+        if writes and _whole_and_new(part):
+            order.inferred = part.bytes
+            order.large = part.bytes if part.bytes >= LARGE_BYTES else 0
+        return order
+    previous_at, previous = part.start_ns, 0 if stream.before_ns < stream.first_ns or not stream.append else values[0]
+    for look, value in zip(stream.looks, values, strict=True):
+        moved = _moved(history, previous_at, look.at_ns, writes=writes)
+        _judge(order, value - previous, moved, part.bytes)
+        previous_at, previous = look.at_ns, value
+    rest = part.bytes - max(values)
+    if rest > 0 and not order.back:  # written or read after the last look, up to the end of the file
+        order.followed += rest
+    order.large = order.followed if order.followed >= LARGE_BYTES else 0
+    return order
+
+
+def _judge(order: _Order, step: int, moved: int | None, total: int) -> None:
+    """Put what was moved between two looks where the position says that it belongs."""
+    tolerance = _SKEW_BYTES + total // 8
+    if step < -_BACK_BYTES:
+        order.back += min(moved if moved is not None else -step, total)
+    elif moved is None or step <= moved + tolerance:
+        order.followed += max(0, step)
+        if moved is not None and moved > step + tolerance:
+            order.back += moved - step
+    else:
+        order.jumped += moved
+
+
+def _witness(looks: Sequence[Look], total: int, *, writes: bool) -> list[int] | None:
+    """Return what shows the order: positions if they are used, else the growth of the file; None if neither tells."""
+    positions = [look.position for look in looks]
+    if max(positions) > 0.02 * total or len(looks) <= 2:
+        return positions
+    sizes = [look.size for look in looks]
+    if writes and sizes[0] < 0.5 * total <= max(sizes):
+        return sizes
+    return None
+
+
+def _whole_and_new(part: Part) -> bool:
+    """Whether the file was born in this stream, so that its size is what was written to it."""
+    fact = part.stream.fact
+    if fact is None or fact.birth_ns is None:
+        return False
+    return fact.modified_ns - fact.birth_ns <= part.end_ns - part.start_ns + 1_000_000_000
+
+
+def _moved(history: History | None, start_ns: int, end_ns: int, *, writes: bool) -> int | None:
+    if history is None:
+        return None
+    total = 0
+    for interval in history.between(start_ns, end_ns):
+        span = interval.end_ns - interval.start_ns
+        inside = min(interval.end_ns, end_ns) - max(interval.start_ns, start_ns)
+        moved = interval.written_bytes if writes else interval.read_bytes
+        total += moved * inside // span if span > 0 else moved
+    return total
+
+
+def _sizes(candidate: Candidate, histories: dict[ProcessKey, History]) -> tuple[int | None, float | None, float | None]:
+    """Return (operations, mean bytes, median bytes weighted by bytes) of the processes while the candidate lasted."""
+    weights: list[tuple[float, int]] = []
+    operations = moved = 0
+    for process in candidate.processes:
+        history = histories.get(process)
+        for interval in history.between(candidate.start_ns, candidate.end_ns) if history else ():
+            count = interval.writes if candidate.writes else interval.reads
+            size = interval.written_bytes if candidate.writes else interval.read_bytes
+            if count <= 0 or size <= 0:
+                continue
+            operations += count
+            moved += size
+            weights.append((size / count, size))
+    if not operations:
+        return None, None, None
+    weights.sort()
+    half, passed = moved / 2, 0
+    median = weights[-1][0]
+    for mean, size in weights:
+        passed += size
+        if passed >= half:
+            median = mean
+            break
+    return operations, moved / operations, median

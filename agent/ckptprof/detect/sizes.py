@@ -1,0 +1,43 @@
+"""How many bytes of a file a stream moved."""
+
+from __future__ import annotations
+
+from ckptprof.detect.intervals import History, faulting, reading, writing
+from ckptprof.detect.streams import Stream
+
+_WHOLE = 0.9  # a file of which at least this was moved was moved whole: counters lag by a tick
+_TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
+_SHORT_LOOKS = 4
+
+
+def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
+    """Return the bytes that the stream moved; 0 if it moved nothing."""
+    if stream.is_mapping:
+        return _mapped(stream, history, edges)
+    moved = sum(
+        writing(interval) if stream.writes else reading(interval) for interval in history.between(edges[0], edges[1])
+    )
+    if stream.writes:
+        size = stream.fact.size if stream.fact is not None else stream.size
+        if stream.append:
+            first = stream.looks[0] if stream.looks else None
+            return max(0, size - (first.position if first else 0))
+        written_now = stream.advanced_bytes >= _WHOLE * size or moved >= _WHOLE * size or stream.seen_by == "directory"
+        return size if written_now else min(size, max(moved, stream.advanced_bytes))
+    size = stream.size
+    reached = max((look.position for look in stream.looks), default=0)
+    if moved <= 0 or (reached <= 0 and moved < _WHOLE * size):
+        return 0
+    if moved >= _WHOLE * size:
+        return size
+    return min(size, max(moved, stream.advanced_bytes))
+
+
+def _mapped(stream: Stream, history: History, edges: tuple[int, int]) -> int:
+    touched = sum(faulting(interval) for interval in history.between(edges[0], edges[1]))
+    if touched <= 0:
+        return 0
+    short = stream.closed_ns is not None and stream.closed_ns - stream.first_ns < _SHORT_LOOKS * 100_000_000
+    if touched >= _WHOLE * stream.mapped_bytes or (short and touched >= _TOUCHED * stream.mapped_bytes):
+        return stream.mapped_bytes
+    return min(touched, stream.mapped_bytes)

@@ -1,0 +1,183 @@
+"""From looks at open files to streams: what one process did to one file in one direction, from opening to closing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ckptprof_collectors.samples import FileFact, FileScan, MappedFile, OpenFile
+
+# open(2) flags as the kernel reports them in fdinfo (include/uapi/asm-generic/fcntl.h)
+O_ACCMODE = 0o3
+O_APPEND = 0o2000
+O_DIRECT_X86 = 0o40000
+O_DIRECT_ARM = 0o200000  # arch/arm64/include/uapi/asm/fcntl.h swaps it with O_DIRECTORY; a file is never that
+
+ProcessKey = tuple[int, int]  # pid, start_ticks
+FileKey = tuple[int, int]  # device, inode
+
+
+@dataclass(slots=True)
+class Look:
+    """Where in the file the process was at one instant."""
+
+    at_ns: int
+    position: int
+    size: int
+
+
+@dataclass(slots=True)
+class Stream:
+    """What one process did to one file in one direction. Times are CLOCK_MONOTONIC, those of a fact wall clock."""
+
+    process: ProcessKey
+    file: FileKey
+    writes: bool
+    path: str
+    first_ns: int  # first seen
+    last_ns: int  # last seen open
+    before_ns: int  # the look before the first, at which it was not open; equal to first_ns if there was none
+    closed_ns: int | None = None  # the first look at which it was no longer open
+    looks: list[Look] = field(default_factory=list)
+    direct: bool = False
+    append: bool = False
+    mapped_bytes: int = 0
+    fact: FileFact | None = None
+    fact_at_ns: int = 0
+    earlier_path: str | None = None  # the temporary name under which it was written
+    seen_by: str = "fdinfo"
+    size: int = 0
+    lost_looks: int = 0
+
+    @property
+    def advanced_bytes(self) -> int:
+        """How far the position came, backward moves not counted; the first look counts from the start of the file."""
+        if not self.looks:
+            return 0
+        first = self.looks[0]
+        total = 0 if self.append or self.before_ns == self.first_ns else max(0, first.position)
+        previous = first
+        for look in self.looks[1:]:
+            total += max(0, look.position - previous.position)
+            previous = look
+        return total
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether it was seen as a mapping only."""
+        return self.mapped_bytes > 0 and not self.looks
+
+
+_MAX_LOOKS = 4000
+
+
+class StreamBook:
+    """Follows the open files of all processes."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._open: dict[tuple[ProcessKey, FileKey, bool], Stream] = {}
+        self._by_process: dict[ProcessKey, set[tuple[ProcessKey, FileKey, bool]]] = {}
+        self._last_scan_ns: dict[ProcessKey, int] = {}
+        self._last_map_ns: dict[ProcessKey, int] = {}
+        self.done: list[Stream] = []  # closed, waiting to be grouped
+
+    def open_streams(self) -> list[Stream]:
+        """Return the streams whose files are still open."""
+        return list(self._open.values())
+
+    def scan(self, at_ns: int, scan: FileScan) -> None:
+        """Take one complete look at a process's files."""
+        process = (scan.pid, scan.start_ticks)
+        before_ns = self._last_scan_ns.get(process, at_ns)
+        if at_ns - before_ns > 1_500_000_000:  # not looked at for a while: the bracket says nothing
+            before_ns = at_ns
+        present = set()
+        for file in scan.files:
+            for writes in _directions(file):
+                key = (process, (file.device, file.inode), writes)
+                present.add(key)
+                self._look(key, at_ns, before_ns, file)
+        if scan.mapped is not None:
+            map_before_ns = self._last_map_ns.get(process, before_ns)
+            for mapped in scan.mapped:
+                key = (process, (mapped.device, mapped.inode), mapped.writable)
+                present.add(key)
+                self._map(key, at_ns, map_before_ns, mapped)
+            self._last_map_ns[process] = at_ns
+        for key in self._by_process.get(process, set()) - present:
+            if scan.mapped is None and self._open[key].is_mapping:
+                continue
+            self._close(key, at_ns)
+        self._last_scan_ns[process] = at_ns
+
+    def _look(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, file: OpenFile) -> None:
+        stream = self._open.get(key)
+        if stream is not None and stream.looks:
+            last = stream.looks[-1]
+            began_again = key[2] and file.size < last.size and file.position <= last.position
+            if began_again:  # truncated: the file is written anew
+                self._close(key, at_ns)
+                stream = None
+        if stream is None or not stream.looks:
+            earlier = stream
+            stream = self._begin(key, at_ns, before_ns, file.path)
+            if earlier is not None:
+                stream.mapped_bytes = earlier.mapped_bytes
+        stream.last_ns = at_ns
+        stream.path = file.path.removesuffix(" (deleted)")
+        stream.size = max(stream.size, file.size)
+        stream.direct = bool(file.flags & O_DIRECT_X86) or bool(file.flags & O_DIRECT_ARM)
+        stream.append = bool(file.flags & O_APPEND)
+        if len(stream.looks) < _MAX_LOOKS:
+            stream.looks.append(Look(at_ns, file.position, file.size))
+        else:
+            stream.lost_looks += 1
+            stream.looks[-1] = Look(at_ns, file.position, file.size)
+
+    def _map(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, mapped: MappedFile) -> None:
+        stream = self._open.get(key)
+        if stream is None:
+            stream = self._begin(key, at_ns, before_ns, mapped.path)
+            stream.seen_by = "maps"
+        stream.last_ns = at_ns
+        stream.mapped_bytes = max(stream.mapped_bytes, mapped.mapped_bytes)
+
+    def _begin(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, path: str) -> Stream:
+        stream = Stream(
+            process=key[0], file=key[1], writes=key[2], path=path, first_ns=at_ns, last_ns=at_ns, before_ns=before_ns
+        )
+        self._open[key] = stream
+        self._by_process.setdefault(key[0], set()).add(key)
+        return stream
+
+    def _close(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int) -> None:
+        stream = self._open.pop(key)
+        self._by_process[key[0]].discard(key)
+        stream.closed_ns = at_ns
+        self.done.append(stream)
+
+    def close_idle(self, now_ns: int, patience_ns: int) -> None:
+        """Close the streams of processes that are no longer looked at: their burst is over, with the file still open."""
+        for key, stream in list(self._open.items()):
+            if now_ns - self._last_scan_ns.get(key[0], 0) > patience_ns:
+                self._open.pop(key)
+                self._by_process[key[0]].discard(key)
+                self.done.append(stream)
+
+    def end(self, process: ProcessKey, at_ns: int) -> None:
+        """Close everything of a process that has ended."""
+        for key in list(self._by_process.get(process, ())):
+            self._close(key, at_ns)
+        self._by_process.pop(process, None)
+        self._last_scan_ns.pop(process, None)
+        self._last_map_ns.pop(process, None)
+
+    def take_done(self) -> list[Stream]:
+        """Return the streams that were closed since the last call."""
+        done, self.done = self.done, []
+        return done
+
+
+def _directions(file: OpenFile) -> tuple[bool, ...]:
+    mode = file.flags & O_ACCMODE
+    return (False,) if mode == 0 else (True,)

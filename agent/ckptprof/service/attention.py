@@ -1,0 +1,98 @@
+"""How closely a process is looked at, decided from how many bytes it moves: pure, no clock of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ACTIVE_BYTES = 256 << 10  # moved within one tick: something is going on
+ACTIVE_RESIDENT_BYTES = 4 << 20  # growth of file-backed memory within one tick: a mapping is being read
+QUIET_NS = 300_000_000  # without activity for this long, a burst is over ...
+HELD_OPEN_NS = 600_000_000_000  # ... unless a file it wrote is still open: fsync moves no bytes of the process
+SECOND_LOOK_NS = 1_200_000_000  # after the end: commit markers, renames
+MAPPINGS_AGAIN_NS = 100_000_000
+MIDWAY_LOOK_NS = 2_000_000_000  # within a long burst: files that come and go
+
+
+@dataclass(slots=True)
+class Attention:
+    """The state of one watched process. All times are CLOCK_MONOTONIC."""
+
+    burst_since_ns: int | None = None  # the tick before the first activity
+    last_active_ns: int = 0
+    last_scan_ns: int = 0
+    last_look_ns: int = 0
+    second_look_ns: int | None = None
+    look_since_ns: int = 0
+    resident_growth_bytes: int = 0  # since the mappings were last read
+    last_mappings_ns: int = 0
+    has_mappings: bool = False  # data files were mapped when last looked: watch them come and go
+    holds_written_file: bool = False
+
+    def observe(self, now_ns: int, previous_ns: int, moved_bytes: int, resident_bytes: int) -> None:
+        """Take note of what moved since the previous tick."""
+        if resident_bytes > 0:
+            self.resident_growth_bytes += resident_bytes
+        if moved_bytes >= ACTIVE_BYTES or resident_bytes >= ACTIVE_RESIDENT_BYTES:
+            self.last_active_ns = now_ns
+            if self.burst_since_ns is None:
+                self.burst_since_ns = previous_ns
+                if self.second_look_ns is None:
+                    self.look_since_ns = previous_ns
+                self.last_look_ns = now_ns
+
+    def in_burst(self) -> bool:
+        """Return whether a burst is going on."""
+        return self.burst_since_ns is not None
+
+    def scan_due(self, now_ns: int) -> bool:
+        """Return whether the open files are to be read now: often at first, seldom in a burst that lasts."""
+        if self.burst_since_ns is None:
+            return False
+        idle = now_ns - self.last_active_ns > QUIET_NS
+        age_ns = now_ns - self.burst_since_ns
+        if idle:
+            period_ns = 200_000_000
+        elif age_ns < 5_000_000_000:
+            period_ns = 0
+        elif age_ns < 30_000_000_000:
+            period_ns = 200_000_000
+        else:
+            period_ns = 500_000_000
+        return now_ns - self.last_scan_ns >= period_ns
+
+    def mappings_due(self, now_ns: int) -> bool:
+        """Return whether the mappings are to be read with this scan."""
+        if self.resident_growth_bytes >= ACTIVE_RESIDENT_BYTES:
+            return True
+        return self.has_mappings and now_ns - self.last_mappings_ns >= MAPPINGS_AGAIN_NS
+
+    def mappings_read(self, now_ns: int, *, found: bool) -> None:
+        """Take note that the mappings were read, and whether data files were among them."""
+        self.last_mappings_ns = now_ns
+        self.has_mappings = found
+        self.resident_growth_bytes = 0
+
+    def ends(self, now_ns: int) -> bool:
+        """Return whether the burst is over now, and end it if so."""
+        if self.burst_since_ns is None:
+            return False
+        idle_ns = now_ns - self.last_active_ns
+        if idle_ns < QUIET_NS or (self.holds_written_file and idle_ns < HELD_OPEN_NS):
+            return False
+        self.burst_since_ns = None
+        self.second_look_ns = now_ns + SECOND_LOOK_NS
+        return True
+
+    def midway_due(self, now_ns: int) -> bool:
+        """Return whether a long burst's files are to be looked at now."""
+        if self.burst_since_ns is None or now_ns - self.last_look_ns < MIDWAY_LOOK_NS:
+            return False
+        self.last_look_ns = now_ns
+        return True
+
+    def second_look_due(self, now_ns: int) -> bool:
+        """Return, once, whether the time after a burst has come to look for what was renamed or committed."""
+        if self.second_look_ns is None or now_ns < self.second_look_ns:
+            return False
+        self.second_look_ns = None
+        return True

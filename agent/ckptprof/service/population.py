@@ -1,0 +1,162 @@
+"""Who is on this host: finds processes, reads all of their counters slowly, and picks those to be watched closely."""
+
+from __future__ import annotations
+
+import os
+
+from ckptprof.service.watching import Watching
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes import (
+    Process,
+    ProcessGone,
+    descendants,
+    is_interpreter,
+    is_kernel_thread,
+    list_pids,
+    parent_of,
+)
+from ckptprof_collectors.samples import Sample
+
+BUSY_BYTES_PER_SECOND = 2 << 20  # an unwatched process that moves more is watched for a while
+KEEP_QUIET_NS = 30_000_000_000  # a process that was busy once is let go after so long without activity
+LEARN_NS = 90_000_000_000  # how long a new interpreter is watched to see whether it comes to train
+MAX_WATCHED = 1024
+MAX_KNOWN = 16384
+
+
+class Population:
+    """The processes of this host, or (with a root) the descendants of one process only."""
+
+    def __init__(self, fs: KernelFs, own_pids: frozenset[int], root_pid: int | None) -> None:
+        """Start empty; `root_pid` may be set later, and its parent stands for what was orphaned to it."""
+        self._fs = fs
+        self._own = own_pids
+        self.root_pid = root_pid
+        self.subreaper_pid: int | None = None
+        self.known: dict[int, Process] = {}
+        self.watched: dict[int, Watching] = {}
+        self._ignored: set[int] = set()
+        self._parents: dict[int, int] = {}
+        self._swept_ns = 0
+        self._moved: dict[int, int] = {}
+        self.unreadable = 0
+        self.over_limit = 0
+
+    def find(self, now_ns: int, samples: list[Sample]) -> list[Watching]:
+        """Look for new and ended processes; return the watched ones that have ended."""
+        pids = list_pids(self._fs)
+        present = set(pids)
+        self._ignored &= present
+        ended = [pid for pid in self.known if pid not in present]
+        gone = [watching for pid in ended if (watching := self.forget(pid, samples)) is not None]
+        fresh = [pid for pid in pids if pid not in self.known and pid not in self._ignored]
+        if self.root_pid is not None:
+            fresh = self._family(fresh, present)
+        for pid in fresh:
+            if pid not in self._own and len(self.known) < MAX_KNOWN:
+                self._meet(pid, now_ns)
+        return gone
+
+    def _family(self, fresh: list[int], present: set[int]) -> list[int]:
+        self._parents = {pid: parent for pid, parent in self._parents.items() if pid in present}
+        for pid in fresh:
+            parent = parent_of(self._fs, pid)
+            if parent is not None:
+                self._parents[pid] = parent
+        roots = [pid for pid in (self.root_pid, *self.known) if pid is not None]
+        if self.subreaper_pid is not None:
+            roots.append(self.subreaper_pid)
+        inside = descendants(self._parents, roots)
+        inside.discard(self.subreaper_pid or 0)
+        return [pid for pid in fresh if pid in inside]
+
+    def _meet(self, pid: int, now_ns: int) -> None:
+        if is_kernel_thread(self._fs, pid) is not False:
+            self._ignored.add(pid)
+            return
+        try:
+            process = Process(self._fs, pid)
+        except ProcessGone:
+            return
+        except OSError:
+            self._ignored.add(pid)
+            self.unreadable += 1
+            return
+        self.known[pid] = process
+        if self.root_pid is not None or is_interpreter(process):
+            self.watch(process, now_ns, keep=self.root_pid is not None)
+
+    def watch(self, process: Process, now_ns: int, *, keep: bool = False) -> Watching | None:
+        """Watch it closely from now on; None if too many are watched already."""
+        if len(self.watched) >= MAX_WATCHED:
+            self.over_limit += 1
+            return None
+        watching = self.watched[process.pid] = Watching(process, now_ns, keep=keep)
+        return watching
+
+    def sweep(self, now_ns: int, samples: list[Sample]) -> None:
+        """Read the counters of all who are not watched, watch the busy ones, let the idle ones go."""
+        elapsed = (now_ns - self._swept_ns) / 1e9 if self._swept_ns else 0.0
+        self._swept_ns = now_ns
+        for pid, process in list(self.known.items()):
+            watching = self.watched.get(pid)
+            if watching is not None:
+                self._let_go(watching, now_ns)
+                continue
+            try:
+                changed = process.read_io()
+            except ProcessGone:
+                self.forget(pid, samples)
+                continue
+            io = process.io
+            if not changed or io is None:
+                continue
+            moved = io.read_chars + io.write_chars
+            before = self._moved.get(pid)
+            self._moved[pid] = moved
+            if before is not None and elapsed and (moved - before) / elapsed > BUSY_BYTES_PER_SECOND:
+                self.watch(process, now_ns)
+
+    def _let_go(self, watching: Watching, now_ns: int) -> None:
+        if watching.keep or watching.trains or watching.attention.in_burst():
+            return
+        patience_ns = LEARN_NS if watching.interpreter else KEEP_QUIET_NS
+        if now_ns - max(watching.since_ns, watching.attention.last_active_ns) > patience_ns:
+            process = watching.process
+            del self.watched[process.pid]
+            process.relax()
+
+    def forget(self, pid: int, samples: list[Sample]) -> Watching | None:
+        """Drop a process that has ended; returns its watching, closed, if it was watched."""
+        process = self.known.pop(pid, None)
+        watching = self.watched.pop(pid, None)
+        self._moved.pop(pid, None)
+        if watching is not None:
+            samples.append(watching.process.exit())
+            watching.close()
+        elif process is not None:
+            process.close()
+        return watching
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for watching in self.watched.values():
+            watching.close()
+        for process in self.known.values():
+            process.close()
+        self.watched.clear()
+        self.known.clear()
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many open descriptors as it may have: up to three are kept for each known process."""
+    import resource  # noqa: PLC0415 - once, at the start
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def page_bytes() -> int:
+    """Return the size of a page of memory."""
+    return os.sysconf("SC_PAGE_SIZE")

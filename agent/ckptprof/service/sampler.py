@@ -1,0 +1,359 @@
+"""The sampler: a small process that reads the kernel at an adaptive rate and streams frames to the recorder.
+
+It imports neither SQL nor web code, waits for nobody, and never blocks on its output: what the recorder does not take
+in time is dropped and counted. It ends when its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+
+import msgspec
+
+from ckptprof import __version__
+from ckptprof.recording import Header, pack
+from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
+from ckptprof.service.watching import Watching
+from ckptprof_collectors import registry
+from ckptprof_collectors.contract import Collector
+from ckptprof_collectors.facts import FactFinder
+from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.processes import ProcessGone
+from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample, SamplerHealth
+
+MAX_QUEUED_BYTES = 8 << 20
+_SECOND_NS = 1_000_000_000
+_HOST_FAST_FOR_NS = 3 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
+_FINAL_ANSWER_NS = 2 * _SECOND_NS
+
+
+class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to sample; handed to the sampler process as JSON."""
+
+    uid: str
+    level: str = "poll"
+    base_hz: float = 10.0  # while something that trains is there
+    burst_hz: float = 25.0  # while it moves bytes
+    idle_hz: float = 1.0
+    monitor_pids: tuple[int, ...] = ()
+    only_family: bool = False  # `ckptprof run`: watch nothing until a root process is named
+    fixed_rate: bool = False  # always the base rate: for benchmarks
+    note: str = ""
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that the recorder writes to the sampler's standard input."""
+
+    root_pid: int | None = None
+    subreaper_pid: int | None = None
+
+
+class Output:
+    """A pipe that is never waited for."""
+
+    def __init__(self, fd: int) -> None:
+        """Take the descriptor over."""
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self.dropped = 0
+        self.broken = False
+
+    def put(self, message: bytes) -> None:
+        """Queue one message, or drop it and count it if the reader is too far behind."""
+        if self._queued + len(message) > MAX_QUEUED_BYTES:
+            self.dropped += 1
+            return
+        self._queue.append(message)
+        self._queued += len(message)
+
+    def flush(self) -> None:
+        """Write what the pipe takes now."""
+        while self._queue and not self.broken:
+            block = b"".join(self._queue) if len(self._queue) > 1 else self._queue[0]
+            self._queue.clear()
+            try:
+                written = os.write(self._fd, block)
+            except BlockingIOError:
+                written = 0
+            except OSError:
+                self.broken = True
+                return
+            self._queued = len(block) - written
+            if written < len(block):
+                self._queue.append(block[written:])
+                return
+
+    def flush_all(self, patience_ns: int) -> None:
+        """Write everything, waiting for the reader at most `patience_ns`."""
+        deadline = time.monotonic_ns() + patience_ns
+        self.flush()
+        while self._queue and not self.broken and time.monotonic_ns() < deadline:
+            select.select([], [self._fd], [], 0.1)
+            self.flush()
+
+
+class Sampler:
+    """Owns the collectors and the clock."""
+
+    def __init__(self, options: SamplerOptions, fs: KernelFs, output: Output, control_fd: int) -> None:
+        """Make the collectors; those that cannot work here are told once, in the first frame."""
+        self._options = options
+        self._output = output
+        self._control_fd = control_fd
+        self._control_buffer = b""
+        self._poll = select.poll()
+        self._poll.register(control_fd, select.POLLIN | select.POLLHUP)
+        self._page_bytes = page_bytes()
+        own = frozenset((os.getpid(), *options.monitor_pids))
+        self._population = Population(fs, own, -1 if options.only_family else None)
+        self._facts = FactFinder()
+        self._collectors, unavailable = registry.make(fs)
+        self._pending: list[Sample] = list(unavailable)
+        self._faulty: dict[str, str] = {}
+        self._skipped: Frame | None = None
+        self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
+        self._last_burst_ns = 0
+        self._next_flush_ns = 0
+        self._ticks = self._late = self._lateness_ns = 0
+        self._read_ns: dict[str, int] = {}
+        self._faults: dict[str, int] = {}
+        self.stopping = False
+
+    def header(self) -> Header:
+        """Return the header of this life's recording."""
+        return Header(
+            uid=self._options.uid,
+            host=os.uname().nodename,
+            boot_id=read_text(KernelFs().proc / "sys/kernel/random/boot_id") or "",
+            kernel=os.uname().release,
+            ckptprof=__version__,
+            level=self._options.level,
+            at_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+            ticks_per_second=os.sysconf("SC_CLK_TCK"),
+            page_size=self._page_bytes,
+            monitor_pids=(os.getpid(), *self._options.monitor_pids),
+            note=self._options.note,
+        )
+
+    def run(self) -> None:
+        """Tick until the control pipe is closed, then look a last time and send everything."""
+        self._output.put(pack(self.header()))
+        due_ns = time.monotonic_ns()
+        while not self.stopping and not self._output.broken:
+            now_ns = time.monotonic_ns()
+            period_ns = self.tick(now_ns)
+            lateness_ns = now_ns - due_ns
+            self._ticks += 1
+            if lateness_ns > 5_000_000:
+                self._late += 1
+            self._lateness_ns += max(0, lateness_ns)
+            due_ns = max(due_ns + period_ns, now_ns + period_ns // 4)
+            self._wait(due_ns)
+        self._finish()
+
+    def tick(self, now_ns: int) -> int:
+        """Read what is due and send it; return the nanoseconds until the next tick."""
+        wall_ns = time.time_ns()
+        samples, self._pending = self._pending, []
+        read = []
+        if now_ns >= self._next_find_ns:
+            self._find(now_ns, wall_ns - now_ns, samples)
+        if self._population.watched:
+            self._watch(now_ns, wall_ns - now_ns, samples)
+            read.append("processes")
+        bursting = any(watching.attention.in_burst() for watching in self._population.watched.values())
+        if bursting:
+            self._last_burst_ns = now_ns
+        if now_ns >= self._next_host_ns:
+            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS or self._options.fixed_rate
+            self._next_host_ns = now_ns + int(_SECOND_NS / (self._options.base_hz if fast else self._options.idle_hz))
+            for collector in self._collectors:
+                self._read(collector, samples)
+                read.append(collector.name)
+        samples.extend(self._answers())
+        if now_ns >= self._next_health_ns:
+            self._next_health_ns = now_ns + 5 * _SECOND_NS
+            samples.append(self._health())
+        self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
+        return self._period_ns(now_ns, bursting=bursting)
+
+    def _period_ns(self, now_ns: int, *, bursting: bool) -> int:
+        options = self._options
+        if bursting:
+            rate = options.burst_hz
+        elif self._population.watched or options.fixed_rate:
+            rate = options.base_hz
+        else:
+            rate = max(options.idle_hz, 2.0)
+        period_ns = int(_SECOND_NS / rate)
+        if bursting or now_ns >= self._next_flush_ns:
+            self._output.flush()
+            self._next_flush_ns = now_ns + _SECOND_NS // 2
+        return period_ns
+
+    def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        for watching in self._population.find(now_ns, samples):
+            self._ask_last(watching, offset_ns)
+        if now_ns >= self._next_sweep_ns:
+            self._population.sweep(now_ns, samples)
+            self._next_sweep_ns = now_ns + _SECOND_NS
+        cost_ns = time.perf_counter_ns() - started
+        usual_ns = _SECOND_NS // 5 if self._options.only_family else _SECOND_NS // 2
+        self._next_find_ns = now_ns + max(usual_ns, 100 * cost_ns)  # never more than 1 % of a core
+        self._account("population", cost_ns)
+
+    def _watch(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        for watching in list(self._population.watched.values()):
+            try:
+                watching.tick(now_ns, self._page_bytes, samples)
+                watching.describe_if_due(now_ns, samples)
+                watching.scan_if_due(now_ns, samples)
+                question = watching.question_if_due(now_ns, offset_ns)
+            except ProcessGone:
+                self._population.forget(watching.process.pid, samples)
+                self._ask_last(watching, offset_ns)
+                continue
+            except OSError as error:
+                self._fault("processes", error, samples)
+                continue
+            if question is not None:
+                self._facts.ask(question)
+        self._account("processes", time.perf_counter_ns() - started)
+
+    def _ask_last(self, watching: Watching, offset_ns: int) -> None:
+        question = watching.last_question(offset_ns)
+        if question is not None:
+            self._facts.ask(question)
+
+    def _read(self, collector: Collector, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        try:
+            samples.extend(collector.read())
+            self._faulty.pop(collector.name, None)
+        except Exception as error:  # noqa: BLE001 - the one place that survives the failure of any collector
+            self._fault(collector.name, error, samples)
+        self._account(collector.name, time.perf_counter_ns() - started)
+
+    def _fault(self, name: str, error: Exception, samples: list[Sample]) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        self._faults[name] = self._faults.get(name, 0) + 1
+        if self._faulty.get(name) != reason:  # told once, counted always
+            self._faulty[name] = reason
+            samples.append(CollectorFault(name, reason))
+
+    def _account(self, name: str, spent_ns: int) -> None:
+        self._read_ns[name] = self._read_ns.get(name, 0) + spent_ns
+
+    def _answers(self) -> list[FileFact]:
+        facts = self._facts.take()
+        for fact in facts:
+            watching = self._population.watched.get(fact.pid)
+            if watching is not None and not fact.missing and not fact.is_directory:
+                watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
+        return facts
+
+    def _health(self) -> SamplerHealth:
+        try:
+            with open("/proc/self/statm", "rb") as stream:
+                rss_bytes: int | None = int(stream.read().split()[1]) * self._page_bytes
+        except (OSError, IndexError, ValueError):
+            rss_bytes = None
+        return SamplerHealth(
+            ticks=self._ticks,
+            late_ticks=self._late,
+            lateness_ns=self._lateness_ns,
+            dropped_frames=self._output.dropped,
+            cpu_ns=time.process_time_ns(),
+            rss_bytes=rss_bytes,
+            watched_processes=len(self._population.watched),
+            known_processes=len(self._population.known),
+            read_ns=dict(self._read_ns),
+            faults=dict(self._faults),
+        )
+
+    def _send(self, frame: Frame) -> None:
+        """Queue a frame; of a run of empty frames only the last is sent, just before the next that is not."""
+        if not frame.samples:
+            self._skipped = frame
+            return
+        if self._skipped is not None:
+            self._output.put(pack(self._skipped))
+            self._skipped = None
+        self._output.put(pack(frame))
+
+    def _wait(self, due_ns: int) -> None:
+        while (left_ns := due_ns - time.monotonic_ns()) > 0:
+            if not self._poll.poll(left_ns / 1e6):
+                return
+            if not self._listen():
+                return
+
+    def _listen(self) -> bool:
+        """Take in what the recorder says; return whether waiting goes on."""
+        data = os.read(self._control_fd, 4096)
+        if not data:
+            self.stopping = True
+            return False
+        *lines, self._control_buffer = (self._control_buffer + data).split(b"\n")
+        for line in lines:
+            control = msgspec.json.decode(line, type=Control)
+            self._population.root_pid = control.root_pid
+            self._population.subreaper_pid = control.subreaper_pid
+            self._next_find_ns = 0
+        return False
+
+    def _finish(self) -> None:
+        now_ns = time.monotonic_ns()
+        wall_ns = time.time_ns()
+        samples: list[Sample] = []
+        for watching in list(self._population.watched.values()):
+            try:
+                watching.tick(now_ns, self._page_bytes, samples)
+                question = watching.question_if_due(now_ns, wall_ns - now_ns, force=True)
+            except (ProcessGone, OSError):
+                question = watching.last_question(wall_ns - now_ns)
+            if question is not None:
+                self._facts.ask(question)
+        for collector in self._collectors:
+            self._read(collector, samples)
+        names = tuple(collector.name for collector in self._collectors)
+        self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))
+        deadline_ns = now_ns + _FINAL_ANSWER_NS
+        while self._facts.waiting and time.monotonic_ns() < deadline_ns:
+            time.sleep(0.005)
+        last: list[Sample] = [*self._facts.take(), self._health()]
+        self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
+        self._output.flush_all(_FINAL_ANSWER_NS)
+        self._facts.close()
+        self._population.close()
+        for collector in self._collectors:
+            collector.close()
+
+
+def main() -> None:
+    """Run as `python -m ckptprof.service.sampler OPTIONS_JSON`: control on standard input, frames on standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the recorder decides when we end
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    options = msgspec.json.decode(sys.argv[1], type=SamplerOptions)
+    raise_descriptor_limit()
+    output = Output(os.dup(1))
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)  # nothing that prints may reach the stream of frames
+    os.close(null)
+    Sampler(options, KernelFs(), output, 0).run()
+    sys.stdout.flush()
+    os._exit(0)  # a thread that hangs on a file server must not hold us
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""One watched process: its counters at each tick, its files while it moves bytes, the facts about them afterwards."""
+
+from __future__ import annotations
+
+import os
+
+from ckptprof.service.attention import Attention
+from ckptprof_collectors.facts import Question
+from ckptprof_collectors.openfiles import OpenFiles
+from ckptprof_collectors.processes import Process, describe, is_interpreter, places
+from ckptprof_collectors.samples import FileScan, ProcessInfo, Sample
+
+_WRITABLE = os.O_WRONLY | os.O_RDWR
+HELD_BYTES = 1 << 20  # a file that was advanced by this much in a burst and is still open keeps the burst open
+MAX_KNOWN_FILES = 512
+MAX_FOLDERS = 48
+_DESCRIBE_AGAIN_NS = (500_000_000, 1_500_000_000, 4_000_000_000, 15_000_000_000, 60_000_000_000)
+_SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
+
+
+class Watching:
+    """What is kept about one watched process; every method raises ProcessGone once it has ended."""
+
+    def __init__(self, process: Process, now_ns: int, *, keep: bool) -> None:
+        """Begin to watch at `now_ns`; `keep`: it is watched whether or not it turns out to train."""
+        self.process = process
+        self.keep = keep
+        self.since_ns = now_ns
+        self.attention = Attention()
+        self.info: ProcessInfo | None = None
+        self.interpreter = is_interpreter(process)
+        self._described = 0
+        self._describe_next_ns = now_ns
+        self._files: OpenFiles | None = None
+        self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
+        self._positions: dict[tuple[int, int], int] = {}
+        self._written: dict[tuple[int, int], bytes] = {}
+        self._folders: dict[bytes, None] = {}
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a runtime of machine learning mapped, or a rank."""
+        info = self.info
+        return info is not None and (bool(info.runtimes) or "RANK" in info.environment)
+
+    def tick(self, now_ns: int, page_bytes: int, samples: list[Sample]) -> None:
+        """Read the counters and append what changed to `samples`."""
+        process = self.process
+        if process.read_io() and process.io is not None:
+            samples.append(process.io)
+        if process.read_stat(page_bytes) and process.stat is not None:
+            samples.append(process.stat)
+        io, stat = process.io, process.stat
+        moved = max(io.write_chars, io.write_bytes) + max(io.read_chars, io.read_bytes) if io else 0
+        resident = stat.rss_file_bytes or 0 if stat else 0
+        last_moved, last_resident, last_ns = self._previous
+        self._previous = (moved, resident, now_ns)
+        if last_ns:
+            self.attention.observe(now_ns, last_ns, moved - last_moved, resident - last_resident)
+
+    def describe_if_due(self, now_ns: int, samples: list[Sample]) -> None:
+        """Find out what it runs: some times in its first minute, while it imports, and at a burst if still unknown."""
+        burst_unknown = self.attention.in_burst() and not self.trains and now_ns >= self._describe_next_ns
+        if not burst_unknown and (self._described > len(_DESCRIBE_AGAIN_NS) or now_ns < self._describe_next_ns):
+            return
+        wait_ns = _DESCRIBE_AGAIN_NS[min(self._described, len(_DESCRIBE_AGAIN_NS) - 1)]
+        self._describe_next_ns = now_ns + wait_ns
+        self._described += 1
+        info = describe(self.process)
+        if info != self.info:
+            self.info = info
+            samples.append(info)
+
+    def scan_if_due(self, now_ns: int, samples: list[Sample]) -> None:
+        """Read the open files while a burst lasts."""
+        attention = self.attention
+        if not attention.scan_due(now_ns):
+            return
+        mappings = attention.mappings_due(now_ns)
+        if self._files is None:
+            self._files = OpenFiles(self.process)
+        scan = self._files.scan(mappings=mappings)
+        attention.last_scan_ns = now_ns
+        if mappings:
+            attention.mappings_read(now_ns, found=bool(scan.mapped))
+        samples.append(scan)
+        self._note(scan, self._files.raw_paths)
+
+    def _note(self, scan: FileScan, raw_paths: dict[tuple[int, int], bytes]) -> None:
+        holds = False
+        for file in scan.files:
+            key = (file.device, file.inode)
+            first = self._positions.setdefault(key, file.position if file.flags & os.O_APPEND else 0)
+            if file.flags & _WRITABLE:
+                self._remember(key, raw_paths.get(key))
+                holds = holds or max(file.position, 0) - first >= HELD_BYTES
+        for mapped in scan.mapped or ():
+            if mapped.writable:
+                self._remember((mapped.device, mapped.inode), raw_paths.get((mapped.device, mapped.inode)))
+        self.attention.holds_written_file = holds
+
+    def _remember(self, key: tuple[int, int], path: bytes | None) -> None:
+        if path is None or len(self._written) >= MAX_KNOWN_FILES:
+            return
+        self._written[key] = path
+        folder = os.path.dirname(path)
+        for place in (folder, os.path.dirname(folder)):  # the next save may make a sibling of this folder
+            if len(self._folders) < MAX_FOLDERS and place != b"/":
+                self._folders.setdefault(place)
+
+    def question_if_due(self, now_ns: int, wall_minus_monotonic_ns: int, *, force: bool = False) -> Question | None:
+        """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one."""
+        attention = self.attention
+        due = attention.ends(now_ns)
+        if due:
+            self._relax()
+        due = due or attention.midway_due(now_ns) or attention.second_look_due(now_ns)
+        if not due and not (force and (attention.in_burst() or attention.second_look_ns is not None)):
+            return None
+        question = self._question(attention.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS)
+        if attention.second_look_ns is None and not attention.in_burst():
+            self._written.clear()
+        return question
+
+    def _question(self, since_wall_ns: int) -> Question:
+        folders = dict(self._folders)
+        if not self._written:  # nothing was caught open: look where the process says that it works
+            for place in places(self.process):
+                folders.setdefault(place)
+                folders.setdefault(os.path.dirname(place) or b"/")
+            folders.pop(b"/", None)
+        return Question(
+            pid=self.process.pid,
+            start_ticks=self.process.start_ticks,
+            root=self.process.folder + b"/root",
+            files=tuple(self._written.values()),
+            folders=tuple(folders),
+            since_ns=since_wall_ns,
+        )
+
+    def last_question(self, wall_minus_monotonic_ns: int) -> Question | None:
+        """Return what to ask when the process has ended, from what is already known of it."""
+        attention = self.attention
+        if not attention.in_burst() and attention.second_look_ns is None and not self._written:
+            return None
+        if not self._written and not self._folders:
+            return None
+        return Question(
+            pid=self.process.pid,
+            start_ticks=self.process.start_ticks,
+            root=b"",
+            files=tuple(self._written.values()),
+            folders=tuple(self._folders),
+            since_ns=attention.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
+        )
+
+    def learn_folder(self, folder: bytes) -> None:
+        """Take note of a folder in which a file of this process was found."""
+        if len(self._folders) < MAX_FOLDERS:
+            self._folders.setdefault(folder)
+
+    def _relax(self) -> None:
+        self._positions.clear()
+        self.attention.holds_written_file = False
+        if self._files is not None:
+            self._files.close()
+            self._files = None
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self._relax()
+        self.process.close()
