@@ -60,7 +60,7 @@ def disk(name: str, read: int = 1, written: int = 1) -> DiskSample:
     return DiskSample(name, 10, 0, read, 1500, 20, 0, written, 2500, 0, 3250, 4000, 0, 0, 0, 0, 5, 70)
 
 
-def info(name: str, kind: str = "disk") -> DeviceInfo:
+def info(name: str, kind: str = "disk", *, countable: bool = True) -> DeviceInfo:
     """Return what the collector says of a device."""
     return DeviceInfo(
         name,
@@ -68,7 +68,7 @@ def info(name: str, kind: str = "disk") -> DeviceInfo:
         0,
         kind,
         (),
-        countable=True,
+        countable=countable,
         transport=kind,
         rotational=None,
         size_bytes=1,
@@ -232,7 +232,7 @@ def test_what_was_not_seen_has_no_series() -> None:
     metrics = Metrics()
     old_kernel = DiskSample("vda", 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0)
     memory = MemorySample(1, *[None] * 13)
-    partition = info("vda1", "partition")
+    partition = info("vda1", "partition", countable=False)
     metrics.observe(frame(old_kernel, memory, partition, disk("vda1"), disk("loop0", 0, 0)))
     names = {name for name, _ in parsed(metrics)}
     devices = {value for _, labels in parsed(metrics) for key, value in labels if key == "device"}
@@ -242,6 +242,17 @@ def test_what_was_not_seen_has_no_series() -> None:
     assert "ckptprof_pressure_io_waiting_seconds_total" not in names
     assert "ckptprof_store_size_bytes" not in names
     assert devices == {"vda"}
+
+
+def test_every_countable_device_has_a_series() -> None:
+    """The paths of an NVMe multipath head count and the head does not: both show, each with its word."""
+    metrics = Metrics()
+    head, path = info("nvme0n1", countable=False), info("nvme0c1n1", "nvme-path")
+    metrics.observe(frame(head, path, disk("nvme0n1"), disk("nvme0c1n1")))
+    page = metrics.render().decode()
+    assert 'ckptprof_disk_info{device="nvme0n1",kind="disk",transport="disk",countable="false"} 1' in page
+    assert 'ckptprof_disk_info{device="nvme0c1n1",kind="nvme-path",transport="nvme-path",countable="true"} 1' in page
+    assert 'ckptprof_disk_written_bytes_total{device="nvme0c1n1"} 512' in page
 
 
 def test_no_label_holds_a_path_a_pid_or_a_job() -> None:

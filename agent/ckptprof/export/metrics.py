@@ -33,7 +33,7 @@ ENTITIES_CAP = 64  # per kind of entity
 FRAMEWORKS_CAP = 24
 COLLECTORS_CAP = 32
 UNKNOWN = "unknown"
-_HIDDEN_KINDS = frozenset({"partition", "ram", "nvme-path"})  # their bytes are the disk's or nobody's
+_HIDDEN_KINDS = frozenset({"partition", "ram"})  # their bytes are the disk's, or no storage's
 
 __all__ = ["Metrics", "RecorderHealth"]
 
@@ -148,7 +148,7 @@ class Metrics:
         self._collectors.durations(sample.read_ns)
 
     def _device_info(self, info: DeviceInfo, _: int) -> None:
-        rank = 0 if info.kind in _HIDDEN_KINDS else 2 if info.countable else 1
+        rank = 2 if info.countable else 0 if info.kind in _HIDDEN_KINDS else 1
         labels = (("kind", info.kind), ("transport", info.transport or UNKNOWN), ("countable", _word(info.countable)))
         self._disks.describe(info.device, About(rank, labels))
 
