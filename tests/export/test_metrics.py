@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shutil
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -389,3 +391,13 @@ def test_promtool_has_nothing_to_say() -> None:
     assert promtool is not None
     done = subprocess.run([promtool, "check", "metrics"], input=full().render(), capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_every_metric_is_documented() -> None:
+    """docs/metrics.md has a row for each family, with its type and the sentence that the page itself gives."""
+    page = full().render().decode()
+    documented = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    helps = dict(re.findall(r"^# HELP (\w+) (.*)$", page, re.MULTILINE))
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .* \| (.*) \|$", documented, re.MULTILINE)
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
+    assert {name: (kind, text) for name, kind, text in rows} == {name: (kinds[name], helps[name]) for name in helps}
