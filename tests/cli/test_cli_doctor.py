@@ -1,0 +1,185 @@
+"""What doctor says of trees, of this host, and of databases that are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ckptprof.cli import doctor_checks as checks
+from ckptprof.cli import doctor_host
+from ckptprof.cli.main import main
+from ckptprof.report.doctor import degraded
+from ckptprof_collectors.kernelfs import KernelFs
+
+FULL = "000001ffffffffff"
+NONE = "0000000000000000"
+BOTH = f"{1 << 19 | 1 << 2:016x}"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Callable[..., KernelFs]:
+    """Return a maker of kernel trees from path -> text."""
+
+    def make(**files: str) -> KernelFs:
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return KernelFs(tmp_path / "proc", tmp_path / "sys", tmp_path / "dev")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("mask", "uid", "status"),
+    [(FULL, 0, "ok"), (BOTH, 999, "ok"), (NONE, 1000, "warn"), (f"{1 << 19:016x}", 999, "warn")],
+)
+def test_capabilities(mask: str, uid: int, status: str, tree: Callable[..., KernelFs]) -> None:
+    """Both capabilities are needed; root without them is told so too."""
+    check = checks.capabilities(tree(proc__self__status=f"Name:\tx\nCapEff:\t{mask}\n"), uid=uid)
+
+    assert check.status == status
+    assert (check.fix is None) == (status == "ok")
+
+
+def test_an_empty_tree_breaks_no_check(tree: Callable[..., KernelFs], tmp_path: Path) -> None:
+    """Where nothing can be read every check says so, and none raises."""
+    fs = tree()
+    found = [
+        checks.capabilities(fs, uid=1000), checks.other_processes(fs, uid=1000), checks.io_accounting(fs),
+        checks.hidepid(fs), checks.block_devices(fs), checks.network(fs), checks.pressure(fs),
+        checks.delay_accounting(fs), checks.udev(tmp_path), checks.trace(fs),
+    ]  # fmt: skip
+
+    assert [c.status for c in found] == ["warn", "note", "fail", "ok", "warn", "warn", "note", "note", "note", "note"]
+    assert degraded(found)
+
+
+def test_a_whole_tree_is_fine(tree: Callable[..., KernelFs], tmp_path: Path) -> None:
+    """And where all is there nothing is wrong."""
+    fs = tree(
+        proc__self__status=f"CapEff:\t{FULL}\n", proc__self__io="rchar: 1\n",
+        proc__diskstats="8 0 sda 5 0 0 0\n7 0 loop0 0\n",
+        proc__self__mountinfo="22 1 0:20 / /proc rw,nosuid - proc proc rw\n",
+        proc__net__dev="Inter-| Receive\n face |bytes\n lo: 1\n eth0: 2\n", proc__pressure__io="some\n",
+        proc__sys__kernel__task_delayacct="1\n", run__udev__control="",
+    )  # fmt: skip
+    found = [
+        checks.capabilities(fs, uid=0), checks.io_accounting(fs), checks.hidepid(fs), checks.block_devices(fs),
+        checks.network(fs), checks.pressure(fs), checks.delay_accounting(fs), checks.udev(tmp_path / "run"),
+    ]  # fmt: skip
+
+    assert {c.status for c in found} == {"ok"}
+    assert checks.block_devices(fs).text == "2 block devices in sight, 1 of them in use"
+
+
+@pytest.mark.parametrize(
+    ("options", "mask", "status"),
+    [
+        ("rw", NONE, "ok"),
+        ("rw,hidepid=0", NONE, "ok"),
+        ("rw,hidepid=2", NONE, "warn"),
+        ("rw,hidepid=invisible", FULL, "ok"),
+    ],
+)
+def test_hidepid(options: str, mask: str, status: str, tree: Callable[..., KernelFs]) -> None:
+    """Hidden processes matter only to who has not the capability that sees them."""
+    fs = tree(
+        proc__self__status=f"CapEff:\t{mask}\n",
+        proc__self__mountinfo=f"22 1 0:20 / /proc rw,nosuid shared:1 - proc proc {options}\n",
+    )
+
+    assert checks.hidepid(fs).status == status
+
+
+def test_private_network_is_noticed(tree: Callable[..., KernelFs]) -> None:
+    """/proc/net/dev reads well there, and is wrong."""
+    assert checks.network(tree(proc__net__dev="h\nh\n    lo: 0 0\n")).status == "warn"
+
+
+def test_processes_of_others_are_tried(tree: Callable[..., KernelFs], tmp_path: Path) -> None:
+    """A process of another user counts as seen only if its counters and files can be read."""
+    fs = tree(proc__77__io="rchar: 1\n")
+    (tmp_path / "proc/77/exe").symlink_to("/bin/true")
+    other = os.geteuid() + 1
+
+    assert checks.other_processes(fs, uid=os.geteuid()).status == "note"  # ours: proves nothing
+    assert checks.other_processes(fs, uid=other).status == "note"  # without fd it is as if it had ended
+    (tmp_path / "proc/77/fd").mkdir()
+    assert checks.other_processes(fs, uid=other).status == "ok"
+
+
+@pytest.mark.parametrize(("free", "status"), [(1 << 20, "fail"), (500 << 20, "warn"), (50 << 30, "ok")])
+def test_room(free: int, status: str) -> None:
+    """A disk that is nearly full is told before it is."""
+    assert checks.disk_free(Path("/x"), free_bytes=free, total_bytes=100 << 30).status == status
+
+
+@pytest.mark.parametrize(
+    ("now_s", "newest_s", "status"),
+    [
+        (1_774_000_800, None, "ok"),
+        (1_774_000_800, 1_774_000_700, "ok"),
+        (86_400, None, "warn"),
+        (1_774_000_800, 1_774_009_999, "warn"),
+    ],
+)
+def test_clock(now_s: int, newest_s: int | None, status: str) -> None:
+    """A clock of 1970 or one that jumped back is told."""
+    newest_ns = None if newest_s is None else newest_s * 10**9
+
+    assert checks.clock(now_ns=now_s * 10**9, newest_ns=newest_ns).status == status
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [((3, 40, 1), "note"), ((3, 51, 2), "note"), ((3, 51, 3), "ok"), ((3, 52, 0), "note"), ((3, 53, 0), "ok")],
+)
+def test_sqlite(version: tuple[int, ...], status: str) -> None:
+    """Versions without the fix get a word, not an alarm: one writer is safe."""
+    assert doctor_host.sqlite(version).status == status
+
+
+def test_python() -> None:
+    """Our floor."""
+    assert doctor_host.python((3, 9, 2)).status == "fail"
+    assert doctor_host.python((3, 10, 0)).status == "ok"
+
+
+def test_metrics_port() -> None:
+    """A taken port is a word: it may be our own agent's."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+
+        assert doctor_host.metrics_port(port).status == "note"
+    assert doctor_host.metrics_port(port).status in ("ok", "note")
+
+
+def test_database_that_is_none(tmp_path: Path) -> None:
+    """Missing is a note, anything that is not ours a failure with the reason."""
+    foreign = tmp_path / "foreign.db"
+    foreign.write_text("this is no database, but it is long enough to look at\n" * 20)
+    found = [doctor_host.database(path)[1] for path in (tmp_path / "none.db", foreign, tmp_path, "postgresql://h/d")]
+
+    assert [check.status for check in found] == ["note", "fail", "fail", "fail"]
+    assert all(check.text for check in found)
+
+
+def test_doctor_on_this_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both forms say the same, and the exit code follows from it."""
+    db = str(tmp_path / "deep/er/ckptprof.db")
+    code = main(["doctor", "--db", db, "--json"])
+    body = json.loads(capsys.readouterr().out)
+    again = main(["doctor", "--db", db, "--no-color"])
+    text = capsys.readouterr().out
+
+    assert code == again == {"ok": 0, "degraded": 4}[body["status"]]
+    assert [check["id"] for check in body["checks"] if f" {check['id']} " not in text] == []
+    assert not (tmp_path / "deep").exists()

@@ -1,0 +1,247 @@
+"""The command line as a whole: help, versions, errors, exit codes, pipes and what it costs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, get_type_hints
+
+import pytest
+import typer
+
+import ckptprof
+from ckptprof.cli import main as cli
+from ckptprof.errors import StoreError
+
+CLI = Path(cli.__file__).parent
+PROGRAM = [sys.executable, "-c", "from ckptprof.cli.main import entry; entry()"]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the console script's function in a process of its own."""
+    return subprocess.run(
+        [*PROGRAM, *arguments], capture_output=True, text=True, check=False, env=os.environ | environment, timeout=60
+    )
+
+
+def test_help_lists_every_command() -> None:
+    """Without importing one of them."""
+    done = run("--help", COLUMNS="200")
+
+    assert done.returncode == 0
+    for name, text in cli.COMMANDS.items():
+        assert f"  {name} " in done.stdout
+        assert text.split(".", maxsplit=1)[0][:40] in done.stdout
+
+
+def test_no_command_is_help() -> None:
+    """Someone who types the bare name learns what there is."""
+    assert run().stdout == run("--help").stdout
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_table_says_what_the_module_says(name: str) -> None:
+    """The static table cannot drift from the modules that it stands for."""
+    path = CLI / f"{name}.py"
+    if not path.exists():
+        pytest.fail(f"command {name} has no module")
+    tree = ast.parse(path.read_text())
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "command")
+
+    assert (ast.get_docstring(tree) or "").splitlines()[0] == cli.COMMANDS[name]
+    assert (ast.get_docstring(function) or "").splitlines()[0] == cli.COMMANDS[name]
+
+
+@pytest.mark.parametrize("name", ["report", "list", "show", "doctor", "version", "completion"])
+def test_each_command_has_help(name: str) -> None:
+    """And it begins with the line of the table."""
+    done = run(name, "--help")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: ckptprof {name} ")
+
+
+def test_version() -> None:
+    """In all three forms."""
+    assert run("version").stdout == run("--version").stdout == f"ckptprof {ckptprof.__version__}\n"
+    assert json.loads(run("version", "--json").stdout)["version"] == ckptprof.__version__
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["report", "--help"]])
+def test_start_is_cheap(arguments: list[str]) -> None:
+    """--help and version take under 0.15 s of CPU: the best of a few, since the machine has other things to do."""
+    spent = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*PROGRAM, *arguments], check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+    assert min(spent) < 0.15
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["show", "--help"]])
+def test_start_imports_nothing_heavy(arguments: list[str]) -> None:
+    """What makes it cheap: none of these is loaded."""
+    code = (
+        "import sys\nfrom ckptprof.cli.main import main\n"
+        f"main({arguments!r})\n"
+        "heavy = {'rich', 'sqlalchemy', 'sqlite3', 'psutil', 'pydantic', 'prometheus_client', 'pyudev'}\n"
+        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["reprot"], "there is no command 'reprot'", "did you mean `ckptprof report`?"),
+        (["zzz"], "there is no command 'zzz'", "`ckptprof --help` lists the commands"),
+        (["\x1b[2J"], r"there is no command '\x1b[2J'", "`ckptprof --help` lists the commands"),
+        (["report", "--nope"], "no such option: --nope", "`ckptprof report --help` tells the options"),
+        (["report", "--limit", "0"], "invalid value for '--limit'", "`ckptprof report --help` tells the options"),
+        (["report", "--kind", "dump"], "invalid value for '--kind'", "`ckptprof report --help` tells the options"),
+        (["report", "extra"], "got unexpected extra argument", "`ckptprof report --help` tells the options"),
+        (["show"], "missing", "`ckptprof show --help` tells the options"),
+        (["show", "x"], "invalid value for 'ID'", "`ckptprof show --help` tells the options"),
+        (["show", "99999999999999999999"], "invalid value for 'ID'", "`ckptprof show --help` tells the options"),
+        (["report", "--since", "teatime"], "--since 'teatime' is no time", "write 2h, 30m, 7d, now"),
+        (["report", "--since", "1h", "--until", "2h"], "--since 1h is not before --until 2h", None),
+        (["completion", "tcsh"], "invalid value for", "`ckptprof completion --help` tells the options"),
+    ],
+)
+def test_usage_errors(arguments: list[str], message: str, hint: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is one clear line and a hint on stderr, nothing on stdout, and exit code 2."""
+    code = cli.main(arguments)
+    out, err = capsys.readouterr()
+
+    assert code == 2
+    assert out == ""
+    first, *more = err.splitlines()
+    assert first.lower().startswith(f"ckptprof: {message}".lower())
+    assert [line.split(": ")[0] for line in more] == (["hint"] if hint else [])
+    assert hint is None or more[0].startswith(f"hint: {hint}")
+
+
+def _fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def invoke(_: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_invoke", invoke)
+
+
+def test_errors_of_ours_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the error's own exit code, and nothing that a terminal would obey."""
+    _fails_with(monkeypatch, StoreError("no database at /tmp/\x1b[31m\nx", hint="make\u202e one"))
+
+    assert cli.main([]) == 6
+    assert capsys.readouterr().err == "ckptprof: no database at /tmp/\\x1b[31m\\x0ax\nhint: make\\u{202e} one\n"
+
+
+def test_surprises_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """And say how to see where they happened; with the switch the traceback follows."""
+    _fails_with(monkeypatch, RuntimeError("odd \udcff"))
+    monkeypatch.delenv(cli.DEBUG, raising=False)
+
+    assert cli.main([]) == 1
+    err = capsys.readouterr().err
+    assert err == "ckptprof: RuntimeError: odd \\u{dcff}\nhint: set CKPTPROF_DEBUG=1 to see where it happened\n"
+    monkeypatch.setenv(cli.DEBUG, "1")
+    assert cli.main([]) == 1
+    assert "Traceback (most recent call last):" in capsys.readouterr().err
+
+
+def test_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As shells count SIGINT."""
+    _fails_with(monkeypatch, KeyboardInterrupt())
+
+    assert cli.main([]) == 130
+    assert capsys.readouterr().err == "ckptprof: interrupted\n"
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    """`ckptprof --help | true` says nothing and exits as a program that SIGPIPE ended."""
+    with subprocess.Popen([*PROGRAM, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        complaint = process.stderr.read()
+        process.wait(timeout=60)
+
+    assert complaint == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "handed_on"),
+    [
+        (["python", "train.py", "--lr", "3", "--json"], False, ["python", "train.py", "--lr", "3", "--json"]),
+        (["--", "python", "--help"], False, ["python", "--help"]),
+        (["--json", "--", "--odd", "-x"], True, ["--odd", "-x"]),
+        (["--json", "sh", "-c", "exit 3", "--", "--json"], True, ["sh", "-c", "exit 3", "--", "--json"]),
+    ],
+)
+def test_options_of_the_command_stay_its_own(
+    given: list[str],
+    own: bool,  # noqa: FBT001 # a table of cases
+    handed_on: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`ckptprof run` takes its own options before the command and hands on all that follows its name."""
+    seen: list[tuple[bool, list[str]]] = []
+
+    def command(
+        arguments: Annotated[list[str], typer.Argument()], *, json: Annotated[bool, typer.Option("--json")] = False
+    ) -> None:
+        seen.append((json, arguments))
+        raise typer.Exit(7)
+
+    module = ModuleType("ckptprof.cli.run")
+    module.command = command  # type: ignore[attr-defined] # a module of the test's own
+    command.__annotations__ = get_type_hints(command, localns=globals(), include_extras=True)
+    monkeypatch.setitem(sys.modules, "ckptprof.cli.run", module)
+
+    assert cli.main(["run", *given]) == 7
+    assert seen == [(own, handed_on)]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_back(shell: str) -> None:
+    """The script names the variable, and the variable makes the program answer with its commands."""
+    script = run("completion", shell)
+
+    assert script.returncode == 0
+    assert "_CKPTPROF_COMPLETE" in script.stdout
+
+
+def test_completion_completes() -> None:
+    """As bash asks it."""
+    done = run(_CKPTPROF_COMPLETE="complete_bash", COMP_WORDS="ckptprof ver", COMP_CWORD="1")
+
+    assert done.stdout.split() == ["version"]
+
+
+@pytest.fixture
+def closed_stderr() -> Callable[[], int]:
+    """Return a call of a failing command whose stderr is closed."""
+
+    def call() -> int:
+        command = [sys.executable, "-c", "import os; os.close(2)\nfrom ckptprof.cli.main import entry; entry()", "nope"]
+        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode
+
+    return call
+
+
+def test_closed_stderr_keeps_the_exit_code(closed_stderr: Callable[[], int]) -> None:
+    """Where the line cannot be printed, the code still tells."""
+    assert closed_stderr() == 2
