@@ -52,7 +52,7 @@ def shorten(text: str, limit: int) -> str:
 
     The end of a path tells checkpoints apart, its beginning the file system.
     """
-    if width(text) <= limit and len(text) <= limit * _CODES_PER_CELL:
+    if _fits(text, limit):
         return text
     if limit <= 1:
         return ELLIPSIS[:limit]
@@ -63,12 +63,20 @@ def shorten(text: str, limit: int) -> str:
 
 def shorten_end(text: str, limit: int) -> str:
     """Return cleaned text cut at its end to at most `limit` cells."""
-    if width(text) <= limit and len(text) <= limit * _CODES_PER_CELL:
+    if _fits(text, limit):
         return text
     return _take(text, limit - 1) + ELLIPSIS if limit > 0 else ""
 
 
+def _fits(text: str, limit: int) -> bool:
+    if text.isascii():
+        return len(text) <= limit
+    return len(text) <= limit * _CODES_PER_CELL and width(text) <= limit
+
+
 def _take(text: str, cells: int) -> str:
+    if text.isascii():
+        return text[:cells]
     used = 0
     for position, char in enumerate(text):
         used += _char_width(char)

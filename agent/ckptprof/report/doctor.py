@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ckptprof.report.clean import clean, encodable
+from ckptprof.report.clean import clean
 from ckptprof.report.table import paint, wrap
 
 SCHEMA_VERSION = 1
@@ -34,17 +34,9 @@ def document(checks: Sequence[Check], *, version: str, host: str) -> dict[str, A
     return {
         "schema_version": SCHEMA_VERSION,
         "version": version,
-        "host": encodable(host),
+        "host": host,
         "status": "degraded" if degraded(checks) else "ok",
-        "checks": [
-            {
-                "id": check.id,
-                "status": check.status,
-                "text": encodable(check.text),
-                "fix": None if check.fix is None else encodable(check.fix),
-            }
-            for check in checks
-        ],
+        "checks": msgspec.to_builtins(list(checks)),
     }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from typing import Any
 
@@ -24,11 +22,10 @@ _UNSAFE = re.compile(
 def report_document(report: Report) -> dict[str, Any]:
     """Return the document of `report --json` and `list --json`, checkpoints in the order of their start."""
     ordered = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
-    watched: dict[str, Any] = _plain(report.watched)
     return {
         "schema_version": SCHEMA_VERSION,
-        "host": _plain(report.host),
-        "watched": watched,
+        "host": report.host,
+        "watched": msgspec.to_builtins(report.watched),
         "checkpoints": [_summary(checkpoint) for checkpoint in ordered],
     }
 
@@ -36,41 +33,42 @@ def report_document(report: Report) -> dict[str, Any]:
 def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the document of `show --json`: one checkpoint with its streams, timeline and devices."""
     body = _summary(checkpoint)
-    body["streams"] = _plain(checkpoint.streams)
+    body["streams"] = msgspec.to_builtins(checkpoint.streams)
     body["timeline"] = [{"start_ns": p.start_ns, "end_ns": p.end_ns, "bytes": p.bytes} for p in checkpoint.timeline]
-    body["devices"] = _plain(checkpoint.devices)
+    body["devices"] = msgspec.to_builtins(checkpoint.devices)
     return {"schema_version": SCHEMA_VERSION, "checkpoint": body}
 
 
 def dump(document: dict[str, Any]) -> str:
-    """Return the document as JSON text that ends in a newline: readable names, nothing that a terminal would obey."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
-    return _UNSAFE.sub(_escape, text) + "\n"
+    """Return the document as JSON text that ends in a newline: readable names, nothing that a terminal would obey.
+
+    Numbers that are none (NaN, infinity) become null, lone surrogates the text of their escape.
+    """
+    try:
+        packed = msgspec.json.encode(document)
+    except UnicodeEncodeError:  # a surrogate somewhere
+        packed = msgspec.json.encode(_without_surrogates(document))
+    return _UNSAFE.sub(_escape, msgspec.json.format(packed, indent=2).decode()) + "\n"
 
 
 def _escape(match: re.Match[str]) -> str:
-    return json.dumps(match[0])[1:-1] if match[0] > "\x7f" else "\\u007f"
+    units = match[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
 def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__ if name not in DETAIL
-    }
-    return {name: _plain(value) for name, value in body.items()}
+    lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=())
+    body: dict[str, Any] = msgspec.to_builtins(lean)
+    for name in DETAIL:
+        del body[name]
+    return body
 
 
-def _plain(value: object) -> Any:
-    """Return `value` in JSON's own types: names without surrogates, numbers that are none as null."""
-    return _tidy(msgspec.to_builtins(value))
-
-
-def _tidy(value: object) -> Any:
+def _without_surrogates(value: object) -> Any:
     if isinstance(value, str):
         return encodable(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {encodable(str(key)): _tidy(item) for key, item in value.items()}
+        return {encodable(str(key)): _without_surrogates(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_tidy(item) for item in value]
+        return [_without_surrogates(item) for item in value]
     return value

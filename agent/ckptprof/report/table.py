@@ -49,8 +49,10 @@ class Cell:
 
 def paint(text: str, style: str, *, colour: bool) -> str:
     """Return the text in a style (space-separated names), as it is if there is to be no colour."""
+    if not colour or not style:
+        return text
     codes = ";".join(_STYLES[name] for name in style.split())
-    return f"\x1b[{codes}m{text}\x1b[0m" if colour and codes else text
+    return f"\x1b[{codes}m{text}\x1b[0m"
 
 
 def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int) -> dict[int, int]:
@@ -74,6 +76,13 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: in
         given[i] += extra
         spare -= extra
     return given
+
+
+def is_cut(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int) -> bool:
+    """Return whether a cell of the last column is cut if the table is laid out."""
+    given = lay_out(columns, rows, limit)
+    last = len(columns) - 1
+    return any(width(row[last].text) > given.get(last, 0) for row in rows)
 
 
 def render(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int, *, colour: bool) -> list[str]:

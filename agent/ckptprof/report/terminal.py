@@ -10,7 +10,7 @@ from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report
 from ckptprof.report import summary as summaries
 from ckptprof.report import units
 from ckptprof.report.clean import clean, shorten_end
-from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import Cell, Column, facts, is_cut, paint, wrap
 from ckptprof.report.table import render as render_table
 
 LOW_CONFIDENCE = 0.7  # below it a row is marked
@@ -143,10 +143,9 @@ def _table(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, wi
     keep = [i for i in range(len(_COLUMNS)) if i != _STEP or any(c.step is not None for c in checkpoints)]
     columns = [_COLUMNS[i] for i in keep]
     whole = [[row[i] for i in keep] for row in rows]
-    lines = render_table(columns, whole, width, colour=colour)
     folder = common_folder([c.path for c in checkpoints if c.path is not None])
-    if folder is None or not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines):
-        return lines
+    if folder is None or not is_cut(columns, whole, width):
+        return render_table(columns, whole, width, colour=colour)
     for checkpoint, row in zip(checkpoints, whole, strict=True):  # too narrow for whole paths: name their folder once
         if checkpoint.path is not None:
             row[-1] = Cell(clean(checkpoint.path[len(folder) :]))
