@@ -1,4 +1,4 @@
-"""The nouns of ckptprof (see docs/architecture.md): frozen, free of I/O, the same live, on replay and from the store."""
+"""The nouns of ckptprof (docs/architecture.md): frozen, free of I/O, the same live, on replay and from the store."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
     """How the bytes of one direction were laid out. Shares are 0..1 of what was seen; None is: could not be seen."""
 
     class_: PatternClass | None = msgspec.field(name="class")
-    sequential_share_bytes: float | None = None  # bytes that follow (consecutive or forward) over bytes whose order was seen
+    sequential_share_bytes: float | None = None  # bytes that follow, at once or further on, over those seen
     consecutive_share_bytes: float | None = None
     large_share_bytes: float | None = None  # bytes in runs of consecutive operations of 1 MiB or more
     sequential_share_operations: float | None = None

@@ -9,6 +9,7 @@ import gzip
 import struct
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +17,8 @@ import msgspec
 
 from ckptprof.errors import RecordingError
 from ckptprof_collectors.samples import Frame
+
+__all__ = ["FileWriter", "Frame", "Header", "Unpacker", "pack", "read_file"]
 
 FORMAT = "ckptprof-recording"
 VERSION = 1
@@ -108,7 +111,7 @@ class FileWriter:
 
 
 def read_file(path: Path) -> tuple[Header, Iterator[Frame]]:
-    """Open a recording; raises RecordingError with the reason, at once for the header and while iterating for frames."""
+    """Open a recording; raises RecordingError, at once for the header and while iterating for the frames."""
     lines = _lines(path)
     try:
         first = next(lines)
@@ -133,7 +136,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         with path.open("rb") as raw:
             plain = raw.read(2) != b"\x1f\x8b"
             raw.seek(0)
-            stream: IO[bytes] = raw if plain else gzip.GzipFile(fileobj=raw, mode="rb")
+            stream: BufferedReader | gzip.GzipFile = raw if plain else gzip.GzipFile(fileobj=raw, mode="rb")
             while line := stream.readline(MAX_FRAME_BYTES):
                 yield line
     except (OSError, EOFError, zlib.error) as error:
@@ -146,5 +149,5 @@ def _frames(path: Path, lines: Iterator[bytes]) -> Iterator[Frame]:
     for number, line in enumerate(lines, start=2):
         try:
             yield decode(line)
-        except msgspec.MsgspecError as error:
+        except msgspec.MsgspecError as error:  # noqa: PERF203 - the line's number is wanted
             raise RecordingError(f"{path}: line {number}: {error}") from error

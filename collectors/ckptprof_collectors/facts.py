@@ -130,7 +130,7 @@ def fact(pid: int, start_ticks: int, path: bytes, status: FileStatus, magic: byt
 
 
 def read_magic(path: bytes) -> bytes | None:
-    """Return the first bytes of a regular file, leaving its access time alone where that is allowed; None: not readable."""
+    """Return the first bytes of a file, its access time left alone where that is allowed; None: not readable."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
     for extra in (os.O_NOATIME, 0):  # O_NOATIME is for the owner and CAP_FOWNER only
         try:

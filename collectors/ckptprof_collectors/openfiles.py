@@ -117,7 +117,7 @@ def parse_fdinfo(info: bytes) -> tuple[int | None, int | None]:
 
 
 def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:
-    """Return the data files that are mapped now, by path, each with the bytes of all its mappings; None: not allowed."""
+    """Return the data files that are mapped, by path, each with the bytes of all its mappings; None: not allowed."""
     try:
         with open(process.folder + b"/maps", "rb", buffering=1 << 16) as stream:
             return parse_maps(stream.read(16 << 20))
@@ -126,7 +126,7 @@ def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:
 
 
 def parse_maps(raw: bytes) -> dict[bytes, MappedFile]:
-    """Return the data files of /proc/PID/maps by path (Documentation/filesystems/proc.rst: a newline stands as \\012)."""
+    """Return the data files of /proc/PID/maps by path; a newline in a name stands there as an octal escape."""
     found: dict[bytes, MappedFile] = {}
     for line in raw.splitlines():
         fields = line.split(None, 5)

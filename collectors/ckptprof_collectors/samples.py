@@ -11,7 +11,7 @@ import msgspec
 
 
 def text(raw: bytes) -> str:
-    """Decode a name from the kernel: UTF-8, every other byte as `\\xNN`; never fails, never yields a surrogate."""
+    r"""Decode a name from the kernel: UTF-8, every other byte as `\xNN`; never fails, never yields a surrogate."""
     return raw.decode("utf-8", "backslashreplace")
 
 

@@ -43,7 +43,7 @@ _ISO = re.compile(
 )
 
 
-def query(  # noqa: PLR0913 # one for each option
+def query(  # one for each option
     since: str | None, until: str | None, job: str | None, kind: Kind | None, limit: int | None, *, now_ns: int
 ) -> CheckpointQuery:
     """Return the query that the options ask for; raises UsageError."""

@@ -10,7 +10,7 @@ from ckptprof.errors import NothingFoundError
 from ckptprof.report import document, terminal
 
 
-def command(  # noqa: PLR0913 # each argument is an option of the command line
+def command(  # each argument is an option of the command line
     *,
     db: options.Db = None,
     since: filters.Since = None,

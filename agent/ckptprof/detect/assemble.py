@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.devices import DeviceBook
@@ -18,16 +19,19 @@ MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
 MAX_POINTS = 600
 
 
-def assemble(  # noqa: PLR0913 - everything that a checkpoint is made of
-    candidate: Candidate,
-    evidence: list[Evidence],
-    confidence: float,
-    header: Header,
-    around: Surroundings,
-    devices: DeviceBook,
-    clock: Clock,
-) -> Checkpoint:
+@dataclass(frozen=True)
+class Scene:
+    """Where and when candidates take place."""
+
+    header: Header
+    around: Surroundings
+    devices: DeviceBook
+    clock: Clock
+
+
+def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, scene: Scene) -> Checkpoint:
     """Return the checkpoint."""
+    header, around, devices, clock = scene.header, scene.around, scene.devices, scene.clock
     path = _path(candidate)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
-from ckptprof.detect.assemble import assemble
+from ckptprof.detect.assemble import Scene, assemble
 from ckptprof.detect.candidates import Candidate, Part, group, name_of
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock, read_edges, write_edges
@@ -23,7 +23,7 @@ from ckptprof.detect.evidence import (
     weigh,
 )
 from ckptprof.detect.facts import FactBook
-from ckptprof.detect.intervals import History, faulting, reading, writing
+from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.sizes import part_bytes
@@ -38,6 +38,7 @@ from ckptprof_collectors.samples import (
     ProcessInfo,
     ProcessIo,
     ProcessStat,
+    Sample,
 )
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
@@ -65,8 +66,38 @@ class _Held:
     shapes: frozenset[str]
 
 
+@dataclass(slots=True)
+class _Tick:
+    """The samples of one frame that tell of processes, by kind."""
+
+    ios: dict[ProcessKey, ProcessIo] = field(default_factory=dict)
+    stats: dict[ProcessKey, ProcessStat] = field(default_factory=dict)
+    scans: list[FileScan] = field(default_factory=list)
+    exits: list[ProcessExit] = field(default_factory=list)
+    facts: list[FileFact] = field(default_factory=list)
+    infos: list[ProcessInfo] = field(default_factory=list)
+
+    def sort(self, sample: Sample) -> bool:
+        """Put a sample where it belongs; return whether it was one of these."""
+        if isinstance(sample, ProcessIo):
+            self.ios[sample.pid, sample.start_ticks] = sample
+        elif isinstance(sample, ProcessStat):
+            self.stats[sample.pid, sample.start_ticks] = sample
+        elif isinstance(sample, FileScan):
+            self.scans.append(sample)
+        elif isinstance(sample, FileFact):
+            self.facts.append(sample)
+        elif isinstance(sample, ProcessInfo):
+            self.infos.append(sample)
+        elif isinstance(sample, ProcessExit):
+            self.exits.append(sample)
+        else:
+            return False
+        return True
+
+
 class Detector:
-    """Feed it frames in order; it returns checkpoints once they are over and all that will be known of them is known."""
+    """Feed it frames in order; it returns checkpoints once they are over and all that will be known of them is."""
 
     def __init__(self, header: Header, *, saved_paths: tuple[str, ...] = ()) -> None:
         """Begin a recording; `saved_paths` are files and folders that were saved before it."""
@@ -80,6 +111,7 @@ class Detector:
         self._facts = FactBook()
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
+        self._scene = Scene(header, Surroundings(self._jobs, self._histories, self._memory), self._devices, self._clock)
         self._waiting: list[Stream] = []
         self._held: deque[_Held] = deque(maxlen=_MAX_HELD)
         self._previous_tick_ns = header.at_ns
@@ -94,42 +126,28 @@ class Detector:
     def feed(self, frame: Frame) -> list[Checkpoint]:
         """Take one frame; return the checkpoints that are complete with it."""
         self._clock.set(frame.at_ns, frame.wall_ns)
-        ios: dict[ProcessKey, ProcessIo] = {}
-        stats: dict[ProcessKey, ProcessStat] = {}
-        scans: list[FileScan] = []
-        exits: list[ProcessExit] = []
-        facts: list[FileFact] = []
+        tick = _Tick()
         for sample in frame.samples:
-            if isinstance(sample, ProcessIo):
-                ios[sample.pid, sample.start_ticks] = sample
-            elif isinstance(sample, ProcessStat):
-                stats[sample.pid, sample.start_ticks] = sample
-            elif isinstance(sample, FileScan):
-                scans.append(sample)
-            elif isinstance(sample, FileFact):
-                facts.append(sample)
-            elif isinstance(sample, ProcessInfo):
-                self._jobs.learn(sample)
-            elif isinstance(sample, ProcessExit):
-                exits.append(sample)
-            else:
+            if not tick.sort(sample):
                 self._devices.observe(frame.at_ns, sample)
+        for info in tick.infos:
+            self._jobs.learn(info)
         if "processes" in frame.read:
-            for process in ios.keys() | stats.keys():
-                self._count(process, frame.at_ns, ios.get(process), stats.get(process))
+            for process in tick.ios.keys() | tick.stats.keys():
+                self._count(process, frame.at_ns, tick.ios.get(process), tick.stats.get(process))
             self._previous_tick_ns = frame.at_ns
-        for scan in scans:
+        for scan in tick.scans:
             self._streams.scan(frame.at_ns, scan)
-        for gone in exits:
+        for gone in tick.exits:
             self._end((gone.pid, gone.start_ticks), frame.at_ns)
-        for fact in facts:
+        for fact in tick.facts:
             self._facts.learn(frame.at_ns, fact)
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS:
             return []
         return self._evaluate(frame.at_ns)
 
     def finish(self) -> list[Checkpoint]:
-        """The recording is over: judge what is left."""
+        """Judge what is left: the recording is over."""
         now_ns = self._previous_tick_ns
         self._streams.close_idle(now_ns + 1, 0)
         return self._evaluate(now_ns + 1_000_000_000_000)
@@ -194,14 +212,14 @@ class Detector:
         total_bytes = candidate_bytes(candidate)
         if total_bytes < MIN_BYTES:
             return []
-        around = Surroundings(self._jobs, self._histories, self._memory)
+        around = self._scene.around
         evidence = weigh(candidate, around)
         total = score(evidence)
         remember(candidate, self._memory)
         if total < THRESHOLD:
             self._reject(candidate, total_bytes, total, evidence)
             return []
-        checkpoint = assemble(candidate, evidence, confidence(total), self._header, around, self._devices, self._clock)
+        checkpoint = assemble(candidate, evidence, confidence(total), self._scene)
         if candidate.writes:
             for part in candidate.parts:
                 self._memory.saved(part.stream.path)
@@ -215,8 +233,7 @@ class Detector:
         )
         against = any(reason.weight < 0 for reason in evidence)
         if candidate.writes and total >= _HOLD_SCORE and not against:
-            around = Surroundings(self._jobs, self._histories, self._memory)
-            held = assemble(candidate, evidence, 0.5, self._header, around, self._devices, self._clock)
+            held = assemble(candidate, evidence, 0.5, self._scene)
             self._held.append(_Held(held, shapes(candidate)))
 
     def _release(self, candidate: Candidate) -> list[Checkpoint]:
@@ -238,6 +255,3 @@ class Detector:
             if ended_ns is not None and ended_ns < keep_from_ns:
                 del self._histories[process], self._ended[process]
         self._facts.forget_before(keep_from_ns)
-
-
-__all__ = ["Detector", "Rejected", "faulting", "reading", "writing"]

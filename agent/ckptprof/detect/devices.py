@@ -117,7 +117,7 @@ class DeviceBook:
 def _around(
     samples: deque[tuple[int, Counters]] | None, start_ns: int, end_ns: int
 ) -> tuple[Counters, Counters] | None:
-    """Return the counters as they stood at the start and at the end; an entity that was not read again had not changed."""
+    """Return the counters as they stood at the start and the end; an entity without a newer sample had not changed."""
     if not samples:
         return None
     times = [at_ns for at_ns, _ in samples]

@@ -98,7 +98,7 @@ def read_edges(stream: Stream, history: History) -> tuple[int, int]:
 
 
 def _bracket(stream: Stream) -> tuple[int, int]:
-    """Return the widest time in which the stream can have been: from the look before the first to that after the last."""
+    """Return the widest time that the stream can have had: from the look before its first to that after its last."""
     high = stream.closed_ns if stream.closed_ns is not None else stream.last_ns
     return min(stream.before_ns, stream.first_ns), max(high, stream.last_ns)
 

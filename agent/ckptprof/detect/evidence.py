@@ -20,8 +20,9 @@ _TOOLS = frozenset(
     (
         "cp", "mv", "dd", "rsync", "scp", "sftp", "tar", "gzip", "gunzip", "pigz", "zstd", "xz", "zip", "unzip", "cat",
         "git", "git-lfs", "pip", "pip3", "conda", "apt", "apt-get", "dpkg", "dnf", "rpm", "npm", "node", "curl", "wget",
-        "aria2c", "aws", "gsutil", "rclone", "azcopy", "huggingface-cl", "hf", "postgres", "mysqld", "sqlite3", "redis-server",
-        "fio", "cc1", "cc1plus", "ld", "rustc", "systemd-coredum", "journald", "logrotate", "rsyslogd", "sha256sum", "md5sum",
+        "aria2c", "aws", "gsutil", "rclone", "azcopy", "huggingface-cl", "hf", "postgres", "mysqld", "sqlite3",
+        "redis-server", "fio", "cc1", "cc1plus", "ld", "rustc", "systemd-coredum", "journald", "logrotate", "rsyslogd",
+        "sha256sum", "md5sum",
     )
 )  # fmt: skip
 
@@ -209,6 +210,7 @@ def candidate_bytes(candidate: Candidate) -> int:
 
 
 def shapes(candidate: Candidate) -> frozenset[str]:
+    """Return what its biggest files share with those of the saves before and after it."""
     return frozenset(shape(path) for path in _biggest(candidate))
 
 

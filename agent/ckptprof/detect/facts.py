@@ -42,7 +42,7 @@ class FactBook:
         histories: dict[ProcessKey, History],
         clock: Clock,
     ) -> list[Stream]:
-        """Return the waiting streams with their facts, and streams for the files that were found by their times only."""
+        """Return the waiting streams with their facts, and streams for files that were found by their times only."""
         by_file: dict[FileKey, list[Stream]] = {}
         for stream in waiting:
             if stream.writes:
@@ -58,9 +58,9 @@ class FactBook:
             elif key in open_files:
                 continue  # its stream is not over: keep the fact for it
             elif (key, fact.modified_ns) not in self._used:
-                stream = _alone(at_ns, fact, histories, clock)
-                if stream is not None:
-                    found.append(stream)
+                alone = _alone(at_ns, fact, histories, clock)
+                if alone is not None:
+                    found.append(alone)
                     self._used[key, fact.modified_ns] = None
             self._fresh.discard(key)
         while len(self._used) > MAX_FACTS:

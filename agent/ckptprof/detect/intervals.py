@@ -120,7 +120,7 @@ def reading(interval: Interval) -> int:
 
 
 def writing(interval: Interval) -> int:
-    """Return the bytes of an interval that speak for writing, whether a call returned in it or only pages were dirtied."""
+    """Return the bytes that speak for writing, whether a call returned in the interval or only pages were dirtied."""
     return max(interval.written_bytes, interval.dirtied_bytes)
 
 

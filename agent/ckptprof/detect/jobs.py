@@ -82,7 +82,7 @@ def _is_script(info: ProcessInfo) -> bool:
 
 
 def _script(root: ProcessInfo, leaf: ProcessInfo) -> str:
-    """Return the program that names the job best: the leaf's script, unless the leaf is a helper of the root's script."""
+    """Return the program that names the job best: the leaf's script, unless the leaf is but a helper of the root."""
     for info in (leaf, root):
         if info.program.endswith(".py"):
             return info.program

@@ -157,7 +157,7 @@ class StreamBook:
         self.done.append(stream)
 
     def close_idle(self, now_ns: int, patience_ns: int) -> None:
-        """Close the streams of processes that are no longer looked at: their burst is over, with the file still open."""
+        """Close the streams of processes that are no longer looked at: their burst is over."""
         for key, stream in list(self._open.items()):
             if now_ns - self._last_scan_ns.get(key[0], 0) > patience_ns:
                 self._open.pop(key)

@@ -74,8 +74,8 @@ def read_name(path: str) -> Name:
     data_in_folder = _DATA.search(folder.rpartition("/")[2]) is not None and not hint_in_file
     return Name(
         framework=framework,
-        step=int(groups["step"]) if groups.get("step") else step,
-        rank=int(groups["rank"]) if groups.get("rank") else None,
+        step=_number(groups, "step") if "step" in groups else step,
+        rank=_number(groups, "rank"),
         unit=unit,
         certain=certain,
         hint=_HINT.search(tail) is not None,
@@ -84,6 +84,11 @@ def read_name(path: str) -> Name:
         temporary=temporary,
         commit=commit,
     )
+
+
+def _number(groups: dict[str, str | None], name: str) -> int | None:
+    value = groups.get(name)
+    return int(value) if value else None
 
 
 def _plain(path: str) -> str:
@@ -101,7 +106,7 @@ def _framework(path: str) -> tuple[Framework | None, dict[str, str | None]]:
 
 
 def _unit(path: str, folder: str, file: str) -> tuple[str, int | None, bool]:
-    """Return (unit, step, certain): the topmost folder with a step, else folder and step of the file, else the folder."""
+    """Return (unit, step, certain): the folder with a step, else folder and step of the file, else the folder."""
     parts = folder.split("/")
     for end in range(2, len(parts) + 1):
         place = "/".join(parts[:end])

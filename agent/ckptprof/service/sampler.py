@@ -341,7 +341,7 @@ class Sampler:
 
 
 def main() -> None:
-    """Run as `python -m ckptprof.service.sampler OPTIONS_JSON`: control on standard input, frames on standard output."""
+    """Take options as JSON from the command line, control from standard input; send frames to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the recorder decides when we end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     options = msgspec.json.decode(sys.argv[1], type=SamplerOptions)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from ckptprof.errors import StoreError
 from ckptprof.store.location import SERVICE_DIRECTORY, file_uri, shown
 
 _WAL_BYTES = 8 << 20
+_SMALLEST_BYTES = 512  # one page; SQLite takes a shorter file for an empty one and would write over it
 
 
 def file_mode(path: Path) -> int:
@@ -22,19 +25,32 @@ def file_mode(path: Path) -> int:
     return 0o640 if path.parent == SERVICE_DIRECTORY else 0o600
 
 
+def check_file(path: Path) -> int:
+    """Return the size of a file that may be a database, by its looks; raises StoreError and OSError.
+
+    It is not opened: closing any descriptor of it would take away the locks that SQLite holds on it in this process.
+    """
+    state = path.stat()
+    if stat.S_ISDIR(state.st_mode):
+        raise StoreError(f"{shown(path)} is a directory", hint="give the path of a file")
+    if not stat.S_ISREG(state.st_mode) or 0 < state.st_size < _SMALLEST_BYTES:
+        raise StoreError(f"{shown(path)} is not a database", hint="give another path with --db")
+    return state.st_size
+
+
 def prepare_file(path: Path) -> None:
     """Make the file and the directories above it, if they are missing; raises StoreError and OSError."""
-    if path.is_dir():
-        raise StoreError(f"{shown(path)} is a directory", hint="give the path of a file")
+    with contextlib.suppress(FileNotFoundError):
+        check_file(path)
+        return
     folder_mode = 0o750 if path.parent == SERVICE_DIRECTORY else 0o700
     for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:
         folder.mkdir(mode=folder_mode, exist_ok=True)
-    if not path.exists():
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, file_mode(path))
-        try:
-            os.fchmod(fd, file_mode(path))  # whatever the umask says
-        finally:
-            os.close(fd)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, file_mode(path))
+    try:
+        os.fchmod(fd, file_mode(path))  # whatever the umask says
+    finally:
+        os.close(fd)
 
 
 def open_writer(path: Path) -> Connection:
@@ -83,6 +99,12 @@ def _raw(connection: Connection) -> sqlite3.Connection:
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 # made above
     return raw
+
+
+def run_to_its_end(connection: Connection, statement: str) -> None:
+    """Run a PRAGMA outside of any transaction until it is done: sqlite3's execute takes the first of many steps only."""
+    connection.rollback()
+    _raw(connection).executescript(statement)
 
 
 @contextmanager

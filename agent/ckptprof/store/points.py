@@ -68,7 +68,7 @@ class _Source:
         strips = self._strips(schema.rollups, DAY_NS, since_ns - 1, until_ns)
         rolled = joined(strips) if strips else Strip([], {})
         head = every(rolled, step_ns, since_ns, until_ns)
-        newest_ns = rolled.times_ns[-1] + 1 if rolled.times_ns else since_ns
+        newest_ns = rolled.times_ns[-1] if rolled.times_ns else since_ns  # the next hour may know that minute better
         if newest_ns > until_ns:
             return head
         tail = self.grid(step_ns, max(since_ns, newest_ns), until_ns)

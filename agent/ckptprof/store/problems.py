@@ -29,6 +29,7 @@ _TEXTS: tuple[tuple[str, str, str | None], ...] = (
     ("unable to open", "{} cannot be opened", "check that you may read it and its directory"),
     ("locked", "{} is locked by another program", "try again when that is done"),
     ("could not decode", "{} is damaged", "move it away; a new one is made at the next start"),
+    ("json cannot hold", "{} is damaged", "move it away; a new one is made at the next start"),
     ("no such", "{} is damaged: a part of its schema is missing", "move it away; a new one is made at the next start"),
 )
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select, func, literal, or_, select
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Report, Session
 from ckptprof.store import schema
-from ckptprof.store.connection import close, open_reader, snapshot
+from ckptprof.store.connection import check_file, close, open_reader, snapshot
 from ckptprof.store.location import shown, to_path
 from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.migrations import LATEST, check_version
@@ -132,14 +132,12 @@ def _size(path: Path) -> int:
 
 def _check_file(path: Path) -> None:
     try:
-        state = path.stat()
+        size = check_file(path)
     except FileNotFoundError:
         raise StoreError(f"no database at {shown(path)}", hint=_NO_DATA) from None
     except OSError as error:
         raise StoreError(f"{shown(path)}: {error.strerror}", hint="give another path with --db") from error
-    if path.is_dir():
-        raise StoreError(f"{shown(path)} is a directory", hint="give the path of a file")
-    if state.st_size == 0:
+    if size == 0:
         raise StoreError(f"{shown(path)} is empty", hint=_NO_DATA)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, delete, func, select, update
 
 from ckptprof.store import schema
 from ckptprof.store.blocks import BlockError
-from ckptprof.store.connection import transaction
+from ckptprof.store.connection import run_to_its_end, transaction
 from ckptprof.store.migrations import pragma
 from ckptprof.store.rows import get_sessions
 from ckptprof.store.series import Span, Strip, joined, merged_spans, on_grid, thinned, without
@@ -114,7 +114,7 @@ class _Compactor:
     def _roll_up(self, hour: int, entity: int, strip: Strip) -> None:
         """Put the values of an hour into the roll-up of its day, in the place of what was there of that hour."""
         after_ns, until_ns = hour * HOUR_NS, (hour + 1) * HOUR_NS
-        minutely = on_grid(strip, MINUTE_NS, after_ns + 1, until_ns, self._spans)
+        minutely = on_grid(strip, MINUTE_NS, after_ns, until_ns, self._spans)
         if not minutely.times_ns:
             return
         identity = block_id(after_ns // DAY_NS, entity)
@@ -169,15 +169,10 @@ def tidy(connection: Connection) -> None:
     """Give a part of the unused pages back to the file system, and bring the log into the database."""
     free, pages = pragma(connection, "freelist_count"), pragma(connection, "page_count")
     if free > _VACUUM_PAGES and free * 5 > pages:
-        _execute(connection, f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
-    _execute(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+        run_to_its_end(connection, f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+    run_to_its_end(connection, "PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def empty_log(connection: Connection) -> None:
     """Bring the log into the database and begin it anew, if no reader holds it; its file keeps its room on the disk."""
-    _execute(connection, "PRAGMA wal_checkpoint(RESTART)")
-
-
-def _execute(connection: Connection, statement: str) -> None:
-    connection.rollback()  # a checkpoint of the log is refused within a transaction
-    connection.exec_driver_sql(statement).all()
+    run_to_its_end(connection, "PRAGMA wal_checkpoint(RESTART)")

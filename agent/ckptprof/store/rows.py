@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -47,6 +48,9 @@ def get_sessions(connection: Connection) -> list[Session]:
 
 def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint:
     """Insert a checkpoint, or replace the one with the same uid; return it with its id."""
+    weights = [checkpoint.confidence, *(one.weight for one in checkpoint.evidence)]
+    if not all(map(math.isfinite, weights)):  # neither JSON nor SQLite has them, so they would break every report
+        raise ValueError(f"checkpoint {checkpoint.uid} has a weight that is no number")
     kept = _bounded(checkpoint)
     values = _checkpoint_row(kept)
     statement = upsert(schema.checkpoints).values(values)
@@ -136,7 +140,8 @@ def _exact(column: Any) -> Any:
     """Return the column so that JSON shows all of it: SQLite's JSON has 15 digits, a float 17."""
     if not isinstance(column.type, Float):
         return column
-    return func.json(case((column.is_(None), "null"), else_=func.printf("%!.17g", column)))
+    is_number = func.typeof(column).in_(("real", "integer"))
+    return func.json(case((is_number, func.printf("%!.17g", column)), else_=func.json_quote(column)))
 
 
 def _checkpoint(text: str, timeline: bytes | None = None) -> Checkpoint:

@@ -59,13 +59,9 @@ class Catalogue:
             part = missing[start : start + _CHUNK]
             rows = [{"name": name[:_MAX_NAME], "seen_ns": seen_ns} for name in part]
             connection.execute(upsert(table).on_conflict_do_nothing(), rows)
-            found = dict(
-                connection.execute(
-                    select(table.c.name, table.c.id).where(table.c.name.in_([row["name"] for row in rows]))
-                )
-                .tuples()
-                .all()
-            )
+            kept = [row["name"] for row in rows]
+            rows_found = connection.execute(select(table.c.name, table.c.id).where(table.c.name.in_(kept))).all()
+            found = {row[0]: row[1] for row in rows_found}
             known.update({name: found[name[:_MAX_NAME]] for name in part})
         return known
 
@@ -90,7 +86,9 @@ def fetch(connection: Connection, table: Table, ids: Sequence[int]) -> list[tupl
     found: list[tuple[int, int, bytes]] = []
     for start in range(0, len(ids), _CHUNK):
         statement = select(table.c.id, table.c.layout, table.c.data).where(table.c.id.in_(ids[start : start + _CHUNK]))
-        found += connection.execute(statement.order_by(table.c.id)).tuples().all()
+        found += [
+            (identity, layout, data) for identity, layout, data in connection.execute(statement.order_by(table.c.id))
+        ]
     return found
 
 

@@ -1,0 +1,68 @@
+"""Watch the whole host in the foreground and record every checkpoint, as the service does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ckptprof.cli import options
+from ckptprof.errors import UsageError
+
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        "--listen",
+        envvar="CKPTPROF_LISTEN",
+        metavar="HOST:PORT",
+        help="Where to serve /metrics. Without it: 127.0.0.1:12578.",
+        show_default=False,
+    ),
+]
+NoMetrics = Annotated[bool, typer.Option("--no-metrics", help="Serve no /metrics.")]
+Rate = Annotated[
+    float,
+    typer.Option(
+        "--rate", min=0.5, max=100.0, help="Looks per second at processes that train; 2.5 times that in a burst."
+    ),
+]
+FixedRate = Annotated[bool, typer.Option("--fixed-rate", help="Keep that rate for everything, always.", hidden=True)]
+
+
+def command(
+    *,
+    db: options.Db = None,
+    listen: Listen = None,
+    no_metrics: NoMetrics = False,
+    rate: Rate = 10.0,
+    fixed_rate: FixedRate = False,
+) -> int:
+    """Watch the whole host in the foreground and record every checkpoint, as the service does.
+
+    Ends on SIGTERM or Ctrl-C, with everything seen so far stored; a second one ends it at once.
+    """
+    host, port = _address(listen)
+    from ckptprof.service.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.store.location import default_path  # noqa: PLC0415
+
+    agent = Agent(
+        AgentOptions(
+            db=default_path() if db is None else db,
+            host=host,
+            port=port,
+            serve=not no_metrics,
+            base_hz=rate,
+            burst_hz=min(100.0, 2.5 * rate),
+            fixed_rate=fixed_rate,
+        )
+    )
+    return 0 if agent.run() else 1
+
+
+def _address(listen: str | None) -> tuple[str, int | None]:
+    if listen is None:
+        return "127.0.0.1", None
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen {listen!r} is no address", hint="give HOST:PORT, as in 127.0.0.1:12578")
+    return host.strip("[]") or "127.0.0.1", int(port)

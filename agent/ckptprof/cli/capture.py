@@ -1,0 +1,29 @@
+"""Record raw samples into a file, to be replayed here or elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, e.g. node.ckptrec.gz.")]
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds", "-s", min=0.1, help="Stop after so many seconds. Without it: on Ctrl-C.", show_default=False
+    ),
+]
+Note = Annotated[str, typer.Option("--note", help="A line about what is recorded, kept in the file.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite FILE.")]
+Rate = Annotated[float, typer.Option("--rate", min=0.5, max=100.0, help="Looks per second at processes that train.")]
+
+
+def command(file: File, *, seconds: Seconds = None, note: Note = "", force: Force = False, rate: Rate = 10.0) -> None:
+    """Record raw samples into a file, to be replayed here or elsewhere.
+
+    The file holds counters, and the names of processes, files and devices; no contents and no arguments.
+    """
+    from ckptprof.service.capturing import capture  # noqa: PLC0415 - `--help` needs none of it
+
+    capture(file, seconds=seconds, note=note, force=force, rate=rate)

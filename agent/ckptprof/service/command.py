@@ -1,0 +1,81 @@
+"""The command of `ckptprof run`: started, waited for, sent signals to, and reported by a shell's exit codes."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+from collections.abc import Sequence
+
+from ckptprof.errors import CkptprofError
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
+
+
+class NotStartedError(CkptprofError):
+    """The command could not be started; the exit code is the one that a shell would give."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends, so that they are still seen as descendants."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Command:
+    """A running command."""
+
+    def __init__(self, arguments: Sequence[str], *, others: frozenset[int] = frozenset()) -> None:
+        """Start it with a clear signal mask; `others` are children that somebody else waits for.
+
+        Raises NotStartedError.
+        """
+        self._others = others
+        try:
+            self.pid = os.posix_spawnp(
+                arguments[0],
+                list(arguments),
+                os.environ,
+                setsigmask=[],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these two, the command must not
+            )
+        except OSError as error:
+            raise _not_started(arguments[0], error) from error
+
+    def ended(self) -> bool:
+        """Return whether it has ended; it stays a zombie, whose counters can still be read, until `reap`."""
+        self._reap_orphans()
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _reap_orphans(self) -> None:
+        while True:
+            child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if child is None or child.si_pid == self.pid or child.si_pid in self._others:
+                return
+            os.waitpid(child.si_pid, 0)
+
+    def reap(self) -> int:
+        """Return its exit code, 128 and the signal's number if it was killed by one."""
+        _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+
+    def send(self, number: int) -> None:
+        """Send it a signal; one that has just ended does not mind."""
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return
+
+
+def _not_started(name: str, error: OSError) -> NotStartedError:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        wrong = NotStartedError(f"{name}: no such command", hint="give its path, or see whether it is on PATH")
+        wrong.exit_code = NOT_FOUND
+    else:
+        reason = "no program that this machine can execute" if error.errno == errno.ENOEXEC else error.strerror
+        wrong = NotStartedError(f"{name}: cannot be executed: {reason}", hint="see its mode, and its first line")
+        wrong.exit_code = NOT_EXECUTABLE
+    return wrong

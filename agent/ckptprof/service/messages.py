@@ -1,0 +1,40 @@
+"""What the long-running commands say on stderr: one line each, with systemd's priority where it listens."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ckptprof.model import Checkpoint
+from ckptprof.report import units
+from ckptprof.report.clean import clean
+
+WARNING = 4  # syslog(3)
+INFO = 6
+
+
+def say(text: str, priority: int = INFO) -> None:
+    """Write one line; a closed stderr stops nobody."""
+    line = clean(text)
+    prefix = f"<{priority}>" if "JOURNAL_STREAM" in os.environ else ""
+    try:
+        sys.stderr.write(f"{prefix}ckptprof: {line}\n".encode("utf-8", "backslashreplace").decode("utf-8"))
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+
+
+def warn(text: str) -> None:
+    """Write one line that should be looked at."""
+    say(text, WARNING)
+
+
+def describe(checkpoint: Checkpoint) -> str:
+    """Return the line that tells of a checkpoint as it is recognised."""
+    step = f" of step {checkpoint.step}" if checkpoint.step is not None else ""
+    took_ns = checkpoint.end_ns - checkpoint.start_ns
+    rate = units.rate(units.speed(checkpoint.bytes, took_ns))
+    return (
+        f"{checkpoint.kind.value}{step} by {checkpoint.job}: {units.size(checkpoint.bytes)} in "
+        f"{units.duration(took_ns)} ({rate}), {checkpoint.path or 'files not seen'}"
+    )

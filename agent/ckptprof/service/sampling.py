@@ -1,0 +1,94 @@
+"""Starting, steering and ending the sampler process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import uuid
+
+import msgspec
+
+from ckptprof.recording import Frame, Header, Unpacker
+from ckptprof.service.sampler import Control, SamplerOptions
+
+PIPE_BYTES = 1 << 20
+READ_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031  # include/uapi/linux/fcntl.h; in Python's fcntl since 3.10 under another name
+# -I and -S keep the working directory, the user's site and PYTHON* variables out of a process that may hold
+# capabilities; the parent's own search path is handed over instead.
+_BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from ckptprof.service.sampler import main; main()"
+
+
+def new_uid() -> str:
+    """Return a name for one life of a sampler."""
+    return str(uuid.uuid4())
+
+
+class SamplerProcess:
+    """The child process that samples; its frames are read from `fileno()` when that is readable."""
+
+    def __init__(self, options: SamplerOptions) -> None:
+        """Start it; raises OSError."""
+        arguments = [sys.executable, "-I", "-S", "-c", _BOOT, json.dumps(sys.path)]
+        arguments.append(msgspec.json.encode(options).decode())
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter with our own code
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # the keys of a terminal are for the command, not for us
+            cwd="/",
+        )
+        self._unpacker = Unpacker()
+        self.pid = self._process.pid
+        assert self._process.stdout is not None  # noqa: S101 - asked for above
+        self._fd = self._process.stdout.fileno()
+        os.set_blocking(self._fd, False)
+        with contextlib.suppress(OSError):  # over the user's limit for pipes: the sampler's own queue is larger anyway
+            fcntl.fcntl(self._fd, _F_SETPIPE_SZ, PIPE_BYTES)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._fd
+
+    def read(self) -> list[Header | Frame] | None:
+        """Return the messages that have come, possibly none; None at the end. Raises RecordingError."""
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return []
+        return self._unpacker.feed(data) if data else None
+
+    def control(self, message: Control) -> None:
+        """Tell it what to watch; a sampler that has ended is noticed elsewhere."""
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.write(msgspec.json.encode(message) + b"\n")
+                self._process.stdin.flush()
+            except OSError:
+                return
+
+    def stop(self) -> None:
+        """Ask it to look a last time and end; its last frames are still to be read."""
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                return
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        """Return its exit code; None if it has not ended in time."""
+        try:
+            return self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if self._process.returncode is not None and self._process.stdout is not None:
+                self._process.stdout.close()

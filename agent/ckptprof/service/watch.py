@@ -1,0 +1,163 @@
+"""`ckptprof agent`: the whole host, until it is told to end; restarts a sampler that was lost, and says so."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+
+from ckptprof.errors import CkptprofError
+from ckptprof.export.http import DEFAULT_PORT, MetricsServer
+from ckptprof.export.metrics import Metrics
+from ckptprof.service import messages
+from ckptprof.service.loop import Loop, SamplerLostError
+from ckptprof.service.recorder import Recorder
+from ckptprof.service.sampler import SamplerOptions
+from ckptprof.service.sampling import SamplerProcess, new_uid
+from ckptprof.service.signals import SignalTrap
+from ckptprof.service.storing import open_keeper
+from ckptprof.service.systemd import Notifier
+
+DRAIN_SECONDS = 8.0
+STORE_SECONDS = 20.0
+_BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """How the agent watches and where it serves."""
+
+    db: str | Path
+    host: str = "127.0.0.1"
+    port: int | None = None  # None: the default port, given up with a warning if it is taken
+    serve: bool = True
+    base_hz: float = 10.0
+    burst_hz: float = 25.0
+    fixed_rate: bool = False
+
+
+class Agent:
+    """The service."""
+
+    def __init__(self, options: AgentOptions) -> None:
+        """Nothing is started yet."""
+        self._options = options
+        self._notifier = Notifier()
+        self._complained: set[str] = set()
+        self._restarts = 0
+
+    def run(self) -> bool:
+        """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
+        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
+        sampler = self._start()  # before anything slow is imported or opened
+        try:
+            keeper, saved_paths = open_keeper(self._options.db)
+            metrics = Metrics()
+            recorder = Recorder(
+                keeper,
+                metrics,
+                saved_paths=saved_paths,
+                tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
+                complain=self._complain,
+            )
+            server = self._serve(metrics.render)
+        except BaseException:
+            sampler.stop()
+            sampler.kill()
+            sampler.wait(2.0)
+            raise
+        where = f", metrics on {server.url}" if server is not None else ""
+        messages.say(f"watching this host, storing in {self._options.db}{where}")
+        impatient = self._watch(sampler, recorder, trap)
+        self._notifier.stopping("storing what is left")
+        stored = keeper.close(2.0 if impatient else STORE_SECONDS)
+        if server is not None:
+            server.close()
+        if not stored:
+            messages.warn("not everything could be stored before the end")
+        return stored
+
+    def _start(self) -> SamplerProcess:
+        options = self._options
+        return SamplerProcess(
+            SamplerOptions(
+                uid=new_uid(),
+                base_hz=options.base_hz,
+                burst_hz=options.burst_hz,
+                fixed_rate=options.fixed_rate,
+                monitor_pids=(os.getpid(),),
+            )
+        )
+
+    def _serve(self, render: Callable[[], bytes]) -> MetricsServer | None:
+        options = self._options
+        if not options.serve:
+            return None
+        server = MetricsServer(render, host=options.host, port=DEFAULT_PORT if options.port is None else options.port)
+        try:
+            server.start()
+        except CkptprofError as error:
+            if options.port is not None:
+                raise
+            messages.warn(f"no metrics are served: {error}")
+            return None
+        return server
+
+    def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> bool:
+        """Go on until a signal; return whether a second signal asked for haste."""
+        loop = Loop(sampler, trap, recorder.take)
+        while True:
+            lost = ""
+            caught = []
+            try:
+                caught = loop.turn()
+                lost = "the sampler ended" if loop.ended else ""
+            except SamplerLostError as error:
+                lost = str(error)
+            if caught:
+                break
+            if lost:
+                recorder.end(clean=False)
+                replacement = self._replace(loop, lost, trap)
+                if replacement is None:
+                    return False
+                loop = Loop(replacement, trap, recorder.take)
+            if loop.house_due():
+                self._keep_house(recorder)
+        patient = loop.drain(DRAIN_SECONDS)
+        recorder.end(clean=patient)
+        return not patient
+
+    def _keep_house(self, recorder: Recorder) -> None:
+        recorder.housekeeping(time.time_ns(), sampler_restarts=self._restarts)
+        if recorder.frames == 0:
+            return
+        self._notifier.ready("watching")
+        self._notifier.watchdog()
+
+    def _replace(self, loop: Loop, reason: str, trap: SignalTrap) -> SamplerProcess | None:
+        """Start another sampler after a while; None if a signal came first."""
+        messages.warn(f"{reason}; starting another, what happened in between was not seen")
+        loop.sampler.kill()
+        loop.sampler.wait(2.0)
+        while True:
+            wait_seconds = _BACKOFF_SECONDS[min(self._restarts, len(_BACKOFF_SECONDS) - 1)]
+            self._restarts += 1
+            deadline = time.monotonic() + wait_seconds
+            while time.monotonic() < deadline:
+                time.sleep(0.1)
+                self._notifier.watchdog()
+                if trap.take():
+                    return None
+            try:
+                return self._start()
+            except OSError as error:
+                messages.warn(f"the sampler cannot be started: {error}")
+
+    def _complain(self, text: str) -> None:
+        if text not in self._complained and len(self._complained) < 256:
+            self._complained.add(text)
+            messages.say(f"out of sight: {text}")
