@@ -206,7 +206,7 @@ class _Body:
     def column(self, *, needed: bool) -> list[int | None] | None:
         kind = next(self._kinds)
         if kind & 7 == _NULL:
-            return [None] * self._points
+            return [None] * self._points if needed else None
         present = self._take((self._points + 7) // 8) if kind & _HAS_NONE else None
         values = self._values(kind, needed=needed)
         if values is None or present is None:

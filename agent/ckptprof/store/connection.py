@@ -102,7 +102,7 @@ def _raw(connection: Connection) -> sqlite3.Connection:
 
 
 def run_to_its_end(connection: Connection, statement: str) -> None:
-    """Run a PRAGMA outside of any transaction until it is done: sqlite3's execute takes the first of many steps only."""
+    """Run a PRAGMA outside of any transaction until it is done; sqlite3's `execute` takes only its first step."""
     connection.rollback()
     _raw(connection).executescript(statement)
 

@@ -1,0 +1,53 @@
+"""Where the database is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckptprof.errors import StoreError
+from ckptprof.store import location
+
+
+def test_root_has_the_service_database_and_others_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """XDG's state directory if it is absolute, else ~/.local/state."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert location.default_path() == Path("/var/lib/ckptprof/ckptprof.db")
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert location.default_path() == tmp_path / "ckptprof" / "ckptprof.db"
+
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/u")
+    assert location.default_path() == Path("/home/u/.local/state/ckptprof/ckptprof.db")
+
+
+def test_paths_and_urls(tmp_path: Path) -> None:
+    """A path becomes a URL and back; a URL stays; another kind of database is refused by name, without its password."""
+    path = tmp_path / "with ? and % and #.db"
+
+    assert location.to_path(location.to_url(path)) == path
+    assert location.to_url("postgresql://h/db") == "postgresql://h/db"
+    with pytest.raises(StoreError, match="'postgresql' is not supported yet") as caught:
+        location.to_path("postgresql://u:secret@h/db")
+    assert "secret" not in str(caught.value)
+    with pytest.raises(StoreError):
+        location.to_path("sqlite://")
+
+
+def test_a_path_that_is_no_text_is_shown_escaped() -> None:
+    """An error line never holds a surrogate."""
+    assert location.shown(Path(os.fsdecode(b"/tmp/\xff.db"))) == "/tmp/\\xff.db"
+
+
+def test_knowing_the_place_imports_no_sqlalchemy() -> None:
+    """The command line asks for the default path before it knows whether it needs the store."""
+    code = "import ckptprof.store.location, ckptprof.store.timeline, sys; print('sqlalchemy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"

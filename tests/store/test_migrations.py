@@ -1,0 +1,75 @@
+"""The schema: its history, its agreement with the tables, its refusal of what is newer."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import inspect
+
+from ckptprof.errors import StoreError
+from ckptprof.model import CheckpointQuery
+from ckptprof.store import schema
+from ckptprof.store.migrations import LATEST
+from ckptprof.store.reader import StoreReader
+from ckptprof.store.writer import StoreWriter
+
+_FIXTURES = Path(__file__).parents[1] / "fixtures" / "store"
+
+
+def test_tables_and_migrations_agree(writer: StoreWriter) -> None:
+    """Every table and column that SQLAlchemy names exists, in that order, and takes None where it says so."""
+    found = inspect(writer._connection)
+    for name, table in schema.metadata.tables.items():
+        real = [(column["name"], column["nullable"]) for column in found.get_columns(name)]
+
+        expected = [(column.name, bool(column.nullable)) for column in table.columns]
+        assert [name for name, _ in real] == [name for name, _ in expected]
+        assert real[1:] == expected[1:]
+
+
+@pytest.mark.parametrize("version", range(1, LATEST + 1))
+def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> None:
+    """A database of each version, as it was then, opens, keeps its rows and can be read."""
+    old = sqlite3.connect(db)
+    old.executescript((_FIXTURES / f"schema-{version}.sql").read_text(encoding="utf-8"))
+    old.close()
+    StoreWriter(db).close()
+    with StoreReader(db) as reader:
+        (checkpoint,) = reader.report(CheckpointQuery()).checkpoints
+        series = reader.series("disk:vda", 0, 1 << 62)
+        sessions = reader.sessions()
+
+    assert (checkpoint.job, checkpoint.bytes, len(checkpoint.writers)) == ("train", 1234, 1)
+    assert (series.times_ns, series.columns) == ([60_000_000_000, 61_000_000_000], {"read_ios": [1, 5]})
+    assert [session.host for session in sessions] == ["node-1"]
+
+
+def test_a_newer_schema_is_refused_with_the_versions(db: Path) -> None:
+    """By writer and reader, and the file stays as it is."""
+    StoreWriter(db).close()
+    with sqlite3.connect(db) as newer:
+        newer.execute(f"PRAGMA user_version = {LATEST + 7}")
+    newer.close()
+    for opener in (StoreWriter, StoreReader):
+        with pytest.raises(StoreError, match=rf"newer ckptprof \(schema {LATEST + 7}, this one knows up to {LATEST}\)"):
+            opener(db)
+
+
+def test_an_interrupted_creation_is_finished(db: Path) -> None:
+    """An empty file, as a crash between making it and filling it leaves, becomes a database."""
+    db.touch()
+    StoreWriter(db).close()
+    with StoreReader(db) as reader:
+        assert reader.entities() == []
+
+
+def test_people_and_grafana_have_views_in_seconds(db: Path, writer: StoreWriter, checkpoint: object) -> None:
+    """Plain SQL over plain rows, without ckptprof."""
+    writer.add_checkpoints([checkpoint(start_ns=10**18, end_ns=10**18 + 500_000_000, durable_ns=None)])  # type: ignore[operator] # a fixture
+    with sqlite3.connect(f"file:{db}?mode=ro", uri=True) as person:
+        row = person.execute("SELECT start_time, duration_seconds, durable_time FROM v_checkpoints").fetchone()
+    person.close()
+
+    assert row == (1e9, 0.5, None)

@@ -1,0 +1,215 @@
+"""Writing events and windows, and refusing what is not ours to write."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ckptprof.errors import StoreError
+from ckptprof.model import Checkpoint, CheckpointQuery, Evidence, Session, Stream
+from ckptprof.store.reader import StoreReader
+from ckptprof.store.timeline import TimelineBuilder
+from ckptprof.store.writer import StoreWriter
+from ckptprof_collectors.samples import Frame
+
+_Make = Callable[..., Checkpoint]
+
+
+def test_a_checkpoint_comes_back_whole(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """Every field, every float to its last bit, every integer beyond 2^53."""
+    (stored,) = writer.add_checkpoints([checkpoint()])
+    with StoreReader(db) as reader:
+        found = reader.checkpoint(stored.id)
+
+    assert stored == checkpoint(id=stored.id)
+    assert stored.id > 0
+    assert found == stored
+
+
+def test_a_report_holds_all_but_the_detail(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """Streams, devices and timeline are left to `checkpoint`."""
+    (stored,) = writer.add_checkpoints([checkpoint()])
+    with StoreReader(db) as reader:
+        (found,) = reader.report(CheckpointQuery()).checkpoints
+
+    assert found == msgspec.structs.replace(stored, streams=(), devices=(), timeline=())
+
+
+def test_a_revision_replaces_and_keeps_the_id(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """The same uid is the same event; its old writers and streams do not stay behind."""
+    first = writer.add_checkpoints([checkpoint(uid="a"), checkpoint(uid="b")])
+    (revised,) = writer.add_checkpoints([checkpoint(uid="a", bytes=1, writers=(), streams=(), verdict=None)])
+    with StoreReader(db) as reader:
+        found = reader.checkpoint(first[0].id)
+        count = len(reader.report(CheckpointQuery()).checkpoints)
+
+    assert revised.id == first[0].id
+    assert found == checkpoint(id=first[0].id, uid="a", bytes=1, writers=(), streams=(), verdict=None)
+    assert count == 2
+
+
+def test_hostile_names_are_stored_as_they_are(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """Escape codes, markup, quotes, NUL and newlines are data."""
+    name = "\x1b]0;x\x07'; DROP TABLE checkpoints;--\n[/red]</script>\x00\u202e\\xff\U0010ffff"
+    (stored,) = writer.add_checkpoints(
+        [checkpoint(job=name, path=name, evidence=(Evidence(name=name, weight=0.0, text=name),))]
+    )
+    with StoreReader(db) as reader:
+        assert reader.checkpoint(stored.id) == stored
+        assert len(reader.report(CheckpointQuery(job=name)).checkpoints) == 1
+
+
+def test_what_cannot_be_stored_is_one_clear_error(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """A surrogate, a number beyond 64 bits or an infinite weight fails that call, and that call only."""
+    bad = [
+        checkpoint(uid="1", path="\udcff"),
+        checkpoint(uid="2", bytes=1 << 70),
+        checkpoint(uid="3", evidence=(Evidence(name="n", weight=float("inf"), text=""),)),
+        checkpoint(uid="4", confidence=float("nan")),
+    ]
+    for one in bad:
+        with pytest.raises(StoreError):
+            writer.add_checkpoints([checkpoint(uid="good"), one])
+    writer.add_checkpoints([checkpoint(uid="after")])
+    with StoreReader(db) as reader:
+        assert [one.uid for one in reader.report(CheckpointQuery()).checkpoints] == ["after"]
+
+
+def test_streams_are_bounded_and_it_says_so(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """A checkpoint of 5,000 files keeps the 4,096 largest, and names that as out of sight."""
+    streams = tuple(
+        Stream(pid=1, comm="p", path=f"/{size}", bytes=size, size=size, start_ns=1, end_ns=2) for size in range(5000)
+    )
+    (stored,) = writer.add_checkpoints([checkpoint(streams=streams)])
+    with StoreReader(db) as reader:
+        found = reader.checkpoint(stored.id)
+
+    assert found is not None
+    assert min(stream.bytes for stream in found.streams) == 5000 - 4096
+    assert "Only the 4096 largest of 5000 streams are kept." in found.blind
+
+
+def test_windows_of_one_minute_from_two_lives_become_one(
+    db: Path, start_ns: int, session: Callable[..., Session], disk_frame: Callable[..., Frame]
+) -> None:
+    """A restart within the minute loses nothing, and moves the end of its own session only."""
+    for life, seconds in enumerate(((0, 1, 2), (30, 31))):
+        writer = StoreWriter(db)
+        begun = start_ns + seconds[0] * 10**9
+        writer.begin_session(session(uid=str(life), start_ns=begun, end_ns=begun))
+        builder = TimelineBuilder()
+        for second in seconds:
+            builder.feed(disk_frame(start_ns + second * 10**9, second))
+        writer.add_windows(builder.take(before_wall_ns=None))
+        writer.close()
+    with StoreReader(db) as reader:
+        series = reader.series("disk:vda", 0, start_ns * 2)
+        ends = [(one.end_ns - start_ns) // 10**9 for one in reader.sessions()]
+
+    assert series.columns["io_ms"] == [0, 1, 2, 30, 31]
+    assert ends == [2, 31]
+
+
+def test_a_second_writer_is_refused_by_pid(writer: StoreWriter, db: Path) -> None:
+    """Two agents on one database would damage it; the first goes on."""
+    with pytest.raises(StoreError, match=rf"another ckptprof \(pid {os.getpid()}\)"):
+        StoreWriter(db)
+    writer.close()
+    writer.close()
+    StoreWriter(db).close()
+
+
+def test_another_thread_may_write(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """The service opens the store in one thread and writes in another."""
+    thread = threading.Thread(target=lambda: writer.add_checkpoints([checkpoint()]))
+    thread.start()
+    thread.join()
+    with StoreReader(db) as reader:
+        assert len(reader.report(CheckpointQuery()).checkpoints) == 1
+
+
+def test_files_are_for_the_owner_only(tmp_path: Path, checkpoint: _Make) -> None:
+    """Whatever the umask: the directory 0700, the database, its log and its lock 0600."""
+    db = tmp_path / "new" / "deeper" / "x.db"
+    before = os.umask(0)
+    try:
+        writer = StoreWriter(db)
+        writer.add_checkpoints([checkpoint()])
+        modes = {path.name: path.stat().st_mode & 0o777 for path in db.parent.iterdir()}
+        writer.close()
+    finally:
+        os.umask(before)
+
+    assert modes == {"x.db": 0o600, "x.db-wal": 0o600, "x.db-shm": 0o600, "x.db.lock": 0o600}
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("content", [b"x", b"not a database\n" * 100, os.urandom(5000), b"\0" * 4096])
+def test_a_file_that_is_no_database_is_refused_and_kept(db: Path, content: bytes) -> None:
+    """The writer must never overwrite what is not its own."""
+    db.write_bytes(content)
+    with pytest.raises(StoreError, match=r"is not a database|is damaged"):
+        StoreWriter(db)
+
+    assert db.read_bytes() == content
+
+
+def test_a_database_of_another_program_is_refused_and_kept(db: Path) -> None:
+    """Someone gave the wrong path."""
+    with sqlite3.connect(db) as other:
+        other.execute("CREATE TABLE theirs (a)")
+    other.close()
+    with pytest.raises(StoreError, match="is a database of another program"):
+        StoreWriter(db)
+    with sqlite3.connect(db) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    other.close()
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    """By name, for both."""
+    for opener in (StoreWriter, StoreReader):
+        with pytest.raises(StoreError, match="is a directory"):
+            opener(tmp_path)
+
+
+def test_an_impossible_place_is_refused(tmp_path: Path) -> None:
+    """A file where a directory should be, and a link for a lock."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="directory"):
+        StoreWriter(tmp_path / "file" / "x.db")
+    (tmp_path / "y.db.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError):
+        StoreWriter(tmp_path / "y.db")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.root
+def test_a_place_that_may_not_be_written_is_refused(db: Path, tmp_path: Path) -> None:
+    """As another user: a clear line for a read-only file and for a read-only directory."""
+    StoreWriter(db).close()
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents:
+        if parent.stat().st_uid == 0 and parent != Path(parent.anchor):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    code = (
+        "import os, sys; from ckptprof.store.writer import StoreWriter; from ckptprof.errors import StoreError\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: StoreWriter(path)\n"
+        "    except StoreError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(db), str(tmp_path / "new.db")], capture_output=True, text=True, check=True
+    )
+
+    assert len(done.stdout.splitlines()) == 2
+    assert "ermission" in done.stdout
