@@ -6,10 +6,13 @@ server's clock may be another: they are believed only inside the bracket that ou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ckptprof.detect.intervals import ACTIVE_BYTES, History, Run, faulting, reading, runs, writing
-from ckptprof.detect.streams import Stream
+from ckptprof.detect.streams import FileKey, Stream
 
 SLACK_NS = 60_000_000  # stamps come from the clock of the last timer tick, up to 10 ms behind; a tick may be late
+UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a file may have been born in the same save
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
 COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
@@ -40,6 +43,8 @@ def write_edges(stream: Stream, history: History, clock: Clock) -> tuple[int, in
     low, high = _bracket(stream)
     fact = stream.fact
     modified = clock.mono(fact.modified_ns) if fact else None
+    if modified is not None and (stream.closed_ns is not None or modified > stream.fact_at_ns + SLACK_NS):
+        modified = modified if modified <= high + SLACK_NS else None  # stamped by another clock or another writer
     # the first look may come after the writing began: reach back to where its process was quiet
     all_runs = runs((i.start_ns, i.end_ns, writing(i)) for i in history.intervals)
     run = _run_at(all_runs, low, high if modified is None else max(high, modified))
@@ -47,13 +52,17 @@ def write_edges(stream: Stream, history: History, clock: Clock) -> tuple[int, in
     end = run.end_ns if run else stream.last_ns
     if stream.looks and stream.before_ns < stream.first_ns:
         start = max(start, stream.before_ns)
+    if stream.closed_ns is not None:  # what its process wrote later went elsewhere
+        end = min(end, high)
     if fact is not None:
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
         earliest = min(start, low) - SLACK_NS
+        if stream.before_ns >= stream.first_ns:  # no look before the first: it may have been open unseen
+            earliest -= UNSEEN_NS
         latest = max(end, high) + SLACK_NS
         if (
             birth is not None
-            and earliest - 2_000_000_000 <= birth <= latest
+            and earliest <= birth <= latest
             and (not stream.looks or birth <= stream.first_ns + SLACK_NS)
         ):
             start = birth
@@ -78,10 +87,14 @@ def _commit(stream: Stream, history: History, clock: Clock, written_ns: int) -> 
     return end
 
 
-def read_edges(stream: Stream, history: History) -> tuple[int, int]:
-    """Return (start, end) of a stream that reads."""
+def read_edges(
+    stream: Stream, history: History, opened_between: Callable[[FileKey, int, int], int | None]
+) -> tuple[int, int]:
+    """Return (start, end) of a stream that reads; `opened_between` tells when a file was opened, where that was seen."""
     measure = faulting if stream.is_mapping else reading
     low, high = _bracket(stream)
+    opened = opened_between(stream.file, low, stream.first_ns)
+    low = low if opened is None else opened
     if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
         touched = runs((i.start_ns, i.end_ns, measure(i)) for i in history.between(low, high))
         run = _run_at(touched, stream.first_ns - 1, high)
