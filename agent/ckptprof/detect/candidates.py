@@ -105,7 +105,7 @@ def _joined(candidates: list[Candidate]) -> list[Candidate]:
 
 def _same_save(earlier: Candidate, later: Candidate) -> bool:
     gap_ns = later.start_ns - earlier.end_ns
-    if gap_ns > JOIN_GAP_NS:
+    if gap_ns > JOIN_GAP_NS or _rewrites(earlier, later):
         return False
     nested = _inside(later.unit, earlier.unit) or _inside(earlier.unit, later.unit)
     same_step = earlier.step is not None and earlier.step == later.step
@@ -113,6 +113,11 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
     if gap_ns <= 0 and nested and (same_step or stepless):
         return True
     return same_step and _folder(earlier) == _folder(later)
+
+
+def _rewrites(earlier: Candidate, later: Candidate) -> bool:
+    written = {(part.stream.process, part.stream.path) for part in earlier.parts if part.stream.writes}
+    return any((part.stream.process, part.stream.path) in written for part in later.parts)
 
 
 def _folder(candidate: Candidate) -> str:
