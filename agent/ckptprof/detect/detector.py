@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ckptprof.detect.assemble import Scene, assemble
-from ckptprof.detect.candidates import Candidate, Part, group, name_of
+from ckptprof.detect.candidates import CERTAIN_GAP_NS, Candidate, Part, group, name_of
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock, read_edges, write_edges
 from ckptprof.detect.evidence import (
@@ -26,11 +26,13 @@ from ckptprof.detect.facts import FactBook
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.memory import Memory
+from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.sizes import part_bytes
 from ckptprof.detect.streams import ProcessKey, Stream, StreamBook
 from ckptprof.model import Checkpoint, Evidence
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
+    FileEvent,
     FileFact,
     FileScan,
     Frame,
@@ -76,6 +78,7 @@ class _Tick:
     exits: list[ProcessExit] = field(default_factory=list)
     facts: list[FileFact] = field(default_factory=list)
     infos: list[ProcessInfo] = field(default_factory=list)
+    events: list[FileEvent] = field(default_factory=list)
 
     def sort(self, sample: Sample) -> bool:
         """Put a sample where it belongs; return whether it was one of these."""
@@ -87,6 +90,8 @@ class _Tick:
             self.scans.append(sample)
         elif isinstance(sample, FileFact):
             self.facts.append(sample)
+        elif isinstance(sample, FileEvent):
+            self.events.append(sample)
         elif isinstance(sample, ProcessInfo):
             self.infos.append(sample)
         elif isinstance(sample, ProcessExit):
@@ -109,6 +114,7 @@ class Detector:
         self._ended: dict[ProcessKey, int] = {}
         self._streams = StreamBook()
         self._facts = FactBook()
+        self._openings = OpeningBook()
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
         self._scene = Scene(header, Surroundings(self._jobs, self._histories, self._memory), self._devices, self._clock)
@@ -140,6 +146,8 @@ class Detector:
             self._streams.scan(frame.at_ns, scan)
         for gone in tick.exits:
             self._end((gone.pid, gone.start_ticks), frame.at_ns)
+        for event in tick.events:
+            self._openings.learn(event)
         for fact in tick.facts:
             self._facts.learn(frame.at_ns, fact)
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS:
@@ -167,6 +175,8 @@ class Detector:
         self._streams.close_idle(now_ns, QUIET_NS)
         self._waiting.extend(self._streams.take_done())
         self._waiting = self._facts.attach(self._waiting, self._streams.open_streams(), self._histories, self._clock)
+        explained = [*self._waiting, *self._streams.open_streams()]
+        self._waiting += self._openings.unexplained(now_ns, explained, self._histories)
         done: list[Checkpoint] = []
         if self._waiting:
             done = self._judge(now_ns)
@@ -189,12 +199,18 @@ class Detector:
             for candidate in group(job, parts):
                 last_sign_ns = max(max(part.end_ns, part.stream.last_ns) for part in candidate.parts)
                 unfinished = (job, writes, candidate.unit) in still_open and now_ns - last_sign_ns < 60 * 1_000_000_000
-                if unfinished or now_ns - last_sign_ns < QUIET_NS:
+                if unfinished or now_ns - last_sign_ns < self._patience_ns(candidate):
                     waiting.extend(part.stream for part in candidate.parts)
                 else:
                     done.extend(self._recognise(candidate))
         self._waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
+
+    def _patience_ns(self, candidate: Candidate) -> int:
+        """Return how long more files of it may follow: those that bear its step come even after a long barrier."""
+        more = any(part.name.certain for part in candidate.parts) and not any(p.name.commit for p in candidate.parts)
+        alive = any(process not in self._ended for process in candidate.processes)
+        return CERTAIN_GAP_NS if more and alive else QUIET_NS
 
     def _part(self, stream: Stream) -> Part | None:
         """Return the stream with its edges and bytes; None if it carries nothing that could be of a checkpoint."""
@@ -202,7 +218,10 @@ class Detector:
         history = self._histories.get(stream.process)
         if (name.never and not name.commit) or history is None:
             return None
-        edges = write_edges(stream, history, self._clock) if stream.writes else read_edges(stream, history)
+        if stream.writes:
+            edges = write_edges(stream, history, self._clock)
+        else:
+            edges = read_edges(stream, history, self._openings.opened_between)
         size = part_bytes(stream, history, edges)
         if size <= 0:
             return None
@@ -255,3 +274,4 @@ class Detector:
             if ended_ns is not None and ended_ns < keep_from_ns:
                 del self._histories[process], self._ended[process]
         self._facts.forget_before(keep_from_ns)
+        self._openings.forget_before(keep_from_ns)
