@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from recorder import Recorder  # noqa: E402 - found by the line above
 
 
 @pytest.fixture
-def recorder(tmp_path: Path) -> Recorder:
-    """Return a recorder in a directory of its own; CKPTPROF_DB of the outside does not reach it."""
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    """Give a recorder in a directory of its own; CKPTPROF_DB of the outside does not reach it."""
     made = Recorder(tmp_path)
     made.environment.pop("CKPTPROF_DB", None)
-    return made
+    yield made
+    made.close()

@@ -32,6 +32,8 @@ class Recorder:
     prefix: list[str] = field(default_factory=list)  # setpriv ..., to be someone else
     command: list[str] = field(default_factory=ckptprof_command)
     environment: dict[str, str] = field(default_factory=lambda: {**os.environ, "PYTHONUNBUFFERED": "1"})
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    keyboard: int = -1
 
     @property
     def database(self) -> Path:
@@ -62,15 +64,32 @@ class Recorder:
         return subprocess.run(job, capture_output=True, check=False, timeout=DEADLINE_SECONDS, cwd=self.work)
 
     def start(self, *job: str) -> subprocess.Popen[bytes]:
-        """Start a job under `ckptprof run`, in a process group of its own as a terminal would."""
-        return subprocess.Popen(
-            self.ckptprof("run", "--db", str(self.database), "--", *job),
+        """Start a job under `ckptprof run`, in the foreground of a terminal of its own."""
+        self.keyboard, terminal = os.openpty()
+        process = subprocess.Popen(
+            ["setsid", "--ctty", *self.ckptprof("run", "--db", str(self.database), "--", *job)],
+            stdin=terminal,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self.environment,
             cwd=self.work,
-            start_new_session=True,
         )
+        os.close(terminal)
+        self.started.append(process)
+        return process
+
+    def press_ctrl_c(self) -> None:
+        """Type it: the terminal interrupts the whole foreground group, as no `kill` would."""
+        os.write(self.keyboard, b"\x03")
+
+    def close(self) -> None:
+        """End whatever a failed test left running."""
+        for process in self.started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        if self.keyboard >= 0:
+            os.close(self.keyboard)
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """Return what `ckptprof report --json` lists; exit code 3, nothing found, is an empty list."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import IO
 
 import pytest
@@ -112,7 +110,7 @@ def test_ctrl_c_reaches_the_command_once_each(recorder: Recorder, presses: int) 
     wait_for(process.stdout, b"ready")
 
     for _ in range(presses):
-        os.killpg(process.pid, signal.SIGINT)
+        recorder.press_ctrl_c()
         time.sleep(0.5)
     _, err = process.communicate(timeout=30)
 
@@ -129,7 +127,7 @@ def test_a_save_before_ctrl_c_is_kept(recorder: Recorder) -> None:
         time.sleep(0.1)
     time.sleep(0.5)
 
-    os.killpg(process.pid, signal.SIGINT)
+    recorder.press_ctrl_c()
     process.communicate(timeout=30)
 
     assert process.returncode in (130, 1)  # Python dies of SIGINT, or exits with 1 where a library caught it
@@ -139,8 +137,9 @@ def test_a_save_before_ctrl_c_is_kept(recorder: Recorder) -> None:
 def test_a_hostile_file_name_is_found_and_escaped(recorder: Recorder) -> None:
     """Escape codes, a newline, markup and a byte that is no UTF-8 are shown, not obeyed."""
     name = b"ckpt_\x1b[31m_\n_[/red]_\xff.npy"
-    program = "import numpy, os, time; p = os.fsencode(os.getcwd()) + b'/' + bytes.fromhex('" + name.hex() + "')\n"
+    program = f"import numpy, os, time; p = os.fsencode(os.getcwd()) + b'/' + bytes.fromhex('{name.hex()}')\n"
     program += "a = numpy.random.default_rng(1).standard_normal(20_000_000)\ntime.sleep(1.5)\n"
+    program += "os.makedirs(os.path.dirname(p))\n"  # the slash of the markup makes it two names
     program += "with open(p, 'wb') as f: numpy.save(f, a)\ntime.sleep(1.5)\n"
 
     result = recorder.run(sys.executable, "-c", program)
@@ -149,7 +148,7 @@ def test_a_hostile_file_name_is_found_and_escaped(recorder: Recorder) -> None:
     report = recorder.call("report", "--db", str(recorder.database))
     assert 0 == result.returncode == report.returncode, result.stderr
     assert len(checkpoints) == 1
-    assert Path(checkpoints[0]["path"]).name == "ckpt_\x1b[31m_\n_[/red]_\\xff.npy"
+    assert checkpoints[0]["path"] == f"{recorder.work}/ckpt_\x1b[31m_\n_[/red]_\\xff.npy"
     for output in (report.stdout, result.stderr):
         assert b"[/red]" in output
         assert not [byte for byte in output if byte < 32 and byte != 10]
