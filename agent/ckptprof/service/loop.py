@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable
+from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM
 
 from ckptprof.errors import RecordingError
 from ckptprof.recording import Frame, Header
@@ -13,6 +14,8 @@ from ckptprof.service.signals import Caught, SignalTrap
 
 HOUSEKEEPING_SECONDS = 1.0
 SILENCE_SECONDS = 20.0  # a sampler that says nothing for so long hangs: it speaks at least every five seconds
+GRACE_SECONDS = 0.5  # one Ctrl-C or `timeout` may come as two signals: the second asks for haste only after this
+HASTE = frozenset((SIGHUP, SIGINT, SIGQUIT, SIGTERM))
 
 
 class SamplerLostError(Exception):
@@ -29,24 +32,31 @@ class Loop:
         self.sampler = sampler
         self._trap = trap
         self._take = take
-        self._heard = time.monotonic()
+        self._silent_seconds = 0.0
         self._kept_house = 0.0
         self.ended = False
 
     def turn(self, timeout_seconds: float = HOUSEKEEPING_SECONDS) -> list[Caught]:
         """Wait for something once and take it in; return the signals. Raises SamplerLostError."""
-        waiting: list[SamplerProcess | SignalTrap] = [] if self.ended else [self.sampler]
-        if self._trap is not None:
-            waiting.append(self._trap)
-        readable = select.select(waiting, [], [], timeout_seconds)[0]
-        if self.sampler in readable:
+        sampler_fd = -1 if self.ended else self.sampler.fileno()
+        trap_fd = -1 if self._trap is None else self._trap.fileno()
+        poll = select.poll()  # select(2) knows no descriptor above 1023, and who starts us may leave us many
+        for fd in (sampler_fd, trap_fd):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        began = time.monotonic()
+        readable = {fd for fd, _ in poll.poll(timeout_seconds * 1000)}
+        if sampler_fd in readable:
             self._read()
-        elif not self.ended and time.monotonic() - self._heard > SILENCE_SECONDS:
-            raise SamplerLostError(f"the sampler has said nothing for {SILENCE_SECONDS:.0f} s")
-        return self._trap.take() if self._trap is not None and self._trap in readable else []
+        elif not self.ended:
+            # Only what was waited for counts: after Ctrl-Z or a pause of the machine the clock has run, nobody else has
+            self._silent_seconds += min(time.monotonic() - began, timeout_seconds)
+            if self._silent_seconds > SILENCE_SECONDS:
+                raise SamplerLostError(f"the sampler has said nothing for {SILENCE_SECONDS:.0f} s")
+        return self._trap.take() if self._trap is not None and trap_fd in readable else []
 
     def _read(self) -> None:
-        self._heard = time.monotonic()
+        self._silent_seconds = 0.0
         try:
             messages = self.sampler.read()
         except RecordingError as error:
@@ -54,8 +64,11 @@ class Loop:
         if messages is None:
             self.ended = True
             return
-        for message in messages:
-            self._take(message)
+        try:
+            for message in messages:
+                self._take(message)
+        except Exception as error:  # the command that is watched must outlive a fault of ours
+            raise SamplerLostError(f"a frame could not be judged: {type(error).__name__}: {error}") from error
 
     def house_due(self) -> bool:
         """Return whether a second has passed since it last said so."""
@@ -66,14 +79,15 @@ class Loop:
         return True
 
     def drain(self, patience_seconds: float) -> bool:
-        """Ask the sampler to end and take in its last frames; return whether it ended in time."""
+        """Ask the sampler to end and take in its last frames; return whether it ended in time and nobody hurried us."""
         self.sampler.stop()
-        deadline = time.monotonic() + patience_seconds
-        while not self.ended and time.monotonic() < deadline:
+        began = time.monotonic()
+        while not self.ended and time.monotonic() - began < patience_seconds:
             try:
-                if self.turn(0.2) and self._trap is not None:
-                    break  # a signal: somebody has no patience at all
+                caught = self.turn(0.2)
             except SamplerLostError:
+                break
+            if time.monotonic() - began > GRACE_SECONDS and any(signal.number in HASTE for signal in caught):
                 break
         if not self.ended:
             self.sampler.kill()
