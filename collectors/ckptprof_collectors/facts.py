@@ -12,6 +12,7 @@ import queue
 import stat
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ckptprof_collectors.samples import FileFact, text
@@ -43,17 +44,21 @@ class _Search:
     facts: dict[bytes, FileFact] = field(default_factory=dict)
     seen_folders: set[bytes] = field(default_factory=set)
     magic_reads: int = 0
+    on_open: Callable[[bytes], None] = lambda _: None
 
 
-def answer(question: Question) -> list[FileFact]:
-    """Return the facts; what cannot be looked at is left out, a known file that is gone is told as missing."""
+def answer(question: Question, on_open: Callable[[bytes], None] = lambda _: None) -> list[FileFact]:
+    """Return the facts; what cannot be looked at is left out, a known file that is gone is told as missing.
+
+    `on_open` is told of each file before it is opened for its first bytes.
+    """
     prefix = question.root
     if prefix:
         try:
             os.stat(prefix + b"/")
         except OSError:
             prefix = b""  # the process has ended or may not be entered: look from our own root
-    search = _Search(question, prefix)
+    search = _Search(question, prefix, on_open=on_open)
     for path in question.files:
         _look(search, path, known=True)
     for folder in question.folders:
@@ -107,6 +112,7 @@ def _look(search: _Search, path: bytes, *, known: bool) -> None:
     magic = None
     if not is_directory and status.size >= MAGIC_BYTES and search.magic_reads < MAX_MAGIC_READS:
         search.magic_reads += 1
+        search.on_open(path)
         magic = read_magic(search.prefix + path)
     search.facts[path] = fact(question.pid, question.start_ticks, path, status, magic)
 
@@ -151,8 +157,9 @@ def read_magic(path: bytes) -> bytes | None:
 class FactFinder:
     """Answers questions in a thread of its own; a question too many is refused and counted."""
 
-    def __init__(self, *, limit: int = 64) -> None:
-        """Make it; the thread starts with the first question."""
+    def __init__(self, *, limit: int = 64, on_open: Callable[[bytes], None] = lambda _: None) -> None:
+        """Make it; the thread starts with the first question, and calls `on_open` before it opens a file."""
+        self._on_open = on_open
         self._questions: queue.Queue[Question | None] = queue.Queue(limit)
         self._answers: deque[list[FileFact]] = deque()
         self._pending = 0
@@ -185,7 +192,7 @@ class FactFinder:
 
     def _run(self) -> None:
         while (question := self._questions.get()) is not None:
-            self._answers.append(answer(question))
+            self._answers.append(answer(question, self._on_open))
 
     def close(self) -> None:
         """End the thread after its current question, without waiting for it: it may hang on a file server."""

@@ -219,6 +219,17 @@ class FileScan(msgspec.Struct, frozen=True, array_like=True, tag="scan"):
     mapped: tuple[MappedFile, ...] | None  # None: the mappings were not looked at
 
 
+class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
+    """A large file in a watched folder was opened or closed; by whom is not said (inotify)."""
+
+    at_ns: int  # CLOCK_MONOTONIC, within a wake-up of the event itself
+    kind: str  # opened | closed-read | closed-written
+    device: int
+    inode: int
+    size: int
+    path: str
+
+
 class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     """What statx(2) says of a file or directory in or beside a checkpoint, and how the file begins."""
 
@@ -287,6 +298,7 @@ Sample = (
     | ProcessStat
     | ProcessExit
     | FileScan
+    | FileEvent
     | FileFact
     | Gone
     | Unavailable

@@ -136,23 +136,26 @@ class Detector:
         for sample in frame.samples:
             if not tick.sort(sample):
                 self._devices.observe(frame.at_ns, sample)
-        for info in tick.infos:
-            self._jobs.learn(info)
-        if "processes" in frame.read:
-            for process in tick.ios.keys() | tick.stats.keys():
-                self._count(process, frame.at_ns, tick.ios.get(process), tick.stats.get(process))
-            self._previous_tick_ns = frame.at_ns
-        for scan in tick.scans:
-            self._streams.scan(frame.at_ns, scan)
-        for gone in tick.exits:
-            self._end((gone.pid, gone.start_ticks), frame.at_ns)
-        for event in tick.events:
-            self._openings.learn(event)
-        for fact in tick.facts:
-            self._facts.learn(frame.at_ns, fact)
+        self._take(tick, frame.at_ns, counted="processes" in frame.read)
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS:
             return []
         return self._evaluate(frame.at_ns)
+
+    def _take(self, tick: _Tick, at_ns: int, *, counted: bool) -> None:
+        for info in tick.infos:
+            self._jobs.learn(info)
+        if counted:
+            for process in tick.ios.keys() | tick.stats.keys():
+                self._count(process, at_ns, tick.ios.get(process), tick.stats.get(process))
+            self._previous_tick_ns = at_ns
+        for scan in tick.scans:
+            self._streams.scan(at_ns, scan)
+        for gone in tick.exits:
+            self._end((gone.pid, gone.start_ticks), at_ns)
+        for event in tick.events:
+            self._openings.learn(event)
+        for fact in tick.facts:
+            self._facts.learn(at_ns, fact)
 
     def finish(self) -> list[Checkpoint]:
         """Judge what is left: the recording is over."""

@@ -90,7 +90,7 @@ def _commit(stream: Stream, history: History, clock: Clock, written_ns: int) -> 
 def read_edges(
     stream: Stream, history: History, opened_between: Callable[[FileKey, int, int], int | None]
 ) -> tuple[int, int]:
-    """Return (start, end) of a stream that reads; `opened_between` tells when a file was opened, where that was seen."""
+    """Return (start, end) of a stream that reads; `opened_between` tells when a file was opened, if that was seen."""
     measure = faulting if stream.is_mapping else reading
     low, high = _bracket(stream)
     opened = opened_between(stream.file, low, stream.first_ns)

@@ -10,6 +10,7 @@ from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000
 _MIN_ALONE_BYTES = 1  # an empty file carries nothing
+_CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
 
 
 class FactBook:
@@ -58,7 +59,7 @@ class FactBook:
             elif key in open_files:
                 continue  # its stream is not over: keep the fact for it
             elif (key, fact.modified_ns) not in self._used:
-                alone = _alone(at_ns, fact, histories, clock)
+                alone = _alone(at_ns, fact, histories, clock, [*found, *still_open])
                 if alone is not None:
                     found.append(alone)
                     self._used[key, fact.modified_ns] = None
@@ -90,16 +91,27 @@ def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
         stream.earlier_path = None
 
 
-def _alone(at_ns: int, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock) -> Stream | None:
-    """Return a stream for a file that was never caught open, if its process wrote when the file was last written."""
+def _alone(
+    at_ns: int, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock, others: list[Stream]
+) -> Stream | None:
+    """Return a stream for a file that was never caught open.
+
+    Its process must have written as much as the file holds at that time, beside what `others` account for.
+    """
     history = histories.get((fact.pid, fact.start_ticks))
     if history is None or fact.size < _MIN_ALONE_BYTES:
         return None
     modified = clock.mono(fact.modified_ns)
     birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
     around = history.between(min(birth, modified) - SLACK_NS, modified + SLACK_NS)
-    if not any(writing(interval) for interval in around):
-        return None
+    written = sum(writing(interval) for interval in around)
+    claimed = sum(
+        other.size
+        for other in others
+        if other.process == (fact.pid, fact.start_ticks) and other.writes and other.last_ns >= birth - SLACK_NS
+    )
+    if written - claimed < _CREDIT * fact.size or not written:
+        return None  # somebody else wrote it
     start = max(birth, around[0].start_ns) if birth <= modified else modified
     return Stream(
         process=(fact.pid, fact.start_ticks),

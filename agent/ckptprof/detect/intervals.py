@@ -26,6 +26,7 @@ class Interval(NamedTuple):
     writes: int
     resident_bytes: int  # growth of file-backed memory: pages of mappings that were touched
     busy: float | None  # share of one core that the process used; None if it was not seen
+    minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
 
 
 class Run(NamedTuple):
@@ -64,13 +65,14 @@ class History:
         self.last_ns = at_ns
         resident = _growth(stat_before, stat)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
-        if (io is None or before is None) and resident <= 0:
+        minor_faults = max(0, stat.minor_faults - stat_before.minor_faults) if stat and stat_before else 0
+        if (io is None or before is None) and resident <= 0 and not minor_faults:
             return None
         counts = _difference(before, io)
-        if counts is None or (not any(counts) and resident <= 0):
+        if counts is None or (not any(counts) and resident <= 0 and not minor_faults):
             return None
         read, written, dirtied, reads, writes = counts
-        interval = Interval(start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy)
+        interval = Interval(start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, minor_faults)
         if len(self.intervals) == MAX_INTERVALS:
             self.dropped += 1
         self.intervals.append(interval)

@@ -40,6 +40,18 @@ class Attention:
                     self.look_since_ns = previous_ns
                 self.last_look_ns = now_ns
 
+    def alert(self, now_ns: int) -> None:
+        """Begin a burst before its first byte: a file was opened that may be a checkpoint."""
+        if self.burst_since_ns is None:
+            self.burst_since_ns = now_ns
+            self.last_look_ns = now_ns
+            if self.second_look_ns is None:
+                self.look_since_ns = now_ns
+        self.last_active_ns = now_ns
+        self.last_scan_ns = 0
+        self.last_mappings_ns = 0
+        self.has_mappings = True
+
     def in_burst(self) -> bool:
         """Return whether a burst is going on."""
         return self.burst_since_ns is not None

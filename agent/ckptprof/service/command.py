@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from ckptprof.errors import CkptprofError
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
+SHELL = "/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
 
 
@@ -27,20 +30,22 @@ def adopt_orphans() -> None:
 class Command:
     """A running command."""
 
-    def __init__(self, arguments: Sequence[str], *, others: frozenset[int] = frozenset()) -> None:
-        """Start it with a clear signal mask; `others` are children that somebody else waits for.
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        others: frozenset[int] = frozenset(),
+        blocked: Iterable[int] = (),
+    ) -> None:
+        """Start it; `others` are children that somebody else waits for, `blocked` the signals that it is to block.
 
         Raises NotStartedError.
         """
         self._others = others
+        # Who ignored it before us (`trap '' CHLD`) would have the kernel throw the exit code away
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
-            self.pid = os.posix_spawnp(
-                arguments[0],
-                list(arguments),
-                os.environ,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these two, the command must not
-            )
+            self.pid = _spawn(arguments, blocked)
         except OSError as error:
             raise _not_started(arguments[0], error) from error
 
@@ -68,6 +73,34 @@ class Command:
             os.kill(self.pid, number)
         except ProcessLookupError:
             return
+
+
+def _spawn(arguments: Sequence[str], blocked: Iterable[int]) -> int:
+    try:
+        return _posix_spawn(arguments, blocked)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC or (script := _plain_script(arguments[0])) is None:
+            raise
+    return _posix_spawn([SHELL, script, *arguments[1:]], blocked)  # as execvp(3) and every shell do
+
+
+def _posix_spawn(arguments: Sequence[str], blocked: Iterable[int]) -> int:
+    return os.posix_spawnp(
+        arguments[0],
+        list(arguments),
+        os.environ,
+        setsigmask=blocked,
+        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these two, the command must not
+    )
+
+
+def _plain_script(name: str) -> str | None:
+    """Return the path of a script without a first line that names its interpreter; None for a foreign binary."""
+    path = shutil.which(name)
+    if path is None:
+        return None
+    with Path(path).open("rb") as stream:
+        return None if b"\0" in stream.read(80) else path
 
 
 def _not_started(name: str, error: OSError) -> NotStartedError:

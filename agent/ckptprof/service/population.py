@@ -21,6 +21,7 @@ BUSY_BYTES_PER_SECOND = 2 << 20  # an unwatched process that moves more is watch
 KEEP_QUIET_NS = 30_000_000_000  # a process that was busy once is let go after so long without activity
 LEARN_NS = 90_000_000_000  # how long a new interpreter is watched to see whether it comes to train
 MAX_WATCHED = 1024
+MAX_ALERTED = 16  # by one opened file
 MAX_KNOWN = 16384
 
 
@@ -93,6 +94,13 @@ class Population:
             return None
         watching = self.watched[process.pid] = Watching(process, now_ns, keep=keep)
         return watching
+
+    def alert(self, now_ns: int) -> None:
+        """Look at once at those who may have opened a checkpoint: the training processes that were active last."""
+        candidates = [watching for watching in self.watched.values() if watching.keep or watching.interpreter]
+        candidates.sort(key=lambda watching: watching.attention.last_active_ns, reverse=True)
+        for watching in candidates[:MAX_ALERTED]:
+            watching.attention.alert(now_ns)
 
     def sweep(self, now_ns: int, samples: list[Sample]) -> None:
         """Read the counters of all who are not watched, watch the busy ones, let the idle ones go."""

@@ -21,7 +21,7 @@ from ckptprof.service.recorder import Recorder
 from ckptprof.service.sampler import Control, SamplerOptions
 from ckptprof.service.sampling import SamplerProcess, new_uid
 from ckptprof.service.signals import SignalTrap
-from ckptprof.service.storing import open_keeper
+from ckptprof.service.storing import MAX_FOLDERS, open_keeper
 from ckptprof.store.problems import StoreFullError
 
 FORWARDED: set[Signals] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH}
@@ -44,9 +44,10 @@ class Outcome:
 def record(arguments: Sequence[str], db: str | Path) -> Outcome:
     """Run a command and record it; raises NotStartedError, and StoreError for a database that cannot be one."""
     sampler = _start_sampler()  # before SQLAlchemy is imported
+    trap = SignalTrap({*FORWARDED, SIGCHLD})  # before the store's thread: a thread that does not block them takes them
     try:
         keeper, saved_paths = _open(db)
-        return Run(keeper, saved_paths, sampler).execute(arguments)
+        return Run(keeper, saved_paths, sampler).execute(arguments, trap)
     finally:
         if sampler is not None:
             sampler.stop()
@@ -82,21 +83,23 @@ class Run:
         if keeper is not None:
             keeper.keep_stored = True
         self._sampler = sampler
+        self._saved_paths = saved_paths
         self._recorder = Recorder(keeper, None, saved_paths=saved_paths)
         self._recorder.keep_checkpoints = True
         self._lost = ""
 
-    def execute(self, arguments: Sequence[str]) -> Outcome:
+    def execute(self, arguments: Sequence[str], trap: SignalTrap) -> Outcome:
         """Run the command to its end; raises NotStartedError."""
         sampler = self._sampler
         adopt_orphans()
-        trap = SignalTrap({*FORWARDED, SIGCHLD})
         loop = Loop(sampler, trap, self._recorder.take) if sampler is not None else None
         if loop is not None:
             self._await_sampler(loop)
         command = Command(arguments, others=frozenset((sampler.pid,)) if sampler is not None else frozenset())
         if sampler is not None:
-            sampler.control(Control(root_pid=command.pid, subreaper_pid=os.getpid()))
+            sampler.control(
+                Control(root_pid=command.pid, subreaper_pid=os.getpid(), folders=self._saved_paths[:MAX_FOLDERS])
+            )
         self._watch(command, loop, trap)
         if loop is not None and not self._lost:
             loop.drain(DRAIN_SECONDS)

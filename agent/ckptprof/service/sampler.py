@@ -17,6 +17,7 @@ import msgspec
 
 from ckptprof import __version__
 from ckptprof.recording import Header, pack
+from ckptprof.service.folders import WAKING_BYTES, Folders
 from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
 from ckptprof.service.watching import Watching
 from ckptprof_collectors import registry
@@ -24,11 +25,12 @@ from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.facts import FactFinder
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes import ProcessGone
-from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample, SamplerHealth
+from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample, SamplerHealth, Unavailable
 
 MAX_QUEUED_BYTES = 8 << 20
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_FOR_NS = 3 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
+_CALM_SECONDS = 0.002  # after events that call for nothing: a crowd of them cannot keep us busy
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
 
 
@@ -51,6 +53,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     root_pid: int | None = None
     subreaper_pid: int | None = None
+    folders: tuple[str, ...] = ()  # where earlier checkpoints are
 
 
 class Output:
@@ -111,11 +114,16 @@ class Sampler:
         self._poll = select.poll()
         self._poll.register(control_fd, select.POLLIN | select.POLLHUP)
         self._page_bytes = page_bytes()
+        self._folders = Folders()
+        if (events_fd := self._folders.fileno()) is not None:
+            self._poll.register(events_fd, select.POLLIN)
         own = frozenset((os.getpid(), *options.monitor_pids))
         self._population = Population(fs, own, -1 if options.only_family else None)
-        self._facts = FactFinder()
+        self._facts = FactFinder(on_open=self._folders.own)
         self._collectors, unavailable = registry.make(fs)
         self._pending: list[Sample] = list(unavailable)
+        if self._folders.reason is not None:
+            self._pending.append(Unavailable("folders", self._folders.reason))
         self._faulty: dict[str, str] = {}
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
@@ -166,6 +174,10 @@ class Sampler:
         read = []
         if now_ns >= self._next_find_ns:
             self._find(now_ns, wall_ns - now_ns, samples)
+        samples.extend(self._folders.take())
+        if self._folders.woken:
+            self._folders.woken = False
+            self._population.alert(now_ns)
         if self._population.watched:
             self._watch(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
@@ -260,6 +272,8 @@ class Sampler:
             watching = self._population.watched.get(fact.pid)
             if watching is not None and not fact.missing and not fact.is_directory:
                 watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
+                if fact.size >= WAKING_BYTES:
+                    self._folders.watch_checkpoint(os.fsencode(fact.path), watching.process.folder + b"/root")
         return facts
 
     def _health(self) -> SamplerHealth:
@@ -293,24 +307,30 @@ class Sampler:
 
     def _wait(self, due_ns: int) -> None:
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
-            if not self._poll.poll(left_ns / 1e6):
+            ready = {fd for fd, _ in self._poll.poll(left_ns / 1e6)}
+            if self._control_fd in ready:
+                self._listen()
                 return
-            if not self._listen():
-                return
+            if ready:
+                self._pending.extend(self._folders.take())
+                if self._folders.woken:
+                    return
+                time.sleep(_CALM_SECONDS)
 
-    def _listen(self) -> bool:
-        """Take in what the recorder says; return whether waiting goes on."""
-        data = os.read(self._control_fd, 4096)
+    def _listen(self) -> None:
+        """Take in what the recorder says; an end of the pipe is the end of our work."""
+        data = os.read(self._control_fd, 1 << 16)
         if not data:
             self.stopping = True
-            return False
+            return
         *lines, self._control_buffer = (self._control_buffer + data).split(b"\n")
         for line in lines:
             control = msgspec.json.decode(line, type=Control)
-            self._population.root_pid = control.root_pid
-            self._population.subreaper_pid = control.subreaper_pid
-            self._next_find_ns = 0
-        return False
+            if control.root_pid is not None:
+                self._population.root_pid = control.root_pid
+                self._population.subreaper_pid = control.subreaper_pid
+                self._next_find_ns = 0
+            self._folders.watch_tree(os.fsencode(folder) for folder in control.folders)
 
     def _finish(self) -> None:
         now_ns = time.monotonic_ns()
@@ -335,6 +355,7 @@ class Sampler:
         self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
         self._output.flush_all(_FINAL_ANSWER_NS)
         self._facts.close()
+        self._folders.close()
         self._population.close()
         for collector in self._collectors:
             collector.close()

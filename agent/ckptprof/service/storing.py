@@ -8,6 +8,7 @@ from ckptprof.service import messages
 from ckptprof.service.keeper import Keeper
 
 MAX_SAVED_PATHS = 4096
+MAX_FOLDERS = 128  # of these, the latest, that a sampler is told to watch
 
 
 def open_keeper(db: str | Path) -> tuple[Keeper, tuple[str, ...]]:

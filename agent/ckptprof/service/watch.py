@@ -15,10 +15,10 @@ from ckptprof.export.metrics import Metrics
 from ckptprof.service import messages
 from ckptprof.service.loop import Loop, SamplerLostError
 from ckptprof.service.recorder import Recorder
-from ckptprof.service.sampler import SamplerOptions
+from ckptprof.service.sampler import Control, SamplerOptions
 from ckptprof.service.sampling import SamplerProcess, new_uid
 from ckptprof.service.signals import SignalTrap
-from ckptprof.service.storing import open_keeper
+from ckptprof.service.storing import MAX_FOLDERS, open_keeper
 from ckptprof.service.systemd import Notifier
 
 DRAIN_SECONDS = 8.0
@@ -48,18 +48,20 @@ class Agent:
         self._notifier = Notifier()
         self._complained: set[str] = set()
         self._restarts = 0
+        self._saved_paths: tuple[str, ...] = ()
 
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
         sampler = self._start()  # before anything slow is imported or opened
         try:
-            keeper, saved_paths = open_keeper(self._options.db)
+            keeper, self._saved_paths = open_keeper(self._options.db)
+            sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             metrics = Metrics()
             recorder = Recorder(
                 keeper,
                 metrics,
-                saved_paths=saved_paths,
+                saved_paths=self._saved_paths,
                 tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
                 complain=self._complain,
             )
@@ -124,6 +126,7 @@ class Agent:
                 replacement = self._replace(loop, lost, trap)
                 if replacement is None:
                     return False
+                replacement.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
                 loop = Loop(replacement, trap, recorder.take)
             if loop.house_due():
                 self._keep_house(recorder)

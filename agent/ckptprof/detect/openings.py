@@ -1,0 +1,105 @@
+"""What is known of the moments at which files in watched folders were opened and closed."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from ckptprof.detect.intervals import History, reading
+from ckptprof.detect.streams import FileKey, ProcessKey, Stream
+from ckptprof_collectors.samples import FileEvent
+
+MIN_BYTES = 1 << 20
+_WHOLE = 0.9
+_SLACK_NS = 120_000_000  # a tick, and some lateness
+_SETTLE_NS = 1_500_000_000
+MAX_OPENINGS = 4096
+
+
+@dataclass(slots=True)
+class Opening:
+    """A file from one opening to the closing that followed. Times are CLOCK_MONOTONIC."""
+
+    file: FileKey
+    path: str
+    size: int
+    opened_ns: int
+    closed_ns: int | None = None
+    written: bool = False
+
+
+class OpeningBook:
+    """Keeps the recent openings, and turns those that nobody else explains into streams."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._openings: deque[Opening] = deque(maxlen=MAX_OPENINGS)
+
+    def learn(self, event: FileEvent) -> None:
+        """Take one event."""
+        key = (event.device, event.inode)
+        if event.kind == "opened":
+            self._openings.append(Opening(key, event.path, event.size, event.at_ns))
+            return
+        for opening in reversed(self._openings):
+            if opening.file == key and opening.closed_ns is None and event.kind.startswith("closed"):
+                opening.closed_ns = event.at_ns
+                opening.written = event.kind == "closed-written"
+                return
+
+    def opened_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
+        """Return when a file was opened in the given time, the first time if it was more than once."""
+        for opening in self._openings:
+            if opening.file == file and low_ns <= opening.opened_ns <= high_ns:
+                return opening.opened_ns
+        return None
+
+    def unexplained(self, now_ns: int, explained: list[Stream], histories: dict[ProcessKey, History]) -> list[Stream]:
+        """Return streams for files that were read between two looks, by the process that read as much then."""
+        found: list[Stream] = []
+        for opening in list(self._openings):
+            if opening.written or opening.size < MIN_BYTES or now_ns - opening.opened_ns < _SETTLE_NS:
+                continue
+            self._openings.remove(opening)
+            if any(_explains(stream, opening) for stream in [*explained, *found]):
+                continue
+            stream = _reader(opening, histories)
+            if stream is not None:
+                found.append(stream)
+        return found
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop what was opened before `at_ns`."""
+        while self._openings and self._openings[0].opened_ns < at_ns:
+            self._openings.popleft()
+
+
+def _explains(stream: Stream, opening: Opening) -> bool:
+    last_ns = stream.closed_ns if stream.closed_ns is not None else stream.last_ns
+    return stream.file == opening.file and stream.before_ns - _SLACK_NS <= opening.opened_ns <= last_ns + _SLACK_NS
+
+
+def _reader(opening: Opening, histories: dict[ProcessKey, History]) -> Stream | None:
+    """Return the stream of the process that read as much as the file holds while it was open."""
+    if opening.closed_ns is None:
+        return None
+    for process, history in histories.items():
+        while_open = history.between(opening.opened_ns - 1, opening.closed_ns + 1)
+        if sum(reading(interval) for interval in while_open) >= _WHOLE * opening.size:
+            return _stream(process, opening, opening.closed_ns)
+    return None
+
+
+def _stream(process: ProcessKey, opening: Opening, closed_ns: int) -> Stream:
+    return Stream(
+        process=process,
+        file=opening.file,
+        writes=False,
+        path=opening.path,
+        first_ns=opening.opened_ns,
+        last_ns=closed_ns,
+        before_ns=opening.opened_ns,
+        closed_ns=closed_ns,
+        seen_by="opening",
+        size=opening.size,
+    )
