@@ -70,6 +70,18 @@ def test_only_the_wanted_columns_are_unpacked() -> None:
     assert decode(block, _BOUND, {1}) == ([1, 2], [None, [3, None], None])
 
 
+@given(_tables(), st.sets(st.integers(0, 4)))
+def test_columns_that_are_not_wanted_are_stepped_over(
+    table: tuple[list[int], list[list[int | None]]], wanted: set[int]
+) -> None:
+    """Whatever their form."""
+    times, columns = table
+    wanted &= set(range(len(columns)))
+    expected = [column if index in wanted else None for index, column in enumerate(columns)]
+
+    assert decode(encode(times, columns), _BOUND, wanted) == (times, expected)
+
+
 def test_times_are_rounded_to_the_unit_and_values_are_not() -> None:
     """A coarser clock is the caller's choice."""
     assert decode(encode([149, 151], [[149, 151]], time_unit_ns=100), _BOUND) == ([100, 200], [[149, 151]])
@@ -113,9 +125,10 @@ def _claim(points: int, size: int, body: bytes, *, columns: int = 1) -> bytes:
         _claim(10, 1 << 31, bytes(100)),
         _claim(2, 100_000_000, bytes(100_000_000)),
         _claim(3, 10, b"\x01\x07" + bytes(8)),
-        _claim(0, 10, b"\x02\x02" + bytes(8)),
-        _claim(3, 14, b"\x01\x04" + bytes(8) + struct.pack("<I", 1 << 31)),
-        _claim(3, 22, b"\x01\x03" + bytes(16) + struct.pack("<I", 1 << 31)),
+        _claim(0, 10, b"\x03\x03" + bytes(8)),
+        _claim(3, 14, b"\x01\x05" + bytes(8) + struct.pack("<I", 1 << 31)),
+        _claim(3, 18, b"\x02\x01" + bytes(16)),
+        _claim(3, 22, b"\x01\x04" + bytes(16) + struct.pack("<I", 1 << 31)),
     ],
 )
 def test_a_hostile_block_is_an_error(block: bytes) -> None:

@@ -16,9 +16,9 @@ import sys
 import zlib
 from array import array
 from collections.abc import Collection, Sequence
-from itertools import accumulate, chain, compress, count
+from itertools import accumulate, chain, compress, count, repeat
 from math import gcd
-from operator import sub
+from operator import mul, sub
 
 VERSION = 1
 MAX_COLUMNS = 256
@@ -28,8 +28,9 @@ Column = Sequence["int | None"]
 
 _HEADER = struct.Struct("<BBHIII")
 _FIRST = struct.Struct("<Q")
+_STEP = struct.Struct("<q")
 _LENGTH = struct.Struct("<I")
-_NULL, _CONSTANT, _DENSE, _SPARSE, _TEXT = range(5)  # the low three bits of a kind
+_NULL, _CONSTANT, _LINEAR, _DENSE, _SPARSE, _TEXT = range(6)  # the low three bits of a kind
 _WIDTH_SHIFT = 3  # two bits: log2 of the bytes of a delta
 _SCALED = 0x20  # the deltas are multiples of a unit
 _HAS_NONE = 0x80
@@ -65,7 +66,7 @@ def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: 
     body = bytes(kinds) + b"".join(parts)
     header = _HEADER.pack(VERSION, 0, len(columns), points, time_unit_ns, len(body))
     small = len(body) <= _SMALL_BYTES  # most of the time of a small body would go into setting up a large window
-    deflater = zlib.compressobj(compression, zlib.DEFLATED, 12 if small else 15, 5 if small else 8)
+    deflater = zlib.compressobj(compression, zlib.DEFLATED, 12 if small else 15, 5 if small else 8, zlib.Z_FILTERED)
     return b"".join((header, deflater.compress(body), deflater.flush()))
 
 
@@ -91,14 +92,18 @@ def decode(
         raise BlockError(f"a block that claims {points} points in {width} columns and {size} bytes")
     reader = _Body(_inflate(block, size), points, width + 1)
     try:
-        times = reader.column(needed=True)
-        if times is None or None in times:
-            raise BlockError("a block without times")
-        columns = [reader.column(needed=wanted is None or index in wanted) for index in range(width)]
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
+        times = reader.times(unit)
+        if wanted is None:
+            return times, [reader.column() for _ in range(width)]
+        columns: list[list[int | None] | None] = [None] * width
+        for index in range(max(wanted, default=-1) + 1):
+            if index in wanted:
+                columns[index] = reader.column()
+            else:
+                reader.skip()
+    except (struct.error, StopIteration, IndexError, ValueError, OverflowError) as error:
         raise BlockError(f"a damaged block: {error}") from error
-    whole: list[int] = times  # type: ignore[assignment] # no None in it: checked above
-    return (whole if unit == 1 else [time * unit for time in whole]), columns
+    return times, columns
 
 
 def _inflate(block: bytes, size: int) -> bytes:
@@ -132,7 +137,12 @@ def _encode_column(column: Column, parts: list[bytes]) -> int:
         return _TEXT | flag
     parts.append(_FIRST.pack(full[0]))
     busy = len(deltas) - deltas.count(0)
-    return (_encode_deltas(deltas, busy, parts) if busy else _CONSTANT) | flag
+    if not busy:
+        return _CONSTANT | flag
+    if busy == len(deltas) == deltas.count(deltas[0]):
+        parts.append(_STEP.pack(deltas[0]))
+        return _LINEAR | flag
+    return _encode_deltas(deltas, busy, parts) | flag
 
 
 def _deltas(full: Sequence[int]) -> array[int] | None:
@@ -203,31 +213,56 @@ class _Body:
         self._kinds = iter(body[:columns])
         self._at = columns
 
-    def column(self, *, needed: bool) -> list[int | None] | None:
+    def times(self, unit: int) -> list[int]:
+        kind = next(self._kinds)
+        if kind & 7 == _NULL and not self._points:
+            return []
+        if kind & 7 == _NULL or kind & _HAS_NONE:
+            raise BlockError("a block without times")
+        return self._values(kind, unit)
+
+    def column(self) -> list[int | None]:
         kind = next(self._kinds)
         if kind & 7 == _NULL:
-            return [None] * self._points if needed else None
+            return [None] * self._points
         present = self._take((self._points + 7) // 8) if kind & _HAS_NONE else None
-        values = self._values(kind, needed=needed)
-        if values is None or present is None:
+        values = self._values(kind, 1)
+        if present is None:
             return values  # type: ignore[return-value] # list is invariant; nobody else holds this one
-        bits = int.from_bytes(present, "little")
-        digits = f"{bits:0{self._points}b}"[::-1]
+        digits = f"{int.from_bytes(present, 'little'):0{self._points}b}"[::-1]
         return [value if digit == "1" else None for value, digit in zip(values, digits, strict=False)]
 
-    def _values(self, kind: int, *, needed: bool) -> list[int] | None:
-        if kind & 7 == _TEXT:
+    def skip(self) -> None:
+        """Step over a column."""
+        kind = next(self._kinds)
+        form, width = kind & 7, 1 << (kind >> _WIDTH_SHIFT & 3)
+        if kind & _HAS_NONE:
+            self._take((self._points + 7) // 8)
+        if form == _TEXT:
+            self._take(_LENGTH.unpack(self._take(4))[0])
+        elif form != _NULL:
+            self._take(8 + 8 * (form == _LINEAR or bool(kind & _SCALED)))
+        if form == _DENSE:
+            self._take(width * (self._points - 1))
+        elif form == _SPARSE:
+            self._take(_LENGTH.unpack(self._take(4))[0] * (array(_position_type(self._points - 1)).itemsize + width))
+
+    def _values(self, kind: int, factor: int) -> list[int]:
+        """Return the values of a column without holes, times a factor."""
+        form = kind & 7
+        if form == _TEXT:
             text = self._take(_LENGTH.unpack(self._take(4))[0])
-            return self._checked([int(word) for word in text.split(b",")]) if needed else None
-        first: int = _FIRST.unpack(self._take(8))[0]
-        if kind & 7 == _CONSTANT:
-            return [first] * self._points if needed else None
-        unit = _FIRST.unpack(self._take(8))[0] if kind & _SCALED else 1
+            return self._checked([int(word) * factor for word in text.split(b",")])
+        first: int = _FIRST.unpack(self._take(8))[0] * factor
+        if form == _CONSTANT:
+            return [first] * self._points
+        if form == _LINEAR:
+            step = _STEP.unpack(self._take(8))[0] * factor  # 0 is a ValueError of range
+            return list(range(first, first + step * self._points, step))
+        unit = factor * (_FIRST.unpack(self._take(8))[0] if kind & _SCALED else 1)
         exponent = kind >> _WIDTH_SHIFT & 3
-        deltas = self._dense(exponent) if kind & 7 == _DENSE else self._sparse(exponent, kind & 7)
-        if not needed:
-            return None
-        scaled = deltas if unit == 1 else [delta * unit for delta in deltas]
+        deltas = self._dense(exponent) if form == _DENSE else self._sparse(exponent, form)
+        scaled = deltas if unit == 1 else map(mul, deltas, repeat(unit))
         return self._checked(list(accumulate(scaled, initial=first)))
 
     def _checked(self, values: list[int]) -> list[int]:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Table, func, select
 from ckptprof.errors import StoreError
 from ckptprof.store import schema
 from ckptprof.store.rows import get_sessions
-from ckptprof.store.series import Series, Span, Strip, between, every, joined, merged_spans, on_grid
+from ckptprof.store.series import Series, Span, Strip, between, chained, cut, joined, merged_spans, multiples, on_grid
 from ckptprof.store.strips import DAY_NS, ENTITY_MASK, HOUR_NS, MINUTE_NS, block_id, fetch, layouts, split_id, unpack
 
 MAX_VALUES = 16_000_000  # of one answer: about half a gigabyte as numbers of Python
@@ -66,13 +66,15 @@ class _Source:
     def rolled(self, step_ns: int, since_ns: int, until_ns: int) -> Strip:
         """Return the values at a step of whole minutes: from the roll-ups, and from the minutes that have none yet."""
         strips = self._strips(schema.rollups, DAY_NS, since_ns - 1, until_ns)
-        rolled = joined(strips) if strips else Strip([], {})
-        head = every(rolled, step_ns, since_ns, until_ns)
+        rolled = chained(strips) if strips else Strip([], {})  # a day's block is sorted when it is written
         newest_ns = rolled.times_ns[-1] if rolled.times_ns else since_ns  # the next hour may know that minute better
-        if newest_ns > until_ns:
-            return head
-        tail = self.grid(step_ns, max(since_ns, newest_ns), until_ns)
-        return joined([head, tail]) if tail.times_ns else head
+        tail = self.grid(step_ns, max(since_ns, newest_ns), until_ns) if newest_ns <= until_ns else Strip([], {})
+        if tail.times_ns:
+            until_ns = tail.times_ns[0] - 1
+        head = cut(rolled, since_ns, until_ns)
+        if step_ns != MINUTE_NS:
+            head = multiples(head, step_ns)
+        return chained([head, tail]) if tail.times_ns else head
 
     def _strips(self, table: Table, period_ns: int, since_ns: int, until_ns: int) -> list[Strip]:
         strips = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from operator import lt
 from typing import NamedTuple
 
 import msgspec
@@ -34,23 +36,28 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 def joined(strips: Sequence[Strip]) -> Strip:
     """Return the strips as one, sorted by time; of several points at one time the last given one stays."""
-    if len(strips) == 1 and _rises(strips[0].times_ns):
-        return strips[0]
-    times = [time for strip in strips for time in strip.times_ns]
-    names = list(dict.fromkeys(name for strip in strips for name in strip.columns))
-    columns: dict[str, Values] = {name: [] for name in names}
-    for strip in strips:
-        unseen: Values = [None] * len(strip.times_ns)
-        for name, values in columns.items():
-            values.extend(strip.columns.get(name, unseen))
+    strip = chained(strips)
+    times = strip.times_ns
     if _rises(times):
-        return Strip(times, columns)
+        return strip
     newest = {time: index for index, time in enumerate(times)}
-    return picked(Strip(times, columns), [newest[time] for time in sorted(newest)])
+    return picked(strip, [newest[time] for time in sorted(newest)])
+
+
+def chained(strips: Sequence[Strip]) -> Strip:
+    """Return strips that follow one another as one; a field that one of them lacks is None there."""
+    if len(strips) == 1:
+        return strips[0]
+    times = list(chain.from_iterable(strip.times_ns for strip in strips))
+    columns: dict[str, Values] = {name: [] for strip in strips for name in strip.columns}
+    for strip in strips:
+        for name, values in columns.items():
+            values.extend(strip.columns.get(name) or [None] * len(strip.times_ns))
+    return Strip(times, columns)
 
 
 def _rises(times: list[int]) -> bool:
-    return all(map(int.__lt__, times, times[1:]))
+    return all(map(lt, times, islice(times, 1, None)))
 
 
 def picked(strip: Strip, indexes: Sequence[int]) -> Strip:
@@ -62,8 +69,15 @@ def picked(strip: Strip, indexes: Sequence[int]) -> Strip:
 
 def between(strip: Strip, since_ns: int, until_ns: int) -> Strip:
     """Return the points of [since, until] and the one before them, which says what held at `since`."""
-    first = max(bisect_right(strip.times_ns, since_ns) - 1, 0)
-    last = bisect_right(strip.times_ns, until_ns)
+    return _sliced(strip, max(bisect_right(strip.times_ns, since_ns) - 1, 0), bisect_right(strip.times_ns, until_ns))
+
+
+def cut(strip: Strip, since_ns: int, until_ns: int) -> Strip:
+    """Return the points of [since, until]."""
+    return _sliced(strip, bisect_left(strip.times_ns, since_ns), bisect_right(strip.times_ns, until_ns))
+
+
+def _sliced(strip: Strip, first: int, last: int) -> Strip:
     if first == 0 and last == len(strip.times_ns):
         return strip
     return Strip(strip.times_ns[first:last], {name: column[first:last] for name, column in strip.columns.items()})
@@ -100,10 +114,9 @@ def thinned(strip: Strip, max_bytes: int) -> Strip:
     return picked(strip, [*range(0, points - 1, stride), points - 1])
 
 
-def every(strip: Strip, step_ns: int, since_ns: int, until_ns: int) -> Strip:
-    """Return the points of a grid that also lie on a coarser one, within [since, until]."""
-    first, last = bisect_left(strip.times_ns, since_ns), bisect_right(strip.times_ns, until_ns)
-    return picked(strip, [index for index in range(first, last) if strip.times_ns[index] % step_ns == 0])
+def multiples(strip: Strip, step_ns: int) -> Strip:
+    """Return the points whose time is a multiple of a step."""
+    return picked(strip, [index for index, time in enumerate(strip.times_ns) if time % step_ns == 0])
 
 
 def merged_spans(spans: Iterable[Span]) -> list[Span]:

@@ -15,9 +15,7 @@ MINUTE_NS = 60_000_000_000
 HOUR_NS = 60 * MINUTE_NS
 DAY_NS = 24 * HOUR_NS
 MAX_BLOCK_BYTES = 16 << 20
-TIME_UNIT_NS = (
-    100_000  # a thousandth of the fastest tick; full precision would cost two bytes per point of every entity
-)
+TIME_UNIT_NS = 1_000_000  # a hundredth of the fastest tick; the noise below it would cost each entity a byte per point
 _ROLLUP_UNIT_NS = 1_000_000_000
 _ENTITY_BITS = 32
 ENTITY_MASK = (1 << _ENTITY_BITS) - 1
