@@ -176,7 +176,7 @@ def _start_ns(row: Row) -> int:
 
 def table(comparison: Comparison) -> str:
     """Return the comparison as text: the log's own numbers, and how far ckptprof is from them."""
-    head = ("kind", "step", "took s", "MB", "ckptprof", "start ms", "end ms", "bytes %", "pattern")
+    head = ("kind", "step", "took s", "MB", "ckptprof", "start ms", "end ms", "bytes %", "pattern", "file")
     lines = [head, *(_cells(row) for row in comparison.rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
@@ -201,4 +201,6 @@ def _cells(row: Row) -> Sequence[str]:
     edges = ["-" if error is None else f"{error:+.0f}" for error in errors]
     percent = "-" if row.bytes_error_percent is None else f"{row.bytes_error_percent:+.2f}"
     pattern = (row.pattern_class or "not seen") if row.seen is not None else "-"
-    return kind, step, f"{seconds:.2f}", f"{size / 1e6:.1f}", row.verdict, *edges, percent, pattern
+    path = row.truth.path if row.truth is not None else str((row.seen or {}).get("path"))
+    name = ascii(Path(path).name)[1:-1]  # a name may hold escape codes
+    return kind, step, f"{seconds:.2f}", f"{size / 1e6:.1f}", row.verdict, *edges, percent, pattern, name

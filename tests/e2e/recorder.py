@@ -92,11 +92,14 @@ class Recorder:
             os.close(self.keyboard)
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """Return what `ckptprof report --json` lists; exit code 3, nothing found, is an empty list."""
+        """Return what `ckptprof report --json` lists; exit code 3, nothing found, is an empty list.
+
+        An agent sees the whole host: what others save elsewhere on it meanwhile is left out.
+        """
         result = self.call("report", "--json", "--db", str(self.database))
         assert result.returncode in (0, 3), result.stderr.decode(errors="replace")
         found: list[dict[str, Any]] = json.loads(result.stdout or b'{"checkpoints": []}')["checkpoints"]
-        return found
+        return [one for one in found if one["path"] is None or Path(one["path"]).is_relative_to(self.work)]
 
     def example(self, script: str, *arguments: str) -> list[str]:
         """Return the command line of a script in examples/ that works below this recorder's directory."""

@@ -20,6 +20,8 @@ from truth import compare, read_log
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(180)]
 
 NOBODY = 65534
+# setpriv itself still has every capability when it executes its command, env has none.
+AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs", "env"]
 
 
 def save_twice(recorder: Recorder, *more: str) -> None:
@@ -83,11 +85,10 @@ def test_two_agents_do_not_share_a_database(recorder: Recorder) -> None:
 
 def python_for_nobody() -> tuple[str, dict[str, str]]:
     """Return a Python that an unprivileged user can start, and what it needs to find ckptprof and numpy."""
-    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     paths = [sysconfig.get_path("purelib"), *(str(Path(__file__).parents[2] / top) for top in ("agent", "collectors"))]
     candidates = [(sys.executable, {}), ("/usr/bin/python3", {"PYTHONPATH": ":".join(paths)})]
     for python, environment in candidates:
-        probe = [*as_nobody, python, "-c", "import ckptprof, msgspec, numpy, sqlalchemy"]
+        probe = [*AS_NOBODY, python, "-c", "import ckptprof, msgspec, numpy, sqlalchemy"]
         if shutil.which(python) and not subprocess.run(probe, env=environment, check=False, cwd="/").returncode:
             return python, environment
     pytest.skip("no Python that an unprivileged user can start and that finds ckptprof")
@@ -102,7 +103,7 @@ def test_run_needs_no_root(recorder: Recorder, tmp_path_factory: pytest.TempPath
     for directory in (home, home.parent, home.parent.parent):
         directory.chmod(0o755)
     recorder.work = home
-    recorder.prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
+    recorder.prefix = AS_NOBODY
     recorder.command = [python, str(Path(sys.executable).with_name("ckptprof"))]
     recorder.environment = {"HOME": str(home), "PATH": os.environ["PATH"], **environment}
     job = recorder.example("train_numpy.py", "--size-mb", "200", "--truth", str(home / "truth.jsonl"))[1:]

@@ -8,7 +8,7 @@ import sys
 import pytest
 from recorder import Recorder
 
-from truth import compare, read_log
+from truth import compare, read_log, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(240)]
 
@@ -45,7 +45,9 @@ def test_copies_beside_a_job_are_not_its_saves(recorder: Recorder, copy_of_check
 
     comparison = compare(read_log(recorder.work / "truth.jsonl"), recorder.checkpoints())
     assert result.returncode == 0, result.stderr
-    assert tuple(len(comparison.of(verdict)) for verdict in ("found", "missed", "invented")) == (3, 0, 0)
+    assert tuple(len(comparison.of(verdict)) for verdict in ("found", "missed", "invented")) == (3, 0, 0), table(
+        comparison
+    )
     assert comparison.worst_bytes_error_percent <= 2
 
 
@@ -58,7 +60,9 @@ def test_the_agent_takes_neither_copies_nor_logs_for_saves(recorder: Recorder) -
 
     comparison = compare(read_log(recorder.work / "truth.jsonl"), recorder.checkpoints())
     assert result.returncode == 0, result.stderr
-    assert tuple(len(comparison.of(verdict)) for verdict in ("found", "missed", "invented")) == (3, 0, 0)
+    assert tuple(len(comparison.of(verdict)) for verdict in ("found", "missed", "invented")) == (3, 0, 0), table(
+        comparison
+    )
 
 
 def test_a_job_that_reads_its_data_does_not_restore(recorder: Recorder) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from recorder import Recorder
 
-from truth import Comparison, Row, compare, read_log
+from truth import Comparison, Row, compare, read_log, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(240)]
 
@@ -35,13 +35,12 @@ def train_and_restart(recorder: Recorder, framework: str, format_: str, run: Cal
 
 def hold_to_promise(comparison: Comparison) -> None:
     """Assert everything that the issue promises of a report at poll level."""
-    assert comparison.of("missed") == []
-    assert comparison.of("invented") == []
+    assert (comparison.of("missed"), comparison.of("invented")) == ([], []), table(comparison)
     assert len(comparison.of("found")) == 7
-    assert comparison.worst_bytes_error_percent <= 2
-    assert comparison.median_edge_error_ms <= 250
+    assert comparison.worst_bytes_error_percent <= 2, table(comparison)
+    assert comparison.median_edge_error_ms <= 250, table(comparison)
     for row in comparison.rows:
-        assert class_is_right(row), (row.truth, row.pattern_class, row.seen["blind"])
+        assert class_is_right(row), (table(comparison), row.seen["pattern"], row.seen["blind"])
         assert row.seen["step"] in (row.truth.step, None)
         assert Path(row.truth.path) == Path(row.seen["path"])
 
