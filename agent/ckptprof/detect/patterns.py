@@ -75,7 +75,8 @@ def _class(order: _Order, total: int, median: float | None) -> PatternClass | No
         return PatternClass.SEQUENTIAL_LARGE if large and not small else PatternClass.SEQUENTIAL_SMALL
     if order.back <= (1 - SEQUENTIAL_SHARE) * judged:
         return PatternClass.STRIDED
-    if order.back > 0.5 * judged:
+    # of positions all over a file every other step goes back
+    if order.back > 0.25 * judged and order.back + order.jumped > 0.5 * judged:
         return PatternClass.RANDOM
     return PatternClass.MIXED
 
@@ -97,9 +98,10 @@ def _order(part: Part, history: History | None, *, writes: bool) -> _Order:
             order.large = part.bytes if part.bytes >= LARGE_BYTES else 0
         return order
     previous_at, previous = part.start_ns, 0 if stream.before_ns < stream.first_ns or not stream.append else values[0]
+    ahead = 0
     for look, value in zip(stream.looks, values, strict=True):
         moved = _moved(history, previous_at, look.at_ns, writes=writes)
-        _judge(order, value - previous, moved, part.bytes)
+        ahead = _judge(order, value - previous, moved, ahead, part.bytes)
         previous_at, previous = look.at_ns, value
     rest = part.bytes - max(values)
     if rest > 0 and not order.back:  # written or read after the last look, up to the end of the file
@@ -108,17 +110,27 @@ def _order(part: Part, history: History | None, *, writes: bool) -> _Order:
     return order
 
 
-def _judge(order: _Order, step: int, moved: int | None, total: int) -> None:
-    """Put what was moved between two looks where the position says that it belongs."""
+def _judge(order: _Order, step: int, moved: int | None, ahead: int, total: int) -> int:
+    """Put what was moved between two looks where the position says that it belongs.
+
+    `ahead` is by how much the positions have outrun the bytes so far, the new value is returned: gaps too small to be
+    told from noise between two looks add up over many, noise does not.
+    """
     tolerance = _SKEW_BYTES + total // 8
     if step < -_BACK_BYTES:
         order.back += min(moved if moved is not None else -step, total)
-    elif moved is None or step <= moved + tolerance:
+        return 0
+    if moved is None:
         order.followed += max(0, step)
-        if moved is not None and moved > step + tolerance:
-            order.back += moved - step
-    else:
+        return 0
+    ahead = max(0, ahead + step - moved)
+    if ahead > tolerance:
         order.jumped += moved
+        return tolerance
+    order.followed += max(0, step)
+    if moved > step + tolerance:
+        order.back += moved - step
+    return ahead
 
 
 def _witness(looks: Sequence[Look], total: int, *, writes: bool) -> list[int] | None:

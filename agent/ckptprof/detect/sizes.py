@@ -7,6 +7,7 @@ from ckptprof.detect.streams import Stream
 
 _WHOLE = 0.9  # a file of which at least this was moved was moved whole: counters lag by a tick
 _TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
+_HOLLOW = 0.5  # of the way of a position must have been written, or it was not written at all
 _SHORT_LOOKS = 4
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
@@ -24,6 +25,8 @@ def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
         if stream.append:
             first = stream.looks[0] if stream.looks else None
             return max(0, size - (first.position if first else 0))
+        if _leaves_holes(stream, history):
+            return min(size, moved)
         written_now = stream.advanced_bytes >= _WHOLE * size or moved >= _WHOLE * size or stream.seen_by == "directory"
         return size if written_now else min(size, max(moved, stream.advanced_bytes))
     size = stream.size
@@ -33,6 +36,15 @@ def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
     if moved >= _WHOLE * size:
         return size
     return min(size, max(moved, stream.advanced_bytes))
+
+
+def _leaves_holes(stream: Stream, history: History) -> bool:
+    """Whether the position outran what its process wrote: it was set, and the file is sparse or was there before."""
+    if len(stream.looks) < 3:
+        return False
+    first, last = stream.looks[0], stream.looks[-1]
+    written = sum(writing(interval) for interval in history.between(first.at_ns, last.at_ns))
+    return 0 < written < _HOLLOW * (last.position - first.position)
 
 
 def _mapped(stream: Stream, history: History, edges: tuple[int, int]) -> int:
