@@ -48,6 +48,7 @@ _EVALUATE_NS = 500_000_000
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
 _HOLD_SCORE = 0.35  # just below recognition: kept for the case that it comes again
 _MAX_HELD = 64
+_MAX_HISTORIES = 4096  # more than a sampler watches at once
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,11 @@ class Detector:
     def _count(self, process: ProcessKey, at_ns: int, io: ProcessIo | None, stat: ProcessStat | None) -> None:
         history = self._histories.get(process)
         if history is None:
+            if len(self._histories) >= _MAX_HISTORIES:  # let go by the sampler while it lived: its end is never told
+                stalest = min(self._histories, key=lambda key: self._histories[key].last_ns)
+                self._streams.end(stalest, at_ns)
+                del self._histories[stalest]
+                self._ended.pop(stalest, None)
             history = self._histories[process] = History.empty()
         history.observe(at_ns, self._previous_tick_ns, io, stat, self._header.ticks_per_second)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ckptprof.detect.streams import ProcessKey
 from ckptprof_collectors.samples import ProcessInfo
 
@@ -9,6 +11,7 @@ TRAINING_RUNTIMES = frozenset(("torch", "jax", "tensorflow", "paddle", "mindspor
 NUMERIC_RUNTIMES = frozenset(("numpy", "safetensors"))
 GPU_RUNTIMES = frozenset(("cuda", "hip", "nccl", "gpu"))
 MAX_KNOWN = 20_000
+_MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # torchrun's own run id says nothing to a person
 
 
 class JobBook:
@@ -24,7 +27,10 @@ class JobBook:
         """Take a description; what an earlier one knew of runtimes is kept."""
         key = (info.pid, info.start_ticks)
         if len(self._infos) >= MAX_KNOWN and key not in self._infos:
-            self._infos.pop(next(iter(self._infos)))
+            oldest = next(iter(self._infos))
+            del self._infos[oldest]
+            if self._current.get(oldest[0]) == oldest:
+                del self._current[oldest[0]]
         self._infos[key] = info
         self._current[info.pid] = key
 
@@ -43,7 +49,7 @@ class JobBook:
         root = self._root(info)
         run_id = environment.get("TORCHELASTIC_RUN_ID")
         program = _script(root, info)
-        if run_id and run_id != "none":
+        if run_id and run_id != "none" and not _MADE_UP.fullmatch(run_id):
             return f"{program}-{run_id}"
         return f"{program}-{root.pid}"
 
