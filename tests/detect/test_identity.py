@@ -1,0 +1,174 @@
+"""Processes that are not what they seem: reused pids, counters that go back, names of jobs and ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptprof.detect.intervals import History
+from ckptprof.detect.jobs import JobBook
+from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
+from tests.detect.stage import MIB, SECOND_NS, Stage
+
+
+def info(pid: int, parent_pid: int = 1, start_ticks: int | None = None, **fields: object) -> ProcessInfo:
+    """Return a python process."""
+    values: dict[str, object] = {
+        "pid": pid, "start_ticks": pid if start_ticks is None else start_ticks, "parent_pid": parent_pid, "uid": 0,
+        "comm": "python3", "program": "train.py", "runtimes": (), "environment": {}, "cgroup": None, **fields,
+    }  # fmt: skip
+    return ProcessInfo(**values)  # type: ignore[arg-type]
+
+
+def io(written: int, read: int = 0) -> ProcessIo:
+    """Return counters."""
+    return ProcessIo(1, 1, read, written, read >> 20, written >> 20, read, written, 0)
+
+
+def test_a_reused_pid_is_another_process() -> None:
+    """The successor's counters begin at nothing, and its save is its own."""
+    stage = Stage()
+    first = stage.process(100, start_ticks=1000, exit_s=4.0)
+    second = stage.process(100, start_ticks=2000, born_s=4.02, program="other.py")
+    stage.write(first, "/ckpt/step_1.pt", 2.0, 1.0, 200 * MIB)
+    stage.write(second, "/ckpt/step_2.pt", 6.0, 1.0, 100 * MIB)
+
+    found = stage.play(12)
+
+    assert [("train.py-100", 200 * MIB), ("other.py-100", 100 * MIB)] == [(save.job, save.bytes) for save in found]
+
+
+def test_a_reused_pid_is_not_the_parent_of_older_processes() -> None:
+    """A process cannot descend from one that began after it."""
+    book = JobBook()
+    book.learn(info(50, start_ticks=9000, program="other.py"))
+    book.learn(info(100, parent_pid=50, start_ticks=100))
+
+    assert "train.py-100" == book.job_of((100, 100))
+
+
+def test_counters_that_go_back_give_no_difference() -> None:
+    """They are a new start: no negative bytes, no giant ones."""
+    history = History.empty()
+    for number, written in enumerate((100 * MIB, 150 * MIB, 10 * MIB, 30 * MIB)):
+        history.observe((number + 1) * SECOND_NS, number * SECOND_NS, io(written), None, 100)
+
+    assert [50 * MIB, 20 * MIB] == [interval.written_bytes for interval in history.intervals]
+
+
+def test_a_save_survives_counters_that_go_back_in_its_midst() -> None:
+    """The file says how big it is; what the counters lost does not matter."""
+    stage = Stage()
+    job = stage.process()
+    stage.write(job, "/ckpt/step_1.pt", 2.0, 2.0, 200 * MIB)
+    stage.resets.append((3.0, job))
+
+    (save,) = stage.play(10)
+
+    assert 200 * MIB == save.bytes
+
+
+def test_a_quiet_tick_is_told_from_a_process_that_was_not_read() -> None:
+    """Where nothing moved there is no interval, and the next one begins at the last look, not at the last change."""
+    history = History.empty()
+    history.observe(1 * SECOND_NS, 0, io(0), None, 100)
+    history.observe(2 * SECOND_NS, 1 * SECOND_NS, None, None, 100)
+    moved = history.observe(3 * SECOND_NS, 2 * SECOND_NS, io(MIB), None, 100)
+
+    assert moved is not None
+    assert (2 * SECOND_NS, 3 * SECOND_NS, MIB) == (moved.start_ns, moved.end_ns, moved.written_bytes)
+
+
+def test_how_busy_a_process_was_is_none_where_it_was_not_seen() -> None:
+    """The first look gives no share of a core; the second does."""
+    history = History.empty()
+    stats = [
+        ProcessStat(pid=1, start_ticks=1, state="R", user_ticks=ticks, system_ticks=0, minor_faults=0, major_faults=0,
+                    threads=1, rss_bytes=0, rss_file_bytes=memory)
+        for ticks, memory in ((100, 0), (150, 4 * MIB))
+    ]  # fmt: skip
+    history.observe(1 * SECOND_NS, 0, io(0), stats[0], 100)
+    moved = history.observe(2 * SECOND_NS, 1 * SECOND_NS, io(MIB), stats[1], 100)
+
+    assert moved is not None
+    assert (0.5, 4 * MIB) == (moved.busy, moved.resident_bytes)
+
+
+@pytest.mark.parametrize(
+    ("environment", "job"),
+    [
+        ({}, "train.py-10"),
+        ({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "3"}, "slurm-4711"),
+        ({"TORCHELASTIC_RUN_ID": "exp-7"}, "train.py-exp-7"),
+        ({"TORCHELASTIC_RUN_ID": "none"}, "train.py-10"),
+    ],
+)
+def test_a_job_is_named_by_its_scheduler_else_by_its_root(environment: dict[str, str], job: str) -> None:
+    """Slurm's number is best, then torchrun's id, then the process at the top of the tree."""
+    book = JobBook(monitor_pids=(1,))
+    book.learn(info(10, comm="torchrun", program="torchrun"))
+    book.learn(info(11, parent_pid=10, environment=environment))
+
+    assert job == book.job_of((11, 11))
+
+
+def test_the_order_in_which_processes_are_met_does_not_name_the_job() -> None:
+    """Children that were met before their parent belong to the same job."""
+    forward, backward = JobBook(), JobBook()
+    family = [info(10, program="train.py"), info(11, parent_pid=10), info(12, parent_pid=11)]
+    for process in family:
+        forward.learn(process)
+    for process in reversed(family):
+        backward.learn(process)
+
+    assert {"train.py-10"} == {book.job_of((pid, pid)) for book in (forward, backward) for pid in (10, 11, 12)}
+
+
+def test_a_shell_above_the_job_is_no_part_of_it() -> None:
+    """Two jobs that were started from one shell are two."""
+    book = JobBook()
+    book.learn(info(5, comm="bash", program="bash"))
+    book.learn(info(10, parent_pid=5))
+    book.learn(info(20, parent_pid=5))
+
+    assert ["train.py-10", "train.py-20"] == [book.job_of((10, 10)), book.job_of((20, 20))]
+
+
+def test_parents_in_a_circle_do_not_hang() -> None:
+    """Samples that contradict each other are survived."""
+    book = JobBook()
+    book.learn(info(10, parent_pid=11, start_ticks=5))
+    book.learn(info(11, parent_pid=10, start_ticks=5))
+
+    assert book.job_of((10, 5)).startswith("train.py-")
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank", "ranks"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "8"}, 3, 8),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16"}, 5, 16),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, 1, 2),
+        ({"JAX_PROCESS_ID": "0", "JAX_NUM_PROCESSES": "4"}, 0, 4),
+        ({"RANK": "-1", "WORLD_SIZE": "\x1b[2J"}, None, None),
+        ({"RANK": "\u0663", "WORLD_SIZE": "9" * 40}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_ranks_come_from_the_environment_or_not_at_all(
+    environment: dict[str, str], rank: int | None, ranks: int | None
+) -> None:
+    """What is no plain number is no rank."""
+    book = JobBook()
+    book.learn(info(10, environment=environment))
+
+    assert (rank, ranks) == (book.rank((10, 10)), book.ranks((10, 10)))
+
+
+def test_the_book_of_jobs_is_bounded() -> None:
+    """A host that starts processes for years fills no memory."""
+    book = JobBook()
+    for pid in range(21_000):
+        book.learn(info(pid + 2))
+
+    assert len(book._infos) <= 20_000
+    assert len(book._current) <= 20_000

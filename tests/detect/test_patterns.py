@@ -1,0 +1,98 @@
+"""Classes of pattern, seen through positions, sizes and counters only."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptprof.model import PatternClass
+from tests.detect.stage import MIB, Stage
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 8.0])
+@pytest.mark.parametrize("call_bytes", [256 << 10, MIB, 64 * MIB])
+def test_one_writer_from_start_to_end_is_sequential_large(seconds: float, call_bytes: int) -> None:
+    """Positions that move by what was written follow each other, whatever the size of a call above 64 KiB."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, seconds, 300 * MIB, call_bytes=call_bytes)
+
+    (save,) = stage.play(7 + seconds)
+
+    assert PatternClass.SEQUENTIAL_LARGE == save.pattern.class_
+    assert 1.0 == pytest.approx(save.pattern.sequential_share_bytes, abs=0.02)
+    assert save.pattern.operations == pytest.approx(-(-300 * MIB // call_bytes), rel=0.02, abs=1)
+
+
+@pytest.mark.parametrize("call_bytes", [512, 4096, 32 << 10])
+def test_small_calls_in_order_are_sequential_small(call_bytes: int) -> None:
+    """The median by bytes of an operation is under 64 KiB."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 100 * MIB, call_bytes=call_bytes)
+
+    (save,) = stage.play(8)
+
+    assert PatternClass.SEQUENTIAL_SMALL == save.pattern.class_
+    assert save.pattern.median_operation_bytes == pytest.approx(call_bytes, rel=0.02)
+
+
+def test_positions_all_over_the_file_are_random() -> None:
+    """Most bytes at offsets that do not follow."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 3.0, 600 * MIB, layout="random")
+
+    (save,) = stage.play(10)
+
+    assert PatternClass.RANDOM == save.pattern.class_
+
+
+def test_positions_that_run_ahead_of_the_bytes_are_strided() -> None:
+    """Forward with gaps: sequential, not consecutive."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 3.0, 600 * MIB, layout="strided")
+
+    (save,) = stage.play(10)
+
+    assert PatternClass.STRIDED == save.pattern.class_
+
+
+def test_pwrite_is_followed_by_the_growth_of_the_file() -> None:
+    """A position that stands still while the file grows as it is written is a consecutive writer."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 2.0, 400 * MIB, layout="pwrite")
+
+    (save,) = stage.play(10)
+
+    assert PatternClass.SEQUENTIAL_LARGE == save.pattern.class_
+    assert 400 * MIB == save.bytes
+
+
+def test_a_file_with_a_large_and_a_random_half_is_mixed_or_less() -> None:
+    """Two writers, one in order and one not, are not called sequential."""
+    stage = Stage()
+    stage.write(stage.process(100, environment={"SLURM_JOB_ID": "1"}), "/run/step-1/__0_0.distcp", 2.0, 2.0, 300 * MIB)
+    other = stage.process(101, environment={"SLURM_JOB_ID": "1"})
+    stage.write(other, "/run/step-1/__1_0.distcp", 2.0, 2.0, 250 * MIB, layout="random")
+
+    (save,) = stage.play(10)
+
+    assert save.pattern.class_ in (PatternClass.MIXED, PatternClass.STRIDED)
+
+
+def test_a_reader_in_order_is_sequential_large() -> None:
+    """The same for a restore."""
+    stage = Stage()
+    stage.read(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 300 * MIB)
+
+    (restore,) = stage.play(8)
+
+    assert PatternClass.SEQUENTIAL_LARGE == restore.pattern.class_
+
+
+def test_shares_are_shares() -> None:
+    """Buffered, direct and mapped bytes add up to one."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 300 * MIB)
+
+    pattern = stage.play(8)[0].pattern
+
+    assert (1.0, 0.0, 0.0) == (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes)
+    assert pattern.size_histogram is None  # poll level cannot see it, and says so by None

@@ -1,0 +1,123 @@
+"""What is no checkpoint: logs, copies, tools, data sets, and small or marginal files; and that it can be asked why."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ckptprof.detect.detector import Detector
+from tests.detect.stage import MIB, NUMPY, TORCH_ZIP, Stage
+
+
+def rejected_for(stage: Stage, until_s: float) -> list[set[str]]:
+    """Return, for each candidate that was turned down, the names of what spoke against it."""
+    detector = Detector(stage.header())
+    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.feed(frame)]
+
+    assert [] == found + detector.finish()
+    return [{reason.name for reason in entry.evidence if reason.weight < 0} for entry in detector.rejected]
+
+
+@pytest.mark.parametrize(
+    "path", ["/run/train.log", "/run/metrics.jsonl", "/run/events.out.tfevents.17.host", "/run/a.csv"]
+)
+def test_logs_are_never_saves(path: str) -> None:
+    """However much a trainer writes to its log, it is none."""
+    stage = Stage()
+    stage.write(stage.process(), path, 2.0, 6.0, 200 * MIB, flags=os.O_WRONLY | os.O_APPEND, magic=b"[info] step 1 lo")
+
+    assert [] == rejected_for(stage, 14)
+
+
+def test_a_file_that_is_appended_to_is_no_save() -> None:
+    """O_APPEND speaks against a save even with a trainer's name for it."""
+    stage = Stage()
+    stage.write(stage.process(), "/run/output", 2.0, 3.0, 100 * MIB, flags=os.O_WRONLY | os.O_APPEND,
+                magic=b"abcdefghijklmnop", size_before=400 * MIB)  # fmt: skip
+
+    (against,) = rejected_for(stage, 10)
+
+    assert "appends" in against
+
+
+def test_cp_of_a_checkpoint_is_no_save() -> None:
+    """A known name written by a process that reads as much as it writes, and has nothing of a trainer, is a copy."""
+    stage = Stage()
+    copier = stage.process(comm="cp", program="cp", runtimes=())
+    stage.read(copier, "/ckpt/step_7.pt", 2.0, 1.5, 300 * MIB)
+    stage.write(copier, "/backup/step_7.pt", 2.0, 1.5, 300 * MIB)
+
+    found = rejected_for(stage, 8)
+
+    assert any({"tool", "copies", "runtime"} <= against for against in found)
+
+
+def test_a_copy_by_python_is_no_save() -> None:
+    """shutil.copy in a script, even one with numpy loaded, reads what it writes."""
+    stage = Stage()
+    copier = stage.process(program="stage_in.py", runtimes=("numpy",))
+    stage.read(copier, "/ckpt/step_7.pt", 2.0, 1.5, 300 * MIB)
+    stage.write(copier, "/local/step_7.pt", 2.0, 1.5, 300 * MIB)
+
+    found = Detector(stage.header())
+    saves = [c for frame in stage.frames(8) for c in found.feed(frame) if c.kind.value == "save"]
+    saves += [c for c in found.finish() if c.kind.value == "save"]
+
+    assert [] == saves
+
+
+@pytest.mark.parametrize("comm", ["rsync", "tar", "pip", "dd", "rclone", "git-lfs", "aws"])
+def test_tools_that_write_checkpoints_names_are_no_trainers(comm: str) -> None:
+    """What downloads or unpacks a checkpoint does not save one."""
+    stage = Stage()
+    tool = stage.process(comm=comm, program=comm, runtimes=())
+    stage.write(tool, "/models/checkpoint-500/model.safetensors", 2.0, 1.5, 300 * MIB)
+
+    (against,) = rejected_for(stage, 8)
+
+    assert "tool" in against
+
+
+def test_a_data_sets_shards_are_no_saves() -> None:
+    """A script that writes numbered arrays of tokens again and again prepares data."""
+    stage = Stage()
+    job = stage.process(program="tokenize.py", runtimes=("numpy",))
+    for number in range(6):
+        stage.write(job, f"/data/train_tokens_{number:04d}.npy", 2.0 + number * 4, 1.0, 200 * MIB, magic=NUMPY)
+
+    found = rejected_for(stage, 30)
+
+    assert 6 == len(found)
+    assert all("data" in against for against in found)
+
+
+def test_a_few_kilobytes_are_no_save() -> None:
+    """Less than a mebibyte is not worth the name, whatever the name is."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 0.2, 600 << 10, magic=TORCH_ZIP)
+
+    assert [] == rejected_for(stage, 8)
+
+
+def test_a_process_without_any_runtime_that_writes_an_unknown_file_is_no_trainer() -> None:
+    """Nothing speaks for it, and that no library of machine learning is loaded speaks against."""
+    stage = Stage()
+    stage.write(stage.process(comm="app", program="app", runtimes=()), "/var/lib/app/blob", 2.0, 1.0, 300 * MIB)
+
+    (against,) = rejected_for(stage, 8)
+
+    assert "runtime" in against
+
+
+def test_ckptprofs_own_bookkeeping_bounds_what_it_remembers_of_rejections() -> None:
+    """At most 256 turned-down candidates are kept for those who ask why."""
+    stage = Stage(hz=10)
+    job = stage.process(comm="app", program="app", runtimes=())
+    for number in range(300):
+        stage.write(job, f"/var/{chr(97 + number % 26)}{number // 26}/blob", 1.0 + number * 0.2, 0.15, 4 * MIB)
+    detector = Detector(stage.header())
+    for frame in stage.frames(66):
+        detector.feed(frame)
+
+    assert 256 == len(detector.rejected)

@@ -1,0 +1,101 @@
+"""Restores: by read and by mmap, with their bytes, edges and blind spots."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptprof.model import Kind
+from tests.detect.stage import MIB, SAFETENSORS, SECOND_NS, Stage
+
+
+def test_a_restore_by_read_is_found_with_its_edges() -> None:
+    """A process that reads what was saved before restores it."""
+    stage = Stage()
+    stage.read(stage.process(), "/ckpt/step_7.pt", 2.02, 1.0, 300 * MIB)
+
+    (restore,) = stage.play(8, saved_paths=("/ckpt/step_7.pt",))
+
+    assert (Kind.RESTORE, 7, 300 * MIB, "torch.save") == (
+        restore.kind, restore.step, restore.bytes, restore.framework,
+    )  # fmt: skip
+    assert "read-back" in {reason.name for reason in restore.evidence}
+    assert (restore.start_ns - stage.wall(0)) / SECOND_NS == pytest.approx(2.02, abs=0.05)
+    assert (restore.end_ns - stage.wall(0)) / SECOND_NS == pytest.approx(3.02, abs=0.05)
+
+
+def test_a_restore_after_a_save_in_the_same_recording_is_told_apart() -> None:
+    """The same file, written and read, is a save and a restore."""
+    stage = Stage()
+    stage.write(stage.process(100, exit_s=5.0), "/ckpt/step_7.pt", 2.0, 1.0, 300 * MIB)
+    stage.read(stage.process(200, born_s=6.0), "/ckpt/step_7.pt", 8.0, 1.0, 300 * MIB, from_disk=False)
+
+    found = stage.play(20)
+
+    assert [Kind.SAVE, Kind.RESTORE] == [checkpoint.kind for checkpoint in found]
+    assert [300 * MIB] * 2 == [checkpoint.bytes for checkpoint in found]
+
+
+def test_every_rank_that_reads_is_counted() -> None:
+    """Four ranks that read the same file are one restore with four times its bytes."""
+    stage = Stage()
+    for rank in range(4):
+        job = stage.process(100 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "4", "SLURM_JOB_ID": "77"})
+        stage.read(job, "/ckpt/step_7.pt", 2.0, 1.0, 100 * MIB, inode=9)
+
+    (restore,) = stage.play(8)
+
+    assert (400 * MIB, 1, 4, "slurm-77") == (restore.bytes, restore.files, len(restore.writers), restore.job)
+
+
+def test_a_restore_by_mmap_counts_what_was_mapped_and_says_what_it_cannot_see() -> None:
+    """Pages that were touched are counted; the order of the faults is a named blind spot."""
+    stage = Stage()
+    stage.map(stage.process(), "/ckpt/model.safetensors", 2.0, 1.0, 400 * MIB)
+
+    (restore,) = stage.play(8, saved_paths=("/ckpt/model.safetensors",))
+
+    assert (Kind.RESTORE, 400 * MIB, "safetensors") == (restore.kind, restore.bytes, restore.framework)
+    assert 1.0 == restore.pattern.mapped_share_bytes
+    assert restore.pattern.class_ is None
+    assert any("page faults" in text for text in restore.blind)
+    assert (restore.end_ns - restore.start_ns) / SECOND_NS == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_mapping_of_which_little_is_touched_is_not_counted_whole() -> None:
+    """A long look at a tenth of a mapping is a tenth of its bytes."""
+    stage = Stage()
+    stage.map(stage.process(), "/ckpt/model.safetensors", 2.0, 2.0, 400 * MIB, touched=0.1, unmapped_s=7.0)
+
+    found = stage.play(10, saved_paths=("/ckpt/model.safetensors",))
+
+    assert all(restore.bytes == pytest.approx(40 * MIB, rel=0.1) for restore in found)
+    assert 1 == len(found)
+
+
+def test_a_mapping_that_nobody_touches_is_no_restore() -> None:
+    """A mapped file costs nothing until it is read."""
+    stage = Stage()
+    stage.map(stage.process(), "/ckpt/model.safetensors", 2.0, 2.0, 400 * MIB, touched=0.0, unmapped_s=7.0)
+
+    assert [] == stage.play(10, saved_paths=("/ckpt/model.safetensors",))
+
+
+def test_the_read_of_a_data_set_by_a_trainer_is_no_restore() -> None:
+    """Input pipelines read more than any restore, under names of data."""
+    stage = Stage()
+    job = stage.process()
+    for number in range(8):
+        stage.read(job, f"/data/train-{number:05d}.npy", 2.0 + number, 0.8, 500 * MIB)
+    stage.read(job, "/corpus/tokens.bin", 12.0, 2.0, 900 * MIB)
+
+    assert [] == stage.play(20)
+
+
+def test_a_file_that_is_opened_but_not_read_is_no_restore() -> None:
+    """Only the head of an archive was looked at: that is not a restore of it."""
+    stage = Stage()
+    job = stage.process()
+    move = stage.read(job, "/ckpt/step_7.pt", 2.0, 2.0, 300 * MIB, layout="part")
+    move.bytes = 8192
+
+    assert [] == stage.play(8, saved_paths=("/ckpt/step_7.pt",))

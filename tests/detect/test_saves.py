@@ -1,0 +1,308 @@
+"""Saves: found with their edges, told apart, joined, and named by what they became."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ckptprof.model import Checkpoint, Kind
+from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, Stage
+
+
+def edges_s(stage: Stage, checkpoint: Checkpoint) -> tuple[float, float]:
+    """Return the edges in seconds of the stage."""
+    return (checkpoint.start_ns - stage.wall(0)) / SECOND_NS, (checkpoint.end_ns - stage.wall(0)) / SECOND_NS
+
+
+def names(found: list[Checkpoint]) -> list[str]:
+    """Return the last part of each path."""
+    return [(checkpoint.path or "").rpartition("/")[2] for checkpoint in found]
+
+
+@pytest.mark.parametrize("hz", [5.0, 10.0, 25.0, 50.0])
+def test_a_save_is_found_with_the_file_systems_edges(hz: float) -> None:
+    """Birth and modification inside the bracket of the looks give edges to the millisecond, at any rate."""
+    stage = Stage(hz=hz, jitter=0.3)
+    stage.write(stage.process(), "/ckpt/step_7.pt", 2.013, 1.777, 300 * MIB)
+
+    (save,) = stage.play(8)
+
+    assert (Kind.SAVE, 7, 300 * MIB, 1, "/ckpt/step_7.pt") == (save.kind, save.step, save.bytes, save.files, save.path)
+    assert save.framework == "torch.save"
+    assert edges_s(stage, save) == pytest.approx((2.013, 3.790), abs=0.001)
+
+
+@pytest.mark.parametrize("hz", [10.0, 25.0])
+def test_without_facts_the_counters_give_the_edges(hz: float) -> None:
+    """Where nobody could look at the files, edges are interpolated and bytes lack at most the last tick's."""
+    stage = Stage(hz=hz, facts=False)
+    stage.write(stage.process(), "/ckpt/step_7.pt", 2.03, 1.51, 300 * MIB)
+
+    (save,) = stage.play(8)
+
+    assert 300 * MIB * (1 - 1 / hz / 1.51) <= save.bytes <= 300 * MIB
+    assert edges_s(stage, save) == pytest.approx((2.03, 3.54), abs=1.0 / hz)
+
+
+def test_without_birth_times_the_start_is_that_of_the_counters() -> None:
+    """A file system that keeps no birth time costs one tick of precision, no more."""
+    stage = Stage(births=False)
+    stage.write(stage.process(), "/ckpt/step_7.pt", 2.03, 1.51, 300 * MIB)
+
+    (save,) = stage.play(8)
+
+    assert edges_s(stage, save) == pytest.approx((2.03, 3.54), abs=0.04)
+
+
+def test_two_saves_in_a_row_are_two() -> None:
+    """Steps that follow each other without a pause keep their own edges."""
+    stage = Stage()
+    job = stage.process()
+    stage.write(job, "/ckpt/step_1.pt", 2.0, 1.0, 200 * MIB)
+    stage.write(job, "/ckpt/step_2.pt", 3.0, 1.0, 200 * MIB)
+
+    first, second = stage.play(9)
+
+    assert [1, 2] == [first.step, second.step]
+    assert edges_s(stage, first) == pytest.approx((2.0, 3.0), abs=0.01)
+    assert edges_s(stage, second) == pytest.approx((3.0, 4.0), abs=0.01)
+
+
+def test_one_name_written_twice_is_two_saves() -> None:
+    """A rewritten file is another save, with a start of its own although the birth time is the first one's."""
+    stage = Stage()
+    job = stage.process()
+    stage.write(job, "/ckpt/latest.pt", 2.0, 1.0, 200 * MIB)
+    stage.write(job, "/ckpt/latest.pt", 5.0, 1.0, 200 * MIB)
+
+    first, second = stage.play(12)
+
+    assert edges_s(stage, first) == pytest.approx((2.0, 3.0), abs=0.05)
+    assert edges_s(stage, second) == pytest.approx((5.0, 6.0), abs=0.05)
+    assert first.uid != second.uid
+
+
+@pytest.mark.parametrize("gap_s", [1.01, 1.1, 1.5])
+def test_one_name_written_twice_without_a_pause_is_two_saves(gap_s: float) -> None:
+    """No fact is left of the first one: its bytes lack the last tick's, its edges are the counters'."""
+    stage = Stage()
+    job = stage.process()
+    stage.write(job, "/ckpt/latest.pt", 2.0, 1.0, 200 * MIB)
+    stage.write(job, "/ckpt/latest.pt", 2.0 + gap_s, 1.0, 200 * MIB)
+
+    first, second = stage.play(12)
+
+    assert 190 * MIB <= first.bytes <= 200 * MIB
+    assert 200 * MIB == second.bytes
+    assert edges_s(stage, first) == pytest.approx((2.0, 3.0), abs=0.05)
+    assert edges_s(stage, second) == pytest.approx((2.0 + gap_s, 3.0 + gap_s), abs=0.05)
+    assert "sequential-large" == first.pattern.class_ == second.pattern.class_
+
+
+def test_temporary_names_replaced_again_and_again_are_as_many_saves() -> None:
+    """Writing beside and renaming over the old one gives the final name each time."""
+    stage = Stage()
+    job = stage.process()
+    for number, start_s in enumerate((2.0, 6.0, 10.0)):
+        stage.write(job, f"/ckpt/.tmpAb3X9{number}", start_s, 1.0, 200 * MIB, rename_to="/ckpt/model.safetensors",
+                    magic=SAFETENSORS)  # fmt: skip
+
+    found = stage.play(16)
+
+    assert ["model.safetensors"] * 3 == names(found)
+    assert {"safetensors"} == {save.framework for save in found}
+    assert all("renamed" in {reason.name for reason in save.evidence} for save in found)
+
+
+@pytest.mark.parametrize("pause_s", [0.2, 1.0, 3.0, 8.0])
+def test_a_pause_inside_a_save_does_not_split_it(pause_s: float) -> None:
+    """Gathering and serialising between two pieces of one file is part of the save."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0 + pause_s, 200 * MIB, pauses=[(2.5, 2.5 + pause_s)])
+
+    (save,) = stage.play(8 + pause_s)
+
+    assert edges_s(stage, save) == pytest.approx((2.0, 3.0 + pause_s), abs=0.01)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.3, 3.0])
+def test_the_files_of_one_step_directory_are_one_save(pause_s: float) -> None:
+    """Shards, metadata and the pauses between them join under the directory that carries the step."""
+    stage = Stage()
+    job = stage.process()
+    at_s = 2.0
+    for number in range(6):
+        stage.write(job, f"/run/step-40/__0_{number}.distcp", at_s, 0.3, 40 * MIB)
+        at_s += 0.3 + pause_s
+    stage.write(job, "/run/step-40/.metadata.tmp", at_s, 0.01, 4096, rename_to="/run/step-40/.metadata", magic=None)
+
+    (save,) = stage.play(at_s + 6)
+
+    assert ("/run/step-40", 40, "torch-dcp", 7) == (save.path, save.step, save.framework, save.files)
+    assert 240 * MIB + 4096 == save.bytes
+    assert "commit" in {reason.name for reason in save.evidence}
+
+
+def test_shards_of_all_ranks_are_one_save_with_all_writers() -> None:
+    """Ranks that write at once, one of them late, are one save; each writer bears its rank."""
+    stage = Stage()
+    parent = stage.process(50, comm="torchrun", program="torchrun", runtimes=())
+    for rank in range(4):
+        job = stage.process(100 + rank, parent_pid=parent.pid, environment={"RANK": str(rank), "WORLD_SIZE": "4"})
+        stage.write(job, f"/run/step-8/__{rank}_0.distcp", 2.0 + rank * 0.4, 1.0, 100 * MIB)
+
+    (save,) = stage.play(10)
+
+    assert (4, 4, 400 * MIB) == (save.ranks, save.files, save.bytes)
+    assert {0, 1, 2, 3} == {writer.rank for writer in save.writers}
+    assert {100 * MIB} == {writer.bytes for writer in save.writers}
+    assert edges_s(stage, save) == pytest.approx((2.0, 4.2), abs=0.02)
+
+
+def test_numbered_parts_at_once_are_one_and_numbered_steps_apart_are_several() -> None:
+    """The same names mean parts when they follow at once and steps when training lies between."""
+    stage = Stage()
+    job = stage.process()
+    for number in range(4):
+        stage.write(job, f"/a/model_{number}.pt", 2.0 + number * 0.3, 0.3, 50 * MIB)
+        stage.write(job, f"/b/model_{number}.pt", 10.0 + number * 4, 0.3, 50 * MIB)
+
+    found = stage.play(30)
+
+    assert [4, 1, 1, 1, 1] == [save.files for save in found]
+    assert [None, 0, 1, 2, 3] == [save.step for save in found]
+
+
+def test_two_jobs_at_once_stay_two() -> None:
+    """Jobs that save at the same time into the same folder keep their own bytes."""
+    stage = Stage()
+    for pid, name in ((100, "a"), (200, "b")):
+        stage.write(stage.process(pid, program=f"{name}.py"), f"/ckpt/{name}-step_3.pt", 2.0, 1.0, 100 * MIB)
+
+    found = stage.play(8)
+
+    assert {"a.py-100", "b.py-200"} == {save.job for save in found}
+    assert [100 * MIB] * 2 == [save.bytes for save in found]
+
+
+def test_files_too_short_lived_to_be_caught_open_are_found_by_their_times() -> None:
+    """A whole save between two ticks is seen in the folder, credited to its writer, and said to be seen so."""
+    stage = Stage(hz=5)
+    job = stage.process()
+    for number in range(5):
+        stage.write(job, f"/run/step-9/__0_{number}.distcp", 2.01 + number * 0.03, 0.02, 30 * MIB, seen_open=False)
+
+    (save,) = stage.play(8)
+
+    assert (150 * MIB, 5) == (save.bytes, save.files)
+    assert any("never caught open" in text for text in save.blind)
+    assert edges_s(stage, save) == pytest.approx((2.01, 2.15), abs=0.02)
+
+
+def test_the_wait_in_fsync_belongs_to_the_save() -> None:
+    """A file that is held open by a process that sleeps after its last byte is being flushed."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 200 * MIB, held_s=1.5)
+
+    (save,) = stage.play(10)
+
+    assert edges_s(stage, save) == pytest.approx((2.0, 4.5), abs=0.06)
+
+
+def test_a_process_that_dies_in_a_save_leaves_what_it_wrote() -> None:
+    """The save ends with the process, with the bytes written so far."""
+    stage = Stage()
+    job = stage.process(exit_s=2.75)
+    stage.write(job, "/ckpt/step_1.pt", 2.0, 1.5, 300 * MIB)
+
+    (save,) = stage.play(8)
+
+    assert save.bytes == pytest.approx(150 * MIB, rel=0.02)
+    assert edges_s(stage, save) == pytest.approx((2.0, 2.75), abs=0.05)
+
+
+def test_a_save_cut_off_by_the_end_of_the_recording_is_told() -> None:
+    """What was open when the recording ended is judged as far as it was seen."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 2.0, 400 * MIB)
+
+    (save,) = stage.play(3.0)
+
+    assert save.bytes == pytest.approx(200 * MIB, rel=0.05)
+    assert edges_s(stage, save) == pytest.approx((2.0, 3.0), abs=0.05)
+
+
+def test_an_hour_forward_in_the_middle_of_a_save_leaves_its_duration_alone() -> None:
+    """Durations are monotonic: a wall clock that is set during a save changes its label, not its length."""
+    stage = Stage(wall_jumps=((2.5, 3600.0),))
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 200 * MIB)
+
+    (save,) = stage.play(8)
+
+    assert (save.end_ns - save.start_ns) / SECOND_NS == pytest.approx(1.0, abs=0.06)
+
+
+def test_an_hour_back_in_the_middle_of_a_save_leaves_its_duration_alone() -> None:
+    """The same when the clock goes back."""
+    stage = Stage(wall_jumps=((2.5, -3600.0),))
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 200 * MIB)
+
+    (save,) = stage.play(8)
+
+    assert (save.end_ns - save.start_ns) / SECOND_NS == pytest.approx(1.0, abs=0.06)
+
+
+@pytest.mark.parametrize("skew_s", [-7200.0, -30.0, -4.0, 4.0, 30.0, 7200.0])
+def test_stamps_of_a_skewed_server_are_not_believed(skew_s: float) -> None:
+    """A file server with a clock of its own leaves the edges of every save in a series to the counters."""
+    stage = Stage(server_skew_s=skew_s)
+    job = stage.process()
+    for number in range(3):
+        stage.write(job, f"/nfs/step_{number}.pt", 2.0 + 4 * number, 1.0, 200 * MIB)
+
+    for number, save in enumerate(stage.play(16)):
+        assert edges_s(stage, save) == pytest.approx((2.0 + 4 * number, 3.0 + 4 * number), abs=0.05)
+
+
+def test_direct_writes_are_told_as_such() -> None:
+    """O_DIRECT in the descriptor's flags makes the bytes direct."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 200 * MIB, flags=os.O_WRONLY | os.O_DIRECT)
+
+    (save,) = stage.play(8)
+
+    assert (1.0, 0.0) == (save.pattern.direct_share_bytes, save.pattern.buffered_share_bytes)
+
+
+def test_an_unknown_name_that_recurs_is_promoted_with_its_forerunners() -> None:
+    """The first of a series is held, and told once the series is one."""
+    stage = Stage()
+    job = stage.process(runtimes=("numpy",))
+    for number in range(4):
+        stage.write(job, f"/out/blob{number}.npy", 2.0 + number * 6, 1.0, 64 * MIB, magic=NUMPY)
+
+    found = stage.play(32)
+
+    assert [f"blob{number}.npy" for number in range(4)] == names(found)
+    assert all("recurs" in {reason.name for reason in save.evidence} for save in found)
+
+
+def test_a_single_file_of_unknown_name_is_no_save() -> None:
+    """What does not recur and bears no mark is not told."""
+    stage = Stage()
+    stage.write(stage.process(runtimes=("numpy",)), "/out/blob.npy", 2.0, 1.0, 64 * MIB, magic=NUMPY)
+
+    assert [] == stage.play(10)
+
+
+def test_hostile_names_pass_unharmed() -> None:
+    """Escape codes, newlines, markup and bytes that are no UTF-8 stay what they are."""
+    name = "/ckpt/\x1b[31m<b>\n\\xff\\xfe'\"; DROP TABLE--/step_3.pt"
+    stage = Stage()
+    stage.write(stage.process(comm="\x1b]0;x\x07", program="<script>.py"), name, 2.0, 1.0, 100 * MIB)
+
+    (save,) = stage.play(8)
+
+    assert (name, "<script>.py-100", 3) == (save.path, save.job, save.step)
+    assert "\x1b]0;x\x07" == save.writers[0].comm
