@@ -71,13 +71,13 @@ def explain_empty(report: Report) -> tuple[str, str]:
 
 
 def who(checkpoint: Checkpoint) -> str:
-    """Return who moved the bytes: the job, the first process and how many more."""
+    """Return who moved the bytes: the job, and its processes where the job's name does not tell all of them."""
     job = clean(checkpoint.job)
-    if not checkpoint.writers:
+    if len(checkpoint.writers) > 1:
+        return f"{job} ({len(checkpoint.writers)} processes)"
+    if not checkpoint.writers or job.endswith(f"-{checkpoint.writers[0].pid}"):
         return job
-    first = max(checkpoint.writers, key=lambda writer: writer.bytes)
-    more = f" +{len(checkpoint.writers) - 1}" if len(checkpoint.writers) > 1 else ""
-    return f"{job} ({clean(first.comm)} {first.pid}{more})"
+    return f"{job} ({clean(checkpoint.writers[0].comm)} {checkpoint.writers[0].pid})"
 
 
 def _offset(report: Report, checkpoints: Sequence[Checkpoint], zone: tzinfo) -> timezone:
@@ -120,7 +120,7 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
 
 
 def _jobs(checkpoints: Sequence[Checkpoint]) -> str:
-    names = list(dict.fromkeys(who(checkpoint) for checkpoint in checkpoints))
+    names = list(dict.fromkeys(clean(checkpoint.job) for checkpoint in checkpoints))
     rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
     return ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest
 
