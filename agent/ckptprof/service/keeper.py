@@ -1,7 +1,8 @@
 """The writer thread: the only one that waits for the disk.
 
-Checkpoints are never given up while the process lives: what cannot be stored now is tried again. Timelines are dropped
-and counted when the disk is too slow or full, so that memory stays bounded.
+Checkpoints are never given up while the process lives: what cannot be stored now is tried again, each by itself if all
+together fail, so that one which no database takes is in nobody's way. Timelines are dropped and counted when the disk
+is too slow or full, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -10,27 +11,32 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 
 if TYPE_CHECKING:
+    from ckptprof.service.storing import Database
     from ckptprof.store.timeline import Window
     from ckptprof.store.writer import StoreWriter
+
+_Item = TypeVar("_Item")
 
 MAX_WINDOWS = 20_000
 MAX_CHECKPOINTS = 10_000
 RETRY_SECONDS = 5.0
 MAINTAIN_SECONDS = 300.0
+ONE_BY_ONE_SECONDS = 2.0
 
 
 class Keeper:
-    """Owns the store's writer; every method but `run` returns at once."""
+    """Owns the database; every method but `close` returns at once."""
 
-    def __init__(self, writer: StoreWriter, *, complain: Callable[[str], None]) -> None:
-        """Take the writer over and start; `complain` is told of each new kind of failure once."""
-        self._writer = writer
+    def __init__(self, database: Database, *, complain: Callable[[str], None]) -> None:
+        """Take the database over and start; `complain` is told of each new kind of failure once."""
+        self._database = database
+        self._writer: StoreWriter | None = None  # whose sessions are in `_begun`
         self._complain = complain
         self._wake = threading.Condition()
         self._checkpoints: deque[Checkpoint] = deque()
@@ -81,102 +87,114 @@ class Keeper:
 
     def size_bytes(self) -> int | None:
         """Return the size of the database with its log; None if it cannot be seen."""
-        path = self._writer.path
+        path = self._database.path
         log = path.with_name(f"{path.name}-wal")
         try:
             return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
         except OSError:
             return None
 
-    @property
-    def alive(self) -> bool:
-        """Whether the thread is there."""
-        return self._thread.is_alive()
-
-    def close(self, patience_seconds: float) -> bool:
-        """Store what is waiting and end; return whether all of it was stored."""
+    def close(self, patience_seconds: float, *, hurried: Callable[[], bool] = lambda: False) -> bool:
+        """Store what is waiting and end, sooner if `hurried` says so; return whether all of it was stored."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
-        self._thread.join(patience_seconds)
+        deadline = time.monotonic() + patience_seconds
+        while self._thread.is_alive() and time.monotonic() < deadline and not hurried():
+            self._thread.join(0.1)
         return not self._thread.is_alive() and self.queued == 0 and not self.dropped_checkpoints
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self.queued and not self._stopping:
-                    if not self._wake.wait(MAINTAIN_SECONDS):
-                        break
+                self._wake.wait_for(lambda: self.queued or self._stopping, MAINTAIN_SECONDS)
                 stopping = self._stopping
-            if self.queued and not self._store() and not stopping:
-                with self._wake:
-                    self._wake.wait_for(lambda: self._stopping, RETRY_SECONDS)
-                continue
+            done = self._turn()
             if stopping:
                 break
-            self._maintain()
+            if not done:
+                with self._wake:
+                    self._wake.wait_for(lambda: self._stopping, RETRY_SECONDS)
         try:
-            self._writer.close()
+            self._database.close()
         except StoreError as error:
             self._fail(error)
 
-    def _store(self) -> bool:
+    def _turn(self) -> bool:
         """Store what is waiting, the most important first; return whether that worked."""
         try:
-            self._store_sessions()
-            self._store_checkpoints()
-            self._store_windows()
+            failures = self._store_all(self._database.writer())
+            self._database.rest()
         except StoreError as error:
-            self._fail(error)
+            failures = [error]
+        except Exception as error:  # noqa: BLE001 - a fault must not end this thread and with it all storing
+            failures = [StoreError(f"{type(error).__name__}: {error}")]
+        if failures:
+            self._fail(failures[-1])
             return False
         self._failing = ""
         return True
 
-    def _store_sessions(self) -> None:
+    def _store_all(self, writer: StoreWriter) -> list[StoreError]:
+        if writer is not self._writer:
+            self._writer = writer
+            self._begun.clear()
+        self._store_sessions(writer)
+        failures = [*self._store_checkpoints(writer), *self._store_windows(writer)]
+        self._maintain(writer)
+        return failures
+
+    def _store_sessions(self, writer: StoreWriter) -> None:
         with self._wake:
             sessions = list(self._sessions.values())
         for session in sessions:
             if session.uid in self._begun:
-                self._writer.update_session(session)
+                writer.update_session(session)
             else:
-                self._writer.begin_session(session)
+                writer.begin_session(session)
                 self._begun.add(session.uid)
             with self._wake:
                 if self._sessions.get(session.uid) == session:
                     del self._sessions[session.uid]
 
-    def _store_checkpoints(self) -> None:
+    def _store_checkpoints(self, writer: StoreWriter) -> list[StoreError]:
         with self._wake:
             checkpoints = list(self._checkpoints)
-        if not checkpoints:
-            return
-        stored = self._writer.add_checkpoints(checkpoints)
-        with self._wake:
-            for checkpoint in checkpoints:
-                if self._checkpoints and self._checkpoints[0] is checkpoint:
-                    self._checkpoints.popleft()
-        if self.keep_stored:
-            self.stored.extend(stored)
 
-    def _store_windows(self) -> None:
+        def store(some: Sequence[Checkpoint]) -> None:
+            stored = writer.add_checkpoints(some)
+            self._take_out(self._checkpoints, some)
+            if self.keep_stored:
+                self.stored.extend(stored)
+
+        return _store(checkpoints, store)[1]
+
+    def _store_windows(self, writer: StoreWriter) -> list[StoreError]:
         with self._wake:
             windows = list(self._windows)
-        if not windows:
-            return
-        self._writer.add_windows(windows)
-        with self._wake:
-            for window in windows:
-                if self._windows and self._windows[0] is window:  # else it was dropped meanwhile, for want of room
-                    self._windows.popleft()
 
-    def _maintain(self) -> None:
-        if time.monotonic() - self._maintained < MAINTAIN_SECONDS:
-            return
-        self._maintained = time.monotonic()
-        try:
-            self._writer.maintain(time.time_ns())
-        except StoreError as error:
-            self._fail(error)
+        def store(some: Sequence[Window]) -> None:
+            writer.add_windows(some)
+            self._take_out(self._windows, some)
+
+        refused, failures = _store(windows, store)
+        if len(refused) < len(windows):  # the database is fine, these are not
+            self._take_out(self._windows, refused)
+            self.dropped_windows += len(refused)
+        return failures
+
+    def _take_out(self, queue: deque[_Item], done: Sequence[_Item]) -> None:
+        """Remove what was stored; what waited longest may have been dropped meanwhile, for want of room."""
+        known = set(map(id, done))
+        with self._wake:
+            left = [item for item in queue if id(item) not in known]
+            queue.clear()
+            queue.extend(left)
+
+    def _maintain(self, writer: StoreWriter) -> None:
+        if time.monotonic() - self._maintained >= MAINTAIN_SECONDS:
+            self._maintained = time.monotonic()
+            writer.maintain(time.time_ns())
 
     def _fail(self, error: StoreError) -> None:
         self.store_errors += 1
@@ -184,3 +202,32 @@ class Keeper:
             self._failing = str(error)
             hint = f" ({error.hint})" if error.hint else ""
             self._complain(f"not storing for now: {error}{hint}; sampling goes on")
+
+
+def _store(items: Sequence[_Item], store: Callable[[Sequence[_Item]], None]) -> tuple[list[_Item], list[StoreError]]:
+    """Store them together, or each by itself if that fails; return those that were refused, and why."""
+    from ckptprof.store.problems import StoreFullError  # noqa: PLC0415 - imports SQLAlchemy; it is imported by now
+
+    if not items:
+        return [], []
+    try:
+        store(items)
+    except StoreFullError:
+        raise  # the next one would fail just so, after the same long search for room
+    except StoreError as error:
+        if len(items) == 1:
+            return list(items), [error]
+    else:
+        return [], []
+    refused: list[_Item] = []
+    failures: list[StoreError] = []
+    began = time.monotonic()
+    for number, item in enumerate(items):
+        if len(refused) == number and time.monotonic() - began > ONE_BY_ONE_SECONDS:
+            return list(items), failures  # not these are wrong: the database is locked, or its disk is
+        try:
+            store([item])
+        except StoreError as error:
+            refused.append(item)
+            failures.append(error)
+    return refused, failures

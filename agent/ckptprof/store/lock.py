@@ -13,6 +13,10 @@ from ckptprof.errors import StoreError
 from ckptprof.store.location import shown
 
 
+class StoreBusyError(StoreError):
+    """Another process is the database's writer at the moment."""
+
+
 def lock_path(path: Path) -> Path:
     """Return the lock's file."""
     return path.with_name(path.name + ".lock")
@@ -22,7 +26,7 @@ class WriterLock:
     """Held from its making to `close`; the kernel gives it back if the process dies."""
 
     def __init__(self, path: Path, mode: int) -> None:
-        """Take it; raises StoreError naming the process that has it, and OSError."""
+        """Take it; raises StoreBusyError naming the process that has it, and OSError."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(lock_path(path), flags, mode)
         try:
@@ -31,7 +35,7 @@ class WriterLock:
             holder = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
             who = f" (pid {holder})" if holder.isdigit() else ""
-            raise StoreError(
+            raise StoreBusyError(
                 f"{shown(path)} is being written by another ckptprof{who}",
                 hint="stop that one, or give another path with --db",
             ) from None
