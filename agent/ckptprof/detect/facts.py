@@ -10,6 +10,7 @@ from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000
 _MIN_ALONE_BYTES = 1  # an empty file carries nothing
+_SMALL_BYTES = 1 << 20
 _CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
 
 
@@ -91,6 +92,14 @@ def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
         stream.earlier_path = None
 
 
+def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
+    """Return how many of a stream's bytes fall into the given time, if it wrote at an even rate."""
+    first_ns = min(stream.before_ns, stream.first_ns)
+    last_ns = max(stream.last_ns, stream.closed_ns or 0, first_ns + 1)
+    inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
+    return stream.size * max(0, inside_ns) // (last_ns - first_ns)
+
+
 def _alone(
     at_ns: int, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock, others: list[Stream]
 ) -> Stream | None:
@@ -105,12 +114,14 @@ def _alone(
     birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
     around = history.between(min(birth, modified) - SLACK_NS, modified + SLACK_NS)
     written = sum(writing(interval) for interval in around)
+    own = (fact.pid, fact.start_ticks)
     claimed = sum(
-        other.size
+        _within(other, around[0].start_ns, around[-1].end_ns)
         for other in others
-        if other.process == (fact.pid, fact.start_ticks) and other.writes and other.last_ns >= birth - SLACK_NS
+        if around and other.process == own and other.writes
     )
-    if written - claimed < _CREDIT * fact.size or not written:
+    small = fact.size < _SMALL_BYTES  # markers and metadata are lost in the noise of the counters
+    if not written or (not small and written - claimed < _CREDIT * fact.size):
         return None  # somebody else wrote it
     start = max(birth, around[0].start_ns) if birth <= modified else modified
     return Stream(
