@@ -165,9 +165,12 @@ class Stage:
             inode = earlier[-1].inode if earlier and rename_to is None else self._next_inode()
         same = [move for move in earlier if move.inode == inode]
         end_s = start_s + seconds
-        move = Move(actor, path, inode, True, start_s, end_s, size, call_bytes, flags, layout, tuple(pauses),
-                    end_s + held_s, size_before, same[0].birth_s if same else start_s, magic, rename_to, seen_open,
-                    False)  # fmt: skip
+        move = Move(
+            actor=actor, path=path, inode=inode, writes=True, start_s=start_s, end_s=end_s, bytes=size,
+            call_bytes=call_bytes, flags=flags, layout=layout, pauses=tuple(pauses), closed_s=end_s + held_s,
+            size_before=size_before, birth_s=same[0].birth_s if same else start_s, magic=magic, final_path=rename_to,
+            seen_open=seen_open, from_disk=False,
+        )  # fmt: skip
         self.moves.append(move)
         return move
 
@@ -175,8 +178,11 @@ class Stage:
              layout: str = "sequential", from_disk: bool = True, inode: int | None = None) -> Move:  # fmt: skip
         """Declare a read of a whole file."""
         end_s = start_s + seconds
-        move = Move(actor, path, inode or self._inode_of(path), False, start_s, end_s, size, call_bytes, os.O_RDONLY,
-                    layout, (), end_s, size, -1000.0, None, None, True, from_disk)  # fmt: skip
+        move = Move(
+            actor=actor, path=path, inode=inode or self._inode_of(path), writes=False, start_s=start_s, end_s=end_s,
+            bytes=size, call_bytes=call_bytes, flags=os.O_RDONLY, layout=layout, pauses=(), closed_s=end_s,
+            size_before=size, birth_s=-1000.0, magic=None, final_path=None, seen_open=True, from_disk=from_disk,
+        )  # fmt: skip
         self.moves.append(move)
         return move
 
@@ -237,10 +243,10 @@ class Stage:
         if actor.exit_s is not None and actor.exit_s <= at_s:
             return [ProcessExit(*key), *self._facts(actor, before_s, at_s)]
         found: list[Sample] = [] if ("info", *key) in last else [actor.info]
-        last["info", *key] = actor.info
+        last[("info", *key)] = actor.info
         for kind, sample in (("io", self._io(actor, at_s)), ("stat", self._stat(actor, at_s))):
             if last.get((kind, *key)) != sample:
-                last[kind, *key] = sample
+                last[(kind, *key)] = sample
                 found.append(sample)
         if self._scan_due(actor, at_s):
             found.append(self._scan(actor, at_s))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.detect.stage import MIB, SECOND_NS, Stage
 
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
 from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
-from tests.detect.stage import MIB, SECOND_NS, Stage
 
 
 def info(pid: int, parent_pid: int = 1, start_ticks: int | None = None, **fields: object) -> ProcessInfo:
@@ -34,7 +34,7 @@ def test_a_reused_pid_is_another_process() -> None:
 
     found = stage.play(12)
 
-    assert [("train.py-100", 200 * MIB), ("other.py-100", 100 * MIB)] == [(save.job, save.bytes) for save in found]
+    assert [(save.job, save.bytes) for save in found] == [("train.py-100", 200 * MIB), ("other.py-100", 100 * MIB)]
 
 
 def test_a_reused_pid_is_not_the_parent_of_older_processes() -> None:
@@ -43,7 +43,7 @@ def test_a_reused_pid_is_not_the_parent_of_older_processes() -> None:
     book.learn(info(50, start_ticks=9000, program="other.py"))
     book.learn(info(100, parent_pid=50, start_ticks=100))
 
-    assert "train.py-100" == book.job_of((100, 100))
+    assert book.job_of((100, 100)) == "train.py-100"
 
 
 def test_counters_that_go_back_give_no_difference() -> None:
@@ -52,7 +52,7 @@ def test_counters_that_go_back_give_no_difference() -> None:
     for number, written in enumerate((100 * MIB, 150 * MIB, 10 * MIB, 30 * MIB)):
         history.observe((number + 1) * SECOND_NS, number * SECOND_NS, io(written), None, 100)
 
-    assert [50 * MIB, 20 * MIB] == [interval.written_bytes for interval in history.intervals]
+    assert [interval.written_bytes for interval in history.intervals] == [50 * MIB, 20 * MIB]
 
 
 def test_a_save_survives_counters_that_go_back_in_its_midst() -> None:
@@ -64,7 +64,7 @@ def test_a_save_survives_counters_that_go_back_in_its_midst() -> None:
 
     (save,) = stage.play(10)
 
-    assert 200 * MIB == save.bytes
+    assert save.bytes == 200 * MIB
 
 
 def test_a_quiet_tick_is_told_from_a_process_that_was_not_read() -> None:
@@ -75,7 +75,7 @@ def test_a_quiet_tick_is_told_from_a_process_that_was_not_read() -> None:
     moved = history.observe(3 * SECOND_NS, 2 * SECOND_NS, io(MIB), None, 100)
 
     assert moved is not None
-    assert (2 * SECOND_NS, 3 * SECOND_NS, MIB) == (moved.start_ns, moved.end_ns, moved.written_bytes)
+    assert (moved.start_ns, moved.end_ns, moved.written_bytes) == (2 * SECOND_NS, 3 * SECOND_NS, MIB)
 
 
 def test_how_busy_a_process_was_is_none_where_it_was_not_seen() -> None:
@@ -90,7 +90,7 @@ def test_how_busy_a_process_was_is_none_where_it_was_not_seen() -> None:
     moved = history.observe(2 * SECOND_NS, 1 * SECOND_NS, io(MIB), stats[1], 100)
 
     assert moved is not None
-    assert (0.5, 4 * MIB) == (moved.busy, moved.resident_bytes)
+    assert (moved.busy, moved.resident_bytes) == (0.5, 4 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_shell_above_the_job_is_no_part_of_it() -> None:
     book.learn(info(10, parent_pid=5))
     book.learn(info(20, parent_pid=5))
 
-    assert ["train.py-10", "train.py-20"] == [book.job_of((10, 10)), book.job_of((20, 20))]
+    assert [book.job_of((10, 10)), book.job_of((20, 20))] == ["train.py-10", "train.py-20"]
 
 
 def test_parents_in_a_circle_do_not_hang() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.detect.stage import MIB, Stage
 
 from ckptprof.model import PatternClass
-from tests.detect.stage import MIB, Stage
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 8.0])
@@ -17,8 +17,8 @@ def test_one_writer_from_start_to_end_is_sequential_large(seconds: float, call_b
 
     (save,) = stage.play(7 + seconds)
 
-    assert PatternClass.SEQUENTIAL_LARGE == save.pattern.class_
-    assert 1.0 == pytest.approx(save.pattern.sequential_share_bytes, abs=0.02)
+    assert save.pattern.class_ == PatternClass.SEQUENTIAL_LARGE
+    assert pytest.approx(save.pattern.sequential_share_bytes, abs=0.02) == 1.0
     assert save.pattern.operations == pytest.approx(-(-300 * MIB // call_bytes), rel=0.02, abs=1)
 
 
@@ -30,7 +30,7 @@ def test_small_calls_in_order_are_sequential_small(call_bytes: int) -> None:
 
     (save,) = stage.play(8)
 
-    assert PatternClass.SEQUENTIAL_SMALL == save.pattern.class_
+    assert save.pattern.class_ == PatternClass.SEQUENTIAL_SMALL
     assert save.pattern.median_operation_bytes == pytest.approx(call_bytes, rel=0.02)
 
 
@@ -41,7 +41,7 @@ def test_positions_all_over_the_file_are_random() -> None:
 
     (save,) = stage.play(10)
 
-    assert PatternClass.RANDOM == save.pattern.class_
+    assert save.pattern.class_ == PatternClass.RANDOM
 
 
 def test_positions_that_run_ahead_of_the_bytes_are_strided() -> None:
@@ -51,7 +51,7 @@ def test_positions_that_run_ahead_of_the_bytes_are_strided() -> None:
 
     (save,) = stage.play(10)
 
-    assert PatternClass.STRIDED == save.pattern.class_
+    assert save.pattern.class_ == PatternClass.STRIDED
 
 
 def test_pwrite_is_followed_by_the_growth_of_the_file() -> None:
@@ -61,8 +61,8 @@ def test_pwrite_is_followed_by_the_growth_of_the_file() -> None:
 
     (save,) = stage.play(10)
 
-    assert PatternClass.SEQUENTIAL_LARGE == save.pattern.class_
-    assert 400 * MIB == save.bytes
+    assert save.pattern.class_ == PatternClass.SEQUENTIAL_LARGE
+    assert save.bytes == 400 * MIB
 
 
 def test_a_file_with_a_large_and_a_random_half_is_mixed_or_less() -> None:
@@ -84,7 +84,7 @@ def test_a_reader_in_order_is_sequential_large() -> None:
 
     (restore,) = stage.play(8)
 
-    assert PatternClass.SEQUENTIAL_LARGE == restore.pattern.class_
+    assert restore.pattern.class_ == PatternClass.SEQUENTIAL_LARGE
 
 
 def test_shares_are_shares() -> None:
@@ -94,5 +94,5 @@ def test_shares_are_shares() -> None:
 
     pattern = stage.play(8)[0].pattern
 
-    assert (1.0, 0.0, 0.0) == (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes)
+    assert (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes) == (1.0, 0.0, 0.0)
     assert pattern.size_histogram is None  # poll level cannot see it, and says so by None

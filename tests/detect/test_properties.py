@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, WALL_NS, Stage, play
 
 from ckptprof.detect.detector import Detector
 from ckptprof.detect.intervals import GAP_NS, History, runs
@@ -24,7 +26,6 @@ from ckptprof_collectors.samples import (
     ProcessIo,
     ProcessStat,
 )
-from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, WALL_NS, Stage, play
 
 small = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 counts = st.integers(0, 1 << 40)
@@ -83,7 +84,7 @@ def sane(checkpoint: Checkpoint) -> bool:
         and checkpoint.files > 0
         and sum(writer.bytes for writer in checkpoint.writers) == checkpoint.bytes
         and all(share is None or 0.0 <= share <= 1.0 for share in shares)
-        and all(0 <= point.bytes and point.start_ns < point.end_ns for point in checkpoint.timeline)
+        and all(point.bytes >= 0 and point.start_ns < point.end_ns for point in checkpoint.timeline)
     )
 
 
@@ -137,7 +138,7 @@ def test_runs_neither_overlap_nor_exceed_their_intervals(steps: list[tuple[int, 
 
     assert sum(run.bytes for run in found) <= sum(count for _, _, count in intervals)
     assert all(run.start_ns <= run.end_ns for run in found)
-    assert all(earlier.end_ns <= later.start_ns for earlier, later in zip(found, found[1:], strict=False))
+    assert all(earlier.end_ns <= later.start_ns for earlier, later in itertools.pairwise(found))
     assert all(
         any(low <= run.start_ns <= high for low, high, _ in intervals)
         and any(low <= run.end_ns <= high for low, high, _ in intervals)
@@ -229,5 +230,5 @@ def test_frames_without_samples_are_the_passing_of_time() -> None:
         at_ns = frames[-1].at_ns + number * SECOND_NS // 2
         found += detector.feed(Frame(at_ns, at_ns - MONOTONIC_NS + WALL_NS, (), ()))
 
-    assert [200 * MIB] == [checkpoint.bytes for checkpoint in found]
+    assert [checkpoint.bytes for checkpoint in found] == [200 * MIB]
     assert not detector.active

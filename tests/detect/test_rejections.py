@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.detect.stage import MIB, NUMPY, TORCH_ZIP, Stage
 
 from ckptprof.detect.detector import Detector
-from tests.detect.stage import MIB, NUMPY, TORCH_ZIP, Stage
 
 
 def rejected_for(stage: Stage, until_s: float) -> list[set[str]]:
@@ -15,7 +15,7 @@ def rejected_for(stage: Stage, until_s: float) -> list[set[str]]:
     detector = Detector(stage.header())
     found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.feed(frame)]
 
-    assert [] == found + detector.finish()
+    assert found + detector.finish() == []
     return [{reason.name for reason in entry.evidence if reason.weight < 0} for entry in detector.rejected]
 
 
@@ -27,7 +27,7 @@ def test_logs_are_never_saves(path: str) -> None:
     stage = Stage()
     stage.write(stage.process(), path, 2.0, 6.0, 200 * MIB, flags=os.O_WRONLY | os.O_APPEND, magic=b"[info] step 1 lo")
 
-    assert [] == rejected_for(stage, 14)
+    assert rejected_for(stage, 14) == []
 
 
 def test_a_file_that_is_appended_to_is_no_save() -> None:
@@ -64,7 +64,7 @@ def test_a_copy_by_python_is_no_save() -> None:
     saves = [c for frame in stage.frames(8) for c in found.feed(frame) if c.kind.value == "save"]
     saves += [c for c in found.finish() if c.kind.value == "save"]
 
-    assert [] == saves
+    assert saves == []
 
 
 @pytest.mark.parametrize("comm", ["rsync", "tar", "pip", "dd", "rclone", "git-lfs", "aws"])
@@ -88,7 +88,7 @@ def test_a_data_sets_shards_are_no_saves() -> None:
 
     found = rejected_for(stage, 30)
 
-    assert 6 == len(found)
+    assert len(found) == 6
     assert all("data" in against for against in found)
 
 
@@ -97,7 +97,7 @@ def test_a_few_kilobytes_are_no_save() -> None:
     stage = Stage()
     stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 0.2, 600 << 10, magic=TORCH_ZIP)
 
-    assert [] == rejected_for(stage, 8)
+    assert rejected_for(stage, 8) == []
 
 
 def test_a_process_without_any_runtime_that_writes_an_unknown_file_is_no_trainer() -> None:
@@ -120,4 +120,4 @@ def test_ckptprofs_own_bookkeeping_bounds_what_it_remembers_of_rejections() -> N
     for frame in stage.frames(66):
         detector.feed(frame)
 
-    assert 256 == len(detector.rejected)
+    assert len(detector.rejected) == 256

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.detect.stage import MIB, SECOND_NS, Stage
 
 from ckptprof.model import Kind
-from tests.detect.stage import MIB, SAFETENSORS, SECOND_NS, Stage
 
 
 def test_a_restore_by_read_is_found_with_its_edges() -> None:
@@ -15,9 +15,9 @@ def test_a_restore_by_read_is_found_with_its_edges() -> None:
 
     (restore,) = stage.play(8, saved_paths=("/ckpt/step_7.pt",))
 
-    assert (Kind.RESTORE, 7, 300 * MIB, "torch.save") == (
+    assert (
         restore.kind, restore.step, restore.bytes, restore.framework,
-    )  # fmt: skip
+    ) == (Kind.RESTORE, 7, 300 * MIB, "torch.save")  # fmt: skip
     assert "read-back" in {reason.name for reason in restore.evidence}
     assert (restore.start_ns - stage.wall(0)) / SECOND_NS == pytest.approx(2.02, abs=0.05)
     assert (restore.end_ns - stage.wall(0)) / SECOND_NS == pytest.approx(3.02, abs=0.05)
@@ -31,8 +31,8 @@ def test_a_restore_after_a_save_in_the_same_recording_is_told_apart() -> None:
 
     found = stage.play(20)
 
-    assert [Kind.SAVE, Kind.RESTORE] == [checkpoint.kind for checkpoint in found]
-    assert [300 * MIB] * 2 == [checkpoint.bytes for checkpoint in found]
+    assert [checkpoint.kind for checkpoint in found] == [Kind.SAVE, Kind.RESTORE]
+    assert [checkpoint.bytes for checkpoint in found] == [300 * MIB] * 2
 
 
 def test_every_rank_that_reads_is_counted() -> None:
@@ -44,7 +44,7 @@ def test_every_rank_that_reads_is_counted() -> None:
 
     (restore,) = stage.play(8)
 
-    assert (400 * MIB, 1, 4, "slurm-77") == (restore.bytes, restore.files, len(restore.writers), restore.job)
+    assert (restore.bytes, restore.files, len(restore.writers), restore.job) == (400 * MIB, 1, 4, "slurm-77")
 
 
 def test_a_restore_by_mmap_counts_what_was_mapped_and_says_what_it_cannot_see() -> None:
@@ -54,8 +54,8 @@ def test_a_restore_by_mmap_counts_what_was_mapped_and_says_what_it_cannot_see() 
 
     (restore,) = stage.play(8, saved_paths=("/ckpt/model.safetensors",))
 
-    assert (Kind.RESTORE, 400 * MIB, "safetensors") == (restore.kind, restore.bytes, restore.framework)
-    assert 1.0 == restore.pattern.mapped_share_bytes
+    assert (restore.kind, restore.bytes, restore.framework) == (Kind.RESTORE, 400 * MIB, "safetensors")
+    assert restore.pattern.mapped_share_bytes == 1.0
     assert restore.pattern.class_ is None
     assert any("page faults" in text for text in restore.blind)
     assert (restore.end_ns - restore.start_ns) / SECOND_NS == pytest.approx(1.0, abs=0.1)
@@ -69,7 +69,7 @@ def test_a_mapping_of_which_little_is_touched_is_not_counted_whole() -> None:
     found = stage.play(10, saved_paths=("/ckpt/model.safetensors",))
 
     assert all(restore.bytes == pytest.approx(40 * MIB, rel=0.1) for restore in found)
-    assert 1 == len(found)
+    assert len(found) == 1
 
 
 def test_a_mapping_that_nobody_touches_is_no_restore() -> None:
@@ -77,7 +77,7 @@ def test_a_mapping_that_nobody_touches_is_no_restore() -> None:
     stage = Stage()
     stage.map(stage.process(), "/ckpt/model.safetensors", 2.0, 2.0, 400 * MIB, touched=0.0, unmapped_s=7.0)
 
-    assert [] == stage.play(10, saved_paths=("/ckpt/model.safetensors",))
+    assert stage.play(10, saved_paths=("/ckpt/model.safetensors",)) == []
 
 
 def test_the_read_of_a_data_set_by_a_trainer_is_no_restore() -> None:
@@ -88,7 +88,7 @@ def test_the_read_of_a_data_set_by_a_trainer_is_no_restore() -> None:
         stage.read(job, f"/data/train-{number:05d}.npy", 2.0 + number, 0.8, 500 * MIB)
     stage.read(job, "/corpus/tokens.bin", 12.0, 2.0, 900 * MIB)
 
-    assert [] == stage.play(20)
+    assert stage.play(20) == []
 
 
 def test_a_file_that_is_opened_but_not_read_is_no_restore() -> None:
@@ -98,4 +98,4 @@ def test_a_file_that_is_opened_but_not_read_is_no_restore() -> None:
     move = stage.read(job, "/ckpt/step_7.pt", 2.0, 2.0, 300 * MIB, layout="part")
     move.bytes = 8192
 
-    assert [] == stage.play(8, saved_paths=("/ckpt/step_7.pt",))
+    assert stage.play(8, saved_paths=("/ckpt/step_7.pt",)) == []

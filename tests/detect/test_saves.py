@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 import pytest
+from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, Stage
 
 from ckptprof.model import Checkpoint, Kind
-from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, Stage
 
 
 def edges_s(stage: Stage, checkpoint: Checkpoint) -> tuple[float, float]:
@@ -28,7 +29,7 @@ def test_a_save_is_found_with_the_file_systems_edges(hz: float) -> None:
 
     (save,) = stage.play(8)
 
-    assert (Kind.SAVE, 7, 300 * MIB, 1, "/ckpt/step_7.pt") == (save.kind, save.step, save.bytes, save.files, save.path)
+    assert (save.kind, save.step, save.bytes, save.files, save.path) == (Kind.SAVE, 7, 300 * MIB, 1, "/ckpt/step_7.pt")
     assert save.framework == "torch.save"
     assert edges_s(stage, save) == pytest.approx((2.013, 3.790), abs=0.001)
 
@@ -64,7 +65,7 @@ def test_two_saves_in_a_row_are_two() -> None:
 
     first, second = stage.play(9)
 
-    assert [1, 2] == [first.step, second.step]
+    assert [first.step, second.step] == [1, 2]
     assert edges_s(stage, first) == pytest.approx((2.0, 3.0), abs=0.01)
     assert edges_s(stage, second) == pytest.approx((3.0, 4.0), abs=0.01)
 
@@ -94,7 +95,7 @@ def test_one_name_written_twice_without_a_pause_is_two_saves(gap_s: float) -> No
     first, second = stage.play(12)
 
     assert 190 * MIB <= first.bytes <= 200 * MIB
-    assert 200 * MIB == second.bytes
+    assert second.bytes == 200 * MIB
     assert edges_s(stage, first) == pytest.approx((2.0, 3.0), abs=0.05)
     assert edges_s(stage, second) == pytest.approx((2.0 + gap_s, 3.0 + gap_s), abs=0.05)
     assert "sequential-large" == first.pattern.class_ == second.pattern.class_
@@ -110,7 +111,7 @@ def test_temporary_names_replaced_again_and_again_are_as_many_saves() -> None:
 
     found = stage.play(16)
 
-    assert ["model.safetensors"] * 3 == names(found)
+    assert names(found) == ["model.safetensors"] * 3
     assert {"safetensors"} == {save.framework for save in found}
     assert all("renamed" in {reason.name for reason in save.evidence} for save in found)
 
@@ -139,8 +140,8 @@ def test_the_files_of_one_step_directory_are_one_save(pause_s: float) -> None:
 
     (save,) = stage.play(at_s + 6)
 
-    assert ("/run/step-40", 40, "torch-dcp", 7) == (save.path, save.step, save.framework, save.files)
-    assert 240 * MIB + 4096 == save.bytes
+    assert (save.path, save.step, save.framework, save.files) == ("/run/step-40", 40, "torch-dcp", 7)
+    assert save.bytes == 240 * MIB + 4096
     assert "commit" in {reason.name for reason in save.evidence}
 
 
@@ -154,7 +155,7 @@ def test_shards_of_all_ranks_are_one_save_with_all_writers() -> None:
 
     (save,) = stage.play(10)
 
-    assert (4, 4, 400 * MIB) == (save.ranks, save.files, save.bytes)
+    assert (save.ranks, save.files, save.bytes) == (4, 4, 400 * MIB)
     assert {0, 1, 2, 3} == {writer.rank for writer in save.writers}
     assert {100 * MIB} == {writer.bytes for writer in save.writers}
     assert edges_s(stage, save) == pytest.approx((2.0, 4.2), abs=0.02)
@@ -170,8 +171,8 @@ def test_numbered_parts_at_once_are_one_and_numbered_steps_apart_are_several() -
 
     found = stage.play(30)
 
-    assert [4, 1, 1, 1, 1] == [save.files for save in found]
-    assert [None, 0, 1, 2, 3] == [save.step for save in found]
+    assert [save.files for save in found] == [4, 1, 1, 1, 1]
+    assert [save.step for save in found] == [None, 0, 1, 2, 3]
 
 
 def test_two_jobs_at_once_stay_two() -> None:
@@ -183,7 +184,7 @@ def test_two_jobs_at_once_stay_two() -> None:
     found = stage.play(8)
 
     assert {"a.py-100", "b.py-200"} == {save.job for save in found}
-    assert [100 * MIB] * 2 == [save.bytes for save in found]
+    assert [save.bytes for save in found] == [100 * MIB] * 2
 
 
 def test_files_too_short_lived_to_be_caught_open_are_found_by_their_times() -> None:
@@ -195,9 +196,34 @@ def test_files_too_short_lived_to_be_caught_open_are_found_by_their_times() -> N
 
     (save,) = stage.play(8)
 
-    assert (150 * MIB, 5) == (save.bytes, save.files)
+    assert (save.bytes, save.files) == (150 * MIB, 5)
     assert any("never caught open" in text for text in save.blind)
     assert edges_s(stage, save) == pytest.approx((2.01, 2.15), abs=0.02)
+
+
+def test_a_short_file_right_after_a_long_one_is_not_lost() -> None:
+    """What the long one wrote before does not explain the bytes of the short one away."""
+    stage = Stage(hz=10)
+    job = stage.process()
+    stage.write(job, "/run/step-9/model.pt", 2.0, 2.0, 400 * MIB)
+    stage.write(job, "/run/step-9/optimizer.pt", 4.02, 0.06, 40 * MIB, seen_open=False)
+
+    (save,) = stage.play(10)
+
+    assert (save.bytes, save.files) == (440 * MIB, 2)
+
+
+def test_a_file_of_another_process_in_the_same_folder_is_not_credited_to_this_one() -> None:
+    """A big file that appears beside a save, and that its process did not write, is not part of it."""
+    stage = Stage()
+    job, stranger = stage.process(100), stage.process(200, comm="cp", program="cp", runtimes=())
+    stage.write(job, "/run/step-9/model.pt", 2.0, 1.0, 100 * MIB)
+    other = stage.write(stranger, "/run/step-9/download.bin", 2.1, 0.8, 300 * MIB, seen_open=False)
+    stage.extra.append((3.4, msgspec.structs.replace(stage.fact(other, 3.4), pid=100, start_ticks=1000)))
+
+    save = next(save for save in stage.play(10) if save.job == "train.py-100")
+
+    assert (save.bytes, save.files) == (100 * MIB, 1)
 
 
 def test_the_wait_in_fsync_belongs_to_the_save() -> None:
@@ -272,7 +298,7 @@ def test_direct_writes_are_told_as_such() -> None:
 
     (save,) = stage.play(8)
 
-    assert (1.0, 0.0) == (save.pattern.direct_share_bytes, save.pattern.buffered_share_bytes)
+    assert (save.pattern.direct_share_bytes, save.pattern.buffered_share_bytes) == (1.0, 0.0)
 
 
 def test_an_unknown_name_that_recurs_is_promoted_with_its_forerunners() -> None:
@@ -293,7 +319,7 @@ def test_a_single_file_of_unknown_name_is_no_save() -> None:
     stage = Stage()
     stage.write(stage.process(runtimes=("numpy",)), "/out/blob.npy", 2.0, 1.0, 64 * MIB, magic=NUMPY)
 
-    assert [] == stage.play(10)
+    assert stage.play(10) == []
 
 
 def test_hostile_names_pass_unharmed() -> None:
@@ -305,4 +331,4 @@ def test_hostile_names_pass_unharmed() -> None:
     (save,) = stage.play(8)
 
     assert (name, "<script>.py-100", 3) == (save.path, save.job, save.step)
-    assert "\x1b]0;x\x07" == save.writers[0].comm
+    assert save.writers[0].comm == "\x1b]0;x\x07"
