@@ -42,6 +42,10 @@ _NEVER = re.compile(
 )
 
 
+WEAK = frozenset(("torch.save", "safetensors", "numpy"))  # data sets bear such names, too
+_MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or meant to overflow somebody's integer
+
+
 @dataclass(frozen=True)
 class Name:
     """What one path says."""
@@ -79,7 +83,7 @@ def read_name(path: str) -> Name:
         unit=unit,
         certain=certain,
         hint=_HINT.search(tail) is not None,
-        data=not (framework and framework.unit) and (_DATA.search(file) is not None or data_in_folder),
+        data=(framework is None or framework.name in WEAK) and (_DATA.search(file) is not None or data_in_folder),
         never=_NEVER.search(plain) is not None,
         temporary=temporary,
         commit=commit,
@@ -88,7 +92,7 @@ def read_name(path: str) -> Name:
 
 def _number(groups: dict[str, str | None], name: str) -> int | None:
     value = groups.get(name)
-    return int(value) if value else None
+    return int(value) if value and len(value) <= _MAX_DIGITS else None
 
 
 def _plain(path: str) -> str:
@@ -113,8 +117,9 @@ def _unit(path: str, folder: str, file: str) -> tuple[str, int | None, bool]:
         for framework in FRAMEWORKS:
             for expression in framework.unit:
                 found = expression.search(place)
-                if found is not None and (framework.name != "orbax" or "ocdbt" in path or "/_" in path):
-                    return place, int(found["step"]), True
+                if found is None or (framework.name == "orbax" and "ocdbt" not in path and "/_" not in path):
+                    continue
+                return place, _number(found.groupdict(), "step"), True
     stem = file.partition(".")[0] if not file.startswith(".") else file
     own = step_of(stem) if not _PART.search(stem) else None
     for end in range(len(parts), max(1, len(parts) - 3), -1):
@@ -159,6 +164,6 @@ def file_format(magic: bytes | None, path: str) -> str | None:
         return "hdf5"
     if len(magic) >= 10 and magic[8:10] in (b'{"', b"{}") and 0 < int.from_bytes(magic[:8], "little") < 100 << 20:
         return "safetensors"
-    if magic[0] == 0x80 and magic[1] in (2, 3, 4, 5):
+    if magic[0] == 0x80 and magic[1:2] in (b"\2", b"\3", b"\4", b"\5"):
         return "pickle"
     return None
