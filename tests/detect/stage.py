@@ -32,6 +32,7 @@ MIB = 1 << 20
 MONOTONIC_NS = 5_000 * SECOND_NS  # of the stage's beginning
 WALL_NS = 1_750_000_000 * SECOND_NS
 TICKS_PER_SECOND = 100
+Magic = bytes | None
 TORCH_ZIP = b"PK\x03\x04" + bytes(12)
 SAFETENSORS = (4096).to_bytes(8, "little") + b'{"a":{"d'
 NUMPY = b"\x93NUMPY\x01\x00v\x00{'des"
@@ -67,7 +68,7 @@ class Move:
     closed_s: float
     size_before: int
     birth_s: float
-    magic: bytes | None
+    magic: Magic
     final_path: str | None  # renamed to this at closed_s
     seen_open: bool
     from_disk: bool
@@ -242,11 +243,10 @@ class Stage:
         key = (actor.pid, actor.info.start_ticks)
         if actor.exit_s is not None and actor.exit_s <= at_s:
             return [ProcessExit(*key), *self._facts(actor, before_s, at_s)]
-        found: list[Sample] = [] if ("info", *key) in last else [actor.info]
-        last[("info", *key)] = actor.info
-        for kind, sample in (("io", self._io(actor, at_s)), ("stat", self._stat(actor, at_s))):
-            if last.get((kind, *key)) != sample:
-                last[(kind, *key)] = sample
+        found: list[Sample] = []
+        for kind, sample in (("info", actor.info), ("io", self._io(actor, at_s)), ("stat", self._stat(actor, at_s))):
+            if last.get((kind, actor.pid, actor.info.start_ticks)) != sample:
+                last[kind, actor.pid, actor.info.start_ticks] = sample
                 found.append(sample)
         if self._scan_due(actor, at_s):
             found.append(self._scan(actor, at_s))
