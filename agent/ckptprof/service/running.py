@@ -10,21 +10,33 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals
+from signal import (
+    SIGALRM,
+    SIGCHLD,
+    SIGHUP,
+    SIGINT,
+    SIGQUIT,
+    SIGTERM,
+    SIGUSR1,
+    SIGUSR2,
+    SIGWINCH,
+    SIGXCPU,
+    Signals,
+)
 
-from ckptprof.model import Checkpoint, Report, Session, Watched
+from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.service import messages
-from ckptprof.service.command import Command, adopt_orphans
+from ckptprof.service.command import Command, NotStartedError, adopt_orphans
 from ckptprof.service.keeper import Keeper
-from ckptprof.service.loop import Loop, SamplerLostError
+from ckptprof.service.loop import HASTE, Loop, SamplerLostError
 from ckptprof.service.recorder import Recorder
 from ckptprof.service.sampler import Control, SamplerOptions
 from ckptprof.service.sampling import SamplerProcess, new_uid
-from ckptprof.service.signals import SignalTrap
+from ckptprof.service.signals import Caught, Relay, SignalTrap
 from ckptprof.service.storing import MAX_FOLDERS, open_keeper
-from ckptprof.store.problems import StoreFullError
+from ckptprof.store.watched import watched
 
-FORWARDED: set[Signals] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH}
+FORWARDED: set[Signals] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGXCPU}
 START_SECONDS = 10.0
 DRAIN_SECONDS = 10.0
 STORE_SECONDS = 30.0
@@ -43,8 +55,9 @@ class Outcome:
 
 def record(arguments: Sequence[str], db: str | Path) -> Outcome:
     """Run a command and record it; raises NotStartedError, and StoreError for a database that cannot be one."""
+    messages.hold_streams()
+    trap = SignalTrap({*FORWARDED, SIGCHLD})  # before the store's thread: one that does not block them would take them
     sampler = _start_sampler()  # before SQLAlchemy is imported
-    trap = SignalTrap({*FORWARDED, SIGCHLD})  # before the store's thread: a thread that does not block them takes them
     try:
         keeper, saved_paths = _open(db)
         return Run(keeper, saved_paths, sampler).execute(arguments, trap)
@@ -53,6 +66,7 @@ def record(arguments: Sequence[str], db: str | Path) -> Outcome:
             sampler.stop()
             if sampler.wait(5.0) is None:
                 sampler.kill()
+        trap.close()
 
 
 def _start_sampler() -> SamplerProcess | None:
@@ -60,18 +74,23 @@ def _start_sampler() -> SamplerProcess | None:
         uid=new_uid(), only_family=True, base_hz=BASE_HZ, burst_hz=BURST_HZ, monitor_pids=(os.getpid(),)
     )
     try:
-        return SamplerProcess(options)
+        return SamplerProcess(options, witness=FORWARDED)
     except OSError as error:
         messages.warn(f"the command runs unwatched: the sampler cannot be started: {error}")
         return None
 
 
 def _open(db: str | Path) -> tuple[Keeper | None, tuple[str, ...]]:
+    from ckptprof.store.lock import StoreBusyError  # noqa: PLC0415 - imports SQLAlchemy: the sampler is started first
+    from ckptprof.store.problems import StoreFullError  # noqa: PLC0415
+
     try:
-        return open_keeper(db)
+        return open_keeper(db, shared=True)
     except StoreFullError as error:  # no reason to keep anybody from training
         messages.warn(f"nothing will be stored, only reported at the end: {error}")
-        return None, ()
+    except StoreBusyError as error:  # an agent, which sees this command too
+        messages.warn(f"this run is reported at its end and not stored: {error}; --db PATH stores it apart")
+    return None, ()
 
 
 class Run:
@@ -89,74 +108,102 @@ class Run:
         self._lost = ""
 
     def execute(self, arguments: Sequence[str], trap: SignalTrap) -> Outcome:
-        """Run the command to its end; raises NotStartedError."""
+        """Run the command to its end; raises NotStartedError, and nothing else once the command runs."""
         sampler = self._sampler
         adopt_orphans()
         loop = Loop(sampler, trap, self._recorder.take) if sampler is not None else None
-        if loop is not None:
-            self._await_sampler(loop)
-        command = Command(arguments, others=frozenset((sampler.pid,)) if sampler is not None else frozenset())
+        try:
+            self._await_sampler(loop, trap)
+            others = frozenset((sampler.pid,)) if sampler is not None else frozenset()
+            command = Command(arguments, others=others, blocked=trap.mask_before)
+        except NotStartedError:
+            self._close(trap)
+            raise
         if sampler is not None:
-            sampler.control(
-                Control(root_pid=command.pid, subreaper_pid=os.getpid(), folders=self._saved_paths[:MAX_FOLDERS])
-            )
+            folders = self._saved_paths[:MAX_FOLDERS]
+            sampler.control(Control(root_pid=command.pid, subreaper_pid=os.getpid(), folders=folders))
         self._watch(command, loop, trap)
         if loop is not None and not self._lost:
             loop.drain(DRAIN_SECONDS)
         exit_code = command.reap()
-        self._recorder.end(clean=not self._lost)
-        return self._outcome(exit_code)
+        stored = self._close(trap)
+        return Outcome(exit_code, self._report(stored=stored), stored)
 
-    def _await_sampler(self, loop: Loop) -> None:
+    def _await_sampler(self, loop: Loop | None, trap: SignalTrap) -> None:
+        """Let the sampler come up; raises NotStartedError if a signal asks us to end before the command runs."""
         deadline = time.monotonic() + START_SECONDS
-        while self._recorder.session is None and time.monotonic() < deadline:
-            try:
-                loop.turn(0.1)
-            except SamplerLostError as error:
-                self._give_up(str(error))
-                return
+        caught = trap.take()
+        while loop is not None and not self._lost and self._recorder.session is None and time.monotonic() < deadline:
+            caught += self._look(loop, 0.1)
+        for signal in caught:
+            if signal.number in HASTE:
+                error = NotStartedError(f"{Signals(signal.number).name} came before the command was started")
+                error.exit_code = 128 + signal.number
+                raise error
+
+    def _look(self, loop: Loop, timeout_seconds: float) -> list[Caught]:
+        """Take in what comes; go on without the sampler if that is lost, and without the recorder if that fails."""
+        try:
+            caught = loop.turn(timeout_seconds)
             if loop.ended:
-                self._give_up("the sampler ended at once")
-                return
+                self._give_up("the sampler ended")
+            if loop.house_due():
+                self._recorder.housekeeping(time.time_ns())
+        except SamplerLostError as error:
+            self._give_up(str(error))
+        except Exception as error:  # noqa: BLE001 - the command must outlive a fault of ours, and keep its exit code
+            self._give_up(f"{type(error).__name__}: {error}")
+        else:
+            return caught
+        return []
 
     def _give_up(self, reason: str) -> None:
         self._lost = reason
         messages.warn(f"from here on the command runs unwatched: {reason}")
+        if self._sampler is not None:
+            self._sampler.kill()
+            self._sampler.wait(2.0)  # as a zombie it would hide ended orphans from us
 
     def _watch(self, command: Command, loop: Loop | None, trap: SignalTrap) -> None:
-        watching = loop is not None and not self._lost
+        """Wait until the command has ended."""
+        relay = Relay(command.send, self._sampler.witnessed if self._sampler is not None else bytes)
+        patience_seconds = 0.5
         while not command.ended():
-            caught = []
-            if watching and loop is not None:
-                try:
-                    caught = loop.turn(0.5)
-                except SamplerLostError as error:
-                    self._give_up(str(error))
-                if loop.ended and not self._lost:
-                    self._give_up("the sampler ended")
-                watching = not self._lost
-                if loop.house_due():
-                    self._recorder.housekeeping(time.time_ns())
-            else:
-                time.sleep(0.02)
-                caught = trap.take()
-            for signal in caught:
-                if signal.number != SIGCHLD and not signal.from_terminal:
-                    command.send(signal.number)
+            seeing = loop if not self._lost else None
+            relay.take(trap.wait(patience_seconds) if seeing is None else self._look(seeing, patience_seconds))
+            patience_seconds = relay.turn() or 0.5
 
-    def _outcome(self, exit_code: int) -> Outcome:
+    def _close(self, trap: SignalTrap) -> bool:
+        """Judge and store what is left; return whether everything is stored."""
+        try:
+            self._recorder.end(clean=not self._lost)
+        except Exception as error:  # noqa: BLE001 - as above
+            messages.warn(f"the last that was seen could not be judged: {type(error).__name__}: {error}")
+        if self._keeper is None:
+            return False
+
+        def hurried() -> bool:
+            return any(signal.number in HASTE for signal in trap.take())
+
+        stored = self._keeper.close(STORE_SECONDS, hurried=hurried)
+        if not stored:
+            messages.warn("not everything could be stored; what was found is in this report")
+        return stored
+
+    def _report(self, *, stored: bool) -> Report:
         checkpoints: list[Checkpoint] = self._recorder.checkpoints
-        stored = True
-        if self._keeper is not None:
-            stored = self._keeper.close(STORE_SECONDS)
-            if stored:
-                checkpoints = self._keeper.stored
+        if stored and self._keeper is not None:
+            checkpoints = self._keeper.stored  # these have numbers
         session = self._recorder.session
-        return Outcome(exit_code, _report(session, checkpoints), stored and self._keeper is not None)
+        if session is None:
+            return Report(host=None, watched=Watched(start_ns=None, end_ns=None), checkpoints=tuple(checkpoints))
+        return Report(host=session.host, watched=_watched(session, self._lost), checkpoints=tuple(checkpoints))
 
 
-def _report(session: Session | None, checkpoints: list[Checkpoint]) -> Report:
-    watched = Watched(start_ns=None, end_ns=None)
-    if session is not None:
-        watched = Watched(start_ns=session.start_ns, end_ns=session.end_ns)
-    return Report(host=session.host if session else None, watched=watched, checkpoints=tuple(checkpoints))
+def _watched(session: Session, lost: str) -> Watched:
+    seen = watched([session], None, None)
+    if not lost:
+        return seen
+    now_ns = time.time_ns()
+    gap = Gap(session.end_ns, now_ns, f"the command ran unwatched: {lost}")
+    return Watched(start_ns=seen.start_ns, end_ns=now_ns, gaps=(*seen.gaps, gap))

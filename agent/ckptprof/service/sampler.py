@@ -46,6 +46,8 @@ class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
     only_family: bool = False  # `ckptprof run`: watch nothing until a root process is named
     fixed_rate: bool = False  # always the base rate: for benchmarks
     note: str = ""
+    witness_fd: int | None = None  # where the number of each of these signals is written as it comes
+    witness_signals: tuple[int, ...] = ()
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
@@ -366,6 +368,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the recorder decides when we end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     options = msgspec.json.decode(sys.argv[1], type=SamplerOptions)
+    if options.witness_fd is not None:
+        signal.set_wakeup_fd(options.witness_fd, warn_on_full_buffer=False)
+        for number in options.witness_signals:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the recorder blocks those that it takes itself
     raise_descriptor_limit()
     output = Output(os.dup(1))
     null = os.open(os.devnull, os.O_WRONLY)

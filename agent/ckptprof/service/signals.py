@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 _SI_KERNEL = 0x80  # include/uapi/asm-generic/siginfo.h: a key on the terminal, not a process
+TWIN_SECONDS = 0.2  # within which a signal to the whole process group has reached all of it
 
 
 class Caught(NamedTuple):
@@ -49,6 +53,13 @@ class SignalTrap:
             with contextlib.suppress(BlockingIOError):  # the reader is far behind, and will find all of them
                 os.write(self._write_fd, b"!")
 
+    def wait(self, timeout_seconds: float) -> list[Caught]:
+        """Wait for a signal; return those that have come."""
+        poll = select.poll()
+        poll.register(self._read_fd, select.POLLIN)
+        poll.poll(timeout_seconds * 1000)
+        return self.take()
+
     def take(self) -> list[Caught]:
         """Return the signals that have come since the last call."""
         with contextlib.suppress(BlockingIOError):
@@ -68,3 +79,41 @@ class SignalTrap:
         os.close(self._read_fd)
         os.close(self._write_fd)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask_before)
+
+
+class Relay:
+    """Hands signals on to the command, but not those that its whole process group was sent.
+
+    `timeout`, a shell's `kill -- -PGID` and Slurm signal the command beside us: it would get one more from us, and many
+    programs take the second SIGTERM for impatience and drop the checkpoint that they were saving. The kernel does not
+    say whether a signal was meant for a group, so a third process of the group is asked whether it has got it too.
+    """
+
+    def __init__(self, send: Callable[[int], None], heard: Callable[[], bytes]) -> None:
+        """`heard` returns the numbers of the signals that the third process has got since it was last asked."""
+        self._send = send
+        self._heard = heard
+        self._heard_at: dict[int, float] = {}
+        self._pending: list[tuple[int, float]] = []
+
+    def take(self, caught: list[Caught]) -> None:
+        """Take signals in; what is from the terminal went to the whole group for certain."""
+        now = time.monotonic()
+        pending = [(one.number, now) for one in caught if one.number != signal.SIGCHLD and not one.from_terminal]
+        self._pending += pending
+
+    def turn(self) -> float | None:
+        """Hand on what is due; return the seconds until the next turn, None if nothing waits."""
+        now = time.monotonic()
+        for number in self._heard():
+            self._heard_at[number] = now
+        waiting = []
+        for number, at in self._pending:
+            if abs(self._heard_at.get(number, -1e9) - at) <= TWIN_SECONDS:
+                continue
+            if now - at > TWIN_SECONDS:
+                self._send(number)
+            else:
+                waiting.append((number, at))
+        self._pending = waiting
+        return 0.02 if waiting else None
