@@ -35,6 +35,7 @@ class Loop:
         self._silent_seconds = 0.0
         self._kept_house = 0.0
         self.ended = False
+        self.hurried = False  # a signal while it drained asked for haste
 
     def turn(self, timeout_seconds: float = HOUSEKEEPING_SECONDS) -> list[Caught]:
         """Wait for something once and take it in; return the signals. Raises SamplerLostError."""
@@ -88,6 +89,7 @@ class Loop:
             except SamplerLostError:
                 break
             if time.monotonic() - began > GRACE_SECONDS and any(signal.number in HASTE for signal in caught):
+                self.hurried = True
                 break
         if not self.ended:
             self.sampler.kill()

@@ -13,6 +13,7 @@ from ckptprof.errors import CkptprofError
 from ckptprof.export.http import DEFAULT_PORT, MetricsServer
 from ckptprof.export.metrics import Metrics
 from ckptprof.service import messages
+from ckptprof.service.keeper import Keeper
 from ckptprof.service.loop import Loop, SamplerLostError
 from ckptprof.service.recorder import Recorder
 from ckptprof.service.sampler import Control, SamplerOptions
@@ -23,6 +24,8 @@ from ckptprof.service.systemd import Notifier
 
 DRAIN_SECONDS = 8.0
 STORE_SECONDS = 20.0
+HURRIED_SECONDS = 2.0
+STEADY_SECONDS = 600.0  # a sampler that lived so long was fine: the next one is started as soon as the first was
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -48,42 +51,56 @@ class Agent:
         self._notifier = Notifier()
         self._complained: set[str] = set()
         self._restarts = 0
+        self._failures = 0  # in a row
+        self._started = 0.0
+        self._ready = False
         self._saved_paths: tuple[str, ...] = ()
 
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
+        messages.hold_streams()
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
         sampler = self._start()  # before anything slow is imported or opened
+        keeper: Keeper | None = None
+        server: MetricsServer | None = None
+        hurried = True  # unless it ends as it should
         try:
             keeper, self._saved_paths = open_keeper(self._options.db)
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             metrics = Metrics()
-            recorder = Recorder(
-                keeper,
-                metrics,
-                saved_paths=self._saved_paths,
-                tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
-                complain=self._complain,
-            )
             server = self._serve(metrics.render)
-        except BaseException:
-            sampler.stop()
-            sampler.kill()
+            recorder = self._recorder(keeper, metrics)
+            where = f", metrics on {server.url}" if server is not None else ""
+            messages.say(f"watching this host, storing in {self._options.db}{where}")
+            hurried = self._watch(sampler, recorder, trap)
+        finally:
+            sampler.kill()  # it has ended by now, unless something failed
             sampler.wait(2.0)
-            raise
-        where = f", metrics on {server.url}" if server is not None else ""
-        messages.say(f"watching this host, storing in {self._options.db}{where}")
-        impatient = self._watch(sampler, recorder, trap)
+            stored = keeper is None or self._store(keeper, trap, hurried=hurried)
+            if server is not None:
+                server.close()
+            trap.close()
+        return stored
+
+    def _recorder(self, keeper: Keeper, metrics: Metrics) -> Recorder:
+        return Recorder(
+            keeper,
+            metrics,
+            saved_paths=self._saved_paths,
+            tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
+            complain=self._complain,
+        )
+
+    def _store(self, keeper: Keeper, trap: SignalTrap, *, hurried: bool) -> bool:
         self._notifier.stopping("storing what is left")
-        stored = keeper.close(2.0 if impatient else STORE_SECONDS)
-        if server is not None:
-            server.close()
+        stored = keeper.close(HURRIED_SECONDS if hurried else STORE_SECONDS, hurried=lambda: bool(trap.take()))
         if not stored:
             messages.warn("not everything could be stored before the end")
         return stored
 
     def _start(self) -> SamplerProcess:
         options = self._options
+        self._started = time.monotonic()
         return SamplerProcess(
             SamplerOptions(
                 uid=new_uid(),
@@ -109,7 +126,7 @@ class Agent:
         return server
 
     def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> bool:
-        """Go on until a signal; return whether a second signal asked for haste."""
+        """Go on until a signal; return whether another signal asked for haste."""
         loop = Loop(sampler, trap, recorder.take)
         while True:
             lost = ""
@@ -130,15 +147,16 @@ class Agent:
                 loop = Loop(replacement, trap, recorder.take)
             if loop.house_due():
                 self._keep_house(recorder)
-        patient = loop.drain(DRAIN_SECONDS)
-        recorder.end(clean=patient)
-        return not patient
+        recorder.end(clean=loop.drain(DRAIN_SECONDS))
+        return loop.hurried
 
     def _keep_house(self, recorder: Recorder) -> None:
         recorder.housekeeping(time.time_ns(), sampler_restarts=self._restarts)
         if recorder.frames == 0:
             return
-        self._notifier.ready("watching")
+        if not self._ready:
+            self._ready = True
+            self._notifier.ready("watching")
         self._notifier.watchdog()
 
     def _replace(self, loop: Loop, reason: str, trap: SignalTrap) -> SamplerProcess | None:
@@ -146,8 +164,11 @@ class Agent:
         messages.warn(f"{reason}; starting another, what happened in between was not seen")
         loop.sampler.kill()
         loop.sampler.wait(2.0)
+        if time.monotonic() - self._started > STEADY_SECONDS:
+            self._failures = 0
         while True:
-            wait_seconds = _BACKOFF_SECONDS[min(self._restarts, len(_BACKOFF_SECONDS) - 1)]
+            wait_seconds = _BACKOFF_SECONDS[min(self._failures, len(_BACKOFF_SECONDS) - 1)]
+            self._failures += 1
             self._restarts += 1
             deadline = time.monotonic() + wait_seconds
             while time.monotonic() < deadline:
