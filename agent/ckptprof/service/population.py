@@ -15,7 +15,7 @@ from ckptprof_collectors.processes import (
     list_pids,
     parent_of,
 )
-from ckptprof_collectors.samples import Sample
+from ckptprof_collectors.samples import Sample, Unavailable
 
 BUSY_BYTES_PER_SECOND = 2 << 20  # an unwatched process that moves more is watched for a while
 KEEP_QUIET_NS = 30_000_000_000  # a process that was busy once is let go after so long without activity
@@ -23,6 +23,8 @@ LEARN_NS = 90_000_000_000  # how long a new interpreter is watched to see whethe
 MAX_WATCHED = 1024
 MAX_ALERTED = 16  # by one opened file
 MAX_KNOWN = 16384
+DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
+DESCRIPTORS_SPARE = 40  # for the collectors, and what is open for a moment only
 
 
 class Population:
@@ -40,8 +42,10 @@ class Population:
         self._parents: dict[int, int] = {}
         self._swept_ns = 0
         self._moved: dict[int, int] = {}
+        self._max_known = _max_known()
         self.unreadable = 0
         self.over_limit = 0
+        self._told: set[str] = set()
 
     def find(self, now_ns: int, samples: list[Sample]) -> list[Watching]:
         """Look for new and ended processes; return the watched ones that have ended."""
@@ -54,9 +58,31 @@ class Population:
         if self.root_pid is not None:
             fresh = self._family(fresh, present)
         for pid in fresh:
-            if pid not in self._own and len(self.known) < MAX_KNOWN:
-                self._meet(pid, now_ns)
+            if pid in self._own:
+                continue
+            if len(self.known) >= self._max_known:
+                self.over_limit += 1
+                break
+            self._meet(pid, now_ns)
+        self._tell(samples)
         return gone
+
+    def _tell(self, samples: list[Sample]) -> None:
+        """Say once what is out of sight."""
+        reasons = {}
+        if self.unreadable:
+            reasons["some processes"] = (
+                f"{self.unreadable} may not be read; those of other users need CAP_SYS_PTRACE, which root has"
+            )
+        if self.over_limit:
+            reasons["further processes"] = (
+                f"{self._max_known} are looked at, {min(self._max_known, MAX_WATCHED)} of them closely: "
+                "raise the limit of open files (LimitNOFILE=, ulimit -n) if it is that"
+            )
+        for name, reason in reasons.items():
+            if name not in self._told:
+                self._told.add(name)
+                samples.append(Unavailable(name, reason))
 
     def _family(self, fresh: list[int], present: set[int]) -> list[int]:
         self._parents = {pid: parent for pid, parent in self._parents.items() if pid in present}
@@ -163,6 +189,15 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _max_known() -> int:
+    import resource  # noqa: PLC0415 - once, at the start
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return MAX_KNOWN
+    return max(1, min(MAX_KNOWN, (limit - DESCRIPTORS_SPARE) // DESCRIPTORS_EACH))
 
 
 def page_bytes() -> int:

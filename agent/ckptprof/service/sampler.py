@@ -215,7 +215,12 @@ class Sampler:
 
     def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
-        for watching in self._population.find(now_ns, samples):
+        try:
+            gone = self._population.find(now_ns, samples)
+        except OSError as error:  # no descriptor left, or no memory in the kernel: for a moment, hopefully
+            self._fault("processes", error, samples)
+            gone = []
+        for watching in gone:
             self._ask_last(watching, offset_ns)
         if now_ns >= self._next_sweep_ns:
             self._population.sweep(now_ns, samples)
@@ -232,6 +237,8 @@ class Sampler:
                 watching.tick(now_ns, self._page_bytes, samples)
                 watching.describe_if_due(now_ns, samples)
                 watching.scan_if_due(now_ns, samples)
+                while watching.fresh_files:
+                    self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.process.folder + b"/root")
                 question = watching.question_if_due(now_ns, offset_ns)
             except ProcessGone:
                 self._population.forget(watching.process.pid, samples)
