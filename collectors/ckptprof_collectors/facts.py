@@ -79,8 +79,8 @@ def _walk(search: _Search, folder: bytes, depth: int) -> None:
                 path = folder.rstrip(b"/") + b"/" + entry.name
                 if path in search.facts:
                     continue
-                status = entry.stat(follow_symlinks=False)
-                if max(status.st_mtime_ns, status.st_ctime_ns) < since_ns:
+                status = _status(entry)
+                if status is None or max(status.st_mtime_ns, status.st_ctime_ns) < since_ns:
                     continue
                 if stat.S_ISREG(status.st_mode):
                     _look(search, path, known=False)
@@ -90,6 +90,14 @@ def _walk(search: _Search, folder: bytes, depth: int) -> None:
                         _walk(search, path, depth - 1)
     except OSError:
         return
+
+
+def _status(entry: os.DirEntry[bytes]) -> os.stat_result | None:
+    """Return the status of an entry; None if it went since its folder was listed: no reason to miss its neighbours."""
+    try:
+        return entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
 
 
 def _look(search: _Search, path: bytes, *, known: bool) -> None:
