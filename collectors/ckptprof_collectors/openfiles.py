@@ -34,6 +34,7 @@ class OpenFiles:
         """Open the folders; raises ProcessGone or PermissionError."""
         self.process = process
         self.raw_paths: dict[tuple[int, int], bytes] = {}  # of the last scan: (device, inode) to the path as it is
+        self._fd_folder = self._info_folder = -1
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
             self._fd_folder = os.open(process.folder + b"/fd", flags)
@@ -41,9 +42,13 @@ class OpenFiles:
             raise ProcessGone from error
         try:
             self._info_folder = os.open(process.folder + b"/fdinfo", flags)
+            process.confirm()  # the pid in the path was still this process's when both were open
         except FileNotFoundError as error:
-            os.close(self._fd_folder)
+            self.close()
             raise ProcessGone from error
+        except (OSError, ProcessGone):
+            self.close()
+            raise
 
     def scan(self, *, mappings: bool) -> FileScan:
         """Return all data files that are open now; raises ProcessGone, PermissionError."""
@@ -128,7 +133,7 @@ def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:
 def parse_maps(raw: bytes) -> dict[bytes, MappedFile]:
     """Return the data files of /proc/PID/maps by path; a newline in a name stands there as an octal escape."""
     found: dict[bytes, MappedFile] = {}
-    for line in raw.splitlines():
+    for line in raw.split(b"\n"):  # not splitlines: only the newline is escaped in a name
         fields = line.split(None, 5)
         if len(fields) < 6 or b"x" in fields[1] or not is_data_path(fields[5]):
             continue

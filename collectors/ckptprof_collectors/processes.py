@@ -60,11 +60,12 @@ class Process:
         self.stat: ProcessStat | None = None
         try:
             self._stat_fd = os.open(self.folder + b"/stat", os.O_RDONLY | os.O_CLOEXEC)
+            self._io_fd = os.open(self.folder + b"/io", os.O_RDONLY | os.O_CLOEXEC)
+            os.pread(self._io_fd, 16, 0)
+            # read last: if this process is still there, the other descriptor is its own and not its successor's
             fields = _stat_fields(os.pread(self._stat_fd, 1024, 0))
             self.parent_pid = int(fields[1])
             self.start_ticks = int(fields[19])
-            self._io_fd = os.open(self.folder + b"/io", os.O_RDONLY | os.O_CLOEXEC)
-            os.pread(self._io_fd, 16, 0)
         except (FileNotFoundError, ProcessLookupError, IndexError, ValueError) as error:
             self.close()
             raise ProcessGone from error
@@ -99,6 +100,13 @@ class Process:
         self._last_stat = joined
         self.stat = parse_stat(self.pid, self.start_ticks, raw, memory, page_bytes)
         return self.stat is not None
+
+    def confirm(self) -> None:
+        """Raise ProcessGone if it has ended: what was opened by its pid just now may be another process's."""
+        try:
+            os.pread(self._stat_fd, 1, 0)
+        except ProcessLookupError as error:
+            raise ProcessGone from error
 
     def relax(self) -> None:
         """Give back what only a watched process needs; it is opened again when wanted."""
@@ -175,11 +183,14 @@ def parent_of(fs: KernelFs, pid: int) -> int | None:
 
 
 def describe(process: Process) -> ProcessInfo:
-    """Return what the process is: costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely."""
+    """Return what the process is; raises ProcessGone.
+
+    It costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely.
+    """
     folder = process.folder
     arguments = (_read(folder + b"/cmdline", 4096) or b"").split(b"\0")
     comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
-    return ProcessInfo(
+    info = ProcessInfo(
         pid=process.pid,
         start_ticks=process.start_ticks,
         parent_pid=process.parent_pid,
@@ -190,6 +201,8 @@ def describe(process: Process) -> ProcessInfo:
         environment=_environment(folder),
         cgroup=_cgroup(folder),
     )
+    process.confirm()
+    return info
 
 
 def is_interpreter(process: Process) -> bool:
@@ -248,7 +261,7 @@ def _environment(folder: bytes) -> dict[str, str]:
 
 
 def _cgroup(folder: bytes) -> str | None:
-    lines = (_read(folder + b"/cgroup", 8192) or b"").splitlines()
+    lines = (_read(folder + b"/cgroup", 8192) or b"").split(b"\n")
     paths = [line.split(b":", 2)[2] for line in lines if line.count(b":") >= 2]
     deepest = max(paths, key=len, default=b"/")
     return text(deepest) if deepest != b"/" else None
