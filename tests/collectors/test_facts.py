@@ -1,0 +1,179 @@
+"""What the file system says of files, with os.stat as oracle; folders that are huge, hostile or vanishing."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ckptprof_collectors.facts import MAX_ENTRIES, MAX_FACTS, FactFinder, Question, answer, read_magic
+from ckptprof_collectors.samples import FileFact
+
+
+def ask(*, files: list[Path] | None = None, folders: list[Path] | None = None, since_ns: int = 0,
+        root: bytes = b"") -> dict[str, FileFact]:  # fmt: skip
+    """Return the answer by path."""
+    question = Question(
+        7, 8, root, tuple(map(os.fsencode, files or [])), tuple(map(os.fsencode, folders or [])), since_ns
+    )
+    return {fact.path: fact for fact in answer(question)}
+
+
+def test_a_fact_is_what_stat_says(tmp_path: Path) -> None:
+    """Identity, size and times; the first bytes; born between the clock before and after."""
+    before_ns = time.time_ns() - 50_000_000
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"PK\x03\x04" + bytes(996))
+    fact = ask(files=[path])[str(path)]
+    status = path.stat()
+
+    assert (fact.pid, fact.start_ticks, fact.is_directory, fact.missing) == (7, 8, False, False)
+    assert (fact.device, fact.inode, fact.size) == (status.st_dev, status.st_ino, 1000)
+    assert (fact.modified_ns, fact.changed_ns) == (status.st_mtime_ns, status.st_ctime_ns)
+    assert fact.magic == b"PK\x03\x04" + bytes(12)
+    assert fact.birth_ns is None or before_ns <= fact.birth_ns <= time.time_ns()
+
+
+def test_looking_leaves_the_access_time_alone(tmp_path: Path) -> None:
+    """Never alters what it watches."""
+    path = tmp_path / "a.pt"
+    path.write_bytes(bytes(4096))
+    os.utime(path, ns=(1_000_000_000, path.stat().st_mtime_ns))
+    ask(files=[path], folders=[tmp_path])
+
+    assert path.stat().st_atime_ns == 1_000_000_000
+
+
+def test_files_that_changed_since_are_found_in_the_folder_and_below(tmp_path: Path) -> None:
+    """Three folders deep, old ones left out."""
+    for name in ("old", "new", "a/b/deep", "a/b/c/d/deeper"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(32))
+    since_ns = time.time_ns() - 3_600_000_000_000
+    os.utime(tmp_path / "old", ns=(0, 0))
+
+    found = ask(folders=[tmp_path], since_ns=since_ns)
+
+    assert {str(tmp_path / name) for name in ("new", "a", "a/b", "a/b/deep", "a/b/c")} <= found.keys()
+    assert str(tmp_path / "a/b/c/d/deeper") not in found
+    assert found[str(tmp_path / "a")].is_directory
+    later = ask(folders=[tmp_path], since_ns=time.time_ns() + 3_600_000_000_000)
+    assert later == {}
+
+
+def test_a_known_file_that_is_gone_is_told_as_missing(tmp_path: Path) -> None:
+    """One that was never known is not."""
+    found = ask(files=[tmp_path / "gone"], folders=[tmp_path / "nowhere"])
+
+    assert [fact.missing for fact in found.values()] == [True]
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Neither to a file nor into a folder elsewhere."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_bytes(b"secret" * 10)
+    folder = tmp_path / "ckpt"
+    folder.mkdir()
+    (folder / "file").symlink_to(elsewhere / "secret")
+    (folder / "tree").symlink_to(elsewhere)
+
+    assert ask(files=[folder / "file"], folders=[folder]) == {}
+    assert read_magic(os.fsencode(folder / "file")) is None
+
+
+def test_what_is_no_file_is_left_out_and_never_waited_for(tmp_path: Path) -> None:
+    """A FIFO without a writer, a socket, a device."""
+    os.mkfifo(tmp_path / "fifo")
+    started = time.monotonic()
+    found = ask(files=[tmp_path / "fifo", Path("/dev/null")], folders=[tmp_path])
+
+    assert found == {}
+    assert read_magic(os.fsencode(tmp_path / "fifo")) in (b"", None)
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("name", [b"a\nb", b"\x1b[2J", b"\xff\xfe", b"<script>", b" ", b"..."])
+def test_hostile_names_are_told_as_text(tmp_path: Path, name: bytes) -> None:
+    """Bytes that are no UTF-8 are escaped, so that what stores them cannot fail."""
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(bytes(32))
+
+    (fact,) = ask(folders=[tmp_path]).values()
+
+    assert fact.path == str(tmp_path) + "/" + name.decode("utf-8", "backslashreplace")
+    assert fact.path.encode("utf-8")
+
+
+def test_a_folder_of_ten_thousand_files_costs_a_bounded_time(tmp_path: Path) -> None:
+    """At most 4,096 entries are looked at and 2,000 facts told."""
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(10_000):
+        os.close(os.open(folder / str(number), os.O_WRONLY | os.O_CREAT))
+    started = time.process_time()
+    found = ask(folders=[folder])
+
+    assert len(found) == MAX_FACTS <= MAX_ENTRIES
+    assert time.process_time() - started < 1
+
+
+def test_a_file_that_vanishes_while_its_folder_is_read_hides_no_other(tmp_path: Path) -> None:
+    """Rotation and renames go on while we look."""
+    for number in range(50):
+        (tmp_path / f"{number}.pt").write_bytes(bytes(32))
+    opened: list[bytes] = []
+
+    def remove_half(path: bytes) -> None:
+        if not opened:
+            for number in range(0, 50, 2):
+                if not path.endswith(b"/%d.pt" % number):
+                    (tmp_path / f"{number}.pt").unlink()
+        opened.append(path)
+
+    question = Question(7, 8, b"", (), (os.fsencode(tmp_path),), 0)
+    found = {fact.path for fact in answer(question, remove_half)}
+
+    assert {str(tmp_path / f"{number}.pt") for number in range(1, 50, 2)} <= found
+
+
+def test_an_empty_or_short_file_has_no_first_bytes(tmp_path: Path) -> None:
+    """None is: not read."""
+    (tmp_path / "empty").touch()
+    (tmp_path / "short").write_bytes(b"PK\x03\x04")
+
+    assert [fact.magic for fact in ask(folders=[tmp_path]).values()] == [None, None]
+
+
+def test_a_root_that_cannot_be_entered_falls_back_to_our_own(tmp_path: Path) -> None:
+    """The process has ended between the question and the answer."""
+    (tmp_path / "a").write_bytes(bytes(32))
+
+    assert list(ask(files=[tmp_path / "a"], root=b"/proc/4194305/root")) == [str(tmp_path / "a")]
+    assert list(ask(files=[tmp_path / "a"], root=b"/proc/self/root")) == [str(tmp_path / "a")]
+
+
+def test_the_finder_answers_in_its_own_thread_and_refuses_what_is_too_much(tmp_path: Path) -> None:
+    """It never waits: a question too many is counted."""
+    (tmp_path / "a").write_bytes(bytes(32))
+    gate = os.pipe()
+    finder = FactFinder(limit=2, on_open=lambda _: os.read(gate[0], 1))
+    question = Question(7, 8, b"", (os.fsencode(tmp_path / "a"),), (), 0)
+    for _ in range(8):
+        finder.ask(question)
+    refused = finder.refused
+
+    assert refused >= 5
+    os.write(gate[1], b"x" * 8)
+    facts: list[FileFact] = []
+    deadline = time.monotonic() + 10
+    while finder.waiting and time.monotonic() < deadline:
+        facts += finder.take()
+        time.sleep(0.005)
+    finder.close()
+    for fd in gate:
+        os.close(fd)
+
+    assert not finder.waiting
+    assert len(facts) == 8 - refused

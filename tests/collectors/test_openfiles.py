@@ -1,0 +1,228 @@
+"""Open and mapped files of a process, with the kernel as oracle and hostile names."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.openfiles import MAX_FILES, OpenFiles, is_data_path, parse_fdinfo, parse_maps, read_mappings
+from ckptprof_collectors.processes import Process
+from ckptprof_collectors.samples import FileScan, OpenFile
+
+MIB = 1 << 20
+HOSTILE = [
+    b"a\nb",
+    b"\x1b[2J\x1b]0;x\x07",
+    b"\xff\xfe",
+    b"<script>&\"'",
+    b"a b\tc",
+    b"x (deleted)",
+    b"a\rb",
+    b"\x85\xc2\xa0",
+]
+
+
+@contextlib.contextmanager
+def looking() -> Iterator[OpenFiles]:
+    """Look at this very process."""
+    process = Process(KernelFs(), os.getpid())
+    files = OpenFiles(process)
+    try:
+        yield files
+    finally:
+        files.close()
+        process.close()
+
+
+def found(scan: FileScan, path: Path) -> OpenFile:
+    """Return the one descriptor on `path`."""
+    status = path.stat()
+    (file,) = [file for file in scan.files if (file.device, file.inode) == (status.st_dev, status.st_ino)]
+    return file
+
+
+def test_position_flags_and_size_are_the_kernels(tmp_path: Path) -> None:
+    """lseek, fcntl and fstat say the same."""
+    path = tmp_path / "step_1.pt"
+    with looking() as files, path.open("wb") as stream:
+        stream.write(bytes(5 * MIB))
+        stream.flush()
+        file = found(files.scan(mappings=False), path)
+
+        assert (file.position, file.size, file.path) == (5 * MIB, 5 * MIB, str(path))
+        assert (file.fd, file.flags & os.O_ACCMODE) == (stream.fileno(), os.O_WRONLY)
+        assert file.modified_ns == path.stat().st_mtime_ns
+
+
+@pytest.mark.parametrize("flag", [os.O_APPEND, os.O_DIRECT, os.O_DSYNC])
+def test_the_flags_of_opening_are_seen(tmp_path: Path, flag: int) -> None:
+    """Appending, direct and synchronous descriptors are told apart from others."""
+    path = tmp_path / "a"
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | flag)
+    except OSError:
+        pytest.skip("this file system cannot be opened so")
+    try:
+        with looking() as files:
+            assert found(files.scan(mappings=False), path).flags & flag
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_found_open_and_mapped(tmp_path: Path, name: bytes) -> None:
+    """As text for people that never holds a surrogate, and as bytes for the file system."""
+    raw = os.fsencode(tmp_path) + b"/" + name
+    fd = os.open(raw, os.O_RDWR | os.O_CREAT)
+    try:
+        os.ftruncate(fd, MIB)
+        inode = os.fstat(fd).st_ino
+        with looking() as files, mmap.mmap(fd, MIB):
+            scan = files.scan(mappings=True)
+
+            file, *_ = [file for file in scan.files if file.inode == inode]  # mmap keeps a descriptor of its own
+            assert scan.mapped is not None
+            (mapped,) = [file for file in scan.mapped if file.inode == inode]
+            assert file.path == mapped.path == raw.decode("utf-8", "backslashreplace")
+            assert files.raw_paths[file.device, file.inode] == raw
+            assert (mapped.mapped_bytes, mapped.writable) == (MIB, True)
+    finally:
+        os.close(fd)
+
+
+def test_what_is_no_regular_data_file_is_left_out(tmp_path: Path) -> None:
+    """Pipes, sockets, FIFOs, folders, devices, code and pseudo files are none."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "lib.so.1").write_bytes(b"x")
+    (tmp_path / "code.py").write_bytes(b"x")
+    with contextlib.ExitStack() as stack:
+        files = stack.enter_context(looking())
+        before = {file.fd for file in files.scan(mappings=False).files}
+        for path, flags in ((tmp_path / "fifo", os.O_RDWR), (tmp_path, os.O_RDONLY), (Path("/dev/null"), os.O_WRONLY),
+                            (tmp_path / "lib.so.1", os.O_RDONLY), (tmp_path / "code.py", os.O_RDONLY),
+                            (Path("/proc/self/stat"), os.O_RDONLY)):  # fmt: skip
+            stack.callback(os.close, os.open(path, flags))
+        stack.enter_context(socket.socket())
+        for fd in os.pipe():
+            stack.callback(os.close, fd)
+
+        assert {file.fd for file in files.scan(mappings=False).files} == before
+
+
+def test_a_deleted_file_is_still_open() -> None:
+    """The kernel marks its path; identity and size stay."""
+    import tempfile  # noqa: PLC0415 - for this one
+
+    with tempfile.NamedTemporaryFile(suffix=".pt") as stream, looking() as files:
+        stream.write(bytes(4096))
+        stream.flush()
+        inode = os.fstat(stream.fileno()).st_ino
+        os.unlink(stream.name)  # noqa: PTH108 - a name that tempfile will not find again
+        (file,) = [file for file in files.scan(mappings=False).files if file.inode == inode]
+        Path(stream.name).touch()
+
+        assert (file.path, file.size) == (f"{stream.name} (deleted)", 4096)
+
+
+def test_mappings_are_summed_by_file_and_small_or_executable_ones_left_out(tmp_path: Path) -> None:
+    """Two windows on one file are one; a page of a small file is nothing."""
+    (tmp_path / "big").write_bytes(bytes(4 * MIB))
+    (tmp_path / "small").write_bytes(bytes(4096))
+    with contextlib.ExitStack() as stack:
+        files = stack.enter_context(looking())
+        big = stack.enter_context((tmp_path / "big").open("rb"))
+        small = stack.enter_context((tmp_path / "small").open("rb"))
+        for stream, length, offset in ((big, MIB, 0), (big, 2 * MIB, 2 * MIB), (small, 4096, 0)):
+            stack.enter_context(mmap.mmap(stream.fileno(), length, access=mmap.ACCESS_READ, offset=offset))
+        mapped = files.scan(mappings=True).mapped
+
+        assert mapped is not None
+        ours = {file.path: file for file in mapped if file.path.startswith(str(tmp_path))}
+        assert {path: file.mapped_bytes for path, file in ours.items()} == {str(tmp_path / "big"): 3 * MIB}
+        assert not ours[str(tmp_path / "big")].writable
+
+
+def test_mappings_that_were_not_asked_for_are_none() -> None:
+    """None is: not looked at; an empty tuple would be: there are none."""
+    with looking() as files:
+        assert files.scan(mappings=False).mapped is None
+
+
+def test_a_name_cannot_forge_a_mapping() -> None:
+    """A carriage return or another separator within a name starts no line of maps."""
+    forged = b"7f0000000000-7f0040000000 r--s 00000000 08:01 666 /etc/shadow"
+    for separator in (b"\r", b"\x0b", b"\x0c", b"\x1c", b"\x85"):
+        line = b"7f1000000000-7f1000100000 r--s 00000000 08:01 5 /r/a" + separator + forged + b"\n"
+
+        assert list(parse_maps(line)) == [b"/r/a" + separator + forged]
+
+
+def test_no_more_files_are_told_than_the_bound(tmp_path: Path) -> None:
+    """A process with a thousand open files costs what 256 cost."""
+    (tmp_path / "a").touch()
+    fds = [os.open(tmp_path / "a", os.O_RDONLY) for _ in range(MAX_FILES + 50)]
+    try:
+        with looking() as files:
+            assert len(files.scan(mappings=False).files) == MAX_FILES
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        (b"pos:\t123\nflags:\t0100001\nmnt_id:\t31\nino:\t5\n", (123, 0o100001)),
+        (b"pos:\t0\nflags:\t02\n", (0, 2)),
+        (b"", (None, None)),
+        (b"pos:\tx\nflags:\t02\n", (None, None)),
+        (b"flags:\t02\npos:\t1\n", (None, None)),
+        (b"pos:\t5\nflags:\t9\n", (None, None)),
+    ],
+)
+def test_fdinfo_is_understood_or_not_at_all(info: bytes, expected: tuple[int | None, int | None]) -> None:
+    """A position that could not be read is None, not zero."""
+    assert parse_fdinfo(info) == expected
+
+
+@given(st.binary(max_size=300))
+def test_any_maps_and_any_fdinfo_are_survived(raw: bytes) -> None:
+    """Nothing is raised, and only absolute paths come out."""
+    parse_fdinfo(raw)
+
+    assert all(path.startswith(b"/") for path in parse_maps(raw))
+
+
+@pytest.mark.parametrize("path", [b"/r/a.pt", b"/r/model.safetensors", b"/r/\xff\n", b"/home/dev/x.bin"])
+def test_data_files_are_data(path: bytes) -> None:
+    """Whatever their names."""
+    assert is_data_path(path)
+
+
+@pytest.mark.parametrize(
+    "path", [b"pipe:[1]", b"/dev/shm/x", b"/memfd:x (deleted)", b"/usr/lib/libc.so.6", b"/a/b.py", b"[heap]"]
+)
+def test_code_and_pseudo_files_are_none(path: bytes) -> None:
+    """They are never looked at."""
+    assert not is_data_path(path)
+
+
+def test_mappings_of_a_process_that_may_not_be_read_are_none(tmp_path: Path) -> None:
+    """As for a process of another user."""
+    folder = tmp_path / "77"
+    folder.mkdir()
+    (folder / "stat").write_bytes(b"77 (x) S " + b"1 " * 40)
+    (folder / "io").write_bytes(b"")
+    process = Process(KernelFs(proc=tmp_path), 77)
+
+    assert read_mappings(process) is None
+    process.close()
