@@ -91,12 +91,14 @@ class StreamBook:
         before_ns = self._last_scan_ns.get(process, at_ns)
         if at_ns - before_ns > 1_500_000_000:  # not looked at for a while: the bracket says nothing
             before_ns = at_ns
-        present = set()
+        foremost: dict[tuple[ProcessKey, FileKey, bool], OpenFile] = {}
         for file in scan.files:
-            for writes in _directions(file):
-                key = (process, (file.device, file.inode), writes)
-                present.add(key)
-                self._look(key, at_ns, before_ns, file)
+            key = (process, (file.device, file.inode), _writes(file))
+            if key not in foremost or file.position > foremost[key].position:
+                foremost[key] = file  # of several descriptors on one file: mmap keeps one that never moves
+        for key, file in foremost.items():
+            self._look(key, at_ns, before_ns, file)
+        present = set(foremost)
         if scan.mapped is not None:
             map_before_ns = self._last_map_ns.get(process, before_ns)
             for mapped in scan.mapped:
@@ -178,6 +180,5 @@ class StreamBook:
         return done
 
 
-def _directions(file: OpenFile) -> tuple[bool, ...]:
-    mode = file.flags & O_ACCMODE
-    return (False,) if mode == 0 else (True,)
+def _writes(file: OpenFile) -> bool:
+    return bool(file.flags & O_ACCMODE)
