@@ -96,3 +96,16 @@ def test_shares_are_shares() -> None:
 
     assert (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes) == (1.0, 0.0, 0.0)
     assert pattern.size_histogram is None  # poll level cannot see it, and says so by None
+
+
+def test_a_second_descriptor_that_never_moves_changes_nothing() -> None:
+    """Python's mmap keeps one beside the one that is read from."""
+    stage = Stage()
+    job = stage.process()
+    stage.read(job, "/ckpt/step_1.pt", 2.0, 2.0, 300 * MIB, inode=5)
+    still = stage.read(job, "/ckpt/step_1.pt", 2.0, 2.0, 300 * MIB, inode=5, layout="pwrite")
+    still.bytes = 0
+
+    (restore,) = stage.play(8)
+
+    assert (restore.pattern.class_, restore.bytes) == (PatternClass.SEQUENTIAL_LARGE, 300 * MIB)
