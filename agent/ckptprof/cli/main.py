@@ -212,6 +212,17 @@ def _complain(message: str, *, hint: str | None = None, error: BaseException | N
         return
 
 
+def _hold_streams() -> None:
+    """Open /dev/null in the place of closed standard streams, or the next file opened would be taken for one.
+
+    A program that is started finds them closed all the same: what Python opens is closed on exec.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 # until we end
+
+
 def entry() -> None:
     """Console script."""
+    _hold_streams()
     sys.exit(main(sys.argv[1:]))

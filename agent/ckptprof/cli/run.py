@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +12,8 @@ from typing import Annotated
 import typer
 
 from ckptprof.cli import options, output
-from ckptprof.errors import UsageError
+from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
+from ckptprof.model import Report
 from ckptprof.report import document, terminal
 
 Arguments = Annotated[
@@ -41,30 +44,45 @@ def command(
     """
     if not arguments:
         raise UsageError("no command was given", hint="ckptprof run -- python train.py")
+    target = None if output_path is None else _opened(output_path)  # not to learn after a day that it cannot be
     from ckptprof.service.running import record  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415
 
     outcome = record(arguments, default_path() if db is None else db)
     if quiet:
         return outcome.exit_code
-    target = None
     try:
-        target = output_path.open("w", encoding="utf-8") if output_path is not None else None
-        stream = target or sys.stderr
-        if json:
-            output.write(document.dump(document.report_document(outcome.report)), stream)
-        else:
-            colour = output.use_colour(stream, off=no_color)
-            text = terminal.render(
-                outcome.report, width=output.terminal_width(), colour=colour, zone=output.LocalZone()
-            )
-            output.write(f"\n{text}" if target is None else text, stream)
-        stream.flush()
-    except OSError as error:  # the command's code matters more than our report
+        _write(outcome.report, target, json=json, no_color=no_color)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with our report, the command's code matters more
         from ckptprof.service import messages  # noqa: PLC0415
 
-        messages.warn(f"the report could not be written: {os.strerror(error.errno or 0)}; see `ckptprof report`")
+        reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
+        messages.warn(f"the report could not be written: {reason}; see `ckptprof report`")
+    return outcome.exit_code
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)  # what is in it stays until the end
+    except PermissionError as error:
+        raise PermissionDeniedError(f"{path}: {error.strerror}") from error
+    except OSError as error:
+        raise CkptprofError(f"{path}: {error.strerror}", hint="give -o the path of a file") from error
+
+
+def _write(report: Report, target: int | None, *, json: bool, no_color: bool) -> None:
+    stream = sys.stderr if target is None else os.fdopen(target, "w", encoding="utf-8")
+    try:
+        if target is not None and stat.S_ISREG(os.fstat(target).st_mode):
+            stream.truncate(0)
+        if json:
+            output.write(document.dump(document.report_document(report)), stream)
+        else:
+            colour = output.use_colour(stream, off=no_color)
+            text = terminal.render(report, width=output.terminal_width(), colour=colour, zone=output.LocalZone())
+            output.write(f"\n{text}" if target is None else text, stream)
+        stream.flush()
     finally:
         if target is not None:
-            target.close()
-    return outcome.exit_code
+            with contextlib.suppress(OSError):  # it tries again what `flush` could not do
+                stream.close()

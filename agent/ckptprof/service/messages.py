@@ -17,8 +17,6 @@ def say(text: str, priority: int = INFO) -> None:
     """Write one line; a closed stderr stops nobody."""
     line = clean(text)
     prefix = f"<{priority}>" if "JOURNAL_STREAM" in os.environ else ""
-    if sys.stderr is None:  # it was closed when we were started
-        return
     try:
         sys.stderr.write(f"{prefix}ckptprof: {line}\n".encode("utf-8", "backslashreplace").decode("utf-8"))
         sys.stderr.flush()
@@ -29,16 +27,6 @@ def say(text: str, priority: int = INFO) -> None:
 def warn(text: str) -> None:
     """Write one line that should be looked at."""
     say(text, WARNING)
-
-
-def hold_streams() -> None:
-    """Open /dev/null in the place of closed standard streams, or the next file opened would be one of them.
-
-    It is closed again in every program that is started: for that one nothing has changed.
-    """
-    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) < 3:  # always the lowest number that is free
-        pass
-    os.close(fd)
 
 
 def describe(checkpoint: Checkpoint) -> str:

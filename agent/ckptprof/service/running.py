@@ -55,7 +55,6 @@ class Outcome:
 
 def record(arguments: Sequence[str], db: str | Path) -> Outcome:
     """Run a command and record it; raises NotStartedError, and StoreError for a database that cannot be one."""
-    messages.hold_streams()
     trap = SignalTrap({*FORWARDED, SIGCHLD})  # before the store's thread: one that does not block them would take them
     sampler = _start_sampler()  # before SQLAlchemy is imported
     try:

@@ -48,7 +48,7 @@ class SamplerProcess:
                 arguments,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=None if sys.stderr is not None else subprocess.DEVNULL,  # a closed 2 would be some file's number
+                stderr=2,  # said outright, so that a /dev/null in its place is handed on too
                 start_new_session=not numbers,  # the keys of a terminal are for the command, not for us
                 pass_fds=(told_fd,) if numbers else (),
                 cwd="/",

@@ -58,7 +58,6 @@ class Agent:
 
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
-        messages.hold_streams()
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
         sampler = self._start()  # before anything slow is imported or opened
         keeper: Keeper | None = None
