@@ -14,11 +14,16 @@ _SQLITE = "sqlite:///"
 
 
 def default_path() -> Path:
-    """Return the service's database for root, the user's own for others."""
+    """Return the service's database for root, the user's own for others; raises StoreError for one without a home."""
     if os.geteuid() == 0:
         return SERVICE_DIRECTORY / FILE_NAME
     state = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    try:
+        home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    except RuntimeError:  # no HOME, and no such user in /etc/passwd: a container's made-up uid
+        raise StoreError(
+            "this user has no home directory for a database", hint="give a path with --db or CKPTPROF_DB"
+        ) from None
     return home / "ckptprof" / FILE_NAME
 
 
@@ -26,7 +31,10 @@ def to_url(text: str | Path) -> str:
     """Return an SQLAlchemy URL for a path; a text that already is a URL is returned as it is."""
     if isinstance(text, str) and "://" in text:
         return text
-    return _SQLITE + os.path.abspath(Path(text).expanduser())  # noqa: PTH100 # resolve() would follow links
+    try:
+        return _SQLITE + os.path.abspath(Path(text).expanduser())  # noqa: PTH100 # resolve() would follow links
+    except (RuntimeError, OSError) as error:  # ~nobody-there, or a working directory that was removed
+        raise StoreError(f"{shown(Path(text))}: {error}", hint="give an absolute path with --db") from error
 
 
 def to_path(text: str | Path) -> Path:
