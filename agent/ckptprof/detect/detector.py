@@ -46,7 +46,7 @@ from ckptprof_collectors.samples import (
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
 _EVALUATE_NS = 500_000_000
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
-_HOLD_SCORE = 0.35  # just below recognition: kept for the case that it comes again
+_HOLD_SCORE = 0.3  # just below recognition: kept for the case that it comes again
 _MAX_HELD = 64
 _MAX_HISTORIES = 4096  # more than a sampler watches at once
 
@@ -228,9 +228,9 @@ class Detector:
         if (name.never and not name.commit) or history is None:
             return None
         if stream.writes:
-            edges = write_edges(stream, history, self._clock)
+            edges = write_edges(stream, history, self._clock, self._openings)
         else:
-            edges = read_edges(stream, history, self._openings.opened_between)
+            edges = read_edges(stream, history, self._openings)
         size = part_bytes(stream, history, edges)
         if size <= 0:
             return None

@@ -6,14 +6,14 @@ server's clock may be another: they are believed only inside the bracket that ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ckptprof.detect.intervals import ACTIVE_BYTES, History, Run, faulting, reading, runs, writing
-from ckptprof.detect.streams import FileKey, Stream
+from ckptprof.detect.openings import OpeningBook
+from ckptprof.detect.streams import Stream
 
 SLACK_NS = 60_000_000  # stamps come from the clock of the last timer tick, up to 10 ms behind; a tick may be late
 UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a file may have been born in the same save
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
+CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its last write was being written until then
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
 COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
 
@@ -38,7 +38,7 @@ class Clock:
         return mono_ns + self.offset_ns
 
 
-def write_edges(stream: Stream, history: History, clock: Clock) -> tuple[int, int]:
+def write_edges(stream: Stream, history: History, clock: Clock, openings: OpeningBook) -> tuple[int, int]:
     """Return (start, end) of a stream that writes."""
     low, high = _bracket(stream)
     fact = stream.fact
@@ -67,9 +67,25 @@ def write_edges(stream: Stream, history: History, clock: Clock) -> tuple[int, in
         ):
             start = birth
         if modified is not None and start <= modified <= latest:
-            end = modified
+            end = max(modified, _last_call(stream, history, modified, high))
+        closed = openings.closed_between(stream.file, end - SLACK_NS, end + CLOSED_SOON_NS)
+        end = end if closed is None else max(end, closed)
         end = max(end, _commit(stream, history, clock, end))
     return start, max(start, end)
+
+
+def _last_call(stream: Stream, history: History, modified_ns: int, high: int) -> int:
+    """Return when the last write ended: a file is stamped as its last write(2) begins, which may be one for all of it.
+
+    Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere.
+    """
+    if not stream.looks:
+        return modified_ns
+    later = (i for i in history.between(modified_ns, high) if i.start_ns >= modified_ns)
+    found = runs(((i.start_ns, i.end_ns, writing(i)) for i in later), gap_ns=CLOSED_LATE_NS)
+    if not found or found[0].start_ns - modified_ns > CLOSED_LATE_NS:
+        return modified_ns
+    return min(found[0].end_ns, high)
 
 
 def _commit(stream: Stream, history: History, clock: Clock, written_ns: int) -> int:
@@ -87,13 +103,11 @@ def _commit(stream: Stream, history: History, clock: Clock, written_ns: int) -> 
     return end
 
 
-def read_edges(
-    stream: Stream, history: History, opened_between: Callable[[FileKey, int, int], int | None]
-) -> tuple[int, int]:
-    """Return (start, end) of a stream that reads; `opened_between` tells when a file was opened, if that was seen."""
+def read_edges(stream: Stream, history: History, openings: OpeningBook) -> tuple[int, int]:
+    """Return (start, end) of a stream that reads."""
     measure = faulting if stream.is_mapping else reading
     low, high = _bracket(stream)
-    opened = opened_between(stream.file, low, stream.first_ns)
+    opened = openings.opened_between(stream.file, low, stream.first_ns)
     low = low if opened is None else opened
     if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
         touched = runs((i.start_ns, i.end_ns, measure(i)) for i in history.between(low, high))

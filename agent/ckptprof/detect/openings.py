@@ -12,6 +12,7 @@ from ckptprof_collectors.samples import FileEvent
 MIN_BYTES = 1 << 20
 _WHOLE = 0.9
 _SLACK_NS = 120_000_000  # a tick, and some lateness
+_LATE_NS = 60_000_000  # events are read at the beginning of a tick, counters a little later in it
 _SETTLE_NS = 1_500_000_000
 MAX_OPENINGS = 4096
 
@@ -34,6 +35,7 @@ class OpeningBook:
     def __init__(self) -> None:
         """Start with nothing."""
         self._openings: deque[Opening] = deque(maxlen=MAX_OPENINGS)
+        self._written: deque[tuple[FileKey, int]] = deque(maxlen=MAX_OPENINGS)
 
     def learn(self, event: FileEvent) -> None:
         """Take one event."""
@@ -41,6 +43,8 @@ class OpeningBook:
         if event.kind == "opened":
             self._openings.append(Opening(key, event.path, event.size, event.at_ns))
             return
+        if event.kind == "closed-written":
+            self._written.append((key, event.at_ns))
         for opening in reversed(self._openings):
             if opening.file == key and opening.closed_ns is None and event.kind.startswith("closed"):
                 opening.closed_ns = event.at_ns
@@ -52,6 +56,13 @@ class OpeningBook:
         for opening in self._openings:
             if opening.file == file and low_ns <= opening.opened_ns <= high_ns:
                 return opening.opened_ns
+        return None
+
+    def closed_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
+        """Return when a file that had been written was closed in the given time, the first time if more than once."""
+        for key, closed_ns in self._written:
+            if key == file and low_ns <= closed_ns <= high_ns:
+                return closed_ns
         return None
 
     def unexplained(self, now_ns: int, explained: list[Stream], histories: dict[ProcessKey, History]) -> list[Stream]:
@@ -72,6 +83,8 @@ class OpeningBook:
         """Drop what was opened before `at_ns`."""
         while self._openings and self._openings[0].opened_ns < at_ns:
             self._openings.popleft()
+        while self._written and self._written[0][1] < at_ns:
+            self._written.popleft()
 
 
 def _explains(stream: Stream, opening: Opening) -> bool:
@@ -84,7 +97,7 @@ def _reader(opening: Opening, histories: dict[ProcessKey, History]) -> Stream | 
     if opening.closed_ns is None:
         return None
     for process, history in histories.items():
-        while_open = history.between(opening.opened_ns - 1, opening.closed_ns + 1)
+        while_open = history.between(opening.opened_ns - _LATE_NS, opening.closed_ns)
         if sum(reading(interval) for interval in while_open) >= _WHOLE * opening.size:
             return _stream(process, opening, opening.closed_ns)
     return None

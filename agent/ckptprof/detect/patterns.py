@@ -20,7 +20,8 @@ SMALL_MEDIAN_BYTES = 64 << 10
 SEQUENTIAL_SHARE = 0.9
 SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
 _BACK_BYTES = 64 << 10  # shorter steps back are headers rewritten, directories of a zip file probed
-_SKEW_BYTES = 8 << 20  # counters and positions are read some hundred microseconds apart
+_SKEW_BYTES = 32 << 20  # counters and positions are read one after the other, and a busy machine may come in between
+_LOOK_NS = 60_000_000
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ def pattern_of(candidate: Candidate, histories: dict[ProcessKey, History]) -> Pa
     total = sum(part.bytes for part in candidate.parts)
     order = _Order()
     for part in candidate.parts:
-        order.add(_order(part, histories.get(part.stream.process), writes=candidate.writes))
+        order.add(_order(part, histories.get(part.stream.process), alone=_is_alone(part, candidate.parts)))
     operations, mean, median = _sizes(candidate, histories)
     mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping)
     direct = sum(part.bytes for part in candidate.parts if part.stream.direct)
@@ -81,14 +82,27 @@ def _class(order: _Order, total: int, median: float | None) -> PatternClass | No
     return PatternClass.MIXED
 
 
-def _order(part: Part, history: History | None, *, writes: bool) -> _Order:
+def _is_alone(part: Part, parts: Sequence[Part]) -> bool:
+    """Return whether its process moved no other file of the candidate at the same time, give or take a look."""
+    return not any(
+        other is not part
+        and other.stream.process == part.stream.process
+        and other.bytes >= _BACK_BYTES
+        and other.start_ns - _LOOK_NS < part.end_ns
+        and part.start_ns < other.end_ns + _LOOK_NS
+        for other in parts
+    )
+
+
+def _order(part: Part, history: History | None, *, alone: bool) -> _Order:
     stream = part.stream
+    writes = stream.writes
     order = _Order()
     if stream.is_mapping:
         return order
     if not stream.looks:
         if writes and _whole_and_new(part):
-            order.inferred = order.large = part.bytes
+            order.inferred = part.bytes
             order.large = part.bytes if part.bytes >= LARGE_BYTES else 0
         return order
     values = _witness(stream.looks, part.bytes, writes=writes)
@@ -101,12 +115,18 @@ def _order(part: Part, history: History | None, *, writes: bool) -> _Order:
     ahead = 0
     for look, value in zip(stream.looks, values, strict=True):
         moved = _moved(history, previous_at, look.at_ns, writes=writes)
+        if not alone and moved is not None:  # the rest of what its process moved is the other files'
+            moved = min(moved, max(value - previous, 0))
         ahead = _judge(order, value - previous, moved, ahead, part.bytes)
         previous_at, previous = look.at_ns, value
     rest = part.bytes - max(values)
     if rest > 0 and not order.back:  # written or read after the last look, up to the end of the file
         order.followed += rest
-    order.large = order.followed if order.followed >= LARGE_BYTES else 0
+    unseen = part.bytes - order.followed
+    if unseen > 0 and not order.back and not order.jumped and writes and _whole_and_new(part):
+        order.inferred = unseen  # a call that was still running at the last look
+    sequential = order.followed + order.inferred
+    order.large = sequential if sequential >= LARGE_BYTES else 0
     return order
 
 

@@ -9,13 +9,14 @@ _WHOLE = 0.9  # a file of which at least this was moved was moved whole: counter
 _TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
 _HOLLOW = 0.5  # of the way of a position must have been written, or it was not written at all
 _SHORT_LOOKS = 4
+_BORN_NS = 100_000_000
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
 
 
 def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
     """Return the bytes that the stream moved; 0 if it moved nothing."""
-    if stream.is_mapping:
+    if stream.is_mapping and not stream.writes:
         return _mapped(stream, history, edges)
     moved = sum(
         writing(interval) if stream.writes else reading(interval) for interval in history.between(edges[0], edges[1])
@@ -27,8 +28,7 @@ def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
             return max(0, size - (first.position if first else 0))
         if _leaves_holes(stream, history):
             return min(size, moved)
-        written_now = stream.advanced_bytes >= _WHOLE * size or moved >= _WHOLE * size or stream.seen_by == "directory"
-        return size if written_now else min(size, max(moved, stream.advanced_bytes))
+        return size if _written_whole(stream, moved, size, edges) else min(size, max(moved, stream.advanced_bytes))
     size = stream.size
     reached = max((look.position for look in stream.looks), default=0)
     if moved <= 0 or (reached <= 0 and moved < _WHOLE * size):
@@ -45,6 +45,16 @@ def _leaves_holes(stream: Stream, history: History) -> bool:
     first, last = stream.looks[0], stream.looks[-1]
     written = sum(writing(interval) for interval in history.between(first.at_ns, last.at_ns))
     return 0 < written < _HOLLOW * (last.position - first.position)
+
+
+def _written_whole(stream: Stream, moved: int, size: int, edges: tuple[int, int]) -> bool:
+    """Return whether all that the file holds was written in this stream: it was seen, or the file was born in it."""
+    if stream.seen_by == "directory" or max(stream.advanced_bytes, moved) >= _WHOLE * size:
+        return True
+    fact = stream.fact
+    if fact is None or fact.birth_ns is None or moved < _TOUCHED * size:
+        return False
+    return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + _BORN_NS
 
 
 def _mapped(stream: Stream, history: History, edges: tuple[int, int]) -> int:

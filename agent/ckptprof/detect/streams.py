@@ -63,8 +63,8 @@ class Stream:
 
     @property
     def is_mapping(self) -> bool:
-        """Whether it was seen as a mapping only."""
-        return self.mapped_bytes > 0 and not self.looks
+        """Whether it was used through a mapping: its descriptor, if it was kept, stood still."""
+        return self.mapped_bytes > 0 and len({look.position for look in self.looks}) <= 1
 
 
 _MAX_LOOKS = 4000

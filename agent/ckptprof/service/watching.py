@@ -36,6 +36,7 @@ class Watching:
         self._positions: dict[tuple[int, int], int] = {}
         self._written: dict[tuple[int, int], bytes] = {}
         self._folders: dict[bytes, None] = {}
+        self.fresh_files: list[bytes] = []  # seen being written, to be taken and cleared by the sampler
 
     @property
     def trains(self) -> bool:
@@ -92,6 +93,8 @@ class Watching:
             key = (file.device, file.inode)
             first = self._positions.setdefault(key, file.position if file.flags & os.O_APPEND else 0)
             if file.flags & _WRITABLE:
+                if file.size >= HELD_BYTES and key not in self._written and key in raw_paths:
+                    self.fresh_files.append(raw_paths[key])
                 self._remember(key, raw_paths.get(key))
                 holds = holds or max(file.position, 0) - first >= HELD_BYTES
         for mapped in scan.mapped or ():
