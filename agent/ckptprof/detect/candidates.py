@@ -12,6 +12,7 @@ NUMBERED_GAP_NS = (
     150_000_000  # between files that differ in a number of unknown meaning: parts follow at once, steps do not
 )
 CERTAIN_GAP_NS = 10_000_000_000  # between files whose names say that they belong together: gather, barriers
+ASIDE_BYTES = 64 << 10
 JOIN_GAP_NS = 2_000_000_000  # between folders that were written in one go
 
 
@@ -105,7 +106,7 @@ def _joined(candidates: list[Candidate]) -> list[Candidate]:
 
 def _same_save(earlier: Candidate, later: Candidate) -> bool:
     gap_ns = later.start_ns - earlier.end_ns
-    if gap_ns > JOIN_GAP_NS or _rewrites(earlier, later):
+    if gap_ns > JOIN_GAP_NS or _rewrites(earlier, later) or _is_aside(earlier) or _is_aside(later):
         return False
     nested = _inside(later.unit, earlier.unit) or _inside(earlier.unit, later.unit)
     same_step = earlier.step is not None and earlier.step == later.step
@@ -113,6 +114,12 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
     if gap_ns <= 0 and nested and (same_step or stepless):
         return True
     return same_step and _folder(earlier) == _folder(later)
+
+
+def _is_aside(candidate: Candidate) -> bool:
+    """Whether it is but a small file that no framework knows: a note beside a checkpoint, not a part of it."""
+    small = sum(part.bytes for part in candidate.parts) < ASIDE_BYTES
+    return small and not any(part.name.commit or part.name.framework for part in candidate.parts)
 
 
 def _rewrites(earlier: Candidate, later: Candidate) -> bool:

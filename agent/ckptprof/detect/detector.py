@@ -193,18 +193,19 @@ class Detector:
         return done
 
     def _judge(self, now_ns: int) -> list[Checkpoint]:
-        by_job: dict[tuple[str, bool], list[Part]] = {}
+        by_job: dict[tuple[str, bool, bool], list[Part]] = {}
         for stream in self._waiting:
             part = self._part(stream)
-            if part is not None:
-                by_job.setdefault((self._jobs.job_of(stream.process), stream.writes), []).append(part)
+            if part is not None:  # a `cp` that the job started is no writer of its saves
+                key = (self._jobs.job_of(stream.process), stream.writes, self._jobs.is_tool(stream.process))
+                by_job.setdefault(key, []).append(part)
         still_open = {
             (self._jobs.job_of(stream.process), stream.writes, name_of(stream).unit)
             for stream in self._streams.open_streams()
         }
         waiting: list[Stream] = []
         done: list[Checkpoint] = []
-        for (job, writes), parts in sorted(by_job.items(), key=lambda item: min(part.start_ns for part in item[1])):
+        for (job, writes, _), parts in sorted(by_job.items(), key=lambda item: min(part.start_ns for part in item[1])):
             for candidate in group(job, parts):
                 last_sign_ns = max(max(part.end_ns, part.stream.last_ns) for part in candidate.parts)
                 unfinished = (job, writes, candidate.unit) in still_open and now_ns - last_sign_ns < 60 * 1_000_000_000
@@ -216,8 +217,9 @@ class Detector:
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
     def _patience_ns(self, candidate: Candidate) -> int:
-        """Return how long more files of it may follow: those that bear its step come even after a long barrier."""
-        more = any(part.name.certain for part in candidate.parts) and not any(p.name.commit for p in candidate.parts)
+        """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
+        folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
+        more = folder and not any(part.name.commit for part in candidate.parts)
         alive = any(process not in self._ended for process in candidate.processes)
         return CERTAIN_GAP_NS if more and alive else QUIET_NS
 

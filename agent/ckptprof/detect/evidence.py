@@ -16,15 +16,6 @@ THRESHOLD = 0.6
 MIN_BYTES = 1 << 20
 _FORMATS = {"safetensors": 0.5, "torch-zip": 0.4, "npz": 0.15, "npy": 0.15, "pickle": 0.15, "hdf5": 0.2, "zip": 0.1}
 _NAMES = {"torch.save": 0.4, "safetensors": 0.45, "numpy": 0.15}  # weak names; any other framework's is beyond doubt
-_TOOLS = frozenset(
-    (
-        "cp", "mv", "dd", "rsync", "scp", "sftp", "tar", "gzip", "gunzip", "pigz", "zstd", "xz", "zip", "unzip", "cat",
-        "git", "git-lfs", "pip", "pip3", "conda", "apt", "apt-get", "dpkg", "dnf", "rpm", "npm", "node", "curl", "wget",
-        "aria2c", "aws", "gsutil", "rclone", "azcopy", "huggingface-cl", "hf", "postgres", "mysqld", "sqlite3",
-        "redis-server", "fio", "cc1", "cc1plus", "ld", "rustc", "systemd-coredum", "journald", "logrotate", "rsyslogd",
-        "sha256sum", "md5sum",
-    )
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -181,13 +172,9 @@ def _copies(candidate: Candidate, histories: dict[ProcessKey, History]) -> Evide
 
 
 def _tool(candidate: Candidate, jobs: JobBook) -> Evidence | None:
-    for process in candidate.processes:
-        info = jobs.info(process)
-        if info is not None and (info.comm in _TOOLS or info.program in _TOOLS):
-            return Evidence(
-                name="tool", weight=-0.8, text="its process is a tool that copies, packs, installs or serves"
-            )
-    return None
+    if not any(jobs.is_tool(process) for process in candidate.processes):
+        return None
+    return Evidence(name="tool", weight=-0.8, text="its process is a tool that copies, packs, installs or serves")
 
 
 def _data(candidate: Candidate) -> Evidence | None:

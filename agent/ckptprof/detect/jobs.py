@@ -10,6 +10,15 @@ from ckptprof_collectors.samples import ProcessInfo
 TRAINING_RUNTIMES = frozenset(("torch", "jax", "tensorflow", "paddle", "mindspore", "mxnet"))
 NUMERIC_RUNTIMES = frozenset(("numpy", "safetensors"))
 GPU_RUNTIMES = frozenset(("cuda", "hip", "nccl", "gpu"))
+_TOOLS = frozenset(
+    (
+        "cp", "mv", "dd", "rsync", "scp", "sftp", "tar", "gzip", "gunzip", "pigz", "zstd", "xz", "zip", "unzip", "cat",
+        "git", "git-lfs", "pip", "pip3", "conda", "apt", "apt-get", "dpkg", "dnf", "rpm", "npm", "node", "curl", "wget",
+        "aria2c", "aws", "gsutil", "rclone", "azcopy", "huggingface-cl", "hf", "postgres", "mysqld", "sqlite3",
+        "redis-server", "fio", "cc1", "cc1plus", "ld", "rustc", "systemd-coredum", "journald", "logrotate", "rsyslogd",
+        "sha256sum", "md5sum",
+    )
+)  # fmt: skip
 MAX_KNOWN = 20_000
 _MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # torchrun's own run id says nothing to a person
 
@@ -63,6 +72,11 @@ class JobBook:
             seen.add(parent.pid)
             info = parent
         return info
+
+    def is_tool(self, process: ProcessKey) -> bool:
+        """Return whether it is a program that copies, packs, installs or serves, and trains nothing."""
+        info = self._infos.get(process)
+        return info is not None and (info.comm in _TOOLS or info.program in _TOOLS)
 
     def rank(self, process: ProcessKey) -> int | None:
         """Return the process's rank, from its environment."""
