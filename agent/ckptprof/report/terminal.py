@@ -13,7 +13,7 @@ from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import Cell, Column, facts, is_cut, paint, wrap
 from ckptprof.report.table import render as render_table
 
-LOW_CONFIDENCE = 0.7  # below it a row is marked
+LOW_CONFIDENCE = 0.6  # below it a row is marked
 NOTHING = "-"  # in a table, for what was not seen
 WIDE = 120  # from here on pattern classes and dates are written in full
 _JOBS, _JOB_CELLS = 3, 60  # named in the opening, and how much of each
