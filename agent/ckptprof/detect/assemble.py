@@ -10,9 +10,9 @@ from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock
 from ckptprof.detect.evidence import Surroundings, candidate_bytes, framework_of
 from ckptprof.detect.intervals import faulting, reading, writing
-from ckptprof.detect.patterns import pattern_of
+from ckptprof.detect.patterns import SEEN_SHARE, pattern_of
 from ckptprof.detect.streams import ProcessKey
-from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Stream, Writer
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Pattern, Point, Stream, Writer
 from ckptprof.recording import Header
 
 MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
@@ -52,7 +52,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         writers=_writers(candidate, around),
         pattern=pattern,
         level=Level.POLL,
-        blind=tuple(_blind(candidate, pattern.class_ is None, files)),
+        blind=tuple(_blind(candidate, pattern, files)),
         evidence=tuple(evidence),
         confidence=confidence,
         streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),
@@ -142,14 +142,19 @@ def _thinned(points: list[tuple[int, int, int]], candidate: Candidate) -> list[t
     return [(origin + i * width, origin + (i + 1) * width, count) for i, count in sorted(bins.items())]
 
 
-def _blind(candidate: Candidate, classless: bool, files: int) -> list[str]:  # noqa: FBT001 - one fact among three
+def _blind(candidate: Candidate, pattern: Pattern, files: int) -> list[str]:
     blind = ["offset, size and time of single operations: only their sums and means between two ticks were seen"]
     if any(part.stream.is_mapping for part in candidate.parts):
         blind.append(
             "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
         )
-    elif classless:
+    elif pattern.class_ is None:
         blind.append("order of the operations: too few looks at the positions in the files")
+    elif (pattern.order_seen_share_bytes or 0.0) < SEEN_SHARE:
+        blind.append(
+            "order of most operations: it is inferred from new files as long as what was written to them, or from few "
+            "large operations that moved each byte once"
+        )
     unseen = sum(1 for part in candidate.parts if part.stream.seen_by == "directory")
     if unseen:
         blind.append(

@@ -22,6 +22,7 @@ SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is n
 _BACK_BYTES = 64 << 10  # shorter steps back are headers rewritten, directories of a zip file probed
 _SKEW_BYTES = 32 << 20  # counters and positions are read one after the other, and a busy machine may come in between
 _LOOK_NS = 60_000_000
+_ONCE = 1.05  # times the bytes of the files, at most, if they were moved once
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ class _Order:
     followed: int = 0  # bytes at positions that follow
     jumped: int = 0  # bytes after a jump forward
     back: int = 0  # bytes at positions that went back or did not move with what was moved
-    inferred: int = 0  # bytes of new files that are exactly as long as what was written, never caught open
+    inferred: int = 0  # bytes of unseen order that were moved once: of new files, or in large operations
     large: int = 0  # bytes of `followed` in runs of 1 MiB or more
 
     def add(self, other: _Order) -> None:
@@ -48,6 +49,7 @@ def pattern_of(candidate: Candidate, histories: dict[ProcessKey, History]) -> Pa
         order.add(_order(part, histories.get(part.stream.process), alone=_is_alone(part, candidate.parts)))
     operations, mean, median = _sizes(candidate, histories)
     mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping)
+    _infer(order, total - mapped, operations, mean)
     direct = sum(part.bytes for part in candidate.parts if part.stream.direct)
     seen = order.followed + order.jumped + order.back
     judged = seen + order.inferred
@@ -64,6 +66,19 @@ def pattern_of(candidate: Candidate, histories: dict[ProcessKey, History]) -> Pa
         direct_share_bytes=direct / total if total else None,
         mapped_share_bytes=mapped / total if total else None,
     )
+
+
+def _infer(order: _Order, total: int, operations: int | None, mean: float | None) -> None:
+    """Take bytes of unseen order as consecutive, if they were moved once, in operations of 1 MiB and more.
+
+    Within one operation all bytes are consecutive, so that few large ones leave little room for another order.
+    """
+    unseen = total - order.followed - order.jumped - order.back - order.inferred
+    if operations is None or mean is None or unseen <= 0 or order.back or order.jumped:
+        return
+    if mean >= LARGE_BYTES and operations * mean <= _ONCE * total:
+        order.inferred += unseen
+        order.large += unseen
 
 
 def _class(order: _Order, total: int, median: float | None) -> PatternClass | None:
@@ -156,8 +171,8 @@ def _judge(order: _Order, step: int, moved: int | None, ahead: int, total: int) 
 def _witness(looks: Sequence[Look], total: int, *, writes: bool) -> list[int] | None:
     """Return what shows the order: positions if they are used, else the growth of the file; None if neither tells."""
     positions = [look.position for look in looks]
-    if max(positions) > 0.02 * total or len(looks) <= 2:
-        return positions
+    if max(positions) > 0.02 * total or (len(looks) <= 2 and max(positions) > 0):
+        return positions  # at 0 all the time: pread and pwrite, or a call that had not returned yet
     sizes = [look.size for look in looks]
     if writes and sizes[0] < 0.5 * total <= max(sizes):
         return sizes
