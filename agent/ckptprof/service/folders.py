@@ -57,12 +57,9 @@ class Folders:
                 self._prefixes.pop(next(iter(self._prefixes)))
 
     def watch_checkpoint(self, path: bytes, prefix: bytes = b"") -> None:
-        """Watch the folder of a file that may be part of a checkpoint, and the one above if it makes one for each."""
-        folder = os.path.dirname(path)
-        self.watch(folder, prefix)
-        above = os.path.dirname(folder)
-        if any(byte in b"0123456789" for byte in os.path.basename(folder)) and not _is_shared(prefix + above):
-            self.watch(above, prefix)
+        """Watch the folders in which the next checkpoint may appear after this file of one."""
+        for folder in folders_of(path, prefix):
+            self.watch(folder, prefix)
 
     def watch_tree(self, folders: Iterable[bytes]) -> None:
         """Watch folders with those below them: what a restart may restore from. A file stands for its folder."""
@@ -127,7 +124,15 @@ class Folders:
             self._events = None
 
 
-def _is_shared(folder: bytes) -> bool:
+def folders_of(path: bytes, prefix: bytes = b"") -> tuple[bytes, ...]:
+    """Return the folder of a file, and the one above it where each checkpoint has a numbered folder of its own."""
+    folder = os.path.dirname(path)
+    above = os.path.dirname(folder)
+    numbered = any(byte in b"0123456789" for byte in os.path.basename(folder))
+    return (folder, above) if numbered and not is_shared(prefix + above) else (folder,)
+
+
+def is_shared(folder: bytes) -> bool:
     """Return whether everybody makes files there, as in /tmp; or whether that cannot be seen."""
     try:
         return bool(os.stat(folder).st_mode & stat.S_ISVTX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ckptprof.service.attention import Attention
+from ckptprof.service.folders import folders_of, is_shared
 from ckptprof_collectors.facts import Question
 from ckptprof_collectors.openfiles import OpenFiles
 from ckptprof_collectors.processes import Process, describe, is_interpreter, places
@@ -106,10 +107,8 @@ class Watching:
         if path is None or len(self._written) >= MAX_KNOWN_FILES:
             return
         self._written[key] = path
-        folder = os.path.dirname(path)
-        for place in (folder, os.path.dirname(folder)):  # the next save may make a sibling of this folder
-            if len(self._folders) < MAX_FOLDERS and place != b"/":
-                self._folders.setdefault(place)
+        for folder in folders_of(path, self.process.folder + b"/root"):
+            self.learn_folder(folder)
 
     def question_if_due(self, now_ns: int, wall_minus_monotonic_ns: int, *, force: bool = False) -> Question | None:
         """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one."""
@@ -129,8 +128,8 @@ class Watching:
         folders = dict(self._folders)
         if not self._written:  # nothing was caught open: look where the process says that it works
             for place in places(self.process):
-                folders.setdefault(place)
-                folders.setdefault(os.path.dirname(place) or b"/")
+                above = os.path.dirname(place) or b"/"
+                folders.update(dict.fromkeys(where for where in (place, above) if not is_shared(where)))
             folders.pop(b"/", None)
         return Question(
             pid=self.process.pid,
