@@ -1,0 +1,201 @@
+"""Programs that are measured side by side: each in an accounting group of its own, so that its children count too.
+
+CPU is `cpuacct.usage` (cgroup v1, nanoseconds, the dead included) where a group can be made, else the user and system
+time of the process tree with what it has reaped (/proc/PID/stat, ticks of 10 ms). Memory is RSS and PSS of the tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+GROUPS = Path("/sys/fs/cgroup/cpuacct")
+ROOT = Path(__file__).resolve().parents[1]
+_JOIN = 'echo 0 > "$0/cgroup.procs" && exec "$@"'
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def ckptprof(*arguments: str) -> list[str]:
+    """Return a command line of the ckptprof that is installed beside this Python."""
+    return [sys.executable, str(Path(sys.executable).with_name("ckptprof")), *arguments]
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Contender:
+    """One running program; its group and processes are gone when the block ends."""
+
+    def __init__(self, name: str, command: Sequence[str], *, url: str | None = None) -> None:
+        """Start it; `url` is scraped once before the block begins, as the sign that it serves."""
+        self.name = name
+        self.url = url
+        self._group: Path | None = GROUPS / f"ckptprof-bench-{os.getpid()}-{name}"
+        try:
+            self._group.mkdir()
+        except OSError:
+            self._group = None
+        joining = [] if self._group is None else ["sh", "-c", _JOIN, str(self._group)]
+        self.process = subprocess.Popen(
+            [*joining, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
+        )
+
+    def __enter__(self) -> Self:
+        """Wait until it serves."""
+        deadline = time.monotonic() + 20
+        while self.url is not None and not _answers(self.url):
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                self.__exit__(None, None, None)
+                raise SystemExit(f"{self.name} does not serve {self.url}")
+            time.sleep(0.05)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it, as politely as it allows."""
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self._group is not None:
+            for _ in range(50):
+                with contextlib.suppress(OSError):
+                    self._group.rmdir()
+                    break
+                time.sleep(0.1)
+
+    def cpu_ns(self) -> int:
+        """Return the CPU time it and its children have used so far."""
+        if self._group is not None:
+            return int((self._group / "cpuacct.usage").read_text())
+        return sum(_ticks(pid) for pid in tree(self.process.pid)) * _TICK_NS
+
+    def memory_bytes(self) -> tuple[int, int]:
+        """Return RSS and PSS of all its processes."""
+        rss = pss = 0
+        for pid in tree(self.process.pid):
+            with contextlib.suppress(OSError):
+                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                    if line.startswith("Rss:"):
+                        rss += int(line.split()[1]) << 10
+                    elif line.startswith("Pss:"):
+                        pss += int(line.split()[1]) << 10
+        return rss, pss
+
+    def memory_by_process(self) -> dict[int, int]:
+        """Return the RSS of each of its processes, in the order of their start."""
+        sizes = {}
+        for pid in tree(self.process.pid):
+            with contextlib.suppress(OSError):
+                sizes[pid] = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return sizes
+
+
+def tree(pid: int) -> list[int]:
+    """Return a process and its descendants."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(int(field) for field in fields[11:15])
+
+
+def scrape(url: str) -> bytes:
+    """Read a metrics page as Prometheus does."""
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})  # noqa: S310 - loopback
+    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - loopback
+        body: bytes = response.read()
+        return body
+
+
+def _answers(url: str) -> bool:
+    try:
+        scrape(url)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def scraping(urls: Sequence[str], hz: float = 1.0) -> Iterator[None]:
+    """Scrape all of these pages again and again while the block runs."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        due = time.monotonic()
+        while not over.wait(max(0.0, due - time.monotonic())):
+            due += 1 / hz
+            for url in urls:
+                with contextlib.suppress(OSError):
+                    scrape(url)
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def node_exporter(name: str = "node_exporter") -> Contender:
+    """Return Debian's node_exporter with its default collectors."""
+    port = free_port()
+    command = ["prometheus-node-exporter", f"--web.listen-address=127.0.0.1:{port}"]
+    return Contender(name, command, url=f"http://127.0.0.1:{port}/metrics")
+
+
+def agent(database: Path, *arguments: str, name: str = "agent") -> Contender:
+    """Return `ckptprof agent` with its store and its metrics."""
+    port = free_port()
+    command = ckptprof("agent", "--db", str(database), "--listen", f"127.0.0.1:{port}", *arguments)
+    return Contender(name, command, url=f"http://127.0.0.1:{port}/metrics")
+
+
+@contextlib.contextmanager
+def sleepers(count: int) -> Iterator[list[int]]:
+    """Have so many more idle processes while the block runs; yields their pids."""
+    if not count:
+        yield []
+        return
+    script = "i=0; while [ $i -lt $0 ]; do sleep 1000000 & echo $!; i=$((i+1)); done; exec >&-; wait"
+    shell = subprocess.Popen(
+        ["sh", "-c", script, str(count)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert shell.stdout is not None
+    try:
+        yield [int(shell.stdout.readline()) for _ in range(count)]
+    finally:
+        os.killpg(shell.pid, 15)
+        shell.wait()
+        shell.stdout.close()

@@ -1,0 +1,44 @@
+"""Run the benchmarks one after the other: `make bench`, or with BENCH_FLAGS="--only tick report" some of them.
+
+`--quick` takes small settings that prove that all of them run; their figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from figures import parser
+
+HERE = Path(__file__).resolve().parent
+QUICK: dict[str, list[str]] = {
+    "agent_cost": ["--windows", "1", "--window", "3", "--settle", "1", "--processes", "20", "--usual", "5"],
+    "tick": ["--counts", "10", "--rounds", "1"],
+    "store": ["--hours", "0.05", "--days", "1", "--narrow-minutes", "1", "--runs", "1"],
+    "report": ["--days", "0.5", "--runs", "1"],
+    "scrape": ["--rounds", "1", "--scrapes", "2"],
+    "lateness": ["--seconds", "2", "--rates", "10", "--busy", "1"],
+    "accuracy": ["--size-mb", "16", "--interval", "0.5", "--saves", "1", "--frameworks", "numpy", "--ways", "run"],
+    "workload": ["--pairs", "1", "--megabytes", "8", "--sizes", "65536"],
+}
+
+
+def main() -> None:
+    """Run them; raises SystemExit with 1 if one failed."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--quick", action="store_true")
+    arguments.add_argument("--only", nargs="*", choices=list(QUICK), default=list(QUICK))
+    options = arguments.parse_args()
+    failed = []
+    for name in options.only:
+        command = [sys.executable, str(HERE / f"{name}.py"), *(QUICK[name] if options.quick else [])]
+        if subprocess.run([*command, *(["--json"] if options.json else [])], check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
