@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from tests.detect.stage import MIB, SECOND_NS, Stage
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 
-from ckptprof.detect.intervals import History
+from ckptprof.detect.detector import Detector
+from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.jobs import JobBook
 from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
 
@@ -53,6 +55,58 @@ def test_counters_that_go_back_give_no_difference() -> None:
         history.observe((number + 1) * SECOND_NS, number * SECOND_NS, io(written), None, 100)
 
     assert [interval.written_bytes for interval in history.intervals] == [50 * MIB, 20 * MIB]
+
+
+def test_the_counters_of_a_child_that_was_waited_for_are_not_the_parents() -> None:
+    """The kernel adds them to the parent's: a job that waits for its writer has not written it all again."""
+    stage = Stage()
+    stage.process(100, comm="python3")
+    child = stage.process(101, parent_pid=100, exit_s=3.5)
+    stage.write(child, "/run/step-1/__0_0.distcp", 2.0, 1.0, 200 * MIB)
+    frames = []
+    for frame in stage.frames(8):
+        at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
+        raised = 200 * MIB if at_s >= 3.5 else 0
+        samples = tuple(
+            msgspec.structs.replace(s, write_chars=raised, write_syscalls=raised >> 20, write_bytes=raised)
+            if isinstance(s, ProcessIo) and s.pid == 100 else s for s in frame.samples
+        )  # fmt: skip
+        if raised and at_s < 3.53:
+            samples += (ProcessIo(100, 1000, 0, raised, 0, raised >> 20, 0, raised, 0),)
+        frames.append(msgspec.structs.replace(frame, samples=samples))
+    detector = Detector(stage.header())
+    for frame in frames:
+        detector.feed(frame)
+
+    assert sum(interval.written_bytes for interval in detector._histories[100, 1000].intervals) == 0
+    assert sum(interval.written_bytes for interval in detector._histories[101, 1010].intervals) == 200 * MIB
+
+
+def test_a_child_whose_counters_have_not_come_in_yet_is_waited_for() -> None:
+    """It may be a zombie for a while; a process that wrote more itself meanwhile keeps what is its own."""
+    history = History.empty()
+    history.observe(1 * SECOND_NS, 0, io(10 * MIB), None, 100)
+    history.inherit(2 * SECOND_NS, io(100 * MIB))
+    for second, written in ((2, 12), (3, 115)):
+        history.observe(second * SECOND_NS, (second - 1) * SECOND_NS, io(written * MIB), None, 100)
+
+    assert [interval.written_bytes for interval in history.intervals] == [2 * MIB, 3 * MIB]
+    assert not history.inherited
+
+
+def test_the_bytes_of_one_long_write_are_told_once() -> None:
+    """Its pages are dirtied while it runs, and counted by the call when it returns."""
+    history = History.empty()
+    history.observe(1 * SECOND_NS // 10, 0, io(0), None, 100)
+    for tenth in range(2, 7):
+        dirty = ProcessIo(1, 1, 0, 0, 0, 0, 0, (tenth - 1) * 20 * MIB, 0)
+        history.observe(tenth * SECOND_NS // 10, (tenth - 1) * SECOND_NS // 10, dirty, None, 100)
+    history.observe(
+        7 * SECOND_NS // 10, 6 * SECOND_NS // 10, ProcessIo(1, 1, 0, 101 * MIB, 0, 1, 0, 100 * MIB, 0), None, 100
+    )
+
+    assert sum(writing(interval) for interval in history.intervals) == 101 * MIB
+    assert [writing(interval) for interval in history.intervals][-1] == MIB
 
 
 def test_a_save_survives_counters_that_go_back_in_its_midst() -> None:

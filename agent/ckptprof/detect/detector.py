@@ -145,6 +145,8 @@ class Detector:
     def _take(self, tick: _Tick, at_ns: int, *, counted: bool) -> None:
         for info in tick.infos:
             self._jobs.learn(info)
+        for gone in tick.exits:
+            self._bequeath((gone.pid, gone.start_ticks), at_ns)
         if counted:
             for process in tick.ios.keys() | tick.stats.keys():
                 self._count(process, at_ns, tick.ios.get(process), tick.stats.get(process))
@@ -174,6 +176,12 @@ class Detector:
                 self._ended.pop(stalest, None)
             history = self._histories[process] = History.empty()
         history.observe(at_ns, self._previous_tick_ns, io, stat, self._header.ticks_per_second)
+
+    def _bequeath(self, process: ProcessKey, at_ns: int) -> None:
+        parent = self._jobs.parent(process)
+        own, heir = self._histories.get(process), self._histories.get(parent) if parent is not None else None
+        if own is not None and own.last_io is not None and heir is not None:
+            heir.inherit(at_ns, own.last_io)
 
     def _end(self, process: ProcessKey, at_ns: int) -> None:
         self._streams.end(process, at_ns)

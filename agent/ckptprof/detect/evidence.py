@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptprof.detect.candidates import Candidate
-from ckptprof.detect.intervals import History
+from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.jobs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES, JobBook
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.streams import ProcessKey
@@ -14,6 +14,7 @@ from ckptprof.model import Evidence
 
 THRESHOLD = 0.6
 MIN_BYTES = 1 << 20
+COPY_AHEAD_NS = 500_000_000  # what is written was read before
 _FORMATS = {"safetensors": 0.5, "torch-zip": 0.4, "npz": 0.15, "npy": 0.15, "pickle": 0.15, "hdf5": 0.2, "zip": 0.1}
 _NAMES = {"torch.save": 0.4, "safetensors": 0.45, "numpy": 0.15}  # weak names; any other framework's is beyond doubt
 
@@ -158,14 +159,17 @@ def _committed(candidate: Candidate) -> Evidence | None:
 
 
 def _copies(candidate: Candidate, histories: dict[ProcessKey, History]) -> Evidence | None:
-    if not candidate.writes:
-        return None
     read = written = 0
+    opened = [part.stream for part in candidate.parts if not part.stream.is_mapping]
+    start_ns = min([candidate.start_ns - (COPY_AHEAD_NS if candidate.writes else 0), *(s.first_ns for s in opened)])
+    end_ns = max(
+        [candidate.end_ns, *(stream.last_ns for stream in opened)]
+    )  # one call may copy all: it reads at its end
     for process in candidate.processes:
         history = histories.get(process)
-        for interval in history.between(candidate.start_ns - 500_000_000, candidate.end_ns) if history else ():
+        for interval in history.between(start_ns, end_ns) if history else ():
             read += interval.read_bytes
-            written += max(interval.written_bytes, interval.dirtied_bytes)
+            written += writing(interval)
     if written and 0.8 <= read / written <= 1.25:
         return Evidence(name="copies", weight=-0.7, text="its process read as much as it wrote, at the same time")
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ckptprof_collectors.samples import ProcessIo, ProcessStat
@@ -12,6 +12,8 @@ from ckptprof_collectors.samples import ProcessIo, ProcessStat
 ACTIVE_BYTES = 16 << 10  # in one interval; less is the rustle of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
 MAX_INTERVALS = 20_000
+UNRETURNED_NS = 2_000_000_000  # a write(2) that dirties nothing for so long is over, or waits for the disk
+INHERIT_NS = 2_000_000_000  # a parent's counters show those of a child by then
 
 
 class Interval(NamedTuple):
@@ -26,6 +28,7 @@ class Interval(NamedTuple):
     writes: int
     resident_bytes: int  # growth of file-backed memory: pages of mappings that were touched
     busy: float | None  # share of one core that the process used; None if it was not seen
+    wrote_bytes: int = 0  # of both, what was not told before: the bytes of a long write(2) are dirtied first
     minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
 
 
@@ -46,6 +49,9 @@ class History:
     last_stat: ProcessStat | None = None
     last_ns: int = 0  # the last tick at which the process was read, changed or not
     dropped: int = 0
+    inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
+    _told_bytes: int = 0  # were dirtied by a write(2) that has not returned
+    _told_ns: int = 0
 
     @classmethod
     def empty(cls) -> History:
@@ -60,7 +66,7 @@ class History:
         A counter that went back gives no difference: it is taken as a new start.
         """
         start_ns = max(self.last_ns, previous_tick_ns) if self.last_ns else previous_tick_ns
-        before, self.last_io = self.last_io, io or self.last_io
+        before, self.last_io = self._with_children(at_ns, io), io or self.last_io
         stat_before, self.last_stat = self.last_stat, stat or self.last_stat
         self.last_ns = at_ns
         resident = _growth(stat_before, stat)
@@ -72,11 +78,44 @@ class History:
         if counts is None or (not any(counts) and resident <= 0 and not minor_faults):
             return None
         read, written, dirtied, reads, writes = counts
-        interval = Interval(start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, minor_faults)
+        wrote = self._wrote(at_ns, written, dirtied)
+        interval = Interval(start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote, minor_faults)
         if len(self.intervals) == MAX_INTERVALS:
             self.dropped += 1
         self.intervals.append(interval)
         return interval
+
+    def _wrote(self, at_ns: int, written: int, dirtied: int) -> int:
+        """Return what was written, the bytes of a call that returns now without those that its pages told of."""
+        if at_ns - self._told_ns > UNRETURNED_NS:
+            self._told_bytes = 0
+        told, self._told_bytes = self._told_bytes, max(0, self._told_bytes + dirtied - written)
+        if dirtied > 0:
+            self._told_ns = at_ns
+        return max(dirtied, written - told)
+
+    def inherit(self, at_ns: int, io: ProcessIo) -> None:
+        """Take note of the counters of a child that ended: the kernel adds them to its parent's when it is waited for.
+
+        (kernel/exit.c, wait_task_zombie: task_io_accounting_add)
+        """
+        self.inherited = [(when, child) for when, child in self.inherited if at_ns - when < INHERIT_NS]
+        self.inherited.append((at_ns, io))
+
+    def _with_children(self, at_ns: int, io: ProcessIo | None) -> ProcessIo | None:
+        """Return the counters of the last look, with those of the children that have come in since."""
+        before = self.last_io
+        if before is None or io is None or not self.inherited:
+            return before
+        left = []
+        for when, child in self.inherited:
+            raised = _sum(before, child)
+            if _covers(io, raised):
+                before = raised
+            elif at_ns - when < INHERIT_NS:
+                left.append((when, child))
+        self.inherited = left
+        return before
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what ended before `at_ns`."""
@@ -86,6 +125,30 @@ class History:
     def between(self, start_ns: int, end_ns: int) -> list[Interval]:
         """Return the intervals that overlap the given time."""
         return [i for i in self.intervals if i.end_ns > start_ns and i.start_ns < end_ns]
+
+
+def _sum(own: ProcessIo, child: ProcessIo) -> ProcessIo:
+    return ProcessIo(
+        own.pid,
+        own.start_ticks,
+        own.read_chars + child.read_chars,
+        own.write_chars + child.write_chars,
+        own.read_syscalls + child.read_syscalls,
+        own.write_syscalls + child.write_syscalls,
+        own.read_bytes + child.read_bytes,
+        own.write_bytes + child.write_bytes,
+        own.cancelled_write_bytes + child.cancelled_write_bytes,
+    )
+
+
+def _covers(io: ProcessIo, least: ProcessIo) -> bool:
+    return (
+        io.read_chars >= least.read_chars
+        and io.write_chars >= least.write_chars
+        and io.read_syscalls >= least.read_syscalls
+        and io.write_syscalls >= least.write_syscalls
+        and io.write_bytes >= least.write_bytes
+    )
 
 
 def _growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
@@ -123,7 +186,7 @@ def reading(interval: Interval) -> int:
 
 def writing(interval: Interval) -> int:
     """Return the bytes that speak for writing, whether a call returned in the interval or only pages were dirtied."""
-    return max(interval.written_bytes, interval.dirtied_bytes)
+    return interval.wrote_bytes
 
 
 def faulting(interval: Interval) -> int:

@@ -47,6 +47,11 @@ class JobBook:
         """Return what is known of a process."""
         return self._infos.get(process)
 
+    def parent(self, process: ProcessKey) -> ProcessKey | None:
+        """Return its parent, if that is known."""
+        info = self._infos.get(process)
+        return self._current.get(info.parent_pid) if info is not None else None
+
     def job_of(self, process: ProcessKey) -> str:
         """Return the job's name: the same for all its processes, whatever the order in which they were met."""
         info = self._infos.get(process)
