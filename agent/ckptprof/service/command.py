@@ -45,6 +45,8 @@ class Command:
         # Who ignored it before us (`trap '' CHLD`) would have the kernel throw the exit code away
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
+            if not arguments[0]:
+                raise FileNotFoundError(errno.ENOENT, "")  # as execvp(3) says
             self.pid = _spawn(arguments, blocked)
         except OSError as error:
             raise _not_started(arguments[0], error) from error
@@ -103,9 +105,13 @@ def _plain_script(name: str) -> str | None:
         return None if b"\0" in stream.read(80) else path
 
 
-def _not_started(name: str, error: OSError) -> NotStartedError:
+def _not_started(argument: str, error: OSError) -> NotStartedError:
+    name = os.fsencode(argument).decode("utf-8", "backslashreplace")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        wrong = NotStartedError(f"{name}: no such command", hint="give its path, or see whether it is on PATH")
+        if argument and shutil.which(argument):
+            wrong = NotStartedError(f"{name}: the interpreter that its first line names is missing")
+        else:
+            wrong = NotStartedError(f"{name}: no such command", hint="give its path, or see whether it is on PATH")
         wrong.exit_code = NOT_FOUND
     else:
         reason = "no program that this machine can execute" if error.errno == errno.ENOEXEC else error.strerror
