@@ -15,6 +15,7 @@ UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a fil
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
 CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its last write was being written until then
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
+MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in
 COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
 
 
@@ -110,8 +111,9 @@ def read_edges(stream: Stream, history: History, openings: OpeningBook) -> tuple
     opened = openings.opened_between(stream.file, low, stream.first_ns)
     low = low if opened is None else opened
     if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
-        touched = runs((i.start_ns, i.end_ns, measure(i)) for i in history.between(low, high))
-        run = _run_at(touched, stream.first_ns - 1, high)
+        touched = [(i.start_ns, i.end_ns, max(faulting(i), reading(i))) for i in history.between(low, high)]
+        least = min(MAPPED_ACTIVE_BYTES, stream.mapped_bytes // 16)
+        run = _run_at(runs(touched, active_bytes=least), stream.first_ns - 1, high)
         low = max(low, run.start_ns) if run else low
     inside = [
         (max(i.start_ns, low), min(i.end_ns, high), measure(i))
