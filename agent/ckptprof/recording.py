@@ -94,7 +94,7 @@ class FileWriter:
 
     def __init__(self, stream: IO[bytes], header: Header) -> None:
         """Take an open binary file and write the header."""
-        self._gzip = gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6, mtime=0)
+        self._gzip = gzip.GzipFile("", fileobj=stream, mode="wb", compresslevel=6, mtime=0)
         self._encoder = msgspec.json.Encoder()
         self._write(header)
 
@@ -104,6 +104,10 @@ class FileWriter:
     def write(self, frame: Frame) -> None:
         """Append one frame; raises OSError."""
         self._write(frame)
+
+    def flush(self) -> None:
+        """Hand everything to the system, so that it can be read whatever becomes of us; raises OSError."""
+        self._gzip.flush()
 
     def close(self) -> None:
         """Finish the compressed stream; the file itself stays open."""
@@ -128,6 +132,8 @@ def read_file(path: Path) -> tuple[Header, Iterator[Frame]]:
             f"{path}: recorded by a newer ckptprof (format {header.version}, this one reads up to {VERSION})",
             hint="upgrade ckptprof",
         )
+    if min(header.ticks_per_second, header.page_size) < 1:
+        raise RecordingError(f"{path}: not a recording of ckptprof (impossible units)")
     return header, _frames(path, lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -42,6 +43,8 @@ def command(
     Ends on SIGTERM or Ctrl-C, with everything seen so far stored; a second one ends it at once.
     """
     host, port = _address(listen)
+    if not math.isfinite(rate):
+        raise UsageError(f"--rate {rate} is no rate")
     from ckptprof.service.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415
 

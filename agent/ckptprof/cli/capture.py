@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ckptprof.errors import UsageError
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, e.g. node.ckptrec.gz.")]
 Seconds = Annotated[
@@ -24,6 +27,8 @@ def command(file: File, *, seconds: Seconds = None, note: Note = "", force: Forc
 
     The file holds counters, and the names of processes, files and devices; no contents and no arguments.
     """
+    if not math.isfinite(rate) or not math.isfinite(seconds or 0.0):
+        raise UsageError("--seconds and --rate are finite numbers")
     from ckptprof.service.capturing import capture  # noqa: PLC0415 - `--help` needs none of it
 
     capture(file, seconds=seconds, note=note, force=force, rate=rate)

@@ -42,5 +42,7 @@ def command(
     if why and not json:
         for line in replayed.rejected:
             output.write(line + "\n")
+    if replayed.damage is not None:
+        raise replayed.damage
     if not replayed.report.checkpoints:
         raise NothingFoundError(f"{file}: no checkpoint in it", hint="--why tells what was seen and left out")

@@ -15,7 +15,9 @@ from ckptprof.service.loop import Loop, SamplerLostError
 from ckptprof.service.sampler import SamplerOptions
 from ckptprof.service.sampling import SamplerProcess, new_uid
 from ckptprof.service.signals import SignalTrap
-from ckptprof_collectors.samples import Frame
+from ckptprof_collectors.samples import Frame, text
+
+FLUSH_SECONDS = 1.0
 
 
 class _Sink:
@@ -36,16 +38,32 @@ class _Sink:
         self.frames = 0
 
     def take(self, message: Header | Frame) -> None:
-        if isinstance(message, Header):
-            self._writer = FileWriter(self._stream, message)
-        elif self._writer is not None:
-            self._writer.write(message)
-            self.frames += 1
+        try:
+            if isinstance(message, Header):
+                self._writer = FileWriter(self._stream, message)
+            elif self._writer is not None:
+                self._writer.write(message)
+                self.frames += 1
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def flush(self) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.flush()
+        except OSError as error:
+            raise self._failure(error) from error
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._stream.close()
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            self._stream.close()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> CkptprofError:
+        return CkptprofError(f"{self.path}: {error.strerror}", hint="what was written before can be replayed")
 
 
 def capture(path: Path, *, seconds: float | None, note: str, force: bool, rate: float) -> None:
@@ -53,28 +71,40 @@ def capture(path: Path, *, seconds: float | None, note: str, force: bool, rate: 
     trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
     sink = _Sink(path, force=force)
     sampler = SamplerProcess(
-        SamplerOptions(uid=new_uid(), base_hz=rate, burst_hz=2.5 * rate, monitor_pids=(os.getpid(),), note=note)
+        SamplerOptions(
+            uid=new_uid(), base_hz=rate, burst_hz=2.5 * rate, monitor_pids=(os.getpid(),), note=text(os.fsencode(note))
+        )
     )
-    loop = Loop(sampler, trap, sink.take)
     started = time.monotonic()
     try:
-        while seconds is None or time.monotonic() - started < seconds:
-            left = 1.0 if seconds is None else min(1.0, max(0.0, started + seconds - time.monotonic()))
-            if loop.turn(left) or loop.ended:
-                break
-            _progress(sink, time.monotonic() - started)
-        loop.drain(5.0)
-        sink.close()
+        _record(Loop(sampler, trap, sink.take), sink, seconds)
     except SamplerLostError as error:
-        raise CkptprofError(str(error)) from error
-    except OSError as error:
-        raise CkptprofError(f"{path}: {error.strerror}; what was written before can be replayed") from error
+        raise CkptprofError(str(error), hint=f"what came before is in {path}") from error
     finally:
         sampler.kill()
         sampler.wait(2.0)
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+        trap.close()
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
     messages.say(f"{sink.frames} frames in {time.monotonic() - started:.0f} s, {path.stat().st_size} bytes in {path}")
+
+
+def _record(loop: Loop, sink: _Sink, seconds: float | None) -> None:
+    started = flushed = time.monotonic()
+    try:
+        while seconds is None or time.monotonic() - started < seconds:
+            left = 1.0 if seconds is None else min(1.0, max(0.0, started + seconds - time.monotonic()))
+            if loop.turn(left):
+                break
+            if loop.ended:
+                raise SamplerLostError("the sampler ended before its time")
+            if time.monotonic() - flushed > FLUSH_SECONDS:
+                sink.flush()
+                flushed = time.monotonic()
+            _progress(sink, time.monotonic() - started)
+        loop.drain(5.0)
+    finally:
+        sink.close()
 
 
 def _progress(sink: _Sink, elapsed: float) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM
 
-from ckptprof.errors import RecordingError
+from ckptprof.errors import CkptprofError, RecordingError
 from ckptprof.recording import Frame, Header
 from ckptprof.service.sampling import SamplerProcess
 from ckptprof.service.signals import Caught, SignalTrap
@@ -68,6 +68,8 @@ class Loop:
         try:
             for message in messages:
                 self._take(message)
+        except CkptprofError:
+            raise  # has its own clear line
         except Exception as error:  # the command that is watched must outlive a fault of ours
             raise SamplerLostError(f"a frame could not be judged: {type(error).__name__}: {error}") from error
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ckptprof.detect.detector import Detector, Rejected
+from ckptprof.errors import RecordingError
 from ckptprof.model import Checkpoint, Report, Session, Watched
 from ckptprof.recording import Header, read_file
 from ckptprof.report import units
@@ -21,22 +22,30 @@ class Replayed:
 
     report: Report
     rejected: tuple[str, ...]  # a line each, clean
+    damage: RecordingError | None = None  # where the file could not be read on: what came before is in the report
 
 
 def replay(path: Path, db: str | None) -> Replayed:
-    """Read a recording, and store what is found if a database is given; raises RecordingError, StoreError."""
+    """Read a recording, and store what is found if a database is given; raises RecordingError, StoreError.
+
+    One that breaks off, as a kill or a power loss leaves it, is used up to there.
+    """
     header, frames = read_file(path)
     detector = Detector(header)
     timeline = TimelineBuilder() if db is not None else None
     checkpoints: list[Checkpoint] = []
     windows: list[Window] = []
     end_ns = header.wall_ns
-    for frame in frames:
-        checkpoints += detector.feed(frame)
-        end_ns = max(end_ns, frame.wall_ns)
-        if timeline is not None:
-            timeline.feed(frame)
-            windows += timeline.take(before_wall_ns=frame.wall_ns)
+    damage = None
+    try:
+        for frame in frames:
+            checkpoints += detector.feed(frame)
+            end_ns = max(end_ns, frame.wall_ns)
+            if timeline is not None:
+                timeline.feed(frame)
+                windows += timeline.take(before_wall_ns=frame.wall_ns)
+    except RecordingError as error:
+        damage = RecordingError(str(error), hint="what came before that was used")
     checkpoints += detector.finish()
     if timeline is not None and db is not None:
         windows += timeline.take(before_wall_ns=None)
@@ -50,7 +59,7 @@ def replay(path: Path, db: str | None) -> Replayed:
         watched=Watched(start_ns=header.wall_ns, end_ns=end_ns),
         checkpoints=tuple(checkpoints),
     )
-    return Replayed(report, tuple(_line(rejected) for rejected in detector.rejected))
+    return Replayed(report, tuple(_line(rejected) for rejected in detector.rejected), damage)
 
 
 def _store(
