@@ -21,7 +21,9 @@ class Interval(NamedTuple):
 
     start_ns: int
     end_ns: int
-    read_bytes: int  # read(2) and its kin (rchar), or what came from storage where that is more (page faults, io_uring)
+    read_bytes: (
+        int  # read(2) and its kin (rchar), and what came from storage before (read-ahead, page faults, io_uring)
+    )
     written_bytes: int  # write(2) and its kin (wchar)
     dirtied_bytes: int  # pages made dirty and direct writes (write_bytes): moves while a long write(2) still runs
     reads: int
@@ -41,6 +43,23 @@ class Run(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Ahead:
+    """Bytes that moved before the call that asks for them returned and was counted: they are told once."""
+
+    told_bytes: int = 0
+    told_ns: int = 0
+
+    def new(self, at_ns: int, called: int, moved: int) -> int:
+        """Return what is new of what the calls returned, and of what moved to or from the page cache meanwhile."""
+        if at_ns - self.told_ns > UNRETURNED_NS:
+            self.told_bytes = 0
+        told, self.told_bytes = self.told_bytes, max(0, self.told_bytes + moved - called)
+        if moved > 0:
+            self.told_ns = at_ns
+        return max(moved, called - told)
+
+
+@dataclass(slots=True)
 class History:
     """The recent intervals of one process."""
 
@@ -50,8 +69,8 @@ class History:
     last_ns: int = 0  # the last tick at which the process was read, changed or not
     dropped: int = 0
     inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
-    _told_bytes: int = 0  # were dirtied by a write(2) that has not returned
-    _told_ns: int = 0
+    _fetched: _Ahead = field(default_factory=_Ahead)
+    _dirtied: _Ahead = field(default_factory=_Ahead)
 
     @classmethod
     def empty(cls) -> History:
@@ -77,22 +96,14 @@ class History:
         counts = _difference(before, io)
         if counts is None or (not any(counts) and resident <= 0 and not minor_faults):
             return None
-        read, written, dirtied, reads, writes = counts
-        wrote = self._wrote(at_ns, written, dirtied)
+        called, fetched, written, dirtied, reads, writes = counts
+        read = self._fetched.new(at_ns, called, fetched)
+        wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote, minor_faults)
         if len(self.intervals) == MAX_INTERVALS:
             self.dropped += 1
         self.intervals.append(interval)
         return interval
-
-    def _wrote(self, at_ns: int, written: int, dirtied: int) -> int:
-        """Return what was written, the bytes of a call that returns now without those that its pages told of."""
-        if at_ns - self._told_ns > UNRETURNED_NS:
-            self._told_bytes = 0
-        told, self._told_bytes = self._told_bytes, max(0, self._told_bytes + dirtied - written)
-        if dirtied > 0:
-            self._told_ns = at_ns
-        return max(dirtied, written - told)
 
     def inherit(self, at_ns: int, io: ProcessIo) -> None:
         """Take note of the counters of a child that ended: the kernel adds them to its parent's when it is waited for.
@@ -166,17 +177,18 @@ def _busy(before: ProcessStat | None, after: ProcessStat | None, span_ns: int, t
     return ticks / ticks_per_second / (span_ns / 1e9) if ticks >= 0 else None
 
 
-def _difference(before: ProcessIo | None, after: ProcessIo | None) -> tuple[int, int, int, int, int] | None:
+def _difference(before: ProcessIo | None, after: ProcessIo | None) -> tuple[int, int, int, int, int, int] | None:
     if after is None or before is None:
-        return 0, 0, 0, 0, 0
-    read = max(after.read_chars - before.read_chars, after.read_bytes - before.read_bytes)
+        return 0, 0, 0, 0, 0, 0
+    read = after.read_chars - before.read_chars
+    fetched = max(0, after.read_bytes - before.read_bytes)
     written = after.write_chars - before.write_chars
     dirtied = after.write_bytes - before.write_bytes
     reads = after.read_syscalls - before.read_syscalls
     writes = after.write_syscalls - before.write_syscalls
-    if min(after.read_chars - before.read_chars, written, dirtied, reads, writes) < 0:
+    if min(read, written, dirtied, reads, writes) < 0:
         return None
-    return read, written, dirtied, reads, writes
+    return read, fetched, written, dirtied, reads, writes
 
 
 def reading(interval: Interval) -> int:
