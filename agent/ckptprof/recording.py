@@ -134,8 +134,6 @@ def read_file(path: Path) -> tuple[Header, Iterator[Frame]]:
         )
     if min(header.ticks_per_second, header.page_size) < 1:
         raise RecordingError(f"{path}: not a recording of ckptprof (impossible units)")
-    if min(header.ticks_per_second, header.page_size) < 1:
-        raise RecordingError(f"{path}: not a recording of ckptprof (impossible units)")
     return header, _frames(path, lines)
 
 
