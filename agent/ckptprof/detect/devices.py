@@ -7,7 +7,7 @@ from collections import deque
 from typing import TypeVar
 
 from ckptprof.model import DeviceShare
-from ckptprof_collectors.samples import DeviceInfo, DiskSample, MountInfo, NicInfo, NicSample, Sample
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, MountInfo, NicInfo, NicSample, Sample
 
 SECTOR_BYTES = 512
 _MAX_SAMPLES = 6000
@@ -38,6 +38,19 @@ class DeviceBook:
             self._nic_infos[sample.interface] = sample
         elif isinstance(sample, MountInfo):
             self._mounts[sample.mount_id] = sample
+        elif isinstance(sample, Gone):
+            self._forget(sample)
+
+    def _forget(self, gone: Gone) -> None:
+        """Drop what is no longer there: its name may come back as something else."""
+        if gone.entity == "mount" and gone.name.isdecimal():
+            self._mounts.pop(int(gone.name), None)
+        elif gone.entity == "device":
+            self._devices.pop(gone.name, None)
+            self._disks.pop(gone.name, None)
+        elif gone.entity == "interface":
+            self._nic_infos.pop(gone.name, None)
+            self._nics.pop(gone.name, None)
 
     def mount_of(self, path: str) -> MountInfo | None:
         """Return the mount that a path is on: the longest mount point above it, the latest of equals."""
