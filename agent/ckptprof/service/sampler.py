@@ -31,6 +31,8 @@ MAX_QUEUED_BYTES = 8 << 20
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_FOR_NS = 3 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
 _CALM_SECONDS = 0.002  # after events that call for nothing: a crowd of them cannot keep us busy
+_FLUSH_NS = _SECOND_NS // 2
+_SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
 
 
@@ -188,7 +190,8 @@ class Sampler:
             self._last_burst_ns = now_ns
         if now_ns >= self._next_host_ns:
             fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS or self._options.fixed_rate
-            self._next_host_ns = now_ns + int(_SECOND_NS / (self._options.base_hz if fast else self._options.idle_hz))
+            rate = self._options.base_hz if fast else self._options.idle_hz
+            self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
             for collector in self._collectors:
                 self._read(collector, samples)
                 read.append(collector.name)
@@ -208,9 +211,9 @@ class Sampler:
         else:
             rate = max(options.idle_hz, 2.0)
         period_ns = int(_SECOND_NS / rate)
-        if bursting or now_ns >= self._next_flush_ns:
+        if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder, who is in no hurry
             self._output.flush()
-            self._next_flush_ns = now_ns + _SECOND_NS // 2
+            self._next_flush_ns = now_ns + _FLUSH_NS
         return period_ns
 
     def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
