@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from ckptprof.service.watching import Watching
-from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs
 from ckptprof_collectors.processes import (
     Process,
     ProcessGone,
@@ -23,6 +24,7 @@ LEARN_NS = 90_000_000_000  # how long a new interpreter is watched to see whethe
 MAX_WATCHED = 1024
 MAX_ALERTED = 16  # by one opened file
 MAX_KNOWN = 16384
+LIST_AGAIN_NS = 5_000_000_000  # however little the kernel says has changed
 DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
 DESCRIPTORS_SPARE = 40  # for the collectors, and what is open for a moment only
 
@@ -38,6 +40,11 @@ class Population:
         self.subreaper_pid: int | None = None
         self.known: dict[int, Process] = {}
         self.watched: dict[int, Watching] = {}
+        self._births: KeptFile | None = None
+        with contextlib.suppress(OSError):
+            self._births = KeptFile(fs.proc / "loadavg")
+        self._listed: tuple[object, ...] = ()
+        self._list_again_ns = 0
         self._ignored: set[int] = set()
         self._parents: dict[int, int] = {}
         self._swept_ns = 0
@@ -49,7 +56,12 @@ class Population:
 
     def find(self, now_ns: int, samples: list[Sample]) -> list[Watching]:
         """Look for new and ended processes; return the watched ones that have ended."""
+        state = (self._tasks(), self.root_pid, self.subreaper_pid)
+        if state == self._listed and state[0] is not None and now_ns < self._list_again_ns:
+            return []
+        self._list_again_ns = now_ns + LIST_AGAIN_NS
         pids = list_pids(self._fs)
+        self._listed = state
         present = set(pids)
         self._ignored &= present
         ended = [pid for pid in self.known if pid not in present]
@@ -83,6 +95,19 @@ class Population:
             if name not in self._told:
                 self._told.add(name)
                 samples.append(Unavailable(name, reason))
+
+    def _tasks(self) -> bytes | None:
+        """Return what changes whenever a task is born or ends, None if it cannot be read: a list costs ten times that.
+
+        From fs/proc/loadavg.c: how many tasks there are, and the pid that was given last in our namespace.
+        """
+        if self._births is None:
+            return None
+        try:
+            tasks, _, last = self._births.read().rpartition(b"/")[2].partition(b" ")
+        except OSError:
+            return None
+        return tasks + b" " + last if last else None
 
     def _family(self, fresh: list[int], present: set[int]) -> list[int]:
         self._parents = {pid: parent for pid, parent in self._parents.items() if pid in present}
@@ -180,6 +205,8 @@ class Population:
             process.close()
         self.watched.clear()
         self.known.clear()
+        if self._births is not None:
+            self._births.close()
 
 
 def raise_descriptor_limit() -> None:

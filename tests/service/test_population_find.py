@@ -1,0 +1,119 @@
+"""Finding processes: the list of /proc is read only when the kernel says that a task was born or ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ckptprof.service import population
+from ckptprof.service.population import LIST_AGAIN_NS, Population
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.samples import ProcessExit, Sample
+
+STAT = "{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0"
+IO = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 0\n"
+
+
+def add_process(proc: Path, pid: int) -> None:
+    """Put an idle process into a tree of /proc."""
+    folder = proc / str(pid)
+    folder.mkdir()
+    (folder / "stat").write_text(STAT.format(pid=pid))
+    (folder / "io").write_text(IO)
+    (folder / "cmdline").write_bytes(b"sleep\0")
+
+
+def test_what_comes_and_goes_is_found_at_once() -> None:
+    """A real child is known at the next look after its birth, and let go at the next look after its end."""
+    people = Population(KernelFs(), frozenset({os.getpid()}), None)
+    try:
+        people.find(1, [])
+        with subprocess.Popen(["sleep", "60"]) as child:
+            people.find(2, [])
+            known = child.pid in people.known
+            child.kill()
+        people.find(3, [])
+
+        assert known
+        assert child.pid not in people.known
+    finally:
+        people.close()
+
+
+@pytest.mark.parametrize(
+    ("loadavg", "at_ns", "found"),
+    [
+        pytest.param("0.1 0.1 0.1 3/99 500\n", 2, False, id="nothing was born or ended"),
+        pytest.param("9.9 0.1 0.1 8/99 500\n", 2, False, id="only more of them run"),
+        pytest.param("0.1 0.1 0.1 3/99 501\n", 2, True, id="a birth"),
+        pytest.param("0.1 0.1 0.1 3/98 500\n", 2, True, id="an end"),
+        pytest.param("", 2, True, id="empty"),
+        pytest.param("\xff no slash", 2, True, id="nonsense"),
+        pytest.param("0.1 0.1 0.1 3/99 500\n", 1 + LIST_AGAIN_NS, True, id="long ago"),
+    ],
+)
+def test_the_list_is_read_when_something_changed(tmp_path: Path, loadavg: str, at_ns: int, *, found: bool) -> None:
+    """What /proc/loadavg says of tasks decides, and time, whatever it says."""
+    (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 500\n")
+    add_process(tmp_path, 11)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), None)
+    people.find(1, [])
+    add_process(tmp_path, 12)
+    (tmp_path / "loadavg").write_text(loadavg)
+
+    people.find(at_ns, [])
+
+    assert set(people.known) == ({11, 12} if found else {11})
+    people.close()
+
+
+def test_without_loadavg_every_look_reads_the_list(tmp_path: Path) -> None:
+    """A host that hides it loses nothing but the saving."""
+    add_process(tmp_path, 11)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), None)
+    people.find(1, [])
+    shutil.rmtree(tmp_path / "11")
+    add_process(tmp_path, 12)
+
+    people.find(2, [])
+
+    assert set(people.known) == {12}
+    people.close()
+
+
+def test_a_new_root_is_looked_for_although_nothing_was_born(tmp_path: Path) -> None:
+    """`ckptprof run` names its command after it has started."""
+    (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 500\n")
+    add_process(tmp_path, 11)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), -1)
+    people.find(1, [])
+    before = dict(people.known)
+    people.root_pid = 11
+
+    people.find(2, [])
+
+    assert before == {}
+    assert set(people.known) == {11}
+    people.close()
+
+
+def test_a_failed_list_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that failed does not count as one, so that who came meanwhile is found at the next."""
+    (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 500\n")
+    add_process(tmp_path, 11)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), None)
+    with monkeypatch.context() as patch:
+        patch.setattr(population, "list_pids", lambda _: (_ for _ in ()).throw(OSError("no descriptor left")))
+        with pytest.raises(OSError, match="descriptor"):
+            people.find(1, [])
+    gone: list[Sample] = []
+
+    people.find(2, gone)
+
+    assert set(people.known) == {11}
+    assert not any(isinstance(sample, ProcessExit) for sample in gone)
+    people.close()
