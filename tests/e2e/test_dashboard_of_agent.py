@@ -1,0 +1,50 @@
+"""The dashboard shows data of a real agent that watched a real job, scraped by a real Prometheus."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from recorder import Recorder
+from tests.dashboards import prometheus_harness
+
+from ckptprof.assets import asset
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.root, pytest.mark.prometheus, pytest.mark.timeout(180)]
+
+
+def metrics_url(log: Path) -> str:
+    """Return the address that the agent says it serves."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        found = re.search(r"metrics on (http://\S+)", log.read_text())
+        if found:
+            return found[1]
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+def test_every_expression_has_data_from_a_real_agent(recorder: Recorder, tmp_path: Path) -> None:
+    """Two saves and a restore later each query of each panel gives a number, and the counters count them."""
+    job = recorder.example("train_numpy.py", "--size-mb", "60", "--interval", "0.5")
+    with recorder.agent("--listen", "127.0.0.1:0"):
+        url = metrics_url(recorder.work / "agent.log")
+        with prometheus_harness.scraping(url, tmp_path) as prometheus:
+            prometheus.wait_for_scrapes(2)
+            for more in (("--saves", "2"), ("--saves", "1", "--resume")):
+                result = recorder.alone(*job, *more)
+                assert result.returncode == 0, result.stderr
+            counted: dict[str, float] = {}
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline and (counted.get("save", 0) < 3 or counted.get("restore", 0) < 1):
+                time.sleep(0.5)
+                series = prometheus.query("sum by (kind) (ckptprof_checkpoints_total)")
+                counted = {one["metric"]["kind"]: float(one["value"][1]) for one in series}
+            prometheus.wait_for_scrapes(8)
+
+            assert counted["save"] >= 3
+            assert counted["restore"] >= 1
+            for dashboard in asset("dashboards").glob("*.json"):
+                assert prometheus_harness.empty_expressions(prometheus, dashboard) == []
