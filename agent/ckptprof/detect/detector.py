@@ -169,13 +169,18 @@ class Detector:
     def _count(self, process: ProcessKey, at_ns: int, io: ProcessIo | None, stat: ProcessStat | None) -> None:
         history = self._histories.get(process)
         if history is None:
-            if len(self._histories) >= _MAX_HISTORIES:  # let go by the sampler while it lived: its end is never told
-                stalest = min(self._histories, key=lambda key: self._histories[key].last_ns)
-                self._streams.end(stalest, at_ns)
-                del self._histories[stalest]
-                self._ended.pop(stalest, None)
+            if len(self._histories) >= _MAX_HISTORIES:
+                self._drop_stalest(at_ns)
             history = self._histories[process] = History.empty()
         history.observe(at_ns, self._previous_tick_ns, io, stat, self._header.ticks_per_second)
+
+    def _drop_stalest(self, at_ns: int) -> None:
+        """Forget the half that was read longest ago: of those that the sampler let go, nobody tells the end."""
+        by_age = sorted(self._histories, key=lambda key: self._histories[key].last_ns)
+        for process in by_age[: _MAX_HISTORIES // 2]:
+            self._streams.end(process, at_ns)
+            del self._histories[process]
+            self._ended.pop(process, None)
 
     def _bequeath(self, process: ProcessKey, at_ns: int) -> None:
         parent = self._jobs.parent(process)
