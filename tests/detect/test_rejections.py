@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 import pytest
-from tests.detect.stage import MIB, NUMPY, TORCH_ZIP, Stage
+from tests.detect.stage import MIB, NUMPY, SECOND_NS, TORCH_ZIP, Stage
 
 from ckptprof.detect.detector import Detector
 
@@ -112,12 +113,17 @@ def test_a_process_without_any_runtime_that_writes_an_unknown_file_is_no_trainer
 
 def test_ckptprofs_own_bookkeeping_bounds_what_it_remembers_of_rejections() -> None:
     """At most 256 turned-down candidates are kept for those who ask why."""
-    stage = Stage(hz=10)
-    job = stage.process(comm="app", program="app", runtimes=())
+    header = Stage().header()
+    detector = Detector(header)
     for number in range(300):
-        stage.write(job, f"/var/{chr(97 + number % 26)}{number // 26}/blob", 1.0 + number * 0.2, 0.15, 4 * MIB)
-    detector = Detector(stage.header())
-    for frame in stage.frames(66):
-        detector.feed(frame)
+        stage = Stage(hz=10)
+        job = stage.process(100 + number, comm="app", program="app", runtimes=())
+        stage.write(job, f"/var/{number}/blob", 0.5, 0.4, 4 * MIB)
+        for frame in stage.frames(4.5):
+            shift_ns = number * 5 * SECOND_NS
+            detector.feed(
+                msgspec.structs.replace(frame, at_ns=frame.at_ns + shift_ns, wall_ns=frame.wall_ns + shift_ns)
+            )
+    detector.finish()
 
     assert len(detector.rejected) == 256
