@@ -19,7 +19,8 @@ from figures import parser, quantile, show
 BUSY = "while True: pass"
 SAMPLER = """
 import json, os, sys, threading, time
-from ckptprof.service.sampler import Output, Sampler, SamplerOptions
+from ckptprof.service.outlet import Outlet
+from ckptprof.service.sampler import Sampler, SamplerOptions
 from ckptprof_collectors.kernelfs import KernelFs
 
 class Timed(Sampler):
@@ -36,7 +37,7 @@ class Timed(Sampler):
 
 rate = float(sys.argv[1])
 null = os.open(os.devnull, os.O_WRONLY)
-timed = Timed(SamplerOptions(uid="bench", base_hz=rate, fixed_rate=True), KernelFs(), Output(null), 0)
+timed = Timed(SamplerOptions(uid="bench", base_hz=rate, fixed_rate=True), KernelFs(), Outlet(null), 0)
 timed.run()
 print(json.dumps(timed.late[int(rate):]))  # the first second finds every process of the host
 """

@@ -11,13 +11,13 @@ import select
 import signal
 import sys
 import time
-from collections import deque
 
 import msgspec
 
 from ckptprof import __version__
 from ckptprof.recording import Header, pack
 from ckptprof.service.folders import WAKING_BYTES, Folders
+from ckptprof.service.outlet import Outlet
 from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
 from ckptprof.service.watching import Watching
 from ckptprof_collectors import registry
@@ -27,7 +27,6 @@ from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes import ProcessGone
 from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample, SamplerHealth, Unavailable
 
-MAX_QUEUED_BYTES = 8 << 20
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_FOR_NS = 3 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
 _CALM_SECONDS = 0.002  # after events that call for nothing: a crowd of them cannot keep us busy
@@ -60,56 +59,10 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...] = ()  # where earlier checkpoints are
 
 
-class Output:
-    """A pipe that is never waited for."""
-
-    def __init__(self, fd: int) -> None:
-        """Take the descriptor over."""
-        os.set_blocking(fd, False)
-        self._fd = fd
-        self._queue: deque[bytes] = deque()
-        self._queued = 0
-        self.dropped = 0
-        self.broken = False
-
-    def put(self, message: bytes) -> None:
-        """Queue one message, or drop it and count it if the reader is too far behind."""
-        if self._queued + len(message) > MAX_QUEUED_BYTES:
-            self.dropped += 1
-            return
-        self._queue.append(message)
-        self._queued += len(message)
-
-    def flush(self) -> None:
-        """Write what the pipe takes now."""
-        while self._queue and not self.broken:
-            block = b"".join(self._queue) if len(self._queue) > 1 else self._queue[0]
-            self._queue.clear()
-            try:
-                written = os.write(self._fd, block)
-            except BlockingIOError:
-                written = 0
-            except OSError:
-                self.broken = True
-                return
-            self._queued = len(block) - written
-            if written < len(block):
-                self._queue.append(block[written:])
-                return
-
-    def flush_all(self, patience_ns: int) -> None:
-        """Write everything, waiting for the reader at most `patience_ns`."""
-        deadline = time.monotonic_ns() + patience_ns
-        self.flush()
-        while self._queue and not self.broken and time.monotonic_ns() < deadline:
-            select.select([], [self._fd], [], 0.1)
-            self.flush()
-
-
 class Sampler:
     """Owns the collectors and the clock."""
 
-    def __init__(self, options: SamplerOptions, fs: KernelFs, output: Output, control_fd: int) -> None:
+    def __init__(self, options: SamplerOptions, fs: KernelFs, output: Outlet, control_fd: int) -> None:
         """Make the collectors; those that cannot work here are told once, in the first frame."""
         self._options = options
         self._output = output
@@ -384,7 +337,7 @@ def main() -> None:
             signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the recorder blocks those that it takes itself
     raise_descriptor_limit()
-    output = Output(os.dup(1))
+    output = Outlet(os.dup(1))
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)  # nothing that prints may reach the stream of frames
     os.close(null)

@@ -1,0 +1,56 @@
+"""The sampler's end of the pipe to the recorder: never waited for, bounded, and honest about what it dropped."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+
+MAX_QUEUED_BYTES = 8 << 20
+
+
+class Outlet:
+    """A pipe that is never waited for."""
+
+    def __init__(self, fd: int) -> None:
+        """Take the descriptor over."""
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self.dropped = 0
+        self.broken = False
+
+    def put(self, message: bytes) -> None:
+        """Queue one message, or drop it and count it if the reader is too far behind."""
+        if self._queued + len(message) > MAX_QUEUED_BYTES:
+            self.dropped += 1
+            return
+        self._queue.append(message)
+        self._queued += len(message)
+
+    def flush(self) -> None:
+        """Write what the pipe takes now."""
+        while self._queue and not self.broken:
+            block = b"".join(self._queue) if len(self._queue) > 1 else self._queue[0]
+            self._queue.clear()
+            try:
+                written = os.write(self._fd, block)
+            except BlockingIOError:
+                written = 0
+            except OSError:
+                self.broken = True
+                return
+            self._queued = len(block) - written
+            if written < len(block):
+                self._queue.append(block[written:])
+                return
+
+    def flush_all(self, patience_ns: int) -> None:
+        """Write everything, waiting for the reader at most `patience_ns`."""
+        deadline = time.monotonic_ns() + patience_ns
+        self.flush()
+        while self._queue and not self.broken and time.monotonic_ns() < deadline:
+            select.select([], [self._fd], [], 0.1)
+            self.flush()
