@@ -1,0 +1,23 @@
+"""Makes the tests' own module `livecommand` importable: it is in no package."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).resolve().parent)]
+
+from livecommand import Ckptprof  # noqa: E402 - found by the line above
+
+
+@pytest.fixture
+def ckptprof(tmp_path: Path) -> Iterator[Ckptprof]:
+    """Return ckptprof with a database of its own; nothing of the outside's settings reaches it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CKPTPROF", "NOTIFY"))}
+    made = Ckptprof(tmp_path, {**environment, "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"})
+    yield made
+    made.close()

@@ -1,0 +1,87 @@
+"""The real command with a database and a home of its own, and ways to look at the processes that it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+CKPTPROF = [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
+SAVE = "import numpy, sys, time; a = numpy.zeros(4_000_000)\n"
+SAVE += "for n in range(int(sys.argv[1])):\n time.sleep(1); numpy.save(f'ckpt_{n}.npy', a)\n"
+
+
+@dataclass
+class Ckptprof:
+    """ckptprof in a directory of its own; what was started and still runs in the end is killed."""
+
+    work: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def database(self) -> Path:
+        """Return where everything is recorded."""
+        return self.work / "state" / "ckptprof.db"
+
+    def call(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        """Run ckptprof to its end; what it prints is caught unless the options say where it goes."""
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": self.work, **options}
+        return subprocess.run([*CKPTPROF, *arguments], check=False, timeout=60, env=self.environment, **streams)
+
+    def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        """Run a command under `ckptprof run`."""
+        return self.call("run", "--db", str(self.database), "--", *command, **options)
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start ckptprof in a session of its own."""
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": self.work, **options}
+        process = subprocess.Popen([*CKPTPROF, *arguments], env=self.environment, start_new_session=True, **streams)
+        self.started.append(process)
+        return process
+
+    def steps(self) -> list[str]:
+        """Return the file names of the checkpoints in the database."""
+        result = self.call("list", "--db", str(self.database))
+        assert result.returncode in (0, 3), result.stderr
+        return [line.split("\t")[-1].rpartition("/")[2] for line in result.stdout.decode().splitlines()]
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        for process in self.started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.communicate()
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Return what the condition returns as soon as that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+    return found
+
+
+def sampler_of(process: subprocess.Popen[bytes]) -> psutil.Process:
+    """Return the sampler of a ckptprof."""
+
+    def find() -> psutil.Process | None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(process.pid).children():
+                if "-I" in child.cmdline():
+                    return child
+        return None
+
+    found: psutil.Process = wait_until(find)
+    return found

@@ -1,0 +1,201 @@
+"""Signals: taken by one thread whatever others do, handed to the command once, and not after its group has got them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from livecommand import CKPTPROF, Ckptprof, sampler_of, wait_until
+
+from ckptprof.service.signals import TWIN_SECONDS, Caught, Relay
+
+COUNT = """
+import pathlib, signal, sys, time
+count = {signal.SIGTERM: 0, signal.SIGUSR1: 0}
+def note(number, frame):
+    count[number] += 1
+for number in count:
+    signal.signal(number, note)
+pathlib.Path("ready").touch()
+end = time.monotonic() + 20
+while time.monotonic() < end and not pathlib.Path("enough").exists():
+    time.sleep(0.02)
+pathlib.Path("count").write_text(f"{count[signal.SIGTERM]} {count[signal.SIGUSR1]}")
+sys.exit(9)
+"""
+TERM = Caught(signal.SIGTERM, from_terminal=False)
+
+
+class Wires:
+    """What a relay sends and hears, as lists."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.heard = b""
+        self.relay = Relay(self.sent.append, self._hear)
+
+    def _hear(self) -> bytes:
+        heard, self.heard = self.heard, b""
+        return heard
+
+    def settle(self) -> list[int]:
+        """Let the time for twins pass; return what was sent."""
+        end = time.monotonic() + 3 * TWIN_SECONDS
+        while time.monotonic() < end:
+            self.relay.turn()
+            time.sleep(0.01)
+        return self.sent
+
+
+def test_a_signal_for_us_alone_is_handed_on_once() -> None:
+    """Nobody else in the group has got it: it was meant for the command through us."""
+    wires = Wires()
+    wires.relay.take([TERM])
+
+    assert wires.settle() == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("first", ["witness", "us"])
+def test_a_signal_for_the_group_is_not_handed_on(first: str) -> None:
+    """Whichever of the two is told first."""
+    wires = Wires()
+    if first == "us":
+        wires.relay.take([TERM, TERM])  # `timeout` sends one to us and one to the group
+        wires.relay.turn()
+    wires.heard = bytes([signal.SIGTERM])
+    wires.relay.turn()
+    if first == "witness":
+        wires.relay.take([TERM])
+
+    assert wires.settle() == []
+
+
+def test_another_signal_of_the_group_holds_nothing_back() -> None:
+    """A window change of the group and a SIGTERM for us have nothing to do with one another."""
+    wires = Wires()
+    wires.heard = bytes([signal.SIGWINCH])
+    wires.relay.take([TERM, Caught(signal.SIGCHLD, from_terminal=False), Caught(signal.SIGINT, from_terminal=True)])
+
+    assert wires.settle() == [signal.SIGTERM]
+
+
+TRAP = """
+import os, signal, sys, threading, time
+from ckptprof.service.signals import SignalTrap
+before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+trap = SignalTrap({signal.SIGTERM, signal.SIGUSR1})
+threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+for _ in range(50):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.002)
+os.kill(os.getpid(), signal.SIGUSR1)
+caught = []
+while not any(one.number == signal.SIGUSR1 for one in caught):
+    caught += trap.wait(5)
+fds = len(os.listdir("/proc/self/fd"))
+trap.close()
+trap.close()
+after = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+print(sum(one.number == signal.SIGTERM for one in caught), before == after, fds - len(os.listdir("/proc/self/fd")))
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(5)
+"""
+
+
+def test_a_trap_gets_every_signal_and_gives_them_back() -> None:
+    """With another thread beside it none kills the process; after `close` SIGTERM does what it always did."""
+    result = subprocess.run([sys.executable, "-c", TRAP], capture_output=True, check=False, timeout=30)
+
+    assert result.stdout.split()[1:] == [b"True", b"2"], result.stderr
+    assert int(result.stdout.split()[0]) >= 45  # two at once are one to the kernel
+    assert result.returncode == -signal.SIGTERM
+
+
+def start_counting(ckptprof: Ckptprof) -> subprocess.Popen[bytes]:
+    """Start the command that counts its signals, and wait until it does."""
+    process = ckptprof.start("run", "-q", "--db", str(ckptprof.database), "--", sys.executable, "-c", COUNT)
+    wait_until((ckptprof.work / "ready").exists)
+    return process
+
+
+def counted(ckptprof: Ckptprof, process: subprocess.Popen[bytes]) -> str:
+    """Return how many SIGTERM and SIGUSR1 the command has got."""
+    time.sleep(4 * TWIN_SECONDS)
+    (ckptprof.work / "enough").touch()
+    process.communicate(timeout=30)
+    assert process.returncode == 9
+    return (ckptprof.work / "count").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["us", "group", "each"])
+def test_the_command_gets_each_signal_once(ckptprof: Ckptprof, to: str) -> None:
+    """Sent to us, to the process group as a shell does, or to each process of the step as Slurm does."""
+    process = start_counting(ckptprof)
+    command = next(child for child in psutil.Process(process.pid).children() if COUNT in child.cmdline())
+    everyone = [process.pid, sampler_of(process).pid, command.pid]
+
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        if to == "group":
+            os.killpg(process.pid, number)
+        else:
+            for pid in everyone if to == "each" else [process.pid]:
+                os.kill(pid, number)
+
+    assert counted(ckptprof, process) == "1 1"
+
+
+@pytest.mark.slow
+def test_a_signal_before_the_command_runs_keeps_it_from_running(ckptprof: Ckptprof) -> None:
+    """A job that was cancelled while we imported our libraries must not start after all."""
+    process = ckptprof.start("run", "--db", str(ckptprof.database), "--", "sh", "-c", "echo ran > ran")
+    sampler_of(process)
+
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+
+    assert (ckptprof.work / "ran").exists() is (process.returncode == 0)
+    assert process.returncode in (128 + signal.SIGTERM, 0)
+    assert b"Traceback" not in err
+
+
+@pytest.mark.slow
+def test_the_terminal_stays_the_commands(ckptprof: Ckptprof) -> None:
+    """It reads from the terminal; Ctrl-Z stops it with all of us and leaves nothing lost; Ctrl-C is its own."""
+    line = f"{' '.join(CKPTPROF)} run -q --db {ckptprof.database} -- sh -c 'read x; echo got $x; sleep 30'"
+    terminal, inside = pty.openpty()
+    bash = ["setsid", "--ctty", "bash", "--norc", "-i"]
+    shell = psutil.Popen(bash, stdin=inside, stdout=inside, stderr=inside, cwd=ckptprof.work)
+    os.close(inside)
+
+    def screen(until: bytes) -> None:
+        seen = b""
+        while until not in seen:
+            seen += os.read(terminal, 4096)
+
+    def states() -> set[str]:
+        return {child.status() for child in shell.children(recursive=True)}
+
+    try:
+        os.write(terminal, f"{line}\nit\n".encode())
+        screen(b"got it")
+        os.write(terminal, b"\x1a")
+        wait_until(lambda: states() == {"stopped"})
+        os.write(terminal, b"fg\n")
+        wait_until(lambda: "stopped" not in states())
+        os.write(terminal, b"\x03")
+        screen(b"$ " if os.geteuid() else b"# ")
+        os.write(terminal, b"echo code=$((1000+$?))\n")
+        screen(b"code=1130")
+    finally:
+        for process in (*shell.children(recursive=True), shell):
+            process.kill()
+        shell.wait()
+        os.close(terminal)
+    assert ckptprof.call("report", "--db", str(ckptprof.database)).returncode == 3
