@@ -58,7 +58,7 @@ class OpenFiles:
             raise ProcessGone from error
         files = []
         self.raw_paths = {}
-        for name in names:
+        for name in sorted(names, key=int, reverse=True):  # of too many the latest count: their numbers are the highest
             found = self._look(name)
             if found is not None:
                 files.append(found)

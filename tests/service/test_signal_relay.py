@@ -185,6 +185,7 @@ def test_the_terminal_stays_the_commands(ckptprof: Ckptprof) -> None:
     try:
         os.write(terminal, f"{line}\nit\n".encode())
         screen(b"got it")
+        wait_until(lambda: any(child.name() == "sleep" for child in shell.children(recursive=True)))
         os.write(terminal, b"\x1a")
         wait_until(lambda: states() == {"stopped"})
         os.write(terminal, b"fg\n")
