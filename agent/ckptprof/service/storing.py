@@ -31,6 +31,7 @@ class Database:
         self._writer: StoreWriter | None = None
         self._identity: tuple[int, int] | None = None
         self.path = self.writer().path
+        self.rest()
 
     def writer(self) -> StoreWriter:
         """Return the writer, opened if need be; raises StoreError."""
