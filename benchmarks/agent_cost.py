@@ -3,13 +3,15 @@
 Every window is shared by the agent and two node_exporters, all scraped at 1 Hz: the first is the anchor of the ratio,
 the second divided by the first is the noise (A/A). Idle: nothing trains. Writing: examples/train_numpy.py saves
 256 MB every 5 s. As root it all happens in a PID namespace of its own with 150 idle processes, so that the programs of
-others are not taken for jobs; their I/O and load are still felt.
+others are not taken for jobs; their I/O and load are still felt. With many processes the agent is measured while the
+two pidstats are stopped, too: the bytes that they read of /proc look to it like a job's, and it watches them closely.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -109,13 +111,20 @@ def against_pidstat(mode: str, options: Any) -> dict[str, Any]:
         with scraping([ours.url or ""]):
             time.sleep(options.settle)
         shares = windows([ours, first, second], options.windows, options.window)
+        for peer in (first, second):  # what they read of /proc looks like a restore to the agent
+            peer.process.send_signal(signal.SIGSTOP)
+        time.sleep(options.calm)
+        alone = windows([ours], options.windows, options.window)["agent"]
+        for peer in (first, second):
+            peer.process.send_signal(signal.SIGCONT)
         memory = ours.memory_bytes()
     return {
         "load": f"{options.processes} more processes",
         "mode": mode,
-        "agent_percent": median(shares["agent"]),
+        "agent_percent": median(alone),
         "pidstat_percent": median(shares["pidstat1"]),
-        "ratio": median([a / b for a, b in zip(shares["agent"], shares["pidstat1"], strict=True)]),
+        "ratio": median(alone) / median(shares["pidstat1"]),
+        "agent_beside_pidstat_percent": median(shares["agent"]),
         "aa_ratio": median([a / b for a, b in zip(shares["pidstat2"], shares["pidstat1"], strict=True)]),
         "rss_mb": memory[0] / 1e6,
         "pss_mb": memory[1] / 1e6,
@@ -128,6 +137,7 @@ def main() -> None:
     arguments.add_argument("--windows", type=int, default=6)
     arguments.add_argument("--window", type=float, default=30.0, help="seconds")
     arguments.add_argument("--settle", type=float, default=100.0, help="seconds: a new interpreter is watched for 90")
+    arguments.add_argument("--calm", type=float, default=35.0, help="seconds: a busy process is watched for 30 more")
     arguments.add_argument("--processes", type=int, default=1000)
     arguments.add_argument("--usual", type=int, default=USUAL_PROCESSES, help="idle processes in every window")
     arguments.add_argument("--loads", nargs="*", default=["idle", "writing", "processes"])

@@ -13,7 +13,20 @@ from figures import parser
 
 HERE = Path(__file__).resolve().parent
 QUICK: dict[str, list[str]] = {
-    "agent_cost": ["--windows", "1", "--window", "3", "--settle", "1", "--processes", "20", "--usual", "5"],
+    "agent_cost": [
+        "--windows",
+        "1",
+        "--window",
+        "3",
+        "--settle",
+        "1",
+        "--processes",
+        "20",
+        "--usual",
+        "5",
+        "--calm",
+        "1",
+    ],
     "tick": ["--counts", "10", "--rounds", "1"],
     "store": ["--hours", "0.05", "--days", "1", "--narrow-minutes", "1", "--runs", "1"],
     "report": ["--days", "0.5", "--runs", "1"],

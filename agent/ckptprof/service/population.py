@@ -21,9 +21,11 @@ from ckptprof_collectors.samples import Sample, Unavailable
 BUSY_BYTES_PER_SECOND = 2 << 20  # an unwatched process that moves more is watched for a while
 KEEP_QUIET_NS = 30_000_000_000  # a process that was busy once is let go after so long without activity
 LEARN_NS = 90_000_000_000  # how long a new interpreter is watched to see whether it comes to train
+TURNED_BYTES = 64 << 10  # read within a second: a program is being loaded
 MAX_WATCHED = 1024
 MAX_ALERTED = 16  # by one opened file
 MAX_KNOWN = 16384
+YOUNG_NS = 3_000_000_000  # so long a new process may turn into another program
 LIST_AGAIN_NS = 5_000_000_000  # however little the kernel says has changed
 DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
 DESCRIPTORS_SPARE = 40  # for the collectors, and what is open for a moment only
@@ -49,6 +51,7 @@ class Population:
         self._parents: dict[int, int] = {}
         self._swept_ns = 0
         self._moved: dict[int, int] = {}
+        self._young: dict[int, int] = {}
         self._max_known = _max_known()
         self.unreadable = 0
         self.over_limit = 0
@@ -56,6 +59,7 @@ class Population:
 
     def find(self, now_ns: int, samples: list[Sample]) -> list[Watching]:
         """Look for new and ended processes; return the watched ones that have ended."""
+        self._look_again(now_ns)
         state = (self._tasks(), self.root_pid, self.subreaper_pid)
         if state == self._listed and state[0] is not None and now_ns < self._list_again_ns:
             return []
@@ -137,6 +141,17 @@ class Population:
         self.known[pid] = process
         if self.root_pid is not None or is_interpreter(process):
             self.watch(process, now_ns, keep=self.root_pid is not None)
+        else:
+            self._young[pid] = now_ns
+
+    def _look_again(self, now_ns: int) -> None:
+        """See what the young have become: met between fork and exec, a process still is its parent's program."""
+        for pid, met_ns in list(self._young.items()):
+            process = self.known.get(pid)
+            if process is None or pid in self.watched or now_ns - met_ns > YOUNG_NS:
+                del self._young[pid]
+            elif is_interpreter(process):
+                self.watch(process, now_ns)
 
     def watch(self, process: Process, now_ns: int, *, keep: bool = False) -> Watching | None:
         """Watch it closely from now on; None if too many are watched already."""
@@ -175,6 +190,8 @@ class Population:
             self._moved[pid] = moved
             if before is not None and elapsed and (moved - before) / elapsed > BUSY_BYTES_PER_SECOND:
                 self.watch(process, now_ns)
+            elif before is not None and moved - before > TURNED_BYTES and is_interpreter(process):
+                self.watch(process, now_ns)  # a script of a shell that became the training script at its end
 
     def _let_go(self, watching: Watching, now_ns: int) -> None:
         if watching.keep or watching.trains or watching.attention.in_burst():

@@ -30,6 +30,7 @@ from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample,
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_FOR_NS = 3 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
 _CALM_SECONDS = 0.002  # after events that call for nothing: a crowd of them cannot keep us busy
+MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is met within this time
 _FLUSH_NS = _SECOND_NS // 2
 _SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
@@ -171,6 +172,7 @@ class Sampler:
 
     def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
+        used = time.thread_time_ns()
         try:
             gone = self._population.find(now_ns, samples)
         except OSError as error:  # no descriptor left, or no memory in the kernel: for a moment, hopefully
@@ -183,7 +185,9 @@ class Sampler:
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_family else _SECOND_NS // 2
-        self._next_find_ns = now_ns + max(usual_ns, 100 * cost_ns)  # never more than 1 % of a core
+        # Never more than 1 % of a core; its time, not the clock's, which runs on while others have the core
+        pause_ns = max(usual_ns, min(100 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
+        self._next_find_ns = now_ns + pause_ns
         self._account("population", cost_ns)
 
     def _watch(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
