@@ -16,6 +16,7 @@ CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its 
 CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its last write was being written until then
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
 MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in
+REACH_NS = 2_000_000_000
 COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
 
 
@@ -108,6 +109,8 @@ def read_edges(stream: Stream, history: History, openings: OpeningBook) -> tuple
     """Return (start, end) of a stream that reads."""
     measure = faulting if stream.is_mapping else reading
     low, high = _bracket(stream)
+    if stream.before_ns >= stream.first_ns and not stream.is_mapping:
+        low = _reach_back(stream, history)
     opened = openings.opened_between(stream.file, low, stream.first_ns)
     low = low if opened is None else opened
     if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
@@ -124,6 +127,18 @@ def read_edges(stream: Stream, history: History, openings: OpeningBook) -> tuple
         return stream.first_ns, max(stream.first_ns, stream.last_ns)
     found = runs(inside, gap_ns=60_000_000_000)
     return max(low, found[0].start_ns), min(high, max(run.end_ns for run in found))
+
+
+def _reach_back(stream: Stream, history: History) -> int:
+    """Return when reading may have begun, if the first look found the position advanced: as far back as it takes."""
+    missing = stream.looks[0].position if stream.looks else 0
+    low = stream.first_ns
+    for interval in reversed(history.between(low - REACH_NS, low)):
+        if missing <= 0 or low - interval.end_ns > CLOSED_LATE_NS:
+            break
+        missing -= reading(interval)
+        low = interval.start_ns
+    return low
 
 
 def _bracket(stream: Stream) -> tuple[int, int]:

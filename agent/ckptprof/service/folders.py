@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable
@@ -17,9 +18,10 @@ from ckptprof_collectors.folderevents import (
     FolderEvents,
 )
 from ckptprof_collectors.samples import FileEvent, text
-from ckptprof_collectors.statx import statx
+from ckptprof_collectors.statx import FileStatus, statx
 
 WAKING_BYTES = 1 << 20  # an opened file of this size may be a restore
+TELLING_BYTES = 64 << 10  # one of this size may be a part of one
 _KINDS = (
     (IN_CLOSE_WRITE, "closed-written"),
     (IN_CLOSE_NOWRITE, "closed-read"),
@@ -107,15 +109,18 @@ class Folders:
             self.woken = self.woken or bool(event.mask & IN_CREATE)
             return None
         kind = next((name for mask, name in _KINDS if event.mask & mask), None)
-        prefix = self._prefixes.get(os.path.dirname(event.path), b"")
-        try:
-            status = statx(prefix + event.path)
-        except OSError:
+        status = self._status(event.path)
+        if kind is None or status is None or not stat.S_ISREG(status.mode) or status.size < TELLING_BYTES:
             return None
-        if kind is None or not stat.S_ISREG(status.mode) or status.size < WAKING_BYTES:
-            return None
-        self.woken = self.woken or kind == "opened"
+        self.woken = self.woken or (kind == "opened" and status.size >= WAKING_BYTES)
         return FileEvent(event.at_ns, kind, status.device, status.inode, status.size, text(event.path))
+
+    def _status(self, path: bytes) -> FileStatus | None:
+        """Return the status of a file; seen from our own root once the process that led us to it has ended."""
+        for prefix in dict.fromkeys((self._prefixes.get(os.path.dirname(path), b""), b"")):
+            with contextlib.suppress(OSError):
+                return statx(prefix + path)
+        return None
 
     def close(self) -> None:
         """Give everything back."""
