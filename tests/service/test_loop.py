@@ -1,0 +1,215 @@
+"""The recorder's loop: a silent, broken or mistaken sampler is told, and the last frames are not cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ckptprof.errors import CkptprofError
+from ckptprof.recording import Frame, Header, Unpacker, pack
+from ckptprof.service import loop as looping
+from ckptprof.service.loop import Loop, SamplerLostError
+from ckptprof.service.signals import Caught
+
+HEADER = Header(
+    uid="u", host="h", boot_id="b", kernel="k", ckptprof="1", level="poll", at_ns=0, wall_ns=0, ticks_per_second=100,
+    page_size=4096,
+)  # fmt: skip
+FRAME = Frame(at_ns=1, wall_ns=1, read=(), samples=())
+
+
+class Piped:
+    """The recorder's end of a sampler, with the other end in the test's hand."""
+
+    def __init__(self) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        self._unpacker = Unpacker()
+        self.stopped = threading.Event()
+        self.killed = False
+
+    def fileno(self) -> int:
+        """Return what to wait for."""
+        return self._read_fd
+
+    def read(self) -> list[Header | Frame] | None:
+        """Return the messages that have come, None at the end."""
+        data = os.read(self._read_fd, 1 << 20)
+        return self._unpacker.feed(data) if data else None
+
+    def stop(self) -> None:
+        """Take note of it."""
+        self.stopped.set()
+
+    def kill(self) -> None:
+        """Take note of it."""
+        self.killed = True
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        """Return at once."""
+        del timeout_seconds
+        return 0
+
+    def end(self) -> None:
+        """Close the sampler's end."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
+            self.write_fd = -1
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.end()
+        os.close(self._read_fd)
+
+
+class Told:
+    """A trap that catches what the test says."""
+
+    def __init__(self) -> None:
+        self._read_fd, self._write_fd = os.pipe()
+        self._caught: list[Caught] = []
+
+    def fileno(self) -> int:
+        """Return what to wait for."""
+        return self._read_fd
+
+    def tell(self, number: int) -> None:
+        """Let a signal come."""
+        self._caught.append(Caught(number, from_terminal=False))
+        os.write(self._write_fd, b"!")
+
+    def take(self) -> list[Caught]:
+        """Return the signals that have come."""
+        os.read(self._read_fd, 4096)
+        caught, self._caught = self._caught, []
+        return caught
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+
+@pytest.fixture
+def sampler() -> Iterator[Piped]:
+    """Return a sampler of pipes."""
+    made = Piped()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def trap() -> Iterator[Told]:
+    """Return a trap."""
+    made = Told()
+    yield made
+    made.close()
+
+
+def test_silence_is_a_lost_sampler(sampler: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs says nothing."""
+    monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
+    loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
+
+    def listen() -> None:
+        for _ in range(10):
+            loop.turn(0.02)
+
+    with pytest.raises(SamplerLostError, match="said nothing"):
+        listen()
+
+
+def test_a_stop_of_all_of_us_is_no_silence(sampler: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-Z and fg, or a pause of the machine, the clock has run and nobody else has."""
+    monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.2)
+    loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
+    loop.turn(0.01)
+    time.sleep(0.3)  # as if stopped between two turns
+
+    assert loop.turn(0.01) == []
+
+
+@pytest.mark.parametrize("what", ["garbage", "judgement"])
+def test_nonsense_and_faults_are_a_lost_sampler(sampler: Piped, what: str) -> None:
+    """Bytes that are no frame, and a frame that our own code stumbles over, do not end the process."""
+
+    def take(_: Header | Frame) -> None:
+        raise KeyError(what)
+
+    loop = Loop(sampler, None, take)  # type: ignore[arg-type]
+    os.write(sampler.write_fd, b"\x04\0\0\0junk" if what == "garbage" else pack(HEADER))
+
+    with pytest.raises(SamplerLostError, match="damaged" if what == "garbage" else "KeyError"):
+        loop.turn(1)
+
+
+def test_an_error_with_a_line_of_its_own_passes(sampler: Piped) -> None:
+    """`capture` on a full disk says so, in its own words."""
+
+    def take(_: Header | Frame) -> None:
+        raise CkptprofError("no room")
+
+    loop = Loop(sampler, None, take)  # type: ignore[arg-type]
+    os.write(sampler.write_fd, pack(HEADER))
+
+    with pytest.raises(CkptprofError, match="no room"):
+        loop.turn(1)
+
+
+def drain_with(sampler: Piped, trap: Told, *told: tuple[float, int], frames: float) -> tuple[Loop, list[Frame]]:
+    """Drain while signals come at the given times, and the last frames at theirs."""
+    taken: list[Header | Frame] = []
+    loop = Loop(sampler, trap, taken.append)  # type: ignore[arg-type]
+    os.write(sampler.write_fd, pack(HEADER))
+
+    def play() -> None:
+        sampler.stopped.wait(5)
+        began = time.monotonic()
+        for at, number in (*told, (frames, 0)):
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            if number:
+                trap.tell(number)
+        os.write(sampler.write_fd, pack(FRAME))
+        sampler.end()
+
+    player = threading.Thread(target=play)
+    player.start()
+    loop.drain(5.0)
+    player.join()
+    return loop, [message for message in taken if isinstance(message, Frame)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGCHLD, signal.SIGWINCH, signal.SIGUSR1])
+def test_signals_that_ask_for_no_haste_cut_nothing_off(sampler: Piped, trap: Told, number: int) -> None:
+    """An orphan that ends while we drain made us kill the sampler before its last frames."""
+    loop, frames = drain_with(sampler, trap, (0.05, number), (0.3, number), frames=0.4)
+
+    assert loop.ended
+    assert not loop.hurried
+    assert len(frames) == 1
+
+
+def test_the_twin_of_the_signal_that_ends_us_is_no_haste(
+    sampler: Piped, trap: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`timeout` and supervisors send two at once; only one that comes later means it."""
+    monkeypatch.setattr(looping, "GRACE_SECONDS", 0.3)
+    loop, frames = drain_with(sampler, trap, (0.0, signal.SIGTERM), frames=0.2)
+
+    assert loop.ended
+    assert len(frames) == 1
+
+
+def test_a_second_signal_later_is_haste(sampler: Piped, trap: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who presses Ctrl-C again does not want to wait."""
+    monkeypatch.setattr(looping, "GRACE_SECONDS", 0.05)
+    loop, frames = drain_with(sampler, trap, (0.2, signal.SIGINT), frames=1.0)
+
+    assert loop.hurried
+    assert sampler.killed
+    assert frames == []
