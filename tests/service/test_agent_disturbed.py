@@ -1,0 +1,275 @@
+"""`ckptprof agent` when something goes wrong: it says so, goes on where it can, and ends with a clear code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from livecommand import CKPTPROF, SAVE, Ckptprof, sampler_of, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+class Watching:
+    """A running agent, and systemd's end of the notify socket."""
+
+    def __init__(self, ckptprof: Ckptprof, arguments: tuple[str, ...], prefix: tuple[str, ...]) -> None:
+        self.log = ckptprof.work / "agent.log"
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notify.bind(str(ckptprof.work / "notify"))
+        self._notify.settimeout(0)
+        environment = {**ckptprof.environment, "NOTIFY_SOCKET": str(ckptprof.work / "notify")}
+        environment["WATCHDOG_USEC"] = "300000"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*prefix, *CKPTPROF, "agent", "--db", str(ckptprof.database), *(arguments or ("--no-metrics",))],
+                stderr=log, env=environment, cwd=ckptprof.work, start_new_session=True,
+            )  # fmt: skip
+        ckptprof.started.append(self.process)
+
+    def heard(self) -> list[bytes]:
+        """Return what was told to systemd since the last call."""
+        heard = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                heard.append(self._notify.recv(4096))
+        return heard
+
+    def until(self, message: bytes) -> None:
+        """Wait until systemd is told this."""
+        wait_until(lambda: any(message in heard for heard in self.heard()))
+
+    def said(self) -> str:
+        """Return what it has said."""
+        return self.log.read_text()
+
+    def end(self) -> int:
+        """End it as systemd does."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=40)
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        self._notify.close()
+
+
+Watch = Callable[..., Watching]
+
+
+@pytest.fixture
+def watch(ckptprof: Ckptprof) -> Iterator[Watch]:
+    """Return what starts an agent and notes what it tells systemd."""
+    made: list[Watching] = []
+
+    def start(*arguments: str, prefix: tuple[str, ...] = ()) -> Watching:
+        made.append(Watching(ckptprof, arguments, prefix))
+        return made[-1]
+
+    yield start
+    for watching in made:
+        watching.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on a file system of 1 MiB."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def save_once(ckptprof: Ckptprof) -> None:
+    """Save beside the agent, and give it the time to recognise it."""
+    subprocess.run([sys.executable, "-c", f"{SAVE}time.sleep(1)", "1"], check=True, cwd=ckptprof.work)
+
+
+def test_ready_is_told_once_when_frames_come_and_the_store_is_open(ckptprof: Ckptprof, watch: Watch) -> None:
+    """Systemd starts what depends on us: by then the database is there, and we see."""
+    watching = watch()
+    heard: list[bytes] = []
+
+    def ready() -> bool:
+        heard.extend(watching.heard())
+        return any(b"READY=1" in message for message in heard)
+
+    wait_until(ready)
+    there = ckptprof.database.exists()
+    time.sleep(3)
+    heard += watching.heard()
+    code = watching.end()
+    heard += watching.heard()
+
+    assert there
+    assert sum(b"READY=1" in message for message in heard) == 1
+    assert sum(b"WATCHDOG=1" in message for message in heard) >= 2
+    assert b"STOPPING=1" in heard[-1]
+    assert code == 0
+
+
+def test_a_lost_sampler_is_replaced_and_the_gap_is_told(ckptprof: Ckptprof, watch: Watch) -> None:
+    """Kill -9 of the sampler: another one, a line, and a gap in the report; the watchdog is fed all the while."""
+    watching = watch()
+    watching.until(b"READY=1")
+    first = sampler_of(watching.process)
+
+    first.kill()
+    wait_until(lambda: sampler_of(watching.process).pid != first.pid)
+    time.sleep(2)
+    fed = sum(b"WATCHDOG=1" in message for message in watching.heard())
+    code = watching.end()
+
+    report = ckptprof.call("report", "--json", "--db", str(ckptprof.database)).stdout
+    assert code == 0
+    assert "starting another" in watching.said()
+    assert b'"reason"' in report
+    assert fed >= 2
+
+
+def test_a_second_signal_ends_it_at_once(ckptprof: Ckptprof, watch: Watch) -> None:
+    """The first waits for the sampler, which hangs here; the second does not."""
+    watching = watch()
+    watching.until(b"READY=1")
+    sampler = sampler_of(watching.process)
+    sampler.suspend()
+
+    began = time.monotonic()
+    watching.process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    watching.process.send_signal(signal.SIGINT)
+    watching.process.wait(timeout=30)
+
+    assert time.monotonic() - began < 6
+    assert psutil.wait_procs([sampler], timeout=5)[1] == []
+
+
+def test_a_removed_database_is_begun_anew(ckptprof: Ckptprof, watch: Watch) -> None:
+    """Who deletes it while we run loses what was in it, and nothing after that."""
+    watching = watch()
+    watching.until(b"READY=1")
+    for path in ckptprof.database.parent.iterdir():
+        path.unlink()
+
+    save_once(ckptprof)
+    code = watching.end()
+
+    assert code == 0
+    assert "was removed" in watching.said()
+    assert "ckpt_0.npy" in ckptprof.steps()
+
+
+@pytest.mark.root
+def test_after_a_full_disk_every_event_is_stored(ckptprof: Ckptprof, watch: Watch, small_disk: Path) -> None:
+    """It says so once, goes on watching, and stores what it kept as soon as there is room."""
+    watching = watch()
+    watching.until(b"READY=1")
+    fd = os.open(small_disk / "filler", os.O_WRONLY | os.O_CREAT)
+    with contextlib.suppress(OSError):
+        while True:
+            os.write(fd, bytes(4096))
+    os.close(fd)
+
+    save_once(ckptprof)
+    wait_until(lambda: "not storing for now" in watching.said())
+    wait_until(lambda: "ckpt_0.npy" in watching.said())
+    before = ckptprof.steps()
+    (small_disk / "filler").unlink()
+    wait_until(lambda: "ckpt_0.npy" in ckptprof.steps())
+    code = watching.end()
+
+    assert "ckpt_0.npy" not in before
+    assert watching.said().count("not storing for now") == 1
+    assert code == 0
+
+
+@pytest.mark.root
+def test_few_descriptors_narrow_the_sight_and_are_told(ckptprof: Ckptprof, watch: Watch) -> None:
+    """With 64 of them it watches fewer processes; it does not die and start again."""
+    watching = watch(prefix=("prlimit", "--nofile=64:64"))
+    watching.until(b"READY=1")
+    time.sleep(3)
+    code = watching.end()
+
+    assert code == 0
+    assert "starting another" not in watching.said()
+    assert "Traceback" not in watching.said()
+    assert "limit of open files" in watching.said()
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_port_that_is_taken(ckptprof: Ckptprof, watch: Watch, *, explicit: bool) -> None:
+    """The default one is given up with a warning; one that was asked for is an error."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if explicit:
+            taken.bind(("127.0.0.1", 0))
+        else:
+            with contextlib.suppress(OSError):  # another agent has it: as good
+                taken.bind(("127.0.0.1", 12578))
+        with contextlib.suppress(OSError):
+            taken.listen()
+        port = taken.getsockname()[1]
+        if explicit:
+            result = ckptprof.call("agent", "--db", str(ckptprof.database), "--listen", f"127.0.0.1:{port}")
+            assert result.returncode == 1
+            assert str(port).encode() in result.stderr
+        else:
+            watching = watch("--rate", "10")
+            watching.until(b"READY=1")
+            assert watching.end() == 0
+            assert "no metrics are served" in watching.said()
+
+
+@pytest.mark.parametrize("listen", ["nonsense", "1.2.3.4", ":99999", "foo:bar", "host:", "", "x\x1b[31m:y"])
+def test_an_address_that_is_none_is_a_usage_error(ckptprof: Ckptprof, listen: str) -> None:
+    """Exit code 2, one clean line and a hint."""
+    result = ckptprof.call("agent", "--db", str(ckptprof.database), "--listen", listen)
+
+    assert result.returncode == 2
+    assert b"\x1b" not in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_a_rate_that_is_no_number_is_a_usage_error(ckptprof: Ckptprof) -> None:
+    """`nan` passes every comparison."""
+    assert ckptprof.call("agent", "--db", str(ckptprof.database), "--rate", "nan").returncode == 2
+
+
+CHURN = """
+import pathlib, subprocess, sys, time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    subprocess.run([sys.executable, "-S", "-c", "open('churned.pt', 'wb').write(bytes(3 << 20))"])
+"""
+
+
+def test_thousands_of_processes_leave_nothing_behind(ckptprof: Ckptprof, watch: Watch) -> None:
+    """Descriptors, threads and memory of both processes are the same before and after a crowd of short interpreters."""
+    watching = watch()
+    watching.until(b"READY=1")
+    both = [psutil.Process(watching.process.pid), sampler_of(watching.process)]
+    churn = [sys.executable, "-c", CHURN]
+    subprocess.run([*churn, "5"], check=True, cwd=ckptprof.work)
+    time.sleep(2)
+    before = [(process.num_threads(), process.memory_info().rss) for process in both]
+    subprocess.run([*churn, "20"], check=True, cwd=ckptprof.work)
+
+    def settled() -> bool:
+        known = sum(1 for _ in psutil.process_iter())
+        return both[0].num_fds() < 32 and both[1].num_fds() < 32 + 3 * known
+
+    wait_until(settled)
+    after = [(process.num_threads(), process.memory_info().rss) for process in both]
+    assert watching.end() == 0
+    assert [threads for threads, _ in before] == [threads for threads, _ in after]
+    assert all(late - early < 6 << 20 for (_, early), (_, late) in zip(before, after, strict=True))
