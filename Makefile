@@ -50,7 +50,8 @@ clean: ## remove what the other targets made
 	rm -rf .build .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 packages: ## as root on Debian and Ubuntu: install the programs that tests run against
-	@.ci/packages prometheus prometheus-node-exporter fio mkfs.xfs:xfsprogs dmsetup mdadm systemd-analyze:systemd
+	@.ci/packages prometheus prometheus-node-exporter fio mkfs.xfs:xfsprogs dmsetup mdadm systemd-analyze:systemd \
+		systemd-nspawn:systemd-container mmdebstrap
 
 # The next three make a virtual environment and put into it what a target needs; again when pyproject.toml changes.
 $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')

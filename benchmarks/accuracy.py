@@ -1,7 +1,8 @@
 """What ckptprof reports against the training scripts' own logs: examples/train_*.py in every format, run and agent.
 
 Each job saves, loses its files from the page cache, is started again, restores and saves twice more. An edge is the
-start or the end of one event; its error is against the clock of the script around the framework's own call.
+start or the end of one event; its error is against the clock of the script around the framework's own call. As root
+in a PID namespace, so that the agent does not find the checkpoints of others, which the comparison would call invented.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from agent_cost import isolate
 from contenders import ROOT, agent, ckptprof
 from figures import median, parser, show
 
@@ -111,6 +113,7 @@ def main() -> None:
     arguments.add_argument("--frameworks", nargs="*", default=["numpy", "torch"])
     arguments.add_argument("--ways", nargs="*", default=["run", "agent"])
     options = arguments.parse_args()
+    isolate()
     rows = []
     for framework, format_ in FORMATS:
         if framework not in options.frameworks or importlib.util.find_spec(framework) is None:

@@ -40,7 +40,7 @@ REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "torch": _missing_torch,
     "prometheus": functools.partial(_missing_commands, "prometheus", "promtool"),
     "node_exporter": functools.partial(_missing_commands, "prometheus-node-exporter"),
-    "nspawn": functools.partial(_missing_commands, "systemd-analyze"),
+    "nspawn": functools.partial(_missing_commands, "systemd-analyze", "systemd-nspawn", "mmdebstrap"),
 }
 
 

@@ -51,8 +51,12 @@ def packed(path: Path, *lines: bytes) -> Path:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x1f\x8b", b"garbage", bytes(5000), gzip.compress(b""), gzip.compress(bytes(50 << 20))]
-)
+    "content",
+    [
+        b"", b"\x1f\x8b", b"garbage", bytes(5000), gzip.compress(b"", mtime=0), gzip.compress(bytes(50 << 20), mtime=0)
+    ],
+    ids=["empty", "cut", "garbage", "zeros", "packed-empty", "bomb"],
+)  # fmt: skip
 def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None:
     """Empty, cut, random, zeros, or a bomb of zeros: one line, and no memory to speak of."""
     path = tmp_path / "x.gz"
@@ -80,7 +84,9 @@ def test_a_newer_recording_is_refused_with_its_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [b"{}", b"[]", b"null", b"[" * 100_000, b'{"at_ns": 1e400}', b'["x", "y", [], [["disk"]]]', b"\xff\xfe"]
+    "bad",
+    [b"{}", b"[]", b"null", b"[" * 100_000, b'{"at_ns": 1e400}', b'["x", "y", [], [["disk"]]]', b"\xff\xfe"],
+    ids=["object", "array", "null", "deep", "infinite", "types", "bytes"],
 )
 def test_a_damaged_line_ends_the_replay_with_its_number(tmp_path: Path, bad: bytes) -> None:
     """What came before it counts; the damage is told with the line."""
@@ -201,6 +207,7 @@ def test_a_capture_whose_sampler_ends_is_a_failure(ckptprof: Ckptprof) -> None:
         (("x.gz", "--rate", "inf"), 2, b"inf"),
         (("--force", "there.gz", "--note", os.fsdecode(b"\x1b[31m\xff\n")), 0, b"frames"),
     ],
+    ids=["exists", "full", "no-folder", "folder", "nan", "inf", "hostile-note"],
 )
 def test_capture_says_what_it_cannot_write(ckptprof: Ckptprof, arguments: Any, code: int, said: bytes) -> None:
     """And touches no file that is there, unless told to."""

@@ -94,7 +94,7 @@ def test_a_script_without_a_first_line_runs_as_in_a_shell(ckptprof: Ckptprof) ->
     assert refused.returncode == 126
 
 
-@pytest.mark.parametrize("name", [b"", b"no-\xff\x1b[31m"])
+@pytest.mark.parametrize("name", [b"", b"no-\xff\x1b[31m"], ids=["empty", "bytes"])
 def test_hostile_command_names_are_127(ckptprof: Ckptprof, name: bytes) -> None:
     """An empty name, bytes that are no text and escape codes: one clean line."""
     result = ckptprof.run(os.fsdecode(name))

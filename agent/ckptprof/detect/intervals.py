@@ -21,9 +21,7 @@ class Interval(NamedTuple):
 
     start_ns: int
     end_ns: int
-    read_bytes: (
-        int  # read(2) and its kin (rchar), and what came from storage before (read-ahead, page faults, io_uring)
-    )
+    read_bytes: int  # read(2) and its kin, and what came from storage before (read-ahead, page faults, io_uring)
     written_bytes: int  # write(2) and its kin (wchar)
     dirtied_bytes: int  # pages made dirty and direct writes (write_bytes): moves while a long write(2) still runs
     reads: int
@@ -32,6 +30,7 @@ class Interval(NamedTuple):
     busy: float | None  # share of one core that the process used; None if it was not seen
     wrote_bytes: int = 0  # of both, what was not told before: the bytes of a long write(2) are dirtied first
     minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
+    returned_bytes: int = 0  # what the `reads` of this interval returned (rchar): positions move with it
 
 
 class Run(NamedTuple):
@@ -99,7 +98,9 @@ class History:
         called, fetched, written, dirtied, reads, writes = counts
         read = self._fetched.new(at_ns, called, fetched)
         wrote = self._dirtied.new(at_ns, written, dirtied)
-        interval = Interval(start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote, minor_faults)
+        interval = Interval(
+            start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote, minor_faults, called
+        )
         if len(self.intervals) == MAX_INTERVALS:
             self.dropped += 1
         self.intervals.append(interval)

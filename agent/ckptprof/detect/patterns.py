@@ -194,7 +194,7 @@ def _moved(history: History | None, start_ns: int, end_ns: int, *, writes: bool)
     for interval in history.between(start_ns, end_ns):
         span = interval.end_ns - interval.start_ns
         inside = min(interval.end_ns, end_ns) - max(interval.start_ns, start_ns)
-        moved = interval.written_bytes if writes else interval.read_bytes
+        moved = interval.written_bytes if writes else interval.returned_bytes
         total += moved * inside // span if span > 0 else moved
     return total
 
@@ -207,7 +207,7 @@ def _sizes(candidate: Candidate, histories: dict[ProcessKey, History]) -> tuple[
         history = histories.get(process)
         for interval in history.between(candidate.start_ns, candidate.end_ns) if history else ():
             count = interval.writes if candidate.writes else interval.reads
-            size = interval.written_bytes if candidate.writes else interval.read_bytes
+            size = interval.written_bytes if candidate.writes else interval.returned_bytes
             if count <= 0 or size <= 0:
                 continue
             operations += count
