@@ -131,6 +131,7 @@ def test_times_of_any_size_are_survived(tmp_path: Path, value: int) -> None:
     assert replay(path, None).report.checkpoints == ()
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_capture_tells_what_the_agent_told(ckptprof: Ckptprof) -> None:
     """The same job seen by both at once: the same checkpoints; replayed twice into a database, they are there once."""

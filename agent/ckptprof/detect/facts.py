@@ -11,6 +11,8 @@ from ckptprof_collectors.samples import FileFact
 MAX_FACTS = 20_000
 _MIN_ALONE_BYTES = 1  # an empty file carries nothing
 _SMALL_BYTES = 1 << 20
+_BESIDE_NS = 1_000_000_000
+_CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
 _CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
 
 
@@ -92,6 +94,20 @@ def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
         stream.earlier_path = None
 
 
+def _is_beside(path: str, process: ProcessKey, others: list[Stream], start_ns: int, end_ns: int) -> bool:
+    """Return whether the process was seen writing another file of the folder at that time, give or take a second."""
+    folder = path.rpartition("/")[0]
+    return any(
+        other.process == process
+        and other.writes
+        and other.looks
+        and other.path.rpartition("/")[0] == folder
+        and other.first_ns - _BESIDE_NS <= end_ns
+        and start_ns <= other.last_ns + _BESIDE_NS
+        for other in others
+    )
+
+
 def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
     """Return how many of a stream's bytes fall into the given time, if it wrote at an even rate."""
     first_ns = min(stream.before_ns, stream.first_ns)
@@ -121,7 +137,8 @@ def _alone(
         if around and other.process == own and other.writes
     )
     small = fact.size < _SMALL_BYTES  # markers and metadata are lost in the noise of the counters
-    if not written or (not small and written - claimed < _CREDIT * fact.size):
+    credit = _CREDIT_BESIDE if _is_beside(fact.path, own, others, birth, modified) else _CREDIT
+    if not written or (not small and written - claimed < credit * fact.size):
         return None  # somebody else wrote it
     start = max(birth, around[0].start_ns) if birth <= modified else modified
     return Stream(

@@ -9,7 +9,7 @@ from ckptprof.detect.intervals import History, reading
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
 from ckptprof_collectors.samples import FileEvent
 
-MIN_BYTES = 64 << 10
+MIN_BYTES = 1 << 20  # a smaller file is opened and read by too many to say who did
 _WHOLE = 0.9
 _SLACK_NS = 120_000_000  # a tick, and some lateness
 _LATE_NS = 60_000_000  # events are read at the beginning of a tick, counters a little later in it

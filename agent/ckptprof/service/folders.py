@@ -21,7 +21,6 @@ from ckptprof_collectors.samples import FileEvent, text
 from ckptprof_collectors.statx import FileStatus, statx
 
 WAKING_BYTES = 1 << 20  # an opened file of this size may be a restore
-TELLING_BYTES = 64 << 10  # one of this size may be a part of one
 _KINDS = (
     (IN_CLOSE_WRITE, "closed-written"),
     (IN_CLOSE_NOWRITE, "closed-read"),
@@ -110,9 +109,9 @@ class Folders:
             return None
         kind = next((name for mask, name in _KINDS if event.mask & mask), None)
         status = self._status(event.path)
-        if kind is None or status is None or not stat.S_ISREG(status.mode) or status.size < TELLING_BYTES:
+        if kind is None or status is None or not stat.S_ISREG(status.mode) or status.size < WAKING_BYTES:
             return None
-        self.woken = self.woken or (kind == "opened" and status.size >= WAKING_BYTES)
+        self.woken = self.woken or kind == "opened"
         return FileEvent(event.at_ns, kind, status.device, status.inode, status.size, text(event.path))
 
     def _status(self, path: bytes) -> FileStatus | None:
