@@ -13,7 +13,7 @@ from ckptprof_collectors.samples import FileScan, MappedFile, OpenFile, text
 from ckptprof_collectors.statx import statx
 
 MAX_FILES = 256
-_MIN_MAPPED_BYTES = 64 << 10
+_MIN_MAPPED_BYTES = 1 << 20
 _PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
 _CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
 

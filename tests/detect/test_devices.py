@@ -102,7 +102,7 @@ def test_what_is_kept_of_a_device_is_bounded() -> None:
     for number in range(10_000):
         seen.observe(number, disk("sda", sectors=number))
 
-    assert len(seen._disks["sda"]) == 6000
+    assert len(seen._disks["sda"]._times) < 5000
 
 
 def test_what_is_gone_is_forgotten() -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
-from typing import TypeVar
-
+from ckptprof.detect.past import Past
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, MountInfo, NicInfo, NicSample, Sample
 
 SECTOR_BYTES = 512
-_MAX_SAMPLES = 6000
 _WRAP_MS = 1 << 32
-Counters = TypeVar("Counters", DiskSample, NicSample)
 
 
 class DeviceBook:
@@ -20,8 +15,8 @@ class DeviceBook:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._disks: dict[str, deque[tuple[int, DiskSample]]] = {}
-        self._nics: dict[str, deque[tuple[int, NicSample]]] = {}
+        self._disks: dict[str, Past] = {}  # read sectors, written sectors, io_ms
+        self._nics: dict[str, Past] = {}  # received bytes, sent bytes
         self._devices: dict[str, DeviceInfo] = {}
         self._nic_infos: dict[str, NicInfo] = {}
         self._mounts: dict[int, MountInfo] = {}
@@ -29,9 +24,10 @@ class DeviceBook:
     def observe(self, at_ns: int, sample: Sample) -> None:
         """Take one sample, of whatever kind."""
         if isinstance(sample, DiskSample):
-            self._disks.setdefault(sample.device, deque(maxlen=_MAX_SAMPLES)).append((at_ns, sample))
+            past = self._disks.setdefault(sample.device, Past(3))
+            past.add(at_ns, (sample.read_sectors, sample.write_sectors, sample.io_ms))
         elif isinstance(sample, NicSample):
-            self._nics.setdefault(sample.interface, deque(maxlen=_MAX_SAMPLES)).append((at_ns, sample))
+            self._nics.setdefault(sample.interface, Past(2)).add(at_ns, (sample.rx_bytes, sample.tx_bytes))
         elif isinstance(sample, DeviceInfo):
             self._devices[sample.device] = sample
         elif isinstance(sample, NicInfo):
@@ -91,49 +87,38 @@ class DeviceBook:
         return chain
 
     def _disk_share(self, device: str, start_ns: int, end_ns: int, under: str) -> DeviceShare | None:
-        pair = _around(self._disks.get(device), start_ns, end_ns)
+        past = self._disks.get(device)
+        pair = past.around(start_ns, end_ns) if past is not None else None
         if pair is None:
             return None
-        before, after = pair
-        if after.read_sectors < before.read_sectors or after.write_sectors < before.write_sectors:
+        (read, written, io_ms), (read_after, written_after, io_ms_after) = pair
+        if read_after < read or written_after < written:
             return None
         return DeviceShare(
             device=device,
             kind="block",
-            read_bytes=(after.read_sectors - before.read_sectors) * SECTOR_BYTES,
-            written_bytes=(after.write_sectors - before.write_sectors) * SECTOR_BYTES,
-            busy_seconds=((after.io_ms - before.io_ms) % _WRAP_MS) / 1000,
+            read_bytes=(read_after - read) * SECTOR_BYTES,
+            written_bytes=(written_after - written) * SECTOR_BYTES,
+            busy_seconds=((io_ms_after - io_ms) % _WRAP_MS) / 1000,
             under=under,
         )
 
     def _nic_shares(self, start_ns: int, end_ns: int, under: str) -> list[DeviceShare]:
         found = []
-        for interface, samples in self._nics.items():
+        for interface, past in self._nics.items():
             info = self._nic_infos.get(interface)
-            pair = _around(samples, start_ns, end_ns) if info is None or info.countable else None
-            if pair is None or pair[1].rx_bytes < pair[0].rx_bytes or pair[1].tx_bytes < pair[0].tx_bytes:
+            pair = past.around(start_ns, end_ns) if info is None or info.countable else None
+            if pair is None or pair[1][0] < pair[0][0] or pair[1][1] < pair[0][1]:
                 continue
-            before, after = pair
+            (received, sent), (received_after, sent_after) = pair
             found.append(
                 DeviceShare(
                     device=interface,
                     kind="nic",
-                    read_bytes=after.rx_bytes - before.rx_bytes,
-                    written_bytes=after.tx_bytes - before.tx_bytes,
+                    read_bytes=received_after - received,
+                    written_bytes=sent_after - sent,
                     busy_seconds=None,
                     under=under,
                 )
             )
         return found
-
-
-def _around(
-    samples: deque[tuple[int, Counters]] | None, start_ns: int, end_ns: int
-) -> tuple[Counters, Counters] | None:
-    """Return the counters as they stood at the start and the end; an entity without a newer sample had not changed."""
-    if not samples:
-        return None
-    times = [at_ns for at_ns, _ in samples]
-    before = max(0, bisect_right(times, start_ns) - 1)
-    after = min(len(times) - 1, bisect_right(times, end_ns))
-    return samples[before][1], samples[max(before, after)][1]

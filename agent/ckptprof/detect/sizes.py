@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.intervals import History, faulting, reading, writing
+from ckptprof.detect.intervals import History, Interval, faulting, reading, writing
 from ckptprof.detect.streams import Stream
 
 _WHOLE = 0.9  # a file of which at least this was moved was moved whole: counters lag by a tick
 _TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
 _HOLLOW = 0.5  # of the way of a position must have been written, or it was not written at all
 _SHORT_LOOKS = 4
+_MIDST_NS = 250_000_000
 _BORN_NS = 100_000_000
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
@@ -57,6 +58,12 @@ def _written_whole(stream: Stream, moved: int, size: int, edges: tuple[int, int]
     return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + _BORN_NS
 
 
+def _unmapped_in_midst(stream: Stream, around: list[Interval]) -> bool:
+    """Return whether it was still being touched when it was last seen: what came after went with the mapping."""
+    last_ns = max((interval.end_ns for interval in around if faulting(interval) > 0), default=0)
+    return stream.closed_ns is not None and stream.closed_ns - last_ns < _MIDST_NS
+
+
 def _mapped(stream: Stream, history: History, edges: tuple[int, int]) -> int:
     around = history.between(edges[0], edges[1] + 1)
     touched = sum(faulting(interval) for interval in around)
@@ -66,6 +73,8 @@ def _mapped(stream: Stream, history: History, edges: tuple[int, int]) -> int:
         return stream.mapped_bytes if touched >= _FAULTED * stream.mapped_bytes else 0
     if touched <= 0:
         return 0
+    if _unmapped_in_midst(stream, around) and touched >= _FAULTED * stream.mapped_bytes:
+        return stream.mapped_bytes
     if touched >= _WHOLE * stream.mapped_bytes or (short and touched >= _TOUCHED * stream.mapped_bytes):
         return stream.mapped_bytes
     return min(touched, stream.mapped_bytes)

@@ -9,6 +9,7 @@ ACTIVE_RESIDENT_BYTES = 4 << 20  # growth of file-backed memory within one tick:
 QUIET_NS = 300_000_000  # without activity for this long, a burst is over ...
 HELD_OPEN_NS = 600_000_000_000  # ... unless a file it wrote is still open: fsync moves no bytes of the process
 SECOND_LOOK_NS = 1_200_000_000  # after the end: commit markers, renames
+FRUITLESS_SCANS = 50  # two seconds in which bytes moved, but none of a data file that was open
 MAPPINGS_AGAIN_NS = 100_000_000
 MIDWAY_LOOK_NS = 2_000_000_000  # within a long burst: files that come and go
 
@@ -25,6 +26,7 @@ class Attention:
     look_since_ns: int = 0
     resident_growth_bytes: int = 0  # since the mappings were last read
     last_mappings_ns: int = 0
+    fruitless_scans: int = 0  # in a row, without a data file that anything was done to
     has_mappings: bool = False  # data files were mapped when last looked: watch them come and go
     holds_written_file: bool = False
 
@@ -40,7 +42,7 @@ class Attention:
                     self.look_since_ns = previous_ns
                 self.last_look_ns = now_ns
 
-    def alert(self, now_ns: int) -> None:
+    def alert(self, now_ns: int, *, mappings: bool) -> None:
         """Begin a burst before its first byte: a file was opened that may be a checkpoint."""
         if self.burst_since_ns is None:
             self.burst_since_ns = now_ns
@@ -48,13 +50,26 @@ class Attention:
             if self.second_look_ns is None:
                 self.look_since_ns = now_ns
         self.last_active_ns = now_ns
+        self.fruitless_scans = 0
         self.last_scan_ns = 0
-        self.last_mappings_ns = 0
-        self.has_mappings = True
+        if mappings:
+            self.last_mappings_ns = 0
+            self.has_mappings = True
 
     def in_burst(self) -> bool:
         """Return whether a burst is going on."""
         return self.burst_since_ns is not None
+
+    def urgent(self, now_ns: int) -> bool:
+        """Return whether every moment counts: bytes of some file are moving right now."""
+        if self.burst_since_ns is None or self.fruitless_scans >= FRUITLESS_SCANS:
+            return False
+        return now_ns - self.last_active_ns <= QUIET_NS
+
+    def scanned(self, now_ns: int, *, fruitful: bool) -> None:
+        """Take note of a scan, and whether it found a data file."""
+        self.last_scan_ns = now_ns
+        self.fruitless_scans = 0 if fruitful else self.fruitless_scans + 1
 
     def scan_due(self, now_ns: int) -> bool:
         """Return whether the open files are to be read now: often at first, seldom in a burst that lasts."""
@@ -62,7 +77,9 @@ class Attention:
             return False
         idle = now_ns - self.last_active_ns > QUIET_NS
         age_ns = now_ns - self.burst_since_ns
-        if idle:
+        if self.fruitless_scans >= FRUITLESS_SCANS:
+            period_ns = 1_000_000_000  # pipes, sockets, /proc: the bytes of some other program's business
+        elif idle:
             period_ns = 200_000_000
         elif age_ns < 5_000_000_000:
             period_ns = 0
@@ -92,6 +109,7 @@ class Attention:
         if idle_ns < QUIET_NS or (self.holds_written_file and idle_ns < HELD_OPEN_NS):
             return False
         self.burst_since_ns = None
+        self.fruitless_scans = 0
         self.second_look_ns = now_ns + SECOND_LOOK_NS
         return True
 

@@ -39,6 +39,7 @@ class Folders:
         self._events: FolderEvents | None = None
         self._prefixes: dict[bytes, bytes] = {}
         self.woken = False
+        self.woken_by_reading = False  # a file that was there already: it may be mapped, a new one is written
         try:
             self._events = FolderEvents()
         except OSError as error:
@@ -111,7 +112,8 @@ class Folders:
         status = self._status(event.path)
         if kind is None or status is None or not stat.S_ISREG(status.mode) or status.size < WAKING_BYTES:
             return None
-        self.woken = self.woken or kind == "opened"
+        if kind == "opened":
+            self.woken = self.woken_by_reading = True
         return FileEvent(event.at_ns, kind, status.device, status.inode, status.size, text(event.path))
 
     def _status(self, path: bytes) -> FileStatus | None:

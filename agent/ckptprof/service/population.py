@@ -161,12 +161,12 @@ class Population:
         watching = self.watched[process.pid] = Watching(process, now_ns, keep=keep)
         return watching
 
-    def alert(self, now_ns: int) -> None:
+    def alert(self, now_ns: int, *, mappings: bool) -> None:
         """Look at once at those who may have opened a checkpoint: the training processes that were active last."""
         candidates = [watching for watching in self.watched.values() if watching.keep or watching.interpreter]
         candidates.sort(key=lambda watching: watching.attention.last_active_ns, reverse=True)
         for watching in candidates[:MAX_ALERTED]:
-            watching.attention.alert(now_ns)
+            watching.attention.alert(now_ns, mappings=mappings)
 
     def sweep(self, now_ns: int, samples: list[Sample]) -> None:
         """Read the counters of all who are not watched, watch the busy ones, let the idle ones go."""

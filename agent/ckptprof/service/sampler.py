@@ -28,7 +28,8 @@ from ckptprof_collectors.processes import ProcessGone
 from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample, SamplerHealth, Unavailable
 
 _SECOND_NS = 1_000_000_000
-_HOST_FAST_FOR_NS = 3 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
+_HOST_FAST_HZ = 5.0
+_HOST_FAST_FOR_NS = 2 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
 _CALM_SECONDS = 0.002  # after events that call for nothing: a crowd of them cannot keep us busy
 MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is met within this time
 _FLUSH_NS = _SECOND_NS // 2
@@ -134,17 +135,19 @@ class Sampler:
             self._find(now_ns, wall_ns - now_ns, samples)
         samples.extend(self._folders.take())
         if self._folders.woken:
-            self._folders.woken = False
-            self._population.alert(now_ns)
+            self._population.alert(now_ns, mappings=self._folders.woken_by_reading)
+            self._folders.woken = self._folders.woken_by_reading = False
         if self._population.watched:
             self._watch(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        bursting = any(watching.attention.in_burst() for watching in self._population.watched.values())
+        bursting = any(watching.attention.urgent(now_ns) for watching in self._population.watched.values())
         if bursting:
             self._last_burst_ns = now_ns
         if now_ns >= self._next_host_ns:
-            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS or self._options.fixed_rate
-            rate = self._options.base_hz if fast else self._options.idle_hz
+            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
+            rate = min(_HOST_FAST_HZ, self._options.base_hz) if fast else self._options.idle_hz
+            if self._options.fixed_rate:
+                rate = self._options.base_hz
             self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
             for collector in self._collectors:
                 self._read(collector, samples)

@@ -82,7 +82,7 @@ class Watching:
         if self._files is None:
             self._files = OpenFiles(self.process)
         scan = self._files.scan(mappings=mappings)
-        attention.last_scan_ns = now_ns
+        attention.scanned(now_ns, fruitful=bool(scan.mapped) or any(file.size >= HELD_BYTES for file in scan.files))
         if mappings:
             attention.mappings_read(now_ns, found=bool(scan.mapped))
         samples.append(scan)
