@@ -1,0 +1,210 @@
+"""The unit under a real systemd: installed as its README says, killed, hung, starved, asked what it has recorded."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from bootedmachine import DATABASE, PROGRAM, STATE, Machine, booted, copy_of_tree, leftovers, until
+
+pytestmark = [pytest.mark.root, pytest.mark.nspawn, pytest.mark.slow, pytest.mark.alone]
+
+README = Path(__file__).resolve().parents[2] / "systemd" / "README.md"
+# capabilities(7): CAP_SYS_PTRACE is 19, CAP_DAC_READ_SEARCH is 2
+TWO_CAPABILITIES = f"{1 << 19 | 1 << 2:016x}"
+READY_SECONDS = 5.0
+STOP_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """Return a tree in which the commands of the README were run, all as they stand there, and what they printed."""
+    work = tmp_path_factory.mktemp("systemd")
+    root = copy_of_tree(work)
+    block = re.search(r"## Install\n\n```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    with booted(root) as machine:
+        # In the place of PyPI: the wheel of this checkout
+        printed = machine.run("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels", "sh", "-euc", block[1])
+        machine.run("usermod", "-aG", "ckptprof", "reader")
+    yield root, printed
+    shutil.rmtree(work)
+
+
+@pytest.fixture
+def machine(installation: tuple[Path, str]) -> Iterator[Machine]:
+    """Return a freshly booted machine on which the service has started by itself."""
+    with booted(installation[0]) as machine:
+        assert machine.property("ActiveState") == "active"
+        yield machine
+    assert leftovers() == []
+
+
+def test_the_commands_of_the_readme_start_the_service(installation: tuple[Path, str]) -> None:
+    """Typed as they stand there they end with a service that runs and says that it watches."""
+    root, printed = installation
+
+    assert "Active: active (running)" in printed
+    assert 'Status: "watching"' in printed
+    assert re.search(r"\nckptprof:.*:/var/lib/ckptprof:/usr/sbin/nologin\n", (root / "etc/passwd").read_text())
+
+
+def test_it_starts_with_the_machine_and_soon(machine: Machine, record_property: Callable[[str, object], None]) -> None:
+    """Enabled once, it is ready a few seconds after systemd began to start it."""
+    begun, ready = (int(machine.property(f"{name}TimestampMonotonic")) for name in ("InactiveExit", "ActiveEnter"))
+
+    record_property("figure", f"real systemd: ready {(ready - begun) / 1e6:.2f} s after the start of the service")
+    assert 0 < (ready - begun) / 1e6 < READY_SECONDS
+
+
+def test_both_processes_have_two_capabilities_and_no_more(machine: Machine) -> None:
+    """Recorder and sampler run as the service's user; nothing in them can get another right."""
+    uid = machine.run("id", "-u", "ckptprof").strip()
+
+    for pid in machine.pids():
+        status = dict(
+            line.split(":\t", 1) for line in machine.run("cat", f"/proc/{pid}/status").splitlines() if ":\t" in line
+        )
+        assert status["Uid"].split() == [uid] * 4
+        assert {status[f"Cap{kind}"] for kind in ("Prm", "Eff", "Bnd", "Inh", "Amb")} == {TWO_CAPABILITIES}
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert machine.run("cat", f"/proc/{pid}/oom_score_adj") == "500\n"
+
+
+def test_the_record_is_for_its_owner_and_group(machine: Machine) -> None:
+    """Nobody else reads it; who was added to the group does, also while nothing runs and with nothing to write to."""
+    modes = machine.run("sh", "-c", f"stat -c '%a %U %G' {STATE} {STATE}/*").splitlines()
+    question = (PROGRAM, "report", "--json", "--db", DATABASE)
+
+    assert modes[0] == "750 ckptprof ckptprof"
+    assert set(modes[1:]) == {"640 ckptprof ckptprof"}
+    refused = machine.call(*question, user="trainer")
+    assert refused.returncode in (5, 6)
+    assert "Permission denied" in refused.stderr
+    assert machine.call(*question, user="reader").returncode == 3
+    machine.run("systemctl", "stop", "ckptprof")
+    assert machine.call(*question, user="reader").returncode == 3
+
+
+def test_a_job_of_another_user_is_seen_and_told(machine: Machine) -> None:
+    """Each save is in the report, in the journal under the service's name and in the metrics, none is invented."""
+    machine.train("--saves=3", "--interval=1.5", wait=True)
+    saves = machine.truth()
+    until(10, "all saves reported", lambda: len(machine.steps()) >= len(saves))
+    seen = machine.report()["checkpoints"]
+    told = machine.run("journalctl", "--boot", "--identifier=ckptprof", "--output=cat", "--no-pager")
+    scrape = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:12578/metrics').read().decode())"
+    metrics = machine.run("python3", "-c", scrape)
+
+    assert [(one["kind"], one["step"], one["path"]) for one in seen] == [("save", s["step"], s["path"]) for s in saves]
+    assert [one["bytes"] for one in seen] == [pytest.approx(save["bytes"], rel=0.02) for save in saves]
+    assert {one["pattern"]["class"] for one in seen} == {"sequential-large"}
+    assert [f"save of step {save['step']} by" in told for save in saves] == [True] * 3
+    series = re.findall(r"\nckptprof_checkpoints_total(\{[^}]*\}) 3\b", metrics)
+    assert ['kind="save"' in one and 'pattern="sequential-large"' in one for one in series] == [True]
+
+
+def test_kill_9_loses_nothing_that_was_stored(machine: Machine) -> None:
+    """It is started again; earlier saves are kept, later ones of the same job are seen, the gap is told."""
+    machine.train("--saves=30", "--interval=1", wait=False)
+    before = until(20, "two saves reported", lambda: len(steps := machine.steps()) >= 2 and steps)
+    old = machine.pids()
+    machine.run("systemctl", "kill", "--signal=KILL", "--kill-who=main", "ckptprof")
+    between = machine.report()  # as root: what this reader leaves must not be in the service's way
+    until(20, "a second life", lambda: machine.property("ActiveState") == "active" and all(machine.pids()))
+    after = until(20, "two more saves", lambda: len(steps := machine.steps()) >= len(before) + 2 and steps)
+
+    assert not {*old} & {*machine.pids()}
+    assert machine.property("NRestarts") == "1"
+    assert [one["step"] for one in between["checkpoints"]][: len(before)] == before
+    assert after[: len(before)] == before
+    assert {*after} <= {save["step"] for save in machine.truth()}
+    assert len(machine.report()["watched"]["gaps"]) == 1
+
+
+def test_a_sampler_that_hangs_is_replaced(machine: Machine, record_property: Callable[[str, object], None]) -> None:
+    """The recorder notices the silence, ends it and starts another; systemd has nothing to do."""
+    recorder, sampler = machine.pids()
+    began = time.monotonic()
+    machine.run("sh", "-c", f"kill -STOP {sampler}")
+    until(30, "another sampler", lambda: machine.pids()[1] not in (0, sampler))
+    record_property("figure", f"real systemd: a hung sampler is replaced after {time.monotonic() - began:.0f} s")
+
+    assert machine.pids()[0] == recorder
+    assert "the sampler has said nothing for" in machine.journal()
+    assert (machine.property("NRestarts"), machine.property("ActiveState")) == ("0", "active")
+    machine.train("--saves=1", "--interval=1", wait=True)
+    until(10, "a save seen by the new one", machine.steps)
+
+
+def test_a_recorder_that_hangs_is_ended_by_the_watchdog(machine: Machine) -> None:
+    """The silence of one ends both processes, and the service is started again."""
+    machine.restart_with("WatchdogSec=4\nRestartSec=1")  # 30 and 5 seconds in the unit: the same, with less patience
+    old = machine.pids()
+    time.sleep(6)
+    assert machine.pids() == old  # it is alive, and says so in time
+    machine.run("systemctl", "kill", "--signal=STOP", "--kill-who=main", "ckptprof")
+    until(15, "a second life", lambda: machine.property("NRestarts") == "1" and all(machine.pids()))
+    until(10, "readiness", lambda: machine.property("ActiveState") == "active")
+
+    assert "Watchdog timeout (limit 4s)!" in machine.journal()
+    assert not {*old} & {*machine.pids()}
+    assert machine.report()["watched"]["start_ns"] is not None
+
+
+def test_stopping_stores_the_last_save(machine: Machine, record_property: Callable[[str, object], None]) -> None:
+    """Stopped at the moment in which a job has saved, it ends at once, cleanly, and with that save recorded."""
+    machine.train("--saves=30", "--interval=1", wait=False)
+    saves = until(20, "a second save", lambda: len(saves := machine.truth()) >= 2 and saves)
+    began = time.monotonic()
+    machine.run("systemctl", "stop", "ckptprof")
+    took_seconds = time.monotonic() - began
+    record_property("figure", f"real systemd: stopped {took_seconds:.2f} s after `systemctl stop` began")
+
+    assert took_seconds < STOP_SECONDS
+    states = {name: machine.property(name) for name in ("ActiveState", "Result", "ExecMainStatus", "NRestarts")}
+    assert states == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0", "NRestarts": "0"}
+    assert {save["step"] for save in saves} <= {*machine.steps()}
+    assert "ckptprof" not in machine.call("sh", "-c", "stat -c %U /proc/[0-9]*").stdout
+
+
+TROUBLES = {
+    "a file that is no database": (f"head -c 100000 /dev/urandom >{DATABASE}", "is not a database"),
+    "a directory in its place": (f"mkdir {DATABASE}", "ckptprof.db"),
+    "a state directory that is read-only": (f"mount --bind -o ro {STATE} {STATE}", "Read-only file system"),
+    "a full disk": (
+        f"mount -t tmpfs -o size=16k,uid=ckptprof,gid=ckptprof,mode=750 none {STATE}",
+        "no room on the disk",
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_cannot_be_recorded_to_is_said_and_given_up(machine: Machine, trouble: str) -> None:
+    """The journal has a clear line, and after a few tries systemd lets it be; once it is put right, it starts."""
+    command, line = TROUBLES[trouble]
+    patience = machine.property("RestartUSec"), machine.property("StartLimitIntervalUSec")
+    machine.run("systemctl", "stop", "ckptprof")
+    machine.run("sh", "-euc", f"rm {STATE}/*; {command}")
+    found = machine.call("sh", "-c", f"ls -la {DATABASE}; cksum {DATABASE}").stdout
+    machine.drop_in("RestartSec=100ms")
+    machine.run("systemctl", "daemon-reload")
+    machine.call("systemctl", "start", "ckptprof")
+    until(30, "given up", lambda: machine.property("ActiveState") == "failed")
+    time.sleep(1)
+
+    assert patience == ("5s", "5min")  # five tries of 5 s, each with a start that times out after 30 s, end in 5 min
+    assert machine.property("ActiveState") == "failed"
+    assert machine.property("NRestarts") == "5"
+    journal = machine.journal()
+    assert line in journal
+    assert "Traceback" not in journal
+    assert not found or machine.call("sh", "-c", f"ls -la {DATABASE}; cksum {DATABASE}").stdout == found
+    machine.run("sh", "-euc", f"! mountpoint -q {STATE} || umount {STATE}; rm -rf {STATE}/*")
+    machine.run("systemctl", "reset-failed", "ckptprof")
+    machine.run("systemctl", "start", "ckptprof")
+    assert machine.property("ActiveState") == "active"
