@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 CKPTPROF = [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
-SAVE = "import numpy, sys, time; a = numpy.zeros(4_000_000)\n"
+SAVE = "import numpy, sys, time; a = numpy.zeros(8_000_000)\n"
 SAVE += "for n in range(int(sys.argv[1])):\n time.sleep(1); numpy.save(f'ckpt_{n}.npy', a)\n"
 
 
