@@ -196,7 +196,7 @@ class FactFinder:
     @property
     def waiting(self) -> bool:
         """Whether an answer is still to come."""
-        return self._pending > 0
+        return self._pending > len(self._answers)
 
     def _run(self) -> None:
         while (question := self._questions.get()) is not None:

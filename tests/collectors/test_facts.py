@@ -166,11 +166,10 @@ def test_the_finder_answers_in_its_own_thread_and_refuses_what_is_too_much(tmp_p
 
     assert refused >= 5
     os.write(gate[1], b"x" * 8)
-    facts: list[FileFact] = []
     deadline = time.monotonic() + 10
     while finder.waiting and time.monotonic() < deadline:
-        facts += finder.take()
         time.sleep(0.005)
+    facts = finder.take()
     finder.close()
     for fd in gate:
         os.close(fd)

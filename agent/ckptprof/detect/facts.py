@@ -24,6 +24,7 @@ class FactBook:
         self._facts: dict[FileKey, tuple[int, FileFact]] = {}
         self._fresh: set[FileKey] = set()
         self._used: dict[tuple[FileKey, int], None] = {}
+        self._claims: dict[tuple[ProcessKey, FileKey, int], Stream] = {}  # what was written lately, judged or not
 
     def learn(self, at_ns: int, fact: FileFact) -> None:
         """Take one fact; a file that is gone tells nothing of the others."""
@@ -53,26 +54,44 @@ class FactBook:
                 by_file.setdefault(stream.file, []).append(stream)
         open_files = {stream.file for stream in still_open if stream.writes}
         found = list(waiting)
-        for key in list(self._fresh):
+        unknown = self._join_known(by_file, open_files)
+        for stream in [*waiting, *still_open]:
+            self._claim(stream)
+        for key in unknown:  # what the others do not account for is left for these
             at_ns, fact = self._facts[key]
-            streams = by_file.get(key)
-            if streams:
-                _join(streams[-1], at_ns, fact)
+            alone = _alone(at_ns, fact, histories, clock, list(self._claims.values()))
+            if alone is not None:
+                found.append(alone)
+                self._claim(alone)
                 self._used[key, fact.modified_ns] = None
-            elif key in open_files:
-                continue  # its stream is not over: keep the fact for it
-            elif (key, fact.modified_ns) not in self._used:
-                alone = _alone(at_ns, fact, histories, clock, [*found, *still_open])
-                if alone is not None:
-                    found.append(alone)
-                    self._used[key, fact.modified_ns] = None
-            self._fresh.discard(key)
         while len(self._used) > MAX_FACTS:
             self._used.pop(next(iter(self._used)))
         return found
 
+    def _join_known(self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey]) -> list[FileKey]:
+        """Give the fresh facts to the streams of their files; return the files that nobody was seen writing."""
+        unknown: list[FileKey] = []
+        for key in list(self._fresh):
+            at_ns, fact = self._facts[key]
+            if key in by_file:
+                _join(by_file[key][-1], at_ns, fact)
+                self._used[key, fact.modified_ns] = None
+            elif key in open_files:
+                continue  # its stream is not over: keep the fact for it
+            elif (key, fact.modified_ns) not in self._used:
+                unknown.append(key)
+            self._fresh.discard(key)
+        return unknown
+
+    def _claim(self, stream: Stream) -> None:
+        if stream.writes:
+            self._claims[stream.process, stream.file, stream.first_ns] = stream
+
     def forget_before(self, at_ns: int) -> None:
         """Drop facts that were learnt before `at_ns`."""
+        for claim, stream in list(self._claims.items()):
+            if stream.last_ns < at_ns:
+                del self._claims[claim]
         for key, (learnt_ns, _) in list(self._facts.items()):
             if learnt_ns < at_ns:
                 del self._facts[key]
@@ -108,12 +127,32 @@ def _is_beside(path: str, process: ProcessKey, others: list[Stream], start_ns: i
     )
 
 
+def _left_over(history: History, process: ProcessKey, others: list[Stream], start_ns: int, end_ns: int) -> int:
+    """Return how much more a process wrote, in all the time of its streams around, than these account for."""
+    around = [
+        other
+        for other in others
+        if other.process == process
+        and other.writes
+        and other.last_ns >= start_ns - _BESIDE_NS
+        and other.first_ns <= end_ns + _BESIDE_NS
+    ]
+    first_ns = min([start_ns, *(min(other.before_ns, other.first_ns) for other in around)])
+    last_ns = max([end_ns, *(max(other.last_ns, other.closed_ns or 0) for other in around)])
+    written = sum(writing(interval) for interval in history.between(first_ns - SLACK_NS, last_ns + SLACK_NS))
+    return written - sum(_size(other) for other in around)
+
+
+def _size(stream: Stream) -> int:
+    return stream.fact.size if stream.fact is not None else stream.size
+
+
 def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
     """Return how many of a stream's bytes fall into the given time, if it wrote at an even rate."""
     first_ns = min(stream.before_ns, stream.first_ns)
     last_ns = max(stream.last_ns, stream.closed_ns or 0, first_ns + 1)
     inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
-    return stream.size * max(0, inside_ns) // (last_ns - first_ns)
+    return _size(stream) * max(0, inside_ns) // (last_ns - first_ns)
 
 
 def _alone(
@@ -140,6 +179,8 @@ def _alone(
     credit = _CREDIT_BESIDE if _is_beside(fact.path, own, others, birth, modified) else _CREDIT
     if not written or (not small and written - claimed < credit * fact.size):
         return None  # somebody else wrote it
+    if not small and _left_over(history, own, others, birth, modified) < credit * fact.size:
+        return None
     start = max(birth, around[0].start_ns) if birth <= modified else modified
     return Stream(
         process=(fact.pid, fact.start_ticks),

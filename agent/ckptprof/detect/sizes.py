@@ -53,7 +53,9 @@ def _written_whole(stream: Stream, moved: int, size: int, edges: tuple[int, int]
     if stream.seen_by == "directory" or max(stream.advanced_bytes, moved) >= _WHOLE * size:
         return True
     fact = stream.fact
-    if fact is None or fact.birth_ns is None or moved < _TOUCHED * size:
+    if fact is None or fact.birth_ns is None:
+        return False
+    if moved < _TOUCHED * size and not stream.looks:  # the last counters of a process go with it, what was seen stays
         return False
     return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + _BORN_NS
 
