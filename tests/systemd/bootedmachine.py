@@ -35,7 +35,7 @@ _OMITTED = ("man", "doc", "locale")
 Result = TypeVar("Result")
 
 
-def until(seconds: float, what: str, ask: Callable[[], Result]) -> Result:
+def until(seconds: float, what: str, ask: Callable[[], Result | None]) -> Result:
     """Ask again and again; return the first answer that is true. Raises AssertionError after so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

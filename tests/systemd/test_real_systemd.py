@@ -111,12 +111,12 @@ def test_a_job_of_another_user_is_seen_and_told(machine: Machine) -> None:
 def test_kill_9_loses_nothing_that_was_stored(machine: Machine) -> None:
     """It is started again; earlier saves are kept, later ones of the same job are seen, the gap is told."""
     machine.train("--saves=30", "--interval=1", wait=False)
-    before = until(20, "two saves reported", lambda: len(steps := machine.steps()) >= 2 and steps)
+    before = until(20, "two saves reported", lambda: steps if len(steps := machine.steps()) >= 2 else None)
     old = machine.pids()
     machine.run("systemctl", "kill", "--signal=KILL", "--kill-who=main", "ckptprof")
     between = machine.report()  # as root: what this reader leaves must not be in the service's way
     until(20, "a second life", lambda: machine.property("ActiveState") == "active" and all(machine.pids()))
-    after = until(20, "two more saves", lambda: len(steps := machine.steps()) >= len(before) + 2 and steps)
+    after = until(20, "two more saves", lambda: steps if len(steps := machine.steps()) >= len(before) + 2 else None)
 
     assert not {*old} & {*machine.pids()}
     assert machine.property("NRestarts") == "1"
@@ -159,7 +159,7 @@ def test_a_recorder_that_hangs_is_ended_by_the_watchdog(machine: Machine) -> Non
 def test_stopping_stores_the_last_save(machine: Machine, record_property: Callable[[str, object], None]) -> None:
     """Stopped at the moment in which a job has saved, it ends at once, cleanly, and with that save recorded."""
     machine.train("--saves=30", "--interval=1", wait=False)
-    saves = until(20, "a second save", lambda: len(saves := machine.truth()) >= 2 and saves)
+    saves = until(20, "a second save", lambda: saves if len(saves := machine.truth()) >= 2 else None)
     began = time.monotonic()
     machine.run("systemctl", "stop", "ckptprof")
     took_seconds = time.monotonic() - began
@@ -175,7 +175,7 @@ def test_stopping_stores_the_last_save(machine: Machine, record_property: Callab
 def test_stopping_waits_for_a_hung_sampler_only_so_long(machine: Machine) -> None:
     """What it would have told is lost, what was seen before is stored, and systemd has to kill nothing."""
     machine.train("--saves=2", "--interval=1", wait=True)
-    steps = until(10, "both saves reported", lambda: len(steps := machine.steps()) == 2 and steps)
+    steps = until(10, "both saves reported", lambda: steps if len(steps := machine.steps()) == 2 else None)
     machine.run("sh", "-c", f"kill -STOP {machine.pids()[1]}")
     began = time.monotonic()
     machine.run("systemctl", "stop", "ckptprof")
