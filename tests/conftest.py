@@ -124,3 +124,17 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if lines:
         terminalreporter.section("figures")
         terminalreporter.write_line("\n".join(sorted(lines)))
+
+
+@pytest.fixture
+def make_reachable() -> Callable[[Path], None]:
+    """Return what lets everybody pass into a directory below the temporary one, however deep pytest has put it."""
+
+    def reachable(directory: Path) -> None:
+        top = Path(tempfile.gettempdir())
+        for place in (directory, *directory.parents):
+            if place == top:
+                return
+            place.chmod(place.stat().st_mode | 0o055)
+
+    return reachable

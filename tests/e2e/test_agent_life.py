@@ -9,11 +9,12 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from recorder import Recorder
+from recorder import EXAMPLES, Recorder
 
 from truth import compare, read_log
 
@@ -83,9 +84,13 @@ def test_two_agents_do_not_share_a_database(recorder: Recorder) -> None:
     assert alive
 
 
-def python_for_nobody() -> tuple[str, dict[str, str]]:
+def python_for_nobody(home: Path) -> tuple[str, dict[str, str]]:
     """Return a Python that an unprivileged user can start, and what it needs to find ckptprof and numpy."""
-    paths = [sysconfig.get_path("purelib"), *(str(Path(__file__).parents[2] / top) for top in ("agent", "collectors"))]
+    sources = home / "sources"  # the checkout may lie where nobody else may look
+    for top, package in (("agent", "ckptprof"), ("collectors", "ckptprof_collectors")):
+        shutil.copytree(Path(__file__).parents[2] / top / package, sources / package)
+    shutil.copytree(EXAMPLES, sources / "examples")
+    paths = [str(sources), sysconfig.get_path("purelib")]
     candidates = [(sys.executable, {}), ("/usr/bin/python3", {"PYTHONPATH": ":".join(paths)})]
     for python, environment in candidates:
         probe = [*AS_NOBODY, python, "-c", "import ckptprof, msgspec, numpy, sqlalchemy"]
@@ -95,18 +100,20 @@ def python_for_nobody() -> tuple[str, dict[str, str]]:
 
 
 @pytest.mark.root
-def test_run_needs_no_root(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_run_needs_no_root(
+    recorder: Recorder, tmp_path_factory: pytest.TempPathFactory, make_reachable: Callable[[Path], None]
+) -> None:
     """One's own job is watched in full by a user without any privilege, with nothing but a home directory."""
-    python, environment = python_for_nobody()
     home = tmp_path_factory.mktemp("nobody")
     os.chown(home, NOBODY, NOBODY)
-    for directory in (home, home.parent, home.parent.parent):
-        directory.chmod(0o755)
+    make_reachable(home)
+    python, environment = python_for_nobody(home)
     recorder.work = home
     recorder.prefix = AS_NOBODY
-    recorder.command = [python, str(Path(sys.executable).with_name("ckptprof"))]
+    recorder.command = [python, "-c", "from ckptprof.cli.main import entry; entry()"]
     recorder.environment = {"HOME": str(home), "PATH": os.environ["PATH"], **environment}
-    job = recorder.example("train_numpy.py", "--size-mb", "200", "--truth", str(home / "truth.jsonl"))[1:]
+    script = str(home / "sources" / "examples" / "train_numpy.py")
+    job = [script, "--dir", str(home / "job"), "--size-mb", "200", "--truth", str(home / "truth.jsonl")]
 
     first = recorder.run(python, *job, "--saves", "3")
     recorder.forget_cache()

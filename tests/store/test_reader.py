@@ -208,10 +208,11 @@ def _as_nobody(db: Path) -> str:
 
 
 @pytest.mark.root
-def test_another_user_reads_in_a_directory_that_is_not_theirs(db: Path, checkpoint: _Make) -> None:
+def test_another_user_reads_in_a_directory_that_is_not_theirs(
+    db: Path, checkpoint: _Make, make_reachable: Callable[[Path], None]
+) -> None:
     """With the writer alive, after it ended, and not at all without permission."""
-    for parent in db.parents[:3]:
-        parent.chmod(0o755)
+    make_reachable(db.parent)
     writer = StoreWriter(db)
     writer.add_checkpoints([checkpoint()])
     refused = _as_nobody(db)
