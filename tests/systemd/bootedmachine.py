@@ -218,7 +218,7 @@ class Machine:
 
     def train(self, *arguments: str, wait: bool) -> None:
         """Train as another user, in a unit of its own, to the end or in the background."""
-        job = ["/opt/train/bin/python", "/opt/examples/train_numpy.py", "--format=safetensors", "--size-mb=40"]
+        job = ["/opt/train/bin/python", "/opt/examples/train_numpy.py", "--format=safetensors", "--size-mb=120"]
         where = ["--dir=/home/trainer/job", "--truth=/home/trainer/truth"]
         unit = ["--quiet", "--collect", "--unit=train", "--uid=trainer", "--property=Type=oneshot"]
         self.run("systemd-run", *unit, *([] if wait else ["--no-block"]), *job, *where, *arguments)
