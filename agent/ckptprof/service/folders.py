@@ -63,6 +63,15 @@ class Folders:
         for folder in folders_of(path, prefix):
             self.watch(folder, prefix)
 
+    def watch_place(self, place: bytes, prefix: bytes = b"") -> None:
+        """Watch where a process may come to save: a folder, or the nearest one above it that is there already."""
+        for _ in range(MAX_DEPTH + 1):
+            if os.path.isdir(prefix + place):
+                if not is_shared(prefix + place):
+                    self.watch(place, prefix)
+                return
+            place = os.path.dirname(place)
+
     def watch_tree(self, folders: Iterable[bytes]) -> None:
         """Watch folders with those below them: what a restart may restore from. A file stands for its folder."""
         for folder in folders:

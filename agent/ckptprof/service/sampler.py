@@ -24,7 +24,7 @@ from ckptprof_collectors import registry
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.facts import FactFinder
 from ckptprof_collectors.kernelfs import KernelFs, read_text
-from ckptprof_collectors.processes import ProcessGone
+from ckptprof_collectors.processes import ProcessGone, places
 from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample, SamplerHealth, Unavailable
 
 _SECOND_NS = 1_000_000_000
@@ -199,6 +199,10 @@ class Sampler:
             try:
                 watching.tick(now_ns, self._page_bytes, samples)
                 watching.describe_if_due(now_ns, samples)
+                if watching.trains and not watching.placed:
+                    watching.placed = True
+                    for place in places(watching.process):
+                        self._folders.watch_place(place, watching.process.folder + b"/root")
                 watching.scan_if_due(now_ns, samples)
                 while watching.fresh_files:
                     self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.process.folder + b"/root")

@@ -36,7 +36,9 @@ class Watching:
         self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
         self._positions: dict[tuple[int, int], int] = {}
         self._written: dict[tuple[int, int], bytes] = {}
+        self._caught = False  # whether a large file was among those
         self._folders: dict[bytes, None] = {}
+        self.placed = False  # whether the sampler has been told where it may come to save
         self.fresh_files: list[bytes] = []  # seen being written, to be taken and cleared by the sampler
 
     @property
@@ -93,9 +95,11 @@ class Watching:
         for file in scan.files:
             key = (file.device, file.inode)
             first = self._positions.setdefault(key, file.position if file.flags & os.O_APPEND else 0)
-            if file.flags & _WRITABLE:
-                if file.size >= HELD_BYTES and key not in self._written and key in raw_paths:
-                    self.fresh_files.append(raw_paths[key])
+            if file.flags & _WRITABLE and not file.path.endswith(" (deleted)"):
+                if file.size >= HELD_BYTES and key in raw_paths:
+                    self._caught = True
+                    if key not in self._written:
+                        self.fresh_files.append(raw_paths[key])
                 self._remember(key, raw_paths.get(key))
                 holds = holds or max(file.position, 0) - first >= HELD_BYTES
         for mapped in scan.mapped or ():
@@ -122,11 +126,12 @@ class Watching:
         question = self._question(attention.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS)
         if attention.second_look_ns is None and not attention.in_burst():
             self._written.clear()
+            self._caught = False
         return question
 
     def _question(self, since_wall_ns: int) -> Question:
         folders = dict(self._folders)
-        if not self._written:  # nothing was caught open: look where the process says that it works
+        if not self._caught:  # nothing but logs was caught open: look where the process says that it works
             for place in places(self.process):
                 above = os.path.dirname(place) or b"/"
                 folders.update(dict.fromkeys(where for where in (place, above) if not is_shared(where)))
