@@ -128,8 +128,9 @@ def test_a_process_that_ended_is_never_taken_for_its_successor(sleeper: subproce
     process.close()
 
 
+@pytest.mark.root
 def test_a_zombie_still_counts() -> None:
-    """A child that ended and was not waited for is there, with its last counters."""
+    """A child that ended and was not waited for is there, with its last counters; the kernel shows them to root only."""
     with subprocess.Popen(["true"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         process = Process(KernelFs(), child.pid)
