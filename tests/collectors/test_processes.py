@@ -130,7 +130,7 @@ def test_a_process_that_ended_is_never_taken_for_its_successor(sleeper: subproce
 
 @pytest.mark.root
 def test_a_zombie_still_counts() -> None:
-    """A child that ended and was not waited for is there, with its last counters; the kernel shows them to root only."""
+    """A child that ended and was not waited for keeps its last counters; the kernel shows them to root only."""
     with subprocess.Popen(["true"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         process = Process(KernelFs(), child.pid)
