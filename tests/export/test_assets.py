@@ -42,7 +42,15 @@ def test_a_wheel_carries_them(tmp_path: Path) -> None:
     """Built from a copy of the tree, installed elsewhere, asked from there: every asset is in the package."""
     tree = tmp_path / "tree"
     leave = shutil.ignore_patterns(
-        ".git", ".venv*", ".*_cache", "__pycache__", ".hypothesis", "tests", "shared", "dist"
+        ".build",  # it holds a bootable tree, whose /dev/zero never ends
+        ".git",
+        ".venv*",
+        ".*_cache",
+        "__pycache__",
+        ".hypothesis",
+        "tests",
+        "shared",
+        "dist",
     )
     shutil.copytree(ROOT, tree, ignore=leave)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(tree)]
