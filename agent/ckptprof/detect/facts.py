@@ -36,7 +36,9 @@ class FactBook:
             self._facts[key] = earlier
             return
         if len(self._facts) >= MAX_FACTS:
-            self._facts.pop(next(iter(self._facts)))
+            oldest = next(iter(self._facts))
+            del self._facts[oldest]
+            self._fresh.discard(oldest)
         self._facts[key] = (at_ns, fact)
         self._fresh.add(key)
 

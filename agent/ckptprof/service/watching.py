@@ -108,8 +108,8 @@ class Watching:
         self.attention.holds_written_file = holds
 
     def _remember(self, key: tuple[int, int], path: bytes | None) -> None:
-        if path is None or len(self._written) >= MAX_KNOWN_FILES:
-            return
+        if path is None or self._written.get(key) == path or len(self._written) >= MAX_KNOWN_FILES:
+            return  # known already: its folders were looked at when it was met, not at each of 25 scans a second
         self._written[key] = path
         for folder in folders_of(path, self.process.folder + b"/root"):
             self.learn_folder(folder)
