@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, Stage
 
+from ckptprof.detect.candidates import Part
+from ckptprof.detect.patterns import _after_the_probe, _order
+from ckptprof.detect.streams import Look, Stream
+from ckptprof.frameworks.names import read_name
 from ckptprof.model import PatternClass
 
 
@@ -85,6 +89,20 @@ def test_a_reader_in_order_is_sequential_large() -> None:
     (restore,) = stage.play(8)
 
     assert restore.pattern.class_ == PatternClass.SEQUENTIAL_LARGE
+
+
+@pytest.mark.parametrize("jump", [True, False])
+def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, jump: bool) -> None:
+    """Zip files are read so; a position that comes from the end later on is another thing."""
+    size = 300 * MIB
+    stream = Stream((1, 1), (1, 1), writes=False, path="/ckpt/a.npz", first_ns=0, last_ns=7, before_ns=0)
+    positions = [size, 40 * MIB, 140 * MIB, 240 * MIB] if jump else [40 * MIB, 140 * MIB, size, 240 * MIB]
+    looks = [Look(at, position, size) for at, position in enumerate(positions)]
+
+    assert _after_the_probe(looks) == (looks[1:] if jump else looks)
+    stream.looks = looks
+    order = _order(Part(stream, read_name(stream.path), 0, 7, size), None, alone=True)
+    assert (order.back == 0) is jump
 
 
 def test_shares_are_shares() -> None:

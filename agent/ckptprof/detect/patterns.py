@@ -120,7 +120,8 @@ def _order(part: Part, history: History | None, *, alone: bool) -> _Order:
             order.inferred = part.bytes
             order.large = part.bytes if part.bytes >= LARGE_BYTES else 0
         return order
-    values = _witness(stream.looks, part.bytes, writes=writes)
+    looks = stream.looks if writes else _after_the_probe(stream.looks)
+    values = _witness(looks, part.bytes, writes=writes)
     if values is None:
         if writes and _whole_and_new(part):
             order.inferred = part.bytes
@@ -128,7 +129,7 @@ def _order(part: Part, history: History | None, *, alone: bool) -> _Order:
         return order
     previous_at, previous = part.start_ns, 0 if stream.before_ns < stream.first_ns or not stream.append else values[0]
     ahead = 0
-    for look, value in zip(stream.looks, values, strict=True):
+    for look, value in zip(looks, values, strict=True):
         moved = _moved(history, previous_at, look.at_ns, writes=writes)
         if not alone and moved is not None:  # the rest of what its process moved is the other files'
             moved = min(moved, max(value - previous, 0))
@@ -177,6 +178,18 @@ def _witness(looks: Sequence[Look], total: int, *, writes: bool) -> list[int] | 
     if writes and sizes[0] < 0.5 * total <= max(sizes):
         return sizes
     return None
+
+
+def _after_the_probe(looks: list[Look]) -> list[Look]:
+    """Leave out first looks at the end of a file that was then read from its begin: its directory is there.
+
+    Zip files (torch, npz), HDF5 and Parquet are read in this way; a few kilobytes, met by a slow reader's look, are no
+    sign of another order of the rest.
+    """
+    first = 0
+    while first < len(looks) - 1 and looks[first].position >= looks[first].size - _BACK_BYTES > _BACK_BYTES:
+        first += 1
+    return looks[first:] if first and looks[first].position < looks[first - 1].position else looks
 
 
 def _whole_and_new(part: Part) -> bool:
