@@ -7,6 +7,8 @@ characters and markup, which only the output layer escapes, but never a surrogat
 
 from __future__ import annotations
 
+from enum import IntFlag
+
 import msgspec
 
 
@@ -248,6 +250,111 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     missing: bool = False  # the path was gone when looked at
 
 
+class OperationKind(IntFlag):
+    """By which calls a file was used: the bits of `FileActivity.kinds`, as the BPF programs set them."""
+
+    READ_WRITE = 1  # read, write and their vectored kin
+    POSITIONED = 2  # pread, pwrite
+    AIO = 4  # io_submit
+    URING = 8
+    SENDFILE = 16
+    SPLICE = 32
+    COPY_RANGE = 64
+    FAULT = 128  # pages of a mapping
+
+
+class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity"):
+    """What one thread did to one file in one direction, from its first operation until it closed the file (trace).
+
+    Cumulative within that session: a later sample with the same `session` takes the place of an earlier one.
+    """
+
+    session: str  # unique in a recording: thread, file, direction and the time of the first operation
+    pid: int
+    start_ticks: int
+    tid: int
+    comm: str  # of the thread
+    device: int  # st_dev
+    inode: int
+    generation: int  # i_generation: an inode that is used again has another one
+    writes: bool
+    path: str | None  # as its process sees it; None if it could not be resolved
+    size: int  # of the file, after the last operation
+    operations: int
+    bytes: int
+    consecutive_operations: int  # begin where the previous one of this thread ended; the first one counts
+    consecutive_bytes: int
+    sequential_operations: int  # begin there or later
+    sequential_bytes: int
+    large_bytes: int  # in runs of consecutive operations of 1 MiB or more
+    direct_bytes: int  # of a descriptor that was opened with O_DIRECT
+    call_ns: int | None  # spent in the calls; None if they were not timed
+    timed_operations: int  # how many operations `call_ns` speaks for
+    first_ns: int  # CLOCK_MONOTONIC, when the first operation began
+    last_ns: int  # when the last one ended
+    first_offset: int
+    end_offset: int  # of the last operation
+    low_offset: int
+    high_offset: int
+    kinds: int  # bits of OperationKind
+    sizes: tuple[tuple[int, int, int], ...]  # (lower bound in bytes, operations, bytes), ascending, none empty
+    faulted_bytes: int = 0  # moved by page faults of a mapping (pages, not what was touched of them)
+    closed_ns: int | None = None  # when this thread closed the file; then this is the last sample of the session
+
+
+class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life"):
+    """A file was created, synced, closed, renamed or unlinked, or a mapping of it made (trace)."""
+
+    at_ns: int  # CLOCK_MONOTONIC, at its end
+    kind: str  # created | synced | closed-written | renamed | unlinked | mapped
+    pid: int
+    start_ticks: int
+    tid: int
+    device: int | None  # None where only names are seen (renamed, unlinked)
+    inode: int | None
+    duration_ns: int | None  # of the call; None if it was not timed
+    path: str | None  # as its process sees it, absolute if that could be found out
+    new_path: str | None = None  # renamed
+
+
+class DirtyPause(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
+    """How long the kernel made a process wait because too much was dirty (balance_dirty_pages), cumulative (trace)."""
+
+    pid: int
+    start_ticks: int
+    pauses: int
+    paused_ns: int
+
+
+class BlockActivity(msgspec.Struct, frozen=True, array_like=True, tag="block"):
+    """Requests of one block device in one direction, cumulative since tracing began (trace)."""
+
+    device: str
+    major: int
+    minor: int
+    writes: bool
+    requests: int  # completed
+    bytes: int
+    issued_bytes: int
+    sequential_bytes: int  # issued, of requests that begin where the one issued before ended
+    in_flight: int  # a gauge
+    sizes: tuple[tuple[int, int], ...]  # (lower bound in bytes, requests)
+    latencies: tuple[tuple[int, int], ...]  # (lower bound in nanoseconds, requests)
+
+
+class TraceHealth(msgspec.Struct, frozen=True, array_like=True, tag="trace-health"):
+    """What the trace itself saw and lost, cumulative; and what it cannot see here."""
+
+    calls: int  # operations counted
+    lost_operations: int  # of files for which no room was left: only their number and bytes are known
+    lost_bytes: int
+    lost_sessions: int  # small ones that were only counted, because there were too many of them
+    lost_events: int  # for which the ring had no room
+    untimed_operations: int
+    programs: dict[str, str]  # hook -> variant that is attached: typed | portable | ...
+    degraded: tuple[str, ...]  # each one sentence: what is out of sight, and why
+
+
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     """An entity that was reported is no longer there: a device unplugged, a file system unmounted."""
 
@@ -300,6 +407,11 @@ Sample = (
     | FileScan
     | FileEvent
     | FileFact
+    | FileActivity
+    | FileLifeEvent
+    | DirtyPause
+    | BlockActivity
+    | TraceHealth
     | Gone
     | Unavailable
     | CollectorFault
