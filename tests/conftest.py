@@ -35,9 +35,15 @@ def _missing_torch() -> str | None:
     return None if importlib.util.find_spec("torch") else "not installed: torch"
 
 
+def _missing_clang() -> str | None:
+    missing = _missing_commands("clang", "llvm-strip")
+    return missing if missing or Path("/usr/include/bpf/bpf_helpers.h").exists() else "not installed: libbpf-dev"
+
+
 REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "root": _missing_root,
     "torch": _missing_torch,
+    "clang": _missing_clang,
     "prometheus": functools.partial(_missing_commands, "prometheus", "promtool"),
     "node_exporter": functools.partial(_missing_commands, "prometheus-node-exporter"),
     "nspawn": functools.partial(_missing_commands, "systemd-analyze", "systemd-nspawn", "mmdebstrap"),
