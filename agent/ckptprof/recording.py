@@ -36,7 +36,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     kernel: str
     ckptprof: str
-    level: str
+    level: str  # that works: trace | poll
     at_ns: int  # CLOCK_MONOTONIC and
     wall_ns: int  # CLOCK_REALTIME of the start
     ticks_per_second: int  # of utime and stime
@@ -44,6 +44,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     monitor_pids: tuple[int, ...] = ()  # ckptprof's own processes, never a job
     root_pid: int | None = None  # the command of `ckptprof run`: only it and its descendants are watched
     note: str = ""
+    level_reason: str = ""  # of poll: why there is no trace, if one was wanted; of trace: what it does not see here
+    level_denied: bool = False  # nothing but a privilege is missing for the trace
 
 
 _encoder = msgspec.msgpack.Encoder()

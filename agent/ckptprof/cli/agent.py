@@ -33,6 +33,7 @@ FixedRate = Annotated[bool, typer.Option("--fixed-rate", help="Keep that rate fo
 def command(
     *,
     db: options.Db = None,
+    level: options.Level = "auto",
     listen: Listen = None,
     no_metrics: NoMetrics = False,
     rate: Rate = 10.0,
@@ -57,6 +58,7 @@ def command(
             base_hz=rate,
             burst_hz=min(100.0, 2.5 * rate),
             fixed_rate=fixed_rate,
+            level=level,
         )
     )
     return 0 if agent.run() else 1

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ckptprof.cli import options
 from ckptprof.errors import UsageError
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, e.g. node.ckptrec.gz.")]
@@ -22,7 +23,15 @@ Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite FILE.")]
 Rate = Annotated[float, typer.Option("--rate", min=0.5, max=100.0, help="Looks per second at processes that train.")]
 
 
-def command(file: File, *, seconds: Seconds = None, note: Note = "", force: Force = False, rate: Rate = 10.0) -> None:
+def command(
+    file: File,
+    *,
+    seconds: Seconds = None,
+    note: Note = "",
+    force: Force = False,
+    rate: Rate = 10.0,
+    level: options.Level = "auto",
+) -> None:
     """Record raw samples into a file, to be replayed here or elsewhere.
 
     The file holds counters, and the names of processes, files and devices; no contents and no arguments.
@@ -31,4 +40,4 @@ def command(file: File, *, seconds: Seconds = None, note: Note = "", force: Forc
         raise UsageError("--seconds and --rate are finite numbers")
     from ckptprof.service.capturing import capture  # noqa: PLC0415 - `--help` needs none of it
 
-    capture(file, seconds=seconds, note=note, force=force, rate=rate)
+    capture(file, seconds=seconds, note=note, force=force, rate=rate, level=level)

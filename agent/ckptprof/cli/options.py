@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,6 +14,14 @@ Db = Annotated[
         metavar="PATH",
         help="The database. Without it: /var/lib/ckptprof/ckptprof.db for root, ~/.local/state/ckptprof for others.",
         show_default=False,
+    ),
+]
+Level = Annotated[
+    Literal["auto", "trace", "poll"],
+    typer.Option(
+        "--level",
+        envvar="CKPTPROF_LEVEL",
+        help="How to look: `trace` by eBPF at each call, `poll` now and then; `auto` takes the best that works here.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

@@ -33,6 +33,7 @@ def command(
     arguments: Arguments = None,
     *,
     db: options.Db = None,
+    level: options.Level = "auto",
     output_path: Output = None,
     json: options.Json = False,
     quiet: Quiet = False,
@@ -48,7 +49,7 @@ def command(
     from ckptprof.service.running import record  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415
 
-    outcome = record(arguments, default_path() if db is None else db)
+    outcome = record(arguments, default_path() if db is None else db, level=level)
     if quiet:
         return outcome.exit_code
     try:

@@ -69,6 +69,10 @@ class Attention:
     def scanned(self, now_ns: int, *, fruitful: bool) -> None:
         """Take note of a scan, and whether it found a data file."""
         self.last_scan_ns = now_ns
+        self.looked(fruitful=fruitful)
+
+    def looked(self, *, fruitful: bool) -> None:
+        """Take note of whether a look at this process, in whatever way, found that it moved bytes of files."""
         self.fruitless_scans = 0 if fruitful else self.fruitless_scans + 1
 
     def scan_due(self, now_ns: int) -> bool:
@@ -112,6 +116,11 @@ class Attention:
         self.fruitless_scans = 0
         self.second_look_ns = now_ns + SECOND_LOOK_NS
         return True
+
+    def look_again(self, now_ns: int) -> None:
+        """Have a look taken a while after the burst that has ended already; a burst that lasts ends with one anyway."""
+        if self.burst_since_ns is None and self.second_look_ns is None:
+            self.second_look_ns = now_ns + SECOND_LOOK_NS
 
     def midway_due(self, now_ns: int) -> bool:
         """Return whether a long burst's files are to be looked at now."""

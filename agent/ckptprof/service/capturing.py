@@ -10,11 +10,12 @@ from signal import SIGHUP, SIGINT, SIGTERM
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.recording import FileWriter, Header
-from ckptprof.service import messages
+from ckptprof.service import levels, messages
 from ckptprof.service.loop import Loop, SamplerLostError
-from ckptprof.service.sampler import SamplerOptions
 from ckptprof.service.sampling import SamplerProcess, new_uid
 from ckptprof.service.signals import SignalTrap
+from ckptprof.service.steering import SamplerOptions
+from ckptprof.service.tracing import Wish
 from ckptprof_collectors.samples import Frame, text
 
 FLUSH_SECONDS = 1.0
@@ -66,18 +67,32 @@ class _Sink:
         return CkptprofError(f"{self.path}: {error.strerror}", hint="what was written before can be replayed")
 
 
-def capture(path: Path, *, seconds: float | None, note: str, force: bool, rate: float) -> None:
+def capture(  # noqa: PLR0913 - each is an option of the command line
+    path: Path, *, seconds: float | None, note: str, force: bool, rate: float, level: Wish = "poll"
+) -> None:
     """Write frames to `path` until the time is over or a signal comes; raises CkptprofError."""
     trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
     sink = _Sink(path, force=force)
     sampler = SamplerProcess(
         SamplerOptions(
-            uid=new_uid(), base_hz=rate, burst_hz=2.5 * rate, monitor_pids=(os.getpid(),), note=text(os.fsencode(note))
+            uid=new_uid(),
+            level=level,
+            base_hz=rate,
+            burst_hz=2.5 * rate,
+            monitor_pids=(os.getpid(),),
+            note=text(os.fsencode(note)),
         )
     )
     started = time.monotonic()
+
+    def take(message: Header | Frame) -> None:
+        if isinstance(message, Header) and (refused := levels.refusal(level, message)) is not None:
+            path.unlink(missing_ok=True)  # nothing is in it
+            raise refused
+        sink.take(message)
+
     try:
-        _record(Loop(sampler, trap, sink.take), sink, seconds)
+        _record(Loop(sampler, trap, take), sink, seconds)
     except SamplerLostError as error:
         raise CkptprofError(str(error), hint=f"what came before is in {path}") from error
     finally:

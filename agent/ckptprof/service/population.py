@@ -161,6 +161,17 @@ class Population:
         watching = self.watched[process.pid] = Watching(process, now_ns, keep=keep)
         return watching
 
+    def meet(self, pid: int, start_ticks: int, now_ns: int) -> Watching | None:
+        """Watch a process that was pointed out to us; None if it has ended, is ours, or cannot be watched."""
+        if pid in self._own or pid in self._ignored:
+            return None
+        if pid not in self.known and len(self.known) < self._max_known:
+            self._meet(pid, now_ns)
+        process = self.known.get(pid)
+        if process is None or process.start_ticks != start_ticks:
+            return None
+        return self.watched.get(pid) or self.watch(process, now_ns)
+
     def alert(self, now_ns: int, *, mappings: bool) -> None:
         """Look at once at those who may have opened a checkpoint: the training processes that were active last."""
         candidates = [watching for watching in self.watched.values() if watching.keep or watching.interpreter]

@@ -24,16 +24,19 @@ from signal import (
     Signals,
 )
 
+from ckptprof.errors import CkptprofError
 from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
-from ckptprof.service import messages
+from ckptprof.recording import Frame, Header
+from ckptprof.service import levels, messages
 from ckptprof.service.command import Command, NotStartedError, adopt_orphans
 from ckptprof.service.keeper import Keeper
 from ckptprof.service.loop import HASTE, Loop, SamplerLostError
 from ckptprof.service.recorder import Recorder
-from ckptprof.service.sampler import Control, SamplerOptions
 from ckptprof.service.sampling import SamplerProcess, new_uid
 from ckptprof.service.signals import Caught, Relay, SignalTrap
+from ckptprof.service.steering import Control, SamplerOptions
 from ckptprof.service.storing import MAX_FOLDERS, open_keeper
+from ckptprof.service.tracing import Wish
 from ckptprof.store.watched import watched
 
 FORWARDED: set[Signals] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGXCPU}
@@ -53,13 +56,17 @@ class Outcome:
     stored: bool  # everything reached the database
 
 
-def record(arguments: Sequence[str], db: str | Path) -> Outcome:
-    """Run a command and record it; raises NotStartedError, and StoreError for a database that cannot be one."""
+def record(arguments: Sequence[str], db: str | Path, *, level: Wish = "auto") -> Outcome:
+    """Run a command and record it.
+
+    Raises NotStartedError, StoreError for a database that cannot be one, and CkptprofError for a level that cannot be
+    had; then the command was not started.
+    """
     trap = SignalTrap({*FORWARDED, SIGCHLD})  # before the store's thread: one that does not block them would take them
-    sampler = _start_sampler()  # before SQLAlchemy is imported
+    sampler = _start_sampler(level)  # before SQLAlchemy is imported
     try:
         keeper, saved_paths = _open(db)
-        return Run(keeper, saved_paths, sampler).execute(arguments, trap)
+        return Run(keeper, saved_paths, sampler, level).execute(arguments, trap)
     finally:
         if sampler is not None:
             sampler.stop()
@@ -68,9 +75,9 @@ def record(arguments: Sequence[str], db: str | Path) -> Outcome:
         trap.close()
 
 
-def _start_sampler() -> SamplerProcess | None:
+def _start_sampler(level: Wish) -> SamplerProcess | None:
     options = SamplerOptions(
-        uid=new_uid(), only_family=True, base_hz=BASE_HZ, burst_hz=BURST_HZ, monitor_pids=(os.getpid(),)
+        uid=new_uid(), level=level, only_family=True, base_hz=BASE_HZ, burst_hz=BURST_HZ, monitor_pids=(os.getpid(),)
     )
     try:
         return SamplerProcess(options, witness=FORWARDED)
@@ -95,8 +102,12 @@ def _open(db: str | Path) -> tuple[Keeper | None, tuple[str, ...]]:
 class Run:
     """One command under observation."""
 
-    def __init__(self, keeper: Keeper | None, saved_paths: tuple[str, ...], sampler: SamplerProcess | None) -> None:
+    def __init__(
+        self, keeper: Keeper | None, saved_paths: tuple[str, ...], sampler: SamplerProcess | None, level: Wish = "auto"
+    ) -> None:
         """`keeper` is None when nothing can be stored, `sampler` when nothing can be seen."""
+        self._level: Wish = level
+        self._header: Header | None = None
         self._keeper = keeper
         if keeper is not None:
             keeper.keep_stored = True
@@ -107,15 +118,15 @@ class Run:
         self._lost = ""
 
     def execute(self, arguments: Sequence[str], trap: SignalTrap) -> Outcome:
-        """Run the command to its end; raises NotStartedError, and nothing else once the command runs."""
+        """Run the command to its end; raises NotStartedError and what `levels` refuses, nothing once it runs."""
         sampler = self._sampler
         adopt_orphans()
-        loop = Loop(sampler, trap, self._recorder.take) if sampler is not None else None
+        loop = Loop(sampler, trap, self._take) if sampler is not None else None
         try:
             self._await_sampler(loop, trap)
             others = frozenset((sampler.pid,)) if sampler is not None else frozenset()
             command = Command(arguments, others=others, blocked=trap.mask_before)
-        except NotStartedError:
+        except CkptprofError:
             self._close(trap)
             raise
         if sampler is not None:
@@ -128,8 +139,16 @@ class Run:
         stored = self._close(trap)
         return Outcome(exit_code, self._report(stored=stored), stored)
 
+    def _take(self, message: Header | Frame) -> None:
+        if isinstance(message, Header):
+            self._header = message
+        self._recorder.take(message)
+
     def _await_sampler(self, loop: Loop | None, trap: SignalTrap) -> None:
-        """Let the sampler come up; raises NotStartedError if a signal asks us to end before the command runs."""
+        """Let the sampler come up; raises NotStartedError if a signal asks us to end before the command runs.
+
+        Raises CkptprofError too if nothing but the trace level would do, and it cannot be had.
+        """
         deadline = time.monotonic() + START_SECONDS
         caught = trap.take()
         while loop is not None and not self._lost and self._recorder.session is None and time.monotonic() < deadline:
@@ -139,6 +158,11 @@ class Run:
                 error = NotStartedError(f"{Signals(signal.number).name} came before the command was started")
                 error.exit_code = 128 + signal.number
                 raise error
+        if (refused := levels.refusal(self._level, self._header)) is not None:
+            raise refused
+        # Who is not root knows to see less
+        if self._header is not None and self._level == "auto" and os.geteuid() == 0 and self._header.level != "trace":
+            messages.say(f"recorded at {levels.describe(self._header)}")
 
     def _look(self, loop: Loop, timeout_seconds: float) -> list[Caught]:
         """Take in what comes; go on without the sampler if that is lost, and without the recorder if that fails."""

@@ -2,6 +2,8 @@
 
 It imports neither SQL nor web code, waits for nobody, and never blocks on its output: what the recorder does not take
 in time is dropped and counted. It ends when its standard input is closed.
+
+At the level `trace` the kernel counts for it, by eBPF, what every thread does to every file; see `tracing`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ import msgspec
 
 from ckptprof import __version__
 from ckptprof.recording import Header, pack
+from ckptprof.service import privileges, tracing
 from ckptprof.service.folders import WAKING_BYTES, Folders
 from ckptprof.service.outlet import Outlet
 from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
+from ckptprof.service.steering import Control, SamplerOptions
 from ckptprof.service.watching import Watching
 from ckptprof_collectors import registry
 from ckptprof_collectors.contract import Collector
@@ -26,6 +30,8 @@ from ckptprof_collectors.facts import FactFinder
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes import ProcessGone, places
 from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample, SamplerHealth, Unavailable
+
+__all__ = ["Control", "Sampler", "SamplerOptions", "main"]
 
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_HZ = 5.0
@@ -37,34 +43,18 @@ _SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, mus
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
 
 
-class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to sample; handed to the sampler process as JSON."""
-
-    uid: str
-    level: str = "poll"
-    base_hz: float = 10.0  # while something that trains is there
-    burst_hz: float = 25.0  # while it moves bytes
-    idle_hz: float = 1.0
-    monitor_pids: tuple[int, ...] = ()
-    only_family: bool = False  # `ckptprof run`: watch nothing until a root process is named
-    fixed_rate: bool = False  # always the base rate: for benchmarks
-    note: str = ""
-    witness_fd: int | None = None  # where the number of each of these signals is written as it comes
-    witness_signals: tuple[int, ...] = ()
-
-
-class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that the recorder writes to the sampler's standard input."""
-
-    root_pid: int | None = None
-    subreaper_pid: int | None = None
-    folders: tuple[str, ...] = ()  # where earlier checkpoints are
-
-
 class Sampler:
     """Owns the collectors and the clock."""
 
-    def __init__(self, options: SamplerOptions, fs: KernelFs, output: Outlet, control_fd: int) -> None:
+    def __init__(
+        self,
+        options: SamplerOptions,
+        fs: KernelFs,
+        output: Outlet,
+        control_fd: int,
+        *,
+        attach: tracing.Maker = tracing.attach,
+    ) -> None:
         """Make the collectors; those that cannot work here are told once, in the first frame."""
         self._options = options
         self._output = output
@@ -77,6 +67,10 @@ class Sampler:
         if (events_fd := self._folders.fileno()) is not None:
             self._poll.register(events_fd, select.POLLIN)
         own = frozenset((os.getpid(), *options.monitor_pids))
+        family_of = options.monitor_pids if options.only_family else ()  # what the recorder starts from now on
+        self._tracing = tracing.Tracing(
+            options.level, lambda: attach(fs, family_of=family_of, ignore=tuple(sorted(own))), self._poll
+        )
         self._population = Population(fs, own, -1 if options.only_family else None)
         self._facts = FactFinder(on_open=self._folders.own)
         self._collectors, unavailable = registry.make(fs)
@@ -101,7 +95,9 @@ class Sampler:
             boot_id=read_text(KernelFs().proc / "sys/kernel/random/boot_id") or "",
             kernel=os.uname().release,
             ckptprof=__version__,
-            level=self._options.level,
+            level=self._tracing.level,
+            level_reason=self._tracing.reason,
+            level_denied=self._tracing.denied,
             at_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
             ticks_per_second=os.sysconf("SC_CLK_TCK"),
@@ -109,6 +105,10 @@ class Sampler:
             monitor_pids=(os.getpid(), *self._options.monitor_pids),
             note=self._options.note,
         )
+
+    def drop_privileges(self) -> bool:
+        """Give up what only attaching needed; return whether it is gone. To be called before a thread is started."""
+        return privileges.drop_tracing(self._tracing.check)
 
     def run(self) -> None:
         """Tick until the control pipe is closed, then look a last time and send everything."""
@@ -131,6 +131,9 @@ class Sampler:
         wall_ns = time.time_ns()
         samples, self._pending = self._pending, []
         read = []
+        if self._tracing.active:  # first: who is gone when looked for is told what it did last
+            self._trace(now_ns, wall_ns - now_ns, samples)
+            read.append(tracing.NAME)
         if now_ns >= self._next_find_ns:
             self._find(now_ns, wall_ns - now_ns, samples)
         samples.extend(self._folders.take())
@@ -167,11 +170,23 @@ class Sampler:
             rate = options.base_hz
         else:
             rate = max(options.idle_hz, 2.0)
+        if self._tracing.active and not options.fixed_rate:
+            rate *= tracing.RATE_SHARE
         period_ns = int(_SECOND_NS / rate)
         if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder, who is in no hurry
             self._output.flush()
             self._next_flush_ns = now_ns + _FLUSH_NS
         return period_ns
+
+    def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        seen = self._tracing.read()
+        samples.extend(seen)
+        for question in tracing.follow(seen, self._population, now_ns, offset_ns):
+            self._facts.ask(question)
+        if self._tracing.faults:
+            self._faults[tracing.NAME] = self._tracing.faults
+        self._account(tracing.NAME, time.perf_counter_ns() - started)
 
     def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
@@ -195,6 +210,7 @@ class Sampler:
 
     def _watch(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
+        traced = self._tracing.active
         for watching in list(self._population.watched.values()):
             try:
                 watching.tick(now_ns, self._page_bytes, samples)
@@ -203,7 +219,9 @@ class Sampler:
                     watching.placed = True
                     for place in places(watching.process):
                         self._folders.watch_place(place, watching.process.folder + b"/root")
-                watching.scan_if_due(now_ns, samples)
+                if traced or watching.traced.moved_bytes:
+                    watching.learn_traced()
+                watching.scan_if_due(now_ns, samples, traced=traced)
                 while watching.fresh_files:
                     self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.process.folder + b"/root")
                 question = watching.question_if_due(now_ns, offset_ns)
@@ -288,6 +306,8 @@ class Sampler:
                 self._listen()
                 return
             if ready:
+                if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
+                    self._trace(time.monotonic_ns(), time.time_ns() - time.monotonic_ns(), self._pending)
                 self._pending.extend(self._folders.take())
                 if self._folders.woken:
                     return
@@ -311,10 +331,16 @@ class Sampler:
     def _finish(self) -> None:
         now_ns = time.monotonic_ns()
         wall_ns = time.time_ns()
-        samples: list[Sample] = []
+        samples: list[Sample] = self._pending
+        names = tuple(collector.name for collector in self._collectors)
+        if self._tracing.active:
+            self._trace(now_ns, wall_ns - now_ns, samples)
+            names = (tracing.NAME, *names)
         for watching in list(self._population.watched.values()):
             try:
                 watching.tick(now_ns, self._page_bytes, samples)
+                if watching.traced.moved_bytes:
+                    watching.learn_traced()
                 question = watching.question_if_due(now_ns, wall_ns - now_ns, force=True)
             except (ProcessGone, OSError):
                 question = watching.last_question(wall_ns - now_ns)
@@ -322,7 +348,6 @@ class Sampler:
                 self._facts.ask(question)
         for collector in self._collectors:
             self._read(collector, samples)
-        names = tuple(collector.name for collector in self._collectors)
         self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))
         deadline_ns = now_ns + _FINAL_ANSWER_NS
         while self._facts.waiting and time.monotonic_ns() < deadline_ns:
@@ -331,6 +356,7 @@ class Sampler:
         self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
         self._output.flush_all(_FINAL_ANSWER_NS)
         self._facts.close()
+        self._tracing.close()
         self._folders.close()
         self._population.close()
         for collector in self._collectors:
@@ -352,7 +378,9 @@ def main() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)  # nothing that prints may reach the stream of frames
     os.close(null)
-    Sampler(options, KernelFs(), output, 0).run()
+    sampler = Sampler(options, KernelFs(), output, 0)
+    sampler.drop_privileges()
+    sampler.run()
     sys.stdout.flush()
     os._exit(0)  # a thread that hangs on a file server must not hold us
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ckptprof.recording import Frame, Header, Unpacker
-from ckptprof.service.sampler import Control, SamplerOptions
+from ckptprof.service.steering import Control, SamplerOptions
 
 PIPE_BYTES = 1 << 20
 READ_BYTES = 1 << 20

@@ -12,15 +12,18 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from ckptprof.errors import CkptprofError
 from ckptprof.export.http import DEFAULT_PORT, MetricsServer
 from ckptprof.export.metrics import Metrics
-from ckptprof.service import messages
+from ckptprof.recording import Frame, Header
+from ckptprof.service import levels, messages
 from ckptprof.service.keeper import Keeper
 from ckptprof.service.loop import Loop, SamplerLostError
+from ckptprof.service.privileges import rest_tracing
 from ckptprof.service.recorder import Recorder
-from ckptprof.service.sampler import Control, SamplerOptions
 from ckptprof.service.sampling import SamplerProcess, new_uid
 from ckptprof.service.signals import SignalTrap
+from ckptprof.service.steering import Control, SamplerOptions
 from ckptprof.service.storing import MAX_FOLDERS, open_keeper
 from ckptprof.service.systemd import Notifier
+from ckptprof.service.tracing import Wish
 
 DRAIN_SECONDS = 8.0
 STORE_SECONDS = 20.0
@@ -40,6 +43,7 @@ class AgentOptions:
     base_hz: float = 10.0
     burst_hz: float = 25.0
     fixed_rate: bool = False
+    level: Wish = "auto"
 
 
 class Agent:
@@ -55,11 +59,14 @@ class Agent:
         self._started = 0.0
         self._ready = False
         self._saved_paths: tuple[str, ...] = ()
+        self._url: str | None = None
+        self._header: Header | None = None  # of the sampler that runs
 
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
         sampler = self._start()  # before anything slow is imported or opened
+        rest_tracing()  # before the first thread; the sampler's successors still inherit what it takes
         keeper: Keeper | None = None
         server: MetricsServer | None = None
         hurried = True  # unless it ends as it should
@@ -69,8 +76,7 @@ class Agent:
             metrics = Metrics()
             server = self._serve(metrics.render)
             recorder = self._recorder(keeper, metrics)
-            where = f", metrics on {server.url}" if server is not None else ""
-            messages.say(f"watching this host, storing in {self._options.db}{where}")
+            self._url = server.url if server is not None else None
             hurried = self._watch(sampler, recorder, trap)
         finally:
             sampler.kill()  # it has ended by now, unless something failed
@@ -103,6 +109,8 @@ class Agent:
         return SamplerProcess(
             SamplerOptions(
                 uid=new_uid(),
+                # Once it has worked, polling is better than nothing
+                level="auto" if self._header is not None and options.level == "trace" else options.level,
                 base_hz=options.base_hz,
                 burst_hz=options.burst_hz,
                 fixed_rate=options.fixed_rate,
@@ -124,9 +132,27 @@ class Agent:
             return None
         return server
 
+    def _greet(self, header: Header) -> None:
+        """Say once what we do and at which level, and later if that has changed; raises CkptprofError."""
+        options = self._options
+        known, self._header = self._header, header
+        if known is None:
+            if (refused := levels.refusal(options.level, header)) is not None:
+                raise refused
+            where = f", metrics on {self._url}" if self._url is not None else ""
+            messages.say(f"watching this host at {levels.describe(header)}, storing in {options.db}{where}")
+        elif known.level != header.level:
+            messages.warn(f"from here on at {levels.describe(header)}")
+
     def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> bool:
         """Go on until a signal; return whether another signal asked for haste."""
-        loop = Loop(sampler, trap, recorder.take)
+
+        def take(message: Header | Frame) -> None:
+            if isinstance(message, Header):
+                self._greet(message)
+            recorder.take(message)
+
+        loop = Loop(sampler, trap, take)
         while True:
             lost = ""
             caught = []
@@ -143,7 +169,7 @@ class Agent:
                 if replacement is None:
                     return False
                 replacement.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
-                loop = Loop(replacement, trap, recorder.take)
+                loop = Loop(replacement, trap, take)
             if loop.house_due():
                 self._keep_house(recorder)
         recorder.end(clean=loop.drain(DRAIN_SECONDS))
@@ -155,7 +181,8 @@ class Agent:
             return
         if not self._ready:
             self._ready = True
-            self._notifier.ready("watching")
+            level = self._header.level if self._header is not None else "poll"
+            self._notifier.ready(f"watching at {level} level")
         self._notifier.watchdog()
 
     def _replace(self, loop: Loop, reason: str, trap: SignalTrap) -> SamplerProcess | None:

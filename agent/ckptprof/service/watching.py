@@ -6,13 +6,13 @@ import os
 
 from ckptprof.service.attention import Attention
 from ckptprof.service.folders import folders_of, is_shared
+from ckptprof.service.traced import HELD_BYTES, Traced
 from ckptprof_collectors.facts import Question
 from ckptprof_collectors.openfiles import OpenFiles
 from ckptprof_collectors.processes import Process, describe, is_interpreter, places
 from ckptprof_collectors.samples import FileScan, ProcessInfo, Sample
 
 _WRITABLE = os.O_WRONLY | os.O_RDWR
-HELD_BYTES = 1 << 20  # a file that was advanced by this much in a burst and is still open keeps the burst open
 MAX_KNOWN_FILES = 512
 MAX_FOLDERS = 48
 _DESCRIBE_AGAIN_NS = (500_000_000, 1_500_000_000, 4_000_000_000, 15_000_000_000, 60_000_000_000)
@@ -27,7 +27,8 @@ class Watching:
         self.process = process
         self.keep = keep
         self.since_ns = now_ns
-        self.attention = Attention()
+        self.attention = Attention(look_since_ns=now_ns)
+        self.traced = Traced()  # stays empty without a trace
         self.info: ProcessInfo | None = None
         self.interpreter = is_interpreter(process)
         self._described = 0
@@ -59,8 +60,32 @@ class Watching:
         resident = stat.rss_file_bytes or 0 if stat else 0
         last_moved, last_resident, last_ns = self._previous
         self._previous = (moved, resident, now_ns)
+        moved_bytes = max(moved - last_moved, self.traced.moved_bytes)  # io_uring counts in no counter of the process
         if last_ns:
-            self.attention.observe(now_ns, last_ns, moved - last_moved, resident - last_resident)
+            self.attention.observe(now_ns, last_ns, moved_bytes, resident - last_resident)
+
+    def learn_traced(self) -> None:
+        """Take over what the trace has told since the last tick, in the place of a scan of the open files."""
+        attention = self.attention
+        if attention.in_burst():
+            attention.looked(fruitful=self.traced.moved_bytes > 0)
+        looking = attention.in_burst() or attention.second_look_ns is not None
+        for key, path, large in self.traced.take():
+            if large:
+                self._caught = True
+                if key not in self._written:
+                    self.fresh_files.append(path)
+            if large or looking:  # small files are logs, but for those beside a checkpoint
+                self._remember(key, path)
+        attention.holds_written_file = self.traced.holds_written_file
+
+    def renamed(self, old: bytes, new: bytes, now_ns: int) -> None:
+        """Look again at large files that were given another name, as a checkpoint is when it is complete."""
+        moved = self.traced.renamed(old, new)
+        for key, path in moved:
+            self._remember(key, path)
+        if moved:
+            self.attention.look_again(now_ns)
 
     def describe_if_due(self, now_ns: int, samples: list[Sample]) -> None:
         """Find out what it runs: some times in its first minute, while it imports, and at a burst if still unknown."""
@@ -75,12 +100,12 @@ class Watching:
             self.info = info
             samples.append(info)
 
-    def scan_if_due(self, now_ns: int, samples: list[Sample]) -> None:
-        """Read the open files while a burst lasts."""
+    def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
+        """Read the open files while a burst lasts; of a traced process only if it has files mapped."""
         attention = self.attention
-        if not attention.scan_due(now_ns):
-            return
         mappings = attention.mappings_due(now_ns)
+        if not attention.scan_due(now_ns) or (traced and not mappings):
+            return
         if self._files is None:
             self._files = OpenFiles(self.process)
         scan = self._files.scan(mappings=mappings)
@@ -148,6 +173,8 @@ class Watching:
     def last_question(self, wall_minus_monotonic_ns: int) -> Question | None:
         """Return what to ask when the process has ended, from what is already known of it."""
         attention = self.attention
+        if self.traced.moved_bytes:
+            self.learn_traced()
         if not attention.in_burst() and attention.second_look_ns is None and not self._written:
             return None
         if not self._written and not self._folders:
@@ -168,6 +195,7 @@ class Watching:
 
     def _relax(self) -> None:
         self._positions.clear()
+        self.traced.relax()
         self.attention.holds_written_file = False
         if self._files is not None:
             self._files.close()

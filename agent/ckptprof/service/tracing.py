@@ -1,0 +1,189 @@
+"""The sampler's trace: made if it is wished for and works, read at each tick, given up when it fails.
+
+What it shows also steers the polling that goes on beside it: whom to watch, and of which files to ask facts.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from ckptprof.service.folders import folders_of
+from ckptprof.service.population import Population
+from ckptprof_collectors.facts import Question
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEvent, Sample, TraceHealth
+
+NAME = "trace"
+RATE_SHARE = 1.0  # of the rates of polling, while the trace counts: none of its numbers depends on when it is read
+MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
+MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
+MAX_FILES_EACH = 64
+_SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
+
+Wish = Literal["auto", "trace", "poll"]
+
+
+class Tracer(Protocol):
+    """What `ckptprof_collectors.trace.Trace` is to us."""
+
+    @property
+    def degraded(self) -> Sequence[str]:
+        """What is out of its sight, a sentence each."""
+        ...
+
+    def read(self) -> Sequence[Sample]:
+        """Return what is new; raises OSError."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when it should be read soon."""
+        ...
+
+    def close(self) -> None:
+        """Detach everything."""
+        ...
+
+
+class Maker(Protocol):
+    """Makes one; raises UnavailableError."""
+
+    def __call__(self, fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
+        """`family_of`: only what these processes start from now on; `ignore`: processes to leave out."""
+        ...
+
+
+def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
+    """Make the real one; imported only here, so that the poll level never comes near BPF."""
+    from ckptprof_collectors.trace import Trace  # noqa: PLC0415 - as the docstring says
+
+    tracer: Tracer = Trace(fs, family_of=family_of, ignore=ignore)
+    return tracer
+
+
+class Tracing:
+    """The trace of one sampler, or why there is none."""
+
+    def __init__(self, wish: Wish, make: Callable[[], Tracer], poll: select.poll) -> None:
+        """Attach unless the wish is `poll`; the descriptor to wait for is kept registered in `poll`."""
+        self._poll = poll
+        self._tracer: Tracer | None = None
+        self._fd = -1
+        self._health: TraceHealth | None = None
+        self.reason = ""  # why there is no trace, or what it does not see
+        self.denied = False  # nothing but a privilege is missing
+        self.faults = 0
+        if wish != "poll":
+            self._attach(make)
+
+    def _attach(self, make: Callable[[], Tracer]) -> None:
+        try:
+            tracer = make()
+            fd = tracer.fileno()
+        except UnavailableError as error:
+            self.reason = str(error)
+            self.denied = bool(getattr(error, "permission", False))
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the trace, polling works
+            self.reason = f"{type(error).__name__}: {error}"
+            self.denied = isinstance(error, PermissionError)
+        else:
+            self._tracer, self._fd = tracer, fd
+            self.reason = "; ".join(tracer.degraded)
+            if fd >= 0:
+                self._poll.register(fd, select.POLLIN)
+
+    @property
+    def active(self) -> bool:
+        """Whether it traces now."""
+        return self._tracer is not None
+
+    @property
+    def level(self) -> str:
+        """The level that works."""
+        return "trace" if self.active else "poll"
+
+    def fileno(self) -> int:
+        """Return the descriptor that was registered; -1 if there is none."""
+        return self._fd
+
+    def check(self) -> None:
+        """Raise OSError if it cannot be read."""
+        tracer = self._tracer
+        if tracer is not None:
+            getattr(tracer, "check", tracer.read)()
+
+    def read(self) -> Sequence[Sample]:
+        """Return what is new; a trace that fails is closed, and what it says last is that."""
+        if self._tracer is None:
+            return ()
+        try:
+            samples = self._tracer.read()
+        except Exception as error:  # noqa: BLE001 - polling goes on whatever becomes of the trace
+            return self._fail(f"{type(error).__name__}: {error}")
+        for sample in samples:
+            if isinstance(sample, TraceHealth):
+                self._health = sample
+        return samples
+
+    def _fail(self, reason: str) -> list[Sample]:
+        self.faults += 1
+        self.reason = reason
+        health = self._health or TraceHealth(0, 0, 0, 0, 0, 0, {}, ())
+        sentence = f"the trace failed, and from then on there was only polling: {reason}"
+        self.close()
+        last = msgspec.structs.replace(health, programs={}, degraded=(*health.degraded, sentence))
+        return [CollectorFault(NAME, reason), last]
+
+    def close(self) -> None:
+        """Detach; a second call does nothing."""
+        tracer, self._tracer = self._tracer, None
+        if self._fd >= 0:
+            self._poll.unregister(self._fd)  # a closed one would wake us for ever
+            self._fd = -1
+        if tracer is not None:
+            try:
+                tracer.close()
+            except Exception as error:  # noqa: BLE001 - as above; the kernel detaches what is left when we end
+                self.reason = self.reason or f"{type(error).__name__}: {error}"
+
+
+def follow(
+    samples: Iterable[Sample], population: Population, now_ns: int, wall_minus_monotonic_ns: int
+) -> list[Question]:
+    """Tell the watched processes what the trace has seen of them, and watch who moves much.
+
+    Returns what to ask about the files of processes that had ended before they could be met.
+    """
+    strangers: dict[tuple[int, int], list[FileActivity]] = {}
+    for sample in samples:
+        if isinstance(sample, FileActivity):
+            watching = population.watched.get(sample.pid)
+            if watching is None and sample.bytes >= MOVED_BYTES:
+                watching = population.meet(sample.pid, sample.start_ticks, now_ns)
+            if watching is not None and watching.process.start_ticks == sample.start_ticks:
+                watching.traced.note(sample)
+            elif sample.writes and sample.bytes >= MOVED_BYTES and sample.path is not None:
+                files = strangers.setdefault((sample.pid, sample.start_ticks), [])
+                if len(strangers) <= MAX_STRANGERS and len(files) < MAX_FILES_EACH:
+                    files.append(sample)
+        elif isinstance(sample, FileLifeEvent) and sample.kind == "renamed" and sample.path and sample.new_path:
+            watching = population.watched.get(sample.pid)
+            if watching is not None and watching.process.start_ticks == sample.start_ticks:
+                watching.renamed(os.fsencode(sample.path), os.fsencode(sample.new_path), now_ns)
+    return [_question(*who, files, wall_minus_monotonic_ns) for who, files in strangers.items() if files]
+
+
+def _question(pid: int, start_ticks: int, files: list[FileActivity], wall_minus_monotonic_ns: int) -> Question:
+    paths = [os.fsencode(file.path) for file in files if file.path is not None]
+    return Question(
+        pid=pid,
+        start_ticks=start_ticks,
+        root=b"",
+        files=tuple(paths),
+        folders=tuple(dict.fromkeys(folder for path in paths for folder in folders_of(path))),
+        since_ns=min(file.first_ns for file in files) + wall_minus_monotonic_ns - _SLACK_NS,
+    )
