@@ -17,9 +17,9 @@ TORCH := torch==2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
 PIP = -m pip --disable-pip-version-check -qq
 EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-SOURCES := agent collectors tests benchmarks examples
+SOURCES := agent collectors tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test check bench fmt lint clean packages
+.PHONY: help demo test check bench bpf fmt lint clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ fmt: $(VENV)/.installed ## put the sources into shape
 	$(VENV)/bin/ruff check --fix --exit-zero $(SOURCES)
 	$(VENV)/bin/ruff format $(SOURCES)
 
+bpf: ## compile the eBPF programs again, after a change to them; needs clang 14 (Debian 12)
+	$(PYTHON) collectors/ckptprof_collectors/bpf/build.py
+
 bench: packages $(VENV)/.installed-all ## measure ckptprof against its budgets
 	$(VENV)/bin/python benchmarks/run.py $(BENCH_FLAGS)
 
@@ -51,7 +54,8 @@ clean: ## remove what the other targets made
 
 packages: ## as root on Debian and Ubuntu: install the programs that tests run against
 	@.ci/packages prometheus prometheus-node-exporter fio mkfs.xfs:xfsprogs dmsetup mdadm systemd-analyze:systemd \
-		systemd-nspawn:systemd-container mmdebstrap
+		systemd-nspawn:systemd-container mmdebstrap clang llvm-strip:llvm libbpf.so.1:libbpf1 \
+		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bpftrace bindfs mkfs.btrfs:btrfs-progs
 
 # The next three make a virtual environment and put into it what a target needs; again when pyproject.toml changes.
 $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')
