@@ -10,6 +10,8 @@ from pathlib import Path
 class UnavailableError(Exception):
     """A collector cannot work on this host; its text is the reason, fit to be shown to a person."""
 
+    permission = False  # only privileges are missing
+
 
 @dataclass(frozen=True, slots=True)
 class KernelFs:

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What goes through the ring: sessions that are over, paths, and what happens to files beside reading and writing. */
+#pragma once
+
+#define AFTER_HEAD 0 /* where in the scratch the names go */
+#define AFTER_SESSION 1
+
+/*
+ * Write the names of a file, from its own up to the root that its process sees; returns PathState << 16 | bytes.
+ *
+ * A global function with a number for its argument: the verifier looks at its loop once, and not at each place it is used.
+ */
+__noinline int walk(int place)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct dentry *root = BPF_CORE_READ(task, fs, root.dentry), *dentry;
+	struct vfsmount *root_view = BPF_CORE_READ(task, fs, root.mnt), *view;
+	unsigned long inside = bpf_core_field_offset(struct mount, mnt);
+	struct scratch *scratch;
+	struct mount *mount;
+	struct file *file;
+	__u32 zero = 0;
+	char *out;
+
+	scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (!scratch)
+		return 0;
+	file = (void *)scratch->file;
+	dentry = BPF_CORE_READ(file, f_path.dentry);
+	view = BPF_CORE_READ(file, f_path.mnt);
+	mount = (void *)view - inside;
+	out = place == AFTER_HEAD ? (char *)&scratch->record.session : scratch->path;
+	scratch->used = 0;
+	for (int i = 0; i < MAX_DEPTH; i++) {
+		struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
+		__u32 used = scratch->used;
+		long length;
+
+		if (dentry == root && view == root_view)
+			return PATH_NAMES << 16 | (used & 0x1fff);
+		if (dentry == BPF_CORE_READ(view, mnt_root) || dentry == parent) {
+			struct mount *above = BPF_CORE_READ(mount, mnt_parent);
+
+			if (above == mount || !above)
+				return PATH_NAMES << 16 | (used & 0x1fff);
+			dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+			mount = above;
+			view = (void *)mount + inside;
+			continue;
+		}
+		if (used > PATH_BYTES - 256)
+			break;
+		length = bpf_probe_read_kernel_str(out + (used & (PATH_BYTES - 1)), 256,
+						   BPF_CORE_READ(dentry, d_name.name));
+		if (length <= 0)
+			break;
+		scratch->used = used + length;
+		dentry = parent;
+	}
+	return PATH_CUT << 16 | (scratch->used & 0x1fff);
+}
+
+static __always_inline __u64 wakeup(void)
+{
+	__u64 waiting = bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA);
+
+	return waiting * 2 > bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline bool send(void *record, __u64 size, __u64 flags)
+{
+	if (size > sizeof(struct scratch) || bpf_ringbuf_output(&ring, record, size, flags)) {
+		struct counters *own = own_counters();
+
+		if (own)
+			own->lost_events++;
+		return false;
+	}
+	return true;
+}
+
+/* Whether one more small matter may be told of: so many in a tenth of a second and processor, the rest is counted. */
+static __always_inline bool may_tell(__u64 now_ns)
+{
+	struct counters *own = own_counters();
+
+	if (!own)
+		return false;
+	if (now_ns - own->window_ns > WINDOW_NS) {
+		own->window_ns = now_ns;
+		own->window_small = 0;
+	}
+	if (++own->window_small <= config.small_per_window)
+		return true;
+	own->lost_sessions++;
+	return false;
+}
+
+static __always_inline void fill_head(struct head *head, __u32 kind, struct key *key, __u64 at_ns)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	head->kind = kind;
+	head->path_state = PATH_NONE;
+	head->path_bytes = 0;
+	head->process = bpf_get_current_pid_tgid() >> 32;
+	head->process_start_ns = BPF_CORE_READ(task, group_leader, start_boottime);
+	head->at_ns = at_ns;
+	head->duration_ns = 0;
+	head->size = 0;
+	head->flags = 0;
+	head->file_system = 0;
+	head->key = *key;
+}
+
+/* Tell of a file by its path: that it is being used, was created, synced or mapped. */
+static __noinline void tell_file(__u32 kind, struct key *key, unsigned long file_address, __u64 duration_ns,
+				 __u64 flags)
+{
+	struct file *file = (void *)file_address;
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct super_block *super = BPF_CORE_READ(inode, i_sb);
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct scratch *scratch;
+	__u32 zero = 0, path;
+	struct head *head;
+
+	if (kind != RECORD_SEEN && !may_tell(now_ns))
+		return;
+	scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (!scratch)
+		return;
+	head = &scratch->record.head;
+	fill_head(head, kind, key, now_ns);
+	head->duration_ns = duration_ns;
+	head->flags = flags;
+	head->size = BPF_CORE_READ(inode, i_size);
+	head->file_system = BPF_CORE_READ(super, s_magic);
+	scratch->file = file_address;
+	path = walk(AFTER_HEAD);
+	head->path_state = path >> 16;
+	head->path_bytes = path & 0xffff;
+	/* of a mapping Python is to know at once: only then it has its faults counted */
+	send(scratch, sizeof(*head) + (path & 0x1fff), kind == RECORD_MAPPED ? BPF_RB_FORCE_WAKEUP : wakeup());
+}
+
+/* End a session: what it came to goes through the ring, or stays in the map, marked, for the next reading of it. */
+static __noinline void finish(struct key *key, struct session *session, unsigned long file_address)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct scratch *scratch;
+	__u32 zero = 0, path;
+
+	session->closed_ns = now_ns;
+	if (session->bytes < config.small_bytes && !may_tell(now_ns)) {
+		bpf_map_delete_elem(&live, key);
+		return;
+	}
+	scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (!scratch)
+		return;
+	fill_head(&scratch->record.head, RECORD_SESSION, key, now_ns);
+	scratch->record.head.file_system = session->file_system;
+	scratch->record.head.size = session->size;
+	__builtin_memcpy(&scratch->record.session, session, sizeof(*session));
+	scratch->file = file_address;
+	path = walk(AFTER_SESSION);
+	scratch->record.head.path_state = path >> 16;
+	scratch->record.head.path_bytes = path & 0xffff;
+	if (send(scratch, sizeof(scratch->record) + (path & 0x1fff), wakeup()))
+		bpf_map_delete_elem(&live, key);
+}
+
+/* Tell of names that a call was given: an old and a new one, or one. */
+static __noinline void tell_names(__u32 kind, const char *old_name, const char *new_name, __u64 duration_ns,
+				  __u64 folders)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct scratch *scratch;
+	struct key key = {};
+	__u32 zero = 0, used = 0;
+	long length;
+	char *out;
+
+	if (!may_tell(now_ns))
+		return;
+	scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (!scratch)
+		return;
+	fill_head(&scratch->record.head, kind, &key, now_ns);
+	scratch->record.head.duration_ns = duration_ns;
+	scratch->record.head.flags = folders;
+	scratch->record.head.key.tid = (__u32)bpf_get_current_pid_tgid();
+	scratch->record.head.path_state = PATH_STRINGS;
+	out = (char *)&scratch->record.session;
+	length = bpf_probe_read_user_str(out, STRING_BYTES, old_name);
+	if (length <= 0)
+		return;
+	used = length;
+	if (new_name) {
+		length = bpf_probe_read_user_str(out + (used & (PATH_BYTES - 1)), STRING_BYTES, new_name);
+		if (length <= 0)
+			return;
+		used += length;
+	}
+	scratch->record.head.path_bytes = used;
+	send(scratch, sizeof(struct head) + (used & 0x1fff), wakeup());
+}

@@ -1,0 +1,267 @@
+"""The trace level: every read and write of every process per file, counted by eBPF programs in the kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.layouts import Config, Counters, RecordKind
+from ckptprof_collectors.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf
+from ckptprof_collectors.samples import DirtyPause, Sample, TraceHealth
+from ckptprof_collectors.traceblocks import BlockReader
+from ckptprof_collectors.tracefiles import (
+    CLOSED_NS,
+    KEY,
+    LAST_NS,
+    LIFE,
+    PROCESS,
+    SESSION,
+    SESSION_WORDS,
+    Decoder,
+    record_of,
+)
+from ckptprof_collectors.tracehooks import (
+    BLOCK,
+    ESSENTIAL,
+    OBJECTS,
+    OPTIONAL,
+    Fitting,
+    Hooked,
+    KernelTypes,
+    hook_up,
+    object_path,
+)
+
+_SECOND_NS = 1_000_000_000
+_MARGIN_NS = 20_000_000  # a session that was written while the map was read is read again
+_RECORDS = 20_000  # of the ring, at most, in one reading
+_MAPPINGS_NS = 120 * _SECOND_NS  # faults are counted for so long after the last mapping of a data file
+_CROWDED = 0.8  # of the room for sessions
+_IDLE_NS = 30 * _SECOND_NS
+_JIFFY_HZ = (100, 250, 300, 1000)  # CONFIG_HZ
+_SHARED, _SHARED_CHECKED, _WRITE = 1, 3, 2  # include/uapi/asm-generic/mman-common.h
+_ZERO = b"\0\0\0\0"
+_COUNTERS = ctypes.sizeof(Counters) // 8
+_SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
+
+
+class Trace:
+    """Reads what the programs counted; after `close`, and when the process ends, nothing of it stays in the kernel."""
+
+    name = "trace"
+
+    def __init__(  # noqa: PLR0913 - the last three are for tests and benchmarks
+        self,
+        fs: KernelFs,
+        *,
+        family_of: tuple[int, ...] = (),
+        ignore: tuple[int, ...] = (),
+        objects: Path = OBJECTS,
+        max_sessions: int = 8192,
+        ring_bytes: int = 4 << 20,
+        small_bytes: int = 64 << 10,
+        small_per_window: int = 200,
+    ) -> None:
+        """Load and attach; raises UnavailableError with the reason.
+
+        `family_of`: trace only what these processes start from now on. `ignore`: processes to leave out, at most 8.
+        Of sessions below `small_bytes` each processor tells `small_per_window` in 100 ms, the rest is only counted.
+        """
+        lib = find_libbpf()
+        types = KernelTypes(fs)
+        config = Config(int(bool(family_of)), small_bytes, small_per_window, len(ignore))
+        config.ignored[: len(ignore)] = ignore
+        fitting = Fitting(bytes(config), {"live": max_sessions, "ring": ring_bytes})
+        self._files = hook_up(lib, object_path("trace", objects), types, (ESSENTIAL, OPTIONAL), fitting)
+        self._max_sessions = max_sessions
+        self._devices: Hooked | None = None
+        self._blocks: BlockReader | None = None
+        try:
+            self._open(lib, family_of)
+        except BpfError as error:
+            self.close()
+            raise UnavailableError(str(error)) from None
+        try:
+            self._devices = hook_up(lib, object_path("block", objects), types, (BLOCK, ()))
+            self._blocks = BlockReader(fs, self._devices.object.map("blocks"))
+        except (UnavailableError, BpfError) as error:
+            self._files.degraded.append(f"out of sight: requests to devices: {error}")
+        self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
+        self._proc = fs.proc
+        self._paths: dict[bytes, str] = {}
+        self._read_ns = self._swept_ns = self._mapped_ns = 0
+        self._operations = -1
+        self._health: TraceHealth | None = None
+        self._pauses: dict[bytes, bytes] = {}
+
+    def _open(self, lib: Libbpf, family_of: tuple[int, ...]) -> None:
+        opened = self._files.object
+        self._live: Map = opened.map("live")
+        self._counters: Map = opened.map("counters")
+        self._paused: Map = opened.map("paused")
+        self._mapped: Map = opened.map("mapped")
+        self._ring = Ring(lib, opened.map("ring"))
+        family = opened.map("family")
+        for process in family_of:
+            family.update(process.to_bytes(4, "little"), (2).to_bytes(4, "little"))
+        self._clock = [self._read_clock()]
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What cannot be seen here, each one sentence."""
+        return tuple(self._files.degraded + (self._devices.degraded if self._devices else []))
+
+    @property
+    def programs(self) -> dict[str, str]:
+        """The program at each hook."""
+        return self._files.programs | (self._devices.programs if self._devices else {})
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when the ring fills up, or a mapping wants its faults counted."""
+        return self._ring.fileno()
+
+    def read(self) -> Sequence[Sample]:
+        """Return what changed since the previous call; raises BpfError, which is an OSError."""
+        now_ns = time.monotonic_ns()
+        samples: list[Sample] = []
+        self._take_records(now_ns, samples)
+        counters = self._sum_counters()
+        sweep = now_ns - self._swept_ns >= _SECOND_NS
+        if counters[0] != self._operations or sweep or self._files.links:
+            self._operations = counters[0]
+            self._take_sessions(now_ns, samples, sweep=sweep)
+        if sweep:
+            self._swept_ns = now_ns
+            self._sweep(now_ns, counters, samples)
+        return samples
+
+    def _take_records(self, now_ns: int, samples: list[Sample]) -> None:
+        for data in self._ring.consume(_RECORDS):
+            record = record_of(data)
+            path = record.names[0] if record.names else None
+            if record.kind == RecordKind.SESSION and record.session is not None:
+                path = path or self._paths.get(record.key)
+                self._paths.pop(record.key, None)
+                samples.append(self._decoder.activity(record.key, record.session, path))
+            elif record.kind == RecordKind.SEEN:
+                if path is not None:
+                    self._paths[record.key] = path
+            elif record.kind in LIFE:
+                if record.kind == RecordKind.MAPPED:
+                    self._expect_faults(now_ns, record.key, path, record.flags)
+                samples.append(self._decoder.life(record))
+
+    def _expect_faults(self, now_ns: int, key: bytes, path: str | None, flags: int) -> None:
+        """Have the faults of a mapped data file counted from now on; not of a library's."""
+        base = os.path.basename(path or "")
+        if base.endswith((".so", ".pyc", ".mo")) or ".so." in base or base == "locale-archive":
+            inode, device, *_ = KEY.unpack(key)
+            self._mapped.delete(inode.to_bytes(8, "little") + device.to_bytes(8, "little"))
+            return
+        self._mapped_ns = now_ns
+        protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
+        if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
+            self._files.demand("mapped-writes")
+        self._files.demand("mapped-reads")
+        self._files.demand("mapped-misses")
+
+    def _take_sessions(self, now_ns: int, samples: list[Sample], *, sweep: bool) -> None:
+        count, keys, values = self._live.lookup_batch()
+        since_ns, self._read_ns = self._read_ns - _MARGIN_NS, now_ns
+        words = values.cast("Q")
+        lasts = words[LAST_NS::SESSION_WORDS].tolist()
+        closed = words[CLOSED_NS::SESSION_WORDS].tolist()
+        gone = self._gone(values.cast("I")[PROCESS :: SESSION_WORDS * 2].tolist()) if sweep and count else frozenset()
+        crowded = count > _CROWDED * self._max_sessions
+        for at in range(count):
+            last_ns = lasts[at]
+            stale = crowded and now_ns - last_ns > _IDLE_NS
+            if last_ns < since_ns and not closed[at] and not stale and not gone:
+                continue
+            key = bytes(keys[at * KEY.size : (at + 1) * KEY.size])
+            value = values[at * SESSION.size : (at + 1) * SESSION.size]
+            over = bool(closed[at]) or stale
+            if gone:
+                over = over or int.from_bytes(value[PROCESS * 4 : PROCESS * 4 + 4], "little") in gone
+                if not over and last_ns < since_ns:
+                    continue
+            path = self._paths.get(key)
+            if over:
+                self._live.delete(key)
+                self._paths.pop(key, None)
+            samples.append(self._decoder.activity(key, value, path, closed_ns=last_ns if over else None))
+
+    def _gone(self, processes: list[int]) -> frozenset[int]:
+        """Return those that have ended: what they did not close will not be told of."""
+        return frozenset(process for process in set(processes) if not (self._proc / str(process)).exists())
+
+    def _sweep(self, now_ns: int, counters: list[int], samples: list[Sample]) -> None:
+        if self._files.links and now_ns - self._mapped_ns > _MAPPINGS_NS:
+            self._files.release()
+        if self._blocks is not None:
+            samples.extend(self._blocks.read())
+        samples.extend(self._read_pauses())
+        calls, untimed, lost_operations, lost_bytes, lost_sessions, lost_events = counters
+        health = TraceHealth(
+            calls=calls,
+            lost_operations=lost_operations,
+            lost_bytes=lost_bytes,
+            lost_sessions=lost_sessions,
+            lost_events=lost_events,
+            untimed_operations=untimed,
+            programs=self.programs,
+            degraded=self.degraded,
+        )
+        if health != self._health:
+            self._health = health
+            samples.append(health)
+
+    def _read_pauses(self) -> list[Sample]:
+        count, keys, values = self._paused.lookup_batch()
+        found: list[Sample] = []
+        size = self._paused.value_size
+        for at in range(count):
+            key, value = bytes(keys[at * 4 : at * 4 + 4]), bytes(values[at * size : (at + 1) * size])
+            if self._pauses.get(key) == value:
+                if count > self._paused.max_entries // 2 and self._gone([int.from_bytes(key, "little")]):
+                    self._paused.delete(key)
+                    self._pauses.pop(key, None)
+                continue
+            self._pauses[key] = value
+            start_ns, pauses, jiffies = (int.from_bytes(value[i : i + 8], "little") for i in (0, 8, 16))
+            paused_ns = jiffies * _SECOND_NS // self._hz()
+            pid = int.from_bytes(key, "little")
+            found.append(DirtyPause(pid, self._decoder.ticks(start_ns), pauses, paused_ns))
+        return found
+
+    def _read_clock(self) -> tuple[int, int]:
+        self._files.object.run_once("read_clock")
+        every = [Counters.from_buffer_copy(value) for value in self._counters.lookup_percpu(_ZERO)]
+        latest = max(every, key=lambda counters: counters.jiffies_ns)
+        return latest.jiffies, latest.jiffies_ns
+
+    def _hz(self) -> int:
+        """Return how many jiffies a second has: the configured number that is nearest to what was measured."""
+        if len(self._clock) < 2:
+            self._clock.append(self._read_clock())
+        (jiffies, at_ns), (later_jiffies, later_ns) = self._clock
+        measured = (later_jiffies - jiffies) * _SECOND_NS / max(1, later_ns - at_ns)
+        return min(_JIFFY_HZ, key=lambda hz: abs(hz - measured))
+
+    def _sum_counters(self) -> list[int]:
+        """Return the sums over all processors of the first fields of `Counters`."""
+        words = memoryview(self._counters.lookup(_ZERO) or bytes(ctypes.sizeof(Counters))).cast("Q")
+        return [sum(words[at::_COUNTERS].tolist()) for at in range(_SUMMED)]
+
+    def close(self) -> None:
+        """Detach everything."""
+        ring = getattr(self, "_ring", None)
+        if ring is not None:
+            ring.close()
+        self._files.close()
+        if self._devices is not None:
+            self._devices.close()

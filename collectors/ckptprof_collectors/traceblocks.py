@@ -1,0 +1,66 @@
+"""From the counters of block requests to samples."""
+
+from __future__ import annotations
+
+import os
+
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.layouts import LATENCY_BUCKETS, SIZE_BUCKETS, Block, BlockKey
+from ckptprof_collectors.libbpf import Map
+from ckptprof_collectors.samples import BlockActivity, text
+
+
+class BlockReader:
+    """Reads the map of the block programs; one sample for each disk and direction that did something."""
+
+    def __init__(self, fs: KernelFs, blocks: Map) -> None:
+        """`blocks` is the map of the loaded object."""
+        self._fs = fs
+        self._blocks = blocks
+        self._names: dict[tuple[int, int], str] = {}
+        self._seen: dict[tuple[int, int], bytes] = {}
+
+    def read(self) -> list[BlockActivity]:
+        """Return the disks whose counters changed; raises BpfError."""
+        count, keys, values = self._blocks.lookup_batch()
+        stride = self._blocks.stride_bytes
+        found = []
+        for at in range(count):
+            key = BlockKey.from_buffer_copy(keys[at * self._blocks.key_size :])
+            value = bytes(values[at * stride : (at + 1) * stride])
+            if self._seen.get((key.device, key.writes)) == value:
+                continue
+            self._seen[key.device, key.writes] = value
+            found.append(self._sample(key, value))
+        return found
+
+    def _sample(self, key: BlockKey, value: bytes) -> BlockActivity:
+        step = -(-self._blocks.value_size // 8) * 8
+        every = [Block.from_buffer_copy(value, start) for start in range(0, len(value), step)]
+        major, minor = key.device >> 20, key.device & 0xFFFFF
+        requests = sum(own.requests for own in every)
+        sizes = [sum(own.sizes[n] for own in every) for n in range(SIZE_BUCKETS)]
+        latencies = [sum(own.latencies[n] for own in every) for n in range(LATENCY_BUCKETS)]
+        return BlockActivity(
+            device=self._name(major, minor),
+            major=major,
+            minor=minor,
+            writes=bool(key.writes),
+            requests=requests,
+            bytes=sum(own.bytes for own in every),
+            issued_bytes=sum(own.issued_bytes for own in every),
+            sequential_bytes=sum(own.sequential_bytes for own in every),
+            in_flight=max(0, sum(own.issued for own in every) - requests),
+            sizes=tuple((1 << n, number) for n, number in enumerate(sizes) if number),
+            latencies=tuple((1 << n, number) for n, number in enumerate(latencies) if number),
+        )
+
+    def _name(self, major: int, minor: int) -> str:
+        known = self._names.get((major, minor))
+        if known is None:
+            try:
+                known = text(os.path.basename(os.readlink(os.fsencode(self._fs.sys / f"dev/block/{major}:{minor}"))))
+            except OSError:
+                return f"{major}:{minor}"
+            self._names[major, minor] = known
+        return known

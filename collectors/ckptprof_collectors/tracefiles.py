@@ -1,0 +1,213 @@
+"""From the bytes of maps and ring records to samples: sessions of files and what else happens to them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+
+from ckptprof_collectors.layouts import (
+    SIZE_BUCKETS,
+    Head,
+    Key,
+    PathState,
+    RecordKind,
+    Session,
+    SessionRecord,
+)
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent, text
+
+_CODES = {4: "I", 8: "Q"}
+_SIGNED = frozenset({"first_offset", "end_offset", "low_offset", "high_offset", "size"})
+
+
+def _format(structure: type) -> str:
+    """Return the `struct` format of a layout: its fields are naturally aligned, so that nothing lies between them."""
+    codes = ["="]
+    for name, kind, *_ in structure._fields_:  # type: ignore[attr-defined]
+        if hasattr(kind, "_length_"):
+            size = kind._length_
+            codes.append(f"{size}s" if name == "comm" else f"{size}{_CODES[struct.calcsize(kind._type_._type_)]}")
+        elif hasattr(kind, "_fields_"):
+            codes.append(_format(kind)[1:])
+        else:
+            code = _CODES[struct.calcsize(kind._type_)]
+            codes.append("q" if name in _SIGNED else code)
+    return "".join(codes)
+
+
+SESSION = struct.Struct(_format(Session))
+KEY = struct.Struct(_format(Key))
+HEAD = struct.Struct(_format(Head))
+RECORD_BYTES = HEAD.size + SESSION.size
+LAST_NS = Session.last_ns.offset // 8  # columns of the values of a map, as 64-bit numbers
+CLOSED_NS = Session.closed_ns.offset // 8
+PROCESS = Session.process.offset // 4
+SESSION_WORDS = SESSION.size // 8
+_COMM = 26  # of the unpacked fields of a session
+_OPERATIONS = slice(_COMM + 1, _COMM + 1 + SIZE_BUCKETS)
+_BYTES = slice(_COMM + 1 + SIZE_BUCKETS, _COMM + 1 + 2 * SIZE_BUCKETS)
+_NO_DESCRIPTOR = 0xFFFFFF9C  # AT_FDCWD
+_SUBVOLUMES = frozenset({0x9123683E, 0xCA451A4E})  # btrfs, bcachefs: stat(2) gives a device for each subvolume
+LIFE = {
+    RecordKind.CREATED: "created",
+    RecordKind.SYNCED: "synced",
+    RecordKind.MAPPED: "mapped",
+    RecordKind.RENAMED: "renamed",
+    RecordKind.UNLINKED: "unlinked",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of the ring, with its path taken apart."""
+
+    kind: int
+    process: int
+    process_start_ns: int
+    at_ns: int
+    duration_ns: int
+    size: int
+    flags: int
+    file_system: int
+    key: bytes
+    names: tuple[str, ...]  # one path, or the two of a rename; none if it could not be read whole
+    session: bytes | None
+
+
+def record_of(data: bytes) -> Record:
+    """Take a record apart; raises struct.error for one that is too short."""
+    kind, state, path_bytes, process, start_ns, at_ns, duration_ns, size, flags, file_system = HEAD.unpack_from(data)[
+        :10
+    ]
+    place = RECORD_BYTES if kind == RecordKind.SESSION else HEAD.size
+    names = _names(state, data[place : place + path_bytes])
+    key = data[HEAD.size - KEY.size : HEAD.size]
+    session = data[HEAD.size : RECORD_BYTES] if kind == RecordKind.SESSION else None
+    return Record(kind, process, start_ns, at_ns, duration_ns, size, flags, file_system, key, names, session)
+
+
+def _names(state: int, raw: bytes) -> tuple[str, ...]:
+    parts = raw.split(b"\0")[:-1]
+    if state == PathState.NAMES:
+        return (text(b"/" + b"/".join(reversed(parts))),)
+    if state == PathState.STRINGS:
+        return tuple(text(part) for part in parts)
+    return ()
+
+
+class Decoder:
+    """Makes samples; remembers how the kernel's numbers of devices become those of stat(2)."""
+
+    def __init__(self, proc: str, ticks_per_second: int) -> None:
+        """`proc` is where /proc is."""
+        self._proc = proc
+        self._ticks_per_second = ticks_per_second
+        self._subvolumes: dict[tuple[int, str], int] = {}
+
+    def ticks(self, start_ns: int) -> int:
+        """Return a start time as /proc/PID/stat gives it (fs/proc/array.c: nsec_to_clock_t)."""
+        return start_ns * self._ticks_per_second // 1_000_000_000
+
+    def device(self, kernel_device: int, file_system: int, process: int, path: str | None) -> int:
+        """Return st_dev of a file."""
+        plain = os.makedev(kernel_device >> 20, kernel_device & 0xFFFFF)
+        if file_system not in _SUBVOLUMES or path is None:
+            return plain
+        folder = os.path.dirname(path)
+        known = self._subvolumes.get((kernel_device, folder))
+        if known is None:
+            try:
+                known = os.stat(f"{self._proc}/{process}/root{folder}").st_dev
+            except (OSError, ValueError):
+                return plain
+            if len(self._subvolumes) >= 4096:
+                self._subvolumes.clear()
+            self._subvolumes[kernel_device, folder] = known
+        return known
+
+    def activity(
+        self, key: bytes, value: bytes | memoryview, path: str | None, *, closed_ns: int | None = None
+    ) -> FileActivity:
+        """Return the sample of a session; `closed_ns` if it is known to be over."""
+        inode, kernel_device, generation, tid, tail = KEY.unpack(key)
+        fields = SESSION.unpack(value)
+        (
+            start_ns, operations, size_bytes, consecutive, consecutive_bytes, sequential, sequential_bytes, large,
+            direct, faulted, call_ns, timed, first_ns, last_ns, closed, first_offset, end_offset, low, high, size,
+            _, file_system, process, kinds, _, _,
+        ) = fields[:_COMM]  # fmt: skip
+        counts, sums = fields[_OPERATIONS], fields[_BYTES]
+        sizes = tuple((1 << n, counts[n], sums[n]) for n in range(SIZE_BUCKETS) if counts[n])
+        return FileActivity(
+            session=f"{key.hex()}{first_ns:x}",
+            pid=process,
+            start_ticks=self.ticks(start_ns),
+            tid=tid,
+            comm=text(fields[_COMM].partition(b"\0")[0]),
+            device=self.device(kernel_device, file_system, process, path),
+            inode=inode,
+            generation=generation,
+            writes=bool(tail & 1),
+            path=path,
+            size=size,
+            operations=operations,
+            bytes=size_bytes,
+            consecutive_operations=consecutive,
+            consecutive_bytes=consecutive_bytes,
+            sequential_operations=sequential,
+            sequential_bytes=sequential_bytes,
+            large_bytes=large,
+            direct_bytes=direct,
+            call_ns=call_ns if timed else None,
+            timed_operations=timed,
+            first_ns=first_ns,
+            last_ns=last_ns,
+            first_offset=first_offset,
+            end_offset=end_offset,
+            low_offset=low,
+            high_offset=high,
+            kinds=kinds,
+            sizes=sizes,
+            faulted_bytes=faulted,
+            closed_ns=closed or closed_ns,
+        )
+
+    def life(self, record: Record) -> FileLifeEvent:
+        """Return the event of a record that is no session."""
+        inode, kernel_device, _, tid, _ = KEY.unpack(record.key)
+        names: tuple[str | None, ...] = record.names
+        if record.kind in (RecordKind.RENAMED, RecordKind.UNLINKED):
+            folders = (record.flags & 0xFFFFFFFF, record.flags >> 32)
+            names = tuple(
+                self._absolute(name, record.process, folder)
+                for name, folder in zip(record.names, folders, strict=False)
+            )
+        path = names[0] if names else None
+        of_file = inode != 0
+        return FileLifeEvent(
+            at_ns=record.at_ns,
+            kind=LIFE[RecordKind(record.kind)],
+            pid=record.process,
+            start_ticks=self.ticks(record.process_start_ns),
+            tid=tid,
+            device=self.device(kernel_device, record.file_system, record.process, path) if of_file else None,
+            inode=inode if of_file else None,
+            duration_ns=record.duration_ns or None,
+            path=path,
+            new_path=names[1] if len(names) > 1 else None,
+        )
+
+    def _absolute(self, name: str, process: int, folder: int) -> str:
+        """Return a name as its process sees it from the root; as it was given if its folder is gone."""
+        if name.startswith("/"):
+            return os.path.normpath(name)
+        link = "cwd" if folder == _NO_DESCRIPTOR else f"fd/{folder}"
+        try:
+            start = text(os.readlink(f"{self._proc}/{process}/{link}".encode()))
+        except OSError:
+            return name
+        return os.path.normpath(f"{start}/{name}")
+
+
+assert struct.calcsize(_format(SessionRecord)) == RECORD_BYTES  # noqa: S101 - fails on import, not in the field
