@@ -112,9 +112,10 @@ def copy_of_tree(work: Path) -> Path:
 class Machine:
     """One boot of a tree."""
 
-    def __init__(self, root: Path) -> None:
-        """Nothing is started yet."""
+    def __init__(self, root: Path, *, ebpf: bool = True) -> None:
+        """Nothing is started yet; `ebpf`: it has the capabilities and system calls for that, if this host has them."""
         self.root = root
+        self._ebpf = ["--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf perf_event_open"] if ebpf else []
         self._nspawn: subprocess.Popen[bytes] | None = None
         self._init = 0
 
@@ -122,10 +123,16 @@ class Machine:
         """Boot, and wait until systemd has started everything."""
         log = self.root.with_name("console.log")
         setting = ("--private-network", "--link-journal=no", f"--machine={NAME}", f"--directory={self.root}")
-        nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", *setting, "--console=pipe", "--boot")
+        nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", *setting, *self._ebpf)
         with log.open("wb") as console:
             self._nspawn = subprocess.Popen(
-                ["setpriv", "--pdeathsig=TERM", *nspawn],  # should pytest be killed, the machine ends too
+                [
+                    "setpriv",
+                    "--pdeathsig=TERM",
+                    *nspawn,
+                    "--console=pipe",
+                    "--boot",
+                ],  # should pytest be killed, the machine ends too
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -241,6 +248,11 @@ class Machine:
         """Return the steps of the saves that are reported."""
         return [one["step"] for one in self.report()["checkpoints"] if one["kind"] == "save"]
 
+    def capabilities(self, pid: int) -> dict[str, str]:
+        """Return the sets of a process of it, as hexadecimal masks: Inh, Prm, Eff, Bnd and Amb."""
+        status = self.run("cat", f"/proc/{pid}/status")
+        return dict(re.findall(r"^Cap(\w+):\t(\w+)$", status, re.MULTILINE))
+
 
 def leftovers() -> list[Path]:
     """Return what nspawn leaves on a host when it is not registered: cgroups and a folder, the innermost first."""
@@ -254,12 +266,12 @@ def leftovers() -> list[Path]:
 
 
 @contextlib.contextmanager
-def booted(root: Path) -> Iterator[Machine]:
+def booted(root: Path, *, ebpf: bool = True) -> Iterator[Machine]:
     """Boot a tree that has forgotten what was recorded, trained, logged and set in its last life."""
     for path in ("var/lib/ckptprof", "home/trainer/job", "etc/systemd/system/ckptprof.service.d", "var/log/journal"):
         shutil.rmtree(root / path, ignore_errors=True)
     (root / "home/trainer/truth").unlink(missing_ok=True)
-    machine = Machine(root)
+    machine = Machine(root, ebpf=ebpf)
     try:
         machine.boot()
         yield machine

@@ -23,6 +23,7 @@ RATE_SHARE = 1.0  # of the rates of polling, while the trace counts: none of its
 MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 Wish = Literal["auto", "trace", "poll"]
@@ -52,13 +53,27 @@ class Tracer(Protocol):
 class Maker(Protocol):
     """Makes one; raises UnavailableError."""
 
-    def __call__(self, fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
+    def __call__(self, fs: KernelFs, /, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
         """`family_of`: only what these processes start from now on; `ignore`: processes to leave out."""
         ...
 
 
+def foreign_namespace(fs: KernelFs) -> str | None:
+    """Return why processes cannot be told apart here, if they cannot: eBPF programs see the pids of the host.
+
+    The inode of the first namespace of pids is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
+    """
+    try:
+        first = os.stat(fs.proc / "self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+    except OSError:  # no /proc: then nothing else works either
+        return None
+    return None if first else "the pids of this container are not the host's: share them (hostPID: true, --pid=host)"
+
+
 def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
     """Make the real one; imported only here, so that the poll level never comes near BPF."""
+    if (namespace := foreign_namespace(fs)) is not None:
+        raise UnavailableError(namespace)
     from ckptprof_collectors.trace import Trace  # noqa: PLC0415 - as the docstring says
 
     tracer: Tracer = Trace(fs, family_of=family_of, ignore=ignore)

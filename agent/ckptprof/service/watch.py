@@ -64,9 +64,9 @@ class Agent:
 
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
+        rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
         sampler = self._start()  # before anything slow is imported or opened
-        rest_tracing()  # before the first thread; the sampler's successors still inherit what it takes
         keeper: Keeper | None = None
         server: MetricsServer | None = None
         hurried = True  # unless it ends as it should

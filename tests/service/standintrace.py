@@ -1,0 +1,113 @@
+"""A trace that tells what a test gives it, in the place of the one that takes eBPF."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ckptprof.recording import Unpacker, pack
+from ckptprof.service.outlet import Outlet
+from ckptprof.service.sampler import Sampler, SamplerOptions
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.samples import FileActivity, Frame, Sample
+
+MIB = 1 << 20
+ACTIVITY = FileActivity(
+    session="s", pid=0, start_ticks=0, tid=0, comm="python", device=0, inode=0, generation=0, writes=True, path=None,
+    size=0, operations=1, bytes=0, consecutive_operations=1, consecutive_bytes=0, sequential_operations=1,
+    sequential_bytes=0, large_bytes=0, direct_bytes=0, call_ns=None, timed_operations=0, first_ns=0, last_ns=0,
+    first_offset=0, end_offset=0, low_offset=0, high_offset=0, kinds=1, sizes=(),
+)  # fmt: skip
+
+
+def start_ticks(pid: int | str = "self") -> int:
+    """Return field 22 of /proc/PID/stat."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def activity(pid: int, path: Path | str | None, moved_bytes: int, **more: Any) -> FileActivity:
+    """Return what a process is said to have written to a file."""
+    found = Path(path).stat() if path is not None and Path(path).exists() else None
+    where = {"device": found.st_dev, "inode": found.st_ino, "size": found.st_size} if found else {}
+    told = {"pid": pid, "start_ticks": start_ticks(pid) if Path(f"/proc/{pid}").exists() else 1, "tid": pid, **where}
+    name = None if path is None else str(path)
+    return msgspec.structs.replace(ACTIVITY, session=f"{pid} {path}", path=name, bytes=moved_bytes, **{**told, **more})
+
+
+@dataclass
+class StandIn:
+    """One read for each entry: samples, or the error that it ends in; nothing after that."""
+
+    reads: list[Sequence[Sample] | Exception] = field(default_factory=list)
+    degraded: tuple[str, ...] = ()
+    asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    closed: int = 0
+    wake: tuple[int, int] = field(default_factory=os.pipe)
+
+    def __call__(self, _: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> StandIn:
+        """Be made, by itself."""
+        self.asked = {"family_of": family_of, "ignore": ignore}
+        return self
+
+    def read(self) -> Sequence[Sample]:
+        """Give the next."""
+        os.set_blocking(self.wake[0], False)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake[0], 64)
+        told = self.reads.pop(0) if self.reads else ()
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    def fileno(self) -> int:
+        """Return what a test makes readable."""
+        return self.wake[0]
+
+    def close(self) -> None:
+        """Count."""
+        self.closed += 1
+        for fd in self.wake:
+            os.close(fd)
+
+
+class Desk:
+    """A sampler in this process, and the frames that it sends."""
+
+    def __init__(self, attach: Callable[..., Any], **options: Any) -> None:
+        """Start nothing; `tick` does a tick."""
+        self._out, into = os.pipe()
+        os.set_blocking(self._out, False)
+        self._control, self.recorder = os.pipe()
+        self._unpacker = Unpacker()
+        self._outlet = Outlet(into)
+        self._into = into
+        chosen = SamplerOptions(uid="u", **{"level": "auto", **options})
+        self.sampler = Sampler(chosen, KernelFs(), self._outlet, self._control, attach=attach)
+        self.header = self.sampler.header()
+        self._outlet.put(pack(self.header))
+
+    def tick(self, at_ns: int) -> list[Sample]:
+        """Tick, and return the samples of all frames that came of it."""
+        self.sampler.tick(at_ns)
+        return self.take()
+
+    def take(self) -> list[Sample]:
+        """Return the samples that have come."""
+        self._outlet.flush()
+        try:
+            data = os.read(self._out, 8 << 20)
+        except BlockingIOError:
+            return []
+        return [s for m in self._unpacker.feed(data) if isinstance(m, Frame) for s in m.samples]
+
+    def close(self) -> None:
+        """End the sampler and give everything back."""
+        self.sampler._finish()
+        for fd in (self._out, self._into, self._control, self.recorder):
+            os.close(fd)

@@ -1,0 +1,118 @@
+"""Giving capabilities up: really gone where reading works without, still there where it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckptprof.service import privileges
+from ckptprof.service.privileges import OF_TRACING, held
+
+PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run
+pytestmark = [pytest.mark.root, pytest.mark.skipif(not PYTHON, reason="no /usr/bin/python3")]
+
+SEE = 1 << 19
+PROBE = """
+import dataclasses, json, os, sys, threading, types
+privileges = sys.modules["privileges"] = types.ModuleType("privileges")
+exec(sys.argv[1], privileges.__dict__)  # read as a user who may not enter this checkout
+
+def check():
+    if privileges.held().effective & privileges.OF_TRACING != 0:
+        raise AssertionError("tried with what is to be given up")
+    {check}
+
+def raised():
+    try:
+        privileges.become(dataclasses.replace(privileges.held(), effective=privileges.OF_TRACING | {see}))
+        return True
+    except OSError:
+        return False
+
+def ambient():
+    lines = open("/proc/thread-self/status").read().splitlines()
+    return next(int(line.split()[1], 16) for line in lines if line.startswith("CapAmb"))
+
+dropped = {call}
+in_thread = []
+thread = threading.Thread(target=lambda: in_thread.append(privileges.held().effective))
+thread.start()
+thread.join()
+after = privileges.held()
+print(json.dumps(dict(dropped=dropped, effective=after.effective, permitted=after.permitted,
+    inheritable=after.inheritable, ambient=ambient(), thread=in_thread[0], raised=raised())))
+"""
+
+
+def probe(call: str, check: str = "pass", *, capabilities: str = "+sys_ptrace,+bpf,+perfmon") -> dict[str, int]:
+    """Become an unprivileged user with these capabilities, as systemd would make it, and give some up."""
+    caps = f"-all,{capabilities}"
+    code = PROBE.format(call=call, check=check, see=SEE)
+    source = Path(privileges.__file__).read_text(encoding="utf-8")
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", f"--inh-caps={caps}",
+         f"--ambient-caps={caps}", f"--bounding-set={caps}", PYTHON, "-I", "-c", code, source],
+        capture_output=True, text=True, check=False, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _tracing_capabilities() -> None:
+    if held().permitted & OF_TRACING != OF_TRACING:
+        pytest.skip("this root has not CAP_BPF and CAP_PERFMON to hand on")
+
+
+def test_what_reading_does_not_need_is_gone_for_good() -> None:
+    """Out of all sets, also of the threads that come later; what else is held stays."""
+    found = probe("privileges.drop_tracing(check)")
+
+    assert found == {
+        "dropped": True, "effective": SEE, "permitted": SEE, "inheritable": SEE, "ambient": SEE, "thread": SEE,
+        "raised": False,
+    }  # fmt: skip
+
+
+def test_what_reading_needs_is_kept() -> None:
+    """As on kernels before 5.19 where bpf(2) asks for it at each call."""
+    found = probe("privileges.drop_tracing(check)", "raise PermissionError(1, 'Operation not permitted')")
+    both = SEE | OF_TRACING
+
+    assert found == {
+        "dropped": False, "effective": both, "permitted": both, "inheritable": both, "ambient": both, "thread": both,
+        "raised": True,
+    }  # fmt: skip
+
+
+def test_a_parent_keeps_for_its_child_what_it_does_not_use() -> None:
+    """Effective no more, but a program that it starts has it again."""
+    found = probe("privileges.rest_tracing()")
+    both = SEE | OF_TRACING
+
+    assert (found["effective"], found["thread"]) == (SEE, SEE)
+    assert (found["permitted"], found["inheritable"], found["ambient"]) == (both, both, both)
+
+
+def test_who_never_had_them_is_rid_of_them() -> None:
+    """A container without them: nothing is tried."""
+    found = probe("privileges.drop_tracing(lambda: 1 / 0)", capabilities="+sys_ptrace")
+
+    assert (found["dropped"], found["effective"], found["ambient"]) == (True, SEE, SEE)
+
+
+def test_root_stays_root() -> None:
+    """Nothing is asked of it, and nothing taken."""
+    code = "import sys; from ckptprof.service import privileges as p; a = p.held()\n"
+    code += "print(p.drop_tracing(lambda: 1 / 0), p.rest_tracing(), p.held() == a)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False None True\n"
+    assert os.geteuid() == 0
