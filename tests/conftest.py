@@ -6,6 +6,7 @@ into a failure (a comma list of markers: those only), so that a green run cannot
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import functools
 import importlib.util
@@ -36,13 +37,24 @@ def _missing_torch() -> str | None:
 
 
 def _missing_clang() -> str | None:
-    missing = _missing_commands("clang", "llvm-strip")
-    return missing if missing or Path("/usr/include/bpf/bpf_helpers.h").exists() else "not installed: libbpf-dev"
+    if not Path("/usr/include/bpf/bpf_helpers.h").exists():
+        return "not installed: libbpf-dev"
+    try:
+        ctypes.CDLL("libbpf.so.1")
+    except OSError:
+        return "not installed: libbpf1"
+    return _missing_commands("clang", "llvm-strip")
+
+
+def _missing_bpf() -> str | None:
+    # Whether the kernel then takes the programs is what the tests find out.
+    return None if Path("/sys/kernel/btf/vmlinux").exists() else "needs a kernel with BTF"
 
 
 REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "root": _missing_root,
     "torch": _missing_torch,
+    "bpf": _missing_bpf,
     "clang": _missing_clang,
     "prometheus": functools.partial(_missing_commands, "prometheus", "promtool"),
     "node_exporter": functools.partial(_missing_commands, "prometheus-node-exporter"),

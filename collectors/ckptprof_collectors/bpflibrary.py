@@ -75,6 +75,11 @@ class BpfError(OSError):
         super().__init__(code, text)
         self.log = log
 
+    @property
+    def summary(self) -> str:
+        """What happened and why, on one line, without the log."""
+        return str(self.strerror).split("\n", 1)[0]
+
 
 class Libbpf:
     """One loaded libbpf; `path` is what it was loaded from, `version` is (major, minor).
@@ -143,7 +148,11 @@ class Libbpf:
             self.call.libbpf_strerror(code, text, len(text))
             reason, code = text.value.decode(errors="replace"), errno.ENOEXEC
         else:
-            reason = os.strerror(code) + (f" ({_why_refused()})" if code == errno.EPERM else "")
+            reason = os.strerror(code)
+            if code == errno.EPERM:
+                reason += f" ({_why_refused()})"
+            elif code == errno.ESRCH and "valid kernel BTF" in log:
+                reason = "this kernel has no description of its types (BTF, CONFIG_DEBUG_INFO_BTF)"
         return BpfError(code, f"{what}: {reason}" + (f"\n{log}" if log else ""), log)
 
     def pointer(self, value: int | None, what: str) -> int:

@@ -41,8 +41,10 @@ class Map:
         self._place, self._next_place = (ctypes.create_string_buffer(place_bytes) for _ in range(2))
 
     def _grow(self, used: int) -> None:
-        """Double the room for entries, keeping the first `used`; the largest is what the map can hold, and a little."""
-        self._capacity = max(2 * self._capacity, min(_FIRST_CAPACITY, self.max_entries + 1))
+        """Double the room for entries, keeping the first `used`."""
+        wanted = max(2 * self._capacity, _FIRST_CAPACITY)
+        # More than the map holds is read only if entries come and go while it is walked.
+        self._capacity = min(wanted, self.max_entries) if self._capacity < self.max_entries else wanted
         old = self._keys, self._values
         self._keys = ctypes.create_string_buffer(self._capacity * self.key_size)
         self._values = ctypes.create_string_buffer(self._capacity * self.stride_bytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import mmap
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -17,15 +18,27 @@ from types import TracebackType
 
 from ckptprof_collectors.bpflibrary import BpfError, Libbpf, find_libbpf
 from ckptprof_collectors.bpfmaps import Map, Ring
+from ckptprof_collectors.kernelfs import UnavailableError
 
 CHECKSUMS = "CHECKSUMS"  # beside the objects, written by bpf/build.py: a line for each of its name, bytes and CRC-32
-__all__ = ["BpfError", "BpfObject", "Libbpf", "Link", "Map", "Ring", "find_libbpf"]
+__all__ = ["BpfError", "BpfObject", "Libbpf", "Link", "Map", "Ring", "checksum", "find_libbpf", "object_path"]
 
+_OBJECTS = Path(__file__).parent / "bpf"
+_TARGETS = {"aarch64": "arm64"}  # what uname says -> what the object's name says, where they differ
 _CONTEXT_ARGUMENTS = 12  # linux/bpf.h: MAX_BPF_FUNC_ARGS, the most that BPF_PROG_TEST_RUN takes for a raw tracepoint
 # elf.h: Elf64_Ehdr after its 16 bytes of identification, and Elf64_Shdr
 _HEADER = struct.Struct("<HHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _EM_BPF, _SHT_NOBITS = 247, 8
+
+
+def object_path(name: str, folder: Path = _OBJECTS, machine: str | None = None) -> Path:
+    """Return the object of the programs `name` ("trace") for this machine; raises UnavailableError if there is none."""
+    machine = machine or os.uname().machine
+    path = folder / f"{name}.{_TARGETS.get(machine, machine)}.bpf.o"
+    if not path.exists():
+        raise UnavailableError(f"no eBPF programs for this machine: {path} is not there")
+    return path
 
 
 class _OpenOptions(ctypes.Structure):
@@ -247,7 +260,7 @@ def _difference(image: bytes, path: Path) -> str | None:
     libbpf 1.1 dies of SIGSEGV on some objects with a few damaged bytes, so they must not reach it.
     """
     try:
-        lines = path.with_name(CHECKSUMS).read_text(encoding="utf-8").splitlines()
+        lines = path.with_name(CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     line = next((line for line in lines if line.split(" ", 1)[0] == path.name), None)

@@ -56,11 +56,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_is_for_this_platform_and_says_whose_the_libraries_are(wheel: Path) -> None:
     """Pip refuses it where the C library is too old, and the licences travel with the libraries."""
     with zipfile.ZipFile(wheel) as archive:
+        programs = {Path(name).name for name in archive.namelist() if "/bpf/" in name}
         names = {name for name in archive.namelist() if "/_lib/" in name}
         notice = archive.read("ckptprof_collectors/_lib/NOTICE.md").decode()
 
     assert "-py3-none-manylinux_2_" in wheel.name
     assert wheel.name.endswith(f"_{os.uname().machine}.whl")
+    kept = ROOT / "collectors" / "ckptprof_collectors" / "bpf"
+    assert programs == {path.name for path in kept.glob("*.bpf.o")} | {"CHECKSUMS"}
     assert {f"ckptprof_collectors/_lib/{name}" for name in (*LIBRARIES, "NOTICE.md")} <= names
     for name in names - {"ckptprof_collectors/_lib/NOTICE.md"}:
         assert Path(name).name in notice
