@@ -5,14 +5,16 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
+from ckptprof.detect.blind import HealthBook, blind_of
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock
 from ckptprof.detect.evidence import Surroundings, candidate_bytes, framework_of
+from ckptprof.detect.exact import class_of, is_traced, traced_bytes
 from ckptprof.detect.intervals import faulting, reading, writing
-from ckptprof.detect.patterns import SEEN_SHARE, pattern_of
+from ckptprof.detect.patterns import pattern_of
 from ckptprof.detect.streams import ProcessKey
-from ckptprof.model import Checkpoint, Evidence, Kind, Level, Pattern, Point, Stream, Writer
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Stream, Writer
 from ckptprof.recording import Header
 
 MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
@@ -27,6 +29,7 @@ class Scene:
     around: Surroundings
     devices: DeviceBook
     clock: Clock
+    health: HealthBook
 
 
 def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, scene: Scene) -> Checkpoint:
@@ -36,6 +39,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
     pattern = pattern_of(candidate, around.histories)
+    durable_ns = _durable(candidate)
     files = len({part.stream.path for part in candidate.parts})
     return Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{header.uid}|{kind.value}|{candidate.job}|{start_ns}|{path}")),
@@ -46,13 +50,14 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         ranks=_ranks(candidate, around),
         start_ns=start_ns,
         end_ns=end_ns,
+        durable_ns=None if durable_ns is None else clock.wall(durable_ns),
         bytes=candidate_bytes(candidate),
         files=files,
         path=path,
         writers=_writers(candidate, around),
         pattern=pattern,
-        level=Level.POLL,
-        blind=tuple(_blind(candidate, pattern, files)),
+        level=Level.TRACE if is_traced(candidate) else Level.POLL,
+        blind=tuple(blind_of(candidate, pattern, files, scene.health, durable=durable_ns is not None)),
         evidence=tuple(evidence),
         confidence=confidence,
         streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),
@@ -91,29 +96,39 @@ def _writers(candidate: Candidate, around: Surroundings) -> tuple[Writer, ...]:
         moved[part.stream.process] = moved.get(part.stream.process, 0) + part.bytes
     writers = []
     for process, count in sorted(moved.items(), key=lambda item: -item[1]):
-        info = around.jobs.info(process)
-        comm = info.comm if info else ""
+        comm = around.jobs.comm(process)
         writers.append(Writer(pid=process[0], comm=comm, bytes=count, rank=around.jobs.rank(process)))
     return tuple(writers)
 
 
 def _stream(part: Part, around: Surroundings, clock: Clock) -> Stream:
     stream = part.stream
-    info = around.jobs.info(stream.process)
     return Stream(
         pid=stream.process[0],
-        comm=info.comm if info else "",
+        comm=around.jobs.comm(stream.process),
         path=stream.path,
         bytes=part.bytes,
         size=stream.fact.size if stream.fact else stream.size or None,
         start_ns=clock.wall(part.start_ns),
         end_ns=clock.wall(part.end_ns),
+        class_=class_of([stream.trace]) if stream.trace is not None else None,
         seen_by=stream.seen_by,
     )
 
 
+def _durable(candidate: Candidate) -> int | None:
+    """Return when all that was written was on stable storage: every file was synced after its last write."""
+    if not candidate.writes:
+        return None
+    ends = [part.stream.trace.durable_ns if part.stream.trace is not None else None for part in candidate.parts]
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
+
+
 def _timeline(candidate: Candidate, around: Surroundings, clock: Clock) -> tuple[Point, ...]:
     """Return what the candidate's processes moved, interval by interval, cut to its edges and thinned to 600 points."""
+    if traced_bytes(candidate.parts) * 2 > candidate_bytes(candidate):
+        return _points([point for part in candidate.parts for point in _traced_points(part)], candidate, clock)
     measure = writing if candidate.writes else reading
     if not candidate.writes and all(part.stream.is_mapping for part in candidate.parts):
         measure = faulting
@@ -126,6 +141,14 @@ def _timeline(candidate: Candidate, around: Surroundings, clock: Clock) -> tuple
                 start = max(interval.start_ns, candidate.start_ns)
                 end = min(interval.end_ns, candidate.end_ns)
                 points.append((start, max(end, start + 1), count))
+    return _points(points, candidate, clock)
+
+
+def _traced_points(part: Part) -> list[tuple[int, int, int]]:
+    return part.stream.trace.points if part.stream.trace is not None else []
+
+
+def _points(points: list[tuple[int, int, int]], candidate: Candidate, clock: Clock) -> tuple[Point, ...]:
     points.sort()
     if len(points) > MAX_POINTS:
         points = _thinned(points, candidate)
@@ -140,29 +163,3 @@ def _thinned(points: list[tuple[int, int, int]], candidate: Candidate) -> list[t
         bins[index] = bins.get(index, 0) + count
     origin = candidate.start_ns
     return [(origin + i * width, origin + (i + 1) * width, count) for i, count in sorted(bins.items())]
-
-
-def _blind(candidate: Candidate, pattern: Pattern, files: int) -> list[str]:
-    blind = ["offset, size and time of single operations: only their sums and means between two ticks were seen"]
-    if any(part.stream.is_mapping for part in candidate.parts):
-        blind.append(
-            "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
-        )
-    elif pattern.class_ is None:
-        blind.append("order of the operations: too few looks at the positions in the files")
-    elif (pattern.order_seen_share_bytes or 0.0) < SEEN_SHARE:
-        blind.append(
-            "order of most operations: it is inferred from new files as long as what was written to them, or from few "
-            "large operations that moved each byte once"
-        )
-    unseen = sum(1 for part in candidate.parts if part.stream.seen_by == "directory")
-    if unseen:
-        blind.append(
-            f"{unseen} of {files} files were never caught open between two ticks: found by their times in the folder, "
-            "and credited to the process that wrote at that time"
-        )
-    if candidate.writes:
-        blind.append("when the last byte left the page cache for stable storage, and the time inside fsync")
-    else:
-        blind.append("which of the bytes came from the page cache and which from the device or the network")
-    return blind

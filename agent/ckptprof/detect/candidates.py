@@ -29,27 +29,34 @@ class Part:
 
 @dataclass(slots=True)
 class Candidate:
-    """What may be one checkpoint."""
+    """What may be one checkpoint; it has at least one part before it is asked anything."""
 
     job: str
     writes: bool
     parts: list[Part] = field(default_factory=list)
+    start_ns: int = 0  # the first edge of its parts
+    end_ns: int = 0  # the last one
+    steps: set[int] = field(default_factory=set)  # that its names say
+    _written: set[tuple[ProcessKey, str]] = field(default_factory=set)
 
-    @property
-    def start_ns(self) -> int:
-        """The first edge of its parts."""
-        return min(part.start_ns for part in self.parts)
+    def add(self, part: Part) -> None:
+        """Add a part."""
+        self.start_ns = min(self.start_ns, part.start_ns) if self.parts else part.start_ns
+        self.end_ns = max(self.end_ns, part.end_ns) if self.parts else part.end_ns
+        self.parts.append(part)
+        if part.name.step is not None:
+            self.steps.add(part.name.step)
+        if part.stream.writes:
+            self._written.add((part.stream.process, part.stream.path))
 
-    @property
-    def end_ns(self) -> int:
-        """The last edge of its parts."""
-        return max(part.end_ns for part in self.parts)
+    def has(self, part: Part) -> bool:
+        """Return whether the part's process wrote the part's file in it already."""
+        return (part.stream.process, part.stream.path) in self._written
 
     @property
     def step(self) -> int | None:
         """The step that its names say, if they agree."""
-        steps = {part.name.step for part in self.parts if part.name.step is not None}
-        return steps.pop() if len(steps) == 1 else None
+        return next(iter(self.steps)) if len(self.steps) == 1 else None
 
     @property
     def unit(self) -> str:
@@ -64,28 +71,28 @@ class Candidate:
 
 def group(job: str, parts: list[Part]) -> list[Candidate]:
     """Split the parts of one job and one direction into candidates."""
-    open_candidates: list[Candidate] = []
+    made: list[Candidate] = []
+    by_unit: dict[str, list[Candidate]] = {}
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
-        for candidate in reversed(open_candidates):
+        alike = by_unit.setdefault(part.name.unit, [])
+        for candidate in reversed(alike):
             if _belongs(candidate, part):
-                candidate.parts.append(part)
+                candidate.add(part)
                 break
         else:
-            open_candidates.append(Candidate(job, part.stream.writes, [part]))
-    return _joined(open_candidates)
+            begun = Candidate(job, part.stream.writes)
+            begun.add(part)
+            alike.append(begun)
+            made.append(begun)
+    return _joined(made)
 
 
 def _belongs(candidate: Candidate, part: Part) -> bool:
-    if candidate.unit != part.name.unit:
-        return False
-    rewritten = part.stream.writes and any(
-        other.stream.path == part.stream.path and other.stream.process == part.stream.process
-        for other in candidate.parts
-    )
-    if rewritten:
+    """Return whether a part is one of a candidate's, of the same unit."""
+    if part.stream.writes and candidate.has(part):  # rewritten
         return False
     gap_ns = part.start_ns - candidate.end_ns
-    steps = {other.name.step for other in candidate.parts} - {None}
+    steps = candidate.steps
     if part.name.step is not None and steps and part.name.step not in steps:
         return gap_ns <= NUMBERED_GAP_NS
     return gap_ns <= (CERTAIN_GAP_NS if part.name.certain else LOOSE_GAP_NS)
@@ -94,11 +101,18 @@ def _belongs(candidate: Candidate, part: Part) -> bool:
 def _joined(candidates: list[Candidate]) -> list[Candidate]:
     """Join candidates of the same step that are one in time: several folders of one save."""
     done: list[Candidate] = []
+    near: list[Candidate] = []  # of these, those that a later one may still belong to
     for candidate in sorted(candidates, key=lambda candidate: candidate.start_ns):
-        for earlier in done:
-            if _same_save(earlier, candidate):
-                earlier.parts.extend(candidate.parts)
-                break
+        if not _is_aside(candidate):
+            near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= JOIN_GAP_NS]
+            for earlier in near:
+                if _same_save(earlier, candidate):
+                    for part in candidate.parts:
+                        earlier.add(part)
+                    break
+            else:
+                near.append(candidate)
+                done.append(candidate)
         else:
             done.append(candidate)
     return done
@@ -106,7 +120,7 @@ def _joined(candidates: list[Candidate]) -> list[Candidate]:
 
 def _same_save(earlier: Candidate, later: Candidate) -> bool:
     gap_ns = later.start_ns - earlier.end_ns
-    if gap_ns > JOIN_GAP_NS or _rewrites(earlier, later) or _is_aside(earlier) or _is_aside(later):
+    if gap_ns > JOIN_GAP_NS or any(part.stream.writes and earlier.has(part) for part in later.parts):
         return False
     nested = _inside(later.unit, earlier.unit) or _inside(earlier.unit, later.unit)
     same_step = earlier.step is not None and earlier.step == later.step
@@ -120,11 +134,6 @@ def _is_aside(candidate: Candidate) -> bool:
     """Whether it is but a small file that no framework knows: a note beside a checkpoint, not a part of it."""
     small = sum(part.bytes for part in candidate.parts) < ASIDE_BYTES
     return small and not any(part.name.commit or part.name.framework for part in candidate.parts)
-
-
-def _rewrites(earlier: Candidate, later: Candidate) -> bool:
-    written = {(part.stream.process, part.stream.path) for part in earlier.parts if part.stream.writes}
-    return any((part.stream.process, part.stream.path) in written for part in later.parts)
 
 
 def _folder(candidate: Candidate) -> str:

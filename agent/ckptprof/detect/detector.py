@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
 from ckptprof.detect.assemble import Scene, assemble
+from ckptprof.detect.blind import HealthBook
 from ckptprof.detect.candidates import CERTAIN_GAP_NS, Candidate, Part, group, name_of
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock, read_edges, write_edges
@@ -23,25 +24,18 @@ from ckptprof.detect.evidence import (
     weigh,
 )
 from ckptprof.detect.facts import FactBook
+from ckptprof.detect.fusion import unexplained
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.openings import OpeningBook
-from ckptprof.detect.sizes import part_bytes
+from ckptprof.detect.sizes import part_bytes, traced_bytes_of
 from ckptprof.detect.streams import ProcessKey, Stream, StreamBook
+from ckptprof.detect.tick import Tick
+from ckptprof.detect.tracebook import TraceBook
 from ckptprof.model import Checkpoint, Evidence
 from ckptprof.recording import Header
-from ckptprof_collectors.samples import (
-    FileEvent,
-    FileFact,
-    FileScan,
-    Frame,
-    ProcessExit,
-    ProcessInfo,
-    ProcessIo,
-    ProcessStat,
-    Sample,
-)
+from ckptprof_collectors.samples import Frame, ProcessIo, ProcessStat
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
 _EVALUATE_NS = 500_000_000
@@ -69,39 +63,6 @@ class _Held:
     shapes: frozenset[str]
 
 
-@dataclass(slots=True)
-class _Tick:
-    """The samples of one frame that tell of processes, by kind."""
-
-    ios: dict[ProcessKey, ProcessIo] = field(default_factory=dict)
-    stats: dict[ProcessKey, ProcessStat] = field(default_factory=dict)
-    scans: list[FileScan] = field(default_factory=list)
-    exits: list[ProcessExit] = field(default_factory=list)
-    facts: list[FileFact] = field(default_factory=list)
-    infos: list[ProcessInfo] = field(default_factory=list)
-    events: list[FileEvent] = field(default_factory=list)
-
-    def sort(self, sample: Sample) -> bool:
-        """Put a sample where it belongs; return whether it was one of these."""
-        if isinstance(sample, ProcessIo):
-            self.ios[sample.pid, sample.start_ticks] = sample
-        elif isinstance(sample, ProcessStat):
-            self.stats[sample.pid, sample.start_ticks] = sample
-        elif isinstance(sample, FileScan):
-            self.scans.append(sample)
-        elif isinstance(sample, FileFact):
-            self.facts.append(sample)
-        elif isinstance(sample, FileEvent):
-            self.events.append(sample)
-        elif isinstance(sample, ProcessInfo):
-            self.infos.append(sample)
-        elif isinstance(sample, ProcessExit):
-            self.exits.append(sample)
-        else:
-            return False
-        return True
-
-
 class Detector:
     """Feed it frames in order; it returns checkpoints once they are over and all that will be known of them is."""
 
@@ -118,22 +79,31 @@ class Detector:
         self._openings = OpeningBook()
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
-        self._scene = Scene(header, Surroundings(self._jobs, self._histories, self._memory), self._devices, self._clock)
+        self._traced = TraceBook()
+        self._health = HealthBook()
+        around = Surroundings(self._jobs, self._histories, self._memory, self._traced)
+        self._scene = Scene(header, around, self._devices, self._clock, self._health)
         self._waiting: list[Stream] = []
+        self._parts: dict[int, tuple[int, Part]] = {}  # of the traced streams that wait: with the version they are of
         self._held: deque[_Held] = deque(maxlen=_MAX_HELD)
         self._previous_tick_ns = header.at_ns
+        self._previous_frame_ns = header.at_ns
         self._evaluated_ns = 0
         self.rejected: deque[Rejected] = deque(maxlen=256)
 
     @property
     def active(self) -> bool:
         """Whether something is going on that may become a checkpoint."""
-        return bool(self._waiting) or bool(self._streams.open_streams())
+        return (
+            bool(self._waiting)
+            or bool(self._streams.open_streams())
+            or self._traced.is_moving(self._previous_frame_ns - QUIET_NS)
+        )
 
     def feed(self, frame: Frame) -> list[Checkpoint]:
         """Take one frame; return the checkpoints that are complete with it."""
         self._clock.set(frame.at_ns, frame.wall_ns)
-        tick = _Tick()
+        tick = Tick()
         for sample in frame.samples:
             if not tick.sort(sample):
                 self._devices.observe(frame.at_ns, sample)
@@ -142,7 +112,16 @@ class Detector:
             return []
         return self._evaluate(frame.at_ns)
 
-    def _take(self, tick: _Tick, at_ns: int, *, counted: bool) -> None:
+    def _trace(self, tick: Tick, at_ns: int) -> None:
+        for activity in tick.activities:
+            self._jobs.hear((activity.pid, activity.start_ticks), activity.comm)
+            self._traced.learn(activity, self._previous_frame_ns)
+        for event in tick.lives:
+            self._traced.happen(event)
+        for health in tick.healths:
+            self._health.learn(at_ns, health)
+
+    def _take(self, tick: Tick, at_ns: int, *, counted: bool) -> None:
         for info in tick.infos:
             self._jobs.learn(info)
         for gone in tick.exits:
@@ -153,6 +132,8 @@ class Detector:
             self._previous_tick_ns = at_ns
         for scan in tick.scans:
             self._streams.scan(at_ns, scan)
+        self._trace(tick, at_ns)
+        self._previous_frame_ns = at_ns
         for gone in tick.exits:
             self._end((gone.pid, gone.start_ticks), at_ns)
         for event in tick.events:
@@ -164,6 +145,7 @@ class Detector:
         """Judge what is left: the recording is over."""
         now_ns = self._previous_tick_ns
         self._streams.close_idle(now_ns + 1, 0)
+        self._traced.take_idle()
         return self._evaluate(now_ns + 1_000_000_000_000)
 
     def _count(self, process: ProcessKey, at_ns: int, io: ProcessIo | None, stat: ProcessStat | None) -> None:
@@ -190,32 +172,48 @@ class Detector:
 
     def _end(self, process: ProcessKey, at_ns: int) -> None:
         self._streams.end(process, at_ns)
+        self._traced.end(process, at_ns)
         self._ended[process] = at_ns
 
     def _evaluate(self, now_ns: int) -> list[Checkpoint]:
         self._evaluated_ns = now_ns
         self._streams.close_idle(now_ns, QUIET_NS)
         self._waiting.extend(self._streams.take_done())
-        self._waiting = self._facts.attach(self._waiting, self._streams.open_streams(), self._histories, self._clock)
-        explained = [*self._waiting, *self._streams.open_streams()]
-        self._waiting += self._openings.unexplained(now_ns, explained, self._histories)
+        polled_open = self._fuse(now_ns)
+        self._waiting = self._facts.attach(self._waiting, polled_open, self._histories, self._clock, self._traced)
+        found = self._openings.unexplained(now_ns, [*self._waiting, *polled_open], self._histories)
+        self._waiting += unexplained(found, self._traced) if self._traced else found
         done: list[Checkpoint] = []
         if self._waiting:
-            done = self._judge(now_ns)
+            done = self._judge(now_ns, polled_open)
         self._forget(now_ns)
         return done
 
-    def _judge(self, now_ns: int) -> list[Checkpoint]:
+    def _fuse(self, now_ns: int) -> list[Stream]:
+        """Take what the trace saw in place of what polling saw of the same; return the open streams that are left."""
+        polled_open = self._streams.open_streams()
+        if not self._traced:
+            return polled_open
+        polled_open = unexplained(polled_open, self._traced)
+        self._waiting = unexplained(self._waiting, self._traced)
+        done = self._traced.take_done(now_ns)
+        waiting = {id(stream) for stream in self._waiting}
+        self._waiting += [stream for stream in done if id(stream) not in waiting]
+        # one that was opened again goes back to the book
+        self._waiting = [stream for stream in self._waiting if stream.trace is None or not stream.trace.is_open]
+        return polled_open
+
+    def _judge(self, now_ns: int, polled_open: list[Stream]) -> list[Checkpoint]:
         by_job: dict[tuple[str, bool, bool], list[Part]] = {}
+        parts_before, self._parts = self._parts, {}
         for stream in self._waiting:
-            part = self._part(stream)
+            part = self._part(stream, parts_before)
             if part is not None:  # a `cp` that the job started is no writer of its saves
                 key = (self._jobs.job_of(stream.process), stream.writes, self._jobs.is_tool(stream.process))
                 by_job.setdefault(key, []).append(part)
-        still_open = {
-            (self._jobs.job_of(stream.process), stream.writes, name_of(stream).unit)
-            for stream in self._streams.open_streams()
-        }
+            elif stream.trace is not None:
+                stream.trace.told = True
+        still_open = self._still_open({job for job, _, _ in by_job}, polled_open)
         waiting: list[Stream] = []
         done: list[Checkpoint] = []
         for (job, writes, _), parts in sorted(by_job.items(), key=lambda item: min(part.start_ns for part in item[1])):
@@ -226,18 +224,37 @@ class Detector:
                     waiting.extend(part.stream for part in candidate.parts)
                 else:
                     done.extend(self._recognise(candidate))
+                    _tell(candidate)
         self._waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
+
+    def _still_open(self, jobs: set[str], polled_open: list[Stream]) -> set[tuple[str, bool, str]]:
+        """Return (job, direction, unit) of the files that are open, of the jobs that something waits of."""
+        found = {(self._jobs.job_of(stream.process), stream.writes, name_of(stream).unit) for stream in polled_open}
+        for process in self._traced.open_processes():
+            job = self._jobs.job_of(process)
+            if job in jobs:
+                names = ((stream, name_of(stream)) for stream in self._traced.open_of(process))
+                found.update((job, stream.writes, name.unit) for stream, name in names if not name.never)
+        return found
 
     def _patience_ns(self, candidate: Candidate) -> int:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
         folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
         more = folder and not any(part.name.commit for part in candidate.parts)
+        more = more or any(part.name.temporary and part.stream.trace is not None for part in candidate.parts)
         alive = any(process not in self._ended for process in candidate.processes)
         return CERTAIN_GAP_NS if more and alive else QUIET_NS
 
-    def _part(self, stream: Stream) -> Part | None:
+    def _part(self, stream: Stream, before: dict[int, tuple[int, Part]]) -> Part | None:
         """Return the stream with its edges and bytes; None if it carries nothing that could be of a checkpoint."""
+        if stream.trace is not None:
+            version, part = before.get(id(stream), (-1, None))
+            if version != stream.trace.version or part is None or part.stream is not stream:
+                part = self._traced_part(stream)
+            if part is not None:
+                self._parts[id(stream)] = (stream.trace.version, part)
+            return part
         name = name_of(stream)
         history = self._histories.get(stream.process)
         if (name.never and not name.commit) or history is None:
@@ -250,6 +267,14 @@ class Detector:
         if size <= 0:
             return None
         return Part(stream, name, edges[0], edges[1], size)
+
+    def _traced_part(self, stream: Stream) -> Part | None:
+        name = name_of(stream)
+        size = traced_bytes_of(stream)
+        if (name.never and not name.commit) or size <= 0 or stream.trace is None:
+            return None
+        start_ns, end_ns = stream.trace.edges()
+        return Part(stream, name, start_ns, end_ns, size)
 
     def _recognise(self, candidate: Candidate) -> list[Checkpoint]:
         total_bytes = candidate_bytes(candidate)
@@ -292,6 +317,7 @@ class Detector:
     def _forget(self, now_ns: int) -> None:
         oldest = min((stream.first_ns for stream in [*self._waiting, *self._streams.open_streams()]), default=now_ns)
         keep_from_ns = min(now_ns - _KEEP_NS, oldest - 10_000_000_000)
+        self._traced.forget_before(keep_from_ns)
         for process, history in list(self._histories.items()):
             history.forget_before(keep_from_ns)
             ended_ns = self._ended.get(process)
@@ -299,3 +325,10 @@ class Detector:
                 del self._histories[process], self._ended[process]
         self._facts.forget_before(keep_from_ns)
         self._openings.forget_before(keep_from_ns)
+
+
+def _tell(candidate: Candidate) -> None:
+    """Close the traced streams of a candidate that was judged: what is seen of them later is another one."""
+    for part in candidate.parts:
+        if part.stream.trace is not None:
+            part.stream.trace.told = True

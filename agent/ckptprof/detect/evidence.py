@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.copies import traced_copies
+from ckptprof.detect.exact import is_traced
 from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.jobs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES, JobBook
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.tracebook import TraceBook
 from ckptprof.frameworks.names import file_format, shape
 from ckptprof.model import Evidence
 
@@ -26,13 +29,14 @@ class Surroundings:
     jobs: JobBook
     histories: dict[ProcessKey, History]
     memory: Memory
+    traced: TraceBook
 
 
 def weigh(candidate: Candidate, around: Surroundings) -> list[Evidence]:
     """Return the reasons, for and against."""
     found = [_name(candidate), _format(candidate), _hint(candidate), _runtime(candidate, around.jobs)]
     found += [_rank(candidate, around.jobs), _recurs(candidate, around.memory), _known(candidate, around.memory)]
-    found += [_renamed(candidate), _committed(candidate), _copies(candidate, around.histories)]
+    found += [_renamed(candidate), _committed(candidate), _copies(candidate, around)]
     found += [_tool(candidate, around.jobs), _data(candidate), _appends(candidate)]
     return [reason for reason in found if reason is not None]
 
@@ -158,7 +162,9 @@ def _committed(candidate: Candidate) -> Evidence | None:
     return Evidence(name="commit", weight=0.2, text=f"completed by {marks[0]}")
 
 
-def _copies(candidate: Candidate, histories: dict[ProcessKey, History]) -> Evidence | None:
+def _copies(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    if is_traced(candidate):
+        return traced_copies(candidate, around.traced)
     read = written = 0
     opened = [part.stream for part in candidate.parts if not part.stream.is_mapping]
     start_ns = min([candidate.start_ns - (COPY_AHEAD_NS if candidate.writes else 0), *(s.first_ns for s in opened)])
@@ -166,7 +172,7 @@ def _copies(candidate: Candidate, histories: dict[ProcessKey, History]) -> Evide
         [candidate.end_ns, *(stream.last_ns for stream in opened)]
     )  # one call may copy all: it reads at its end
     for process in candidate.processes:
-        history = histories.get(process)
+        history = around.histories.get(process)
         for interval in history.between(start_ns, end_ns) if history else ():
             read += interval.read_bytes
             written += writing(interval)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ckptprof.detect.edges import SLACK_NS, Clock
 from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
+from ckptprof.detect.tracebook import TraceBook
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
 
@@ -45,11 +46,13 @@ class FactBook:
     def attach(
         self,
         waiting: list[Stream],
-        still_open: list[Stream],
+        polled_open: list[Stream],
         histories: dict[ProcessKey, History],
         clock: Clock,
+        traced: TraceBook,
     ) -> list[Stream]:
         """Return the waiting streams with their facts, and streams for files that were found by their times only."""
+        still_open = [*polled_open, *traced.open_streams()] if self._fresh else polled_open
         by_file: dict[FileKey, list[Stream]] = {}
         for stream in waiting:
             if stream.writes:
@@ -61,6 +64,9 @@ class FactBook:
             self._claim(stream)
         for key in unknown:  # what the others do not account for is left for these
             at_ns, fact = self._facts[key]
+            modified = clock.mono(fact.modified_ns)
+            if any(stream.writes for stream in traced.near(key, modified, modified)):
+                continue  # who wrote it is known
             alone = _alone(at_ns, fact, histories, clock, list(self._claims.values()))
             if alone is not None:
                 found.append(alone)
@@ -108,7 +114,16 @@ def _is_earlier_name(fact: FileFact, known: FileFact) -> bool:
 def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
     stream.fact = fact
     stream.fact_at_ns = at_ns
+    if stream.trace is not None and (
+        fact.path == stream.earlier_path or read_name(fact.path).temporary > read_name(stream.path).temporary
+    ):
+        return  # an earlier look: the trace saw the rename
     if fact.path != stream.path:
+        if stream.trace is not None:
+            stream.trace.version += 1
+            if not stream.path.startswith("/"):
+                stream.path = fact.path
+                return
         stream.earlier_path = stream.path
         stream.path = fact.path
     elif stream.earlier_path == fact.path:
@@ -121,7 +136,7 @@ def _is_beside(path: str, process: ProcessKey, others: list[Stream], start_ns: i
     return any(
         other.process == process
         and other.writes
-        and other.looks
+        and (other.looks or other.trace is not None)
         and other.path.rpartition("/")[0] == folder
         and other.first_ns - _BESIDE_NS <= end_ns
         and start_ns <= other.last_ns + _BESIDE_NS
@@ -146,6 +161,8 @@ def _left_over(history: History, process: ProcessKey, others: list[Stream], star
 
 
 def _size(stream: Stream) -> int:
+    if stream.trace is not None and stream.trace.sessions:
+        return stream.trace.totals.bytes
     return stream.fact.size if stream.fact is not None else stream.size
 
 

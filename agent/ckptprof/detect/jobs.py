@@ -31,6 +31,7 @@ class JobBook:
         self._infos: dict[ProcessKey, ProcessInfo] = {}
         self._current: dict[int, ProcessKey] = {}
         self._monitors = frozenset(monitor_pids)
+        self._comms: dict[ProcessKey, str] = {}  # of those that were traced, but lived too shortly to be described
 
     def learn(self, info: ProcessInfo) -> None:
         """Take a description; what an earlier one knew of runtimes is kept."""
@@ -42,6 +43,18 @@ class JobBook:
                 del self._current[oldest[0]]
         self._infos[key] = info
         self._current[info.pid] = key
+
+    def hear(self, process: ProcessKey, comm: str) -> None:
+        """Take the name of a process that did something; whether it will be described is open."""
+        if process not in self._infos:
+            while len(self._comms) >= MAX_KNOWN and process not in self._comms:
+                del self._comms[next(iter(self._comms))]
+            self._comms[process] = comm
+
+    def comm(self, process: ProcessKey) -> str:
+        """Return the name of a process; empty if it is not known."""
+        info = self._infos.get(process)
+        return info.comm if info is not None else self._comms.get(process, "")
 
     def info(self, process: ProcessKey) -> ProcessInfo | None:
         """Return what is known of a process."""
@@ -81,7 +94,9 @@ class JobBook:
     def is_tool(self, process: ProcessKey) -> bool:
         """Return whether it is a program that copies, packs, installs or serves, and trains nothing."""
         info = self._infos.get(process)
-        return info is not None and (info.comm in _TOOLS or info.program in _TOOLS)
+        if info is None:
+            return self._comms.get(process) in _TOOLS
+        return info.comm in _TOOLS or info.program in _TOOLS
 
     def rank(self, process: ProcessKey) -> int | None:
         """Return the process's rank, from its environment."""

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.exact import SMALL_MEDIAN_BYTES, exact_pattern, is_traced
 from ckptprof.detect.intervals import History
 from ckptprof.detect.streams import Look, ProcessKey
+from ckptprof.detect.traced import LARGE_BYTES, Traced
 from ckptprof.model import Pattern, PatternClass
 
-LARGE_BYTES = 1 << 20
-SMALL_MEDIAN_BYTES = 64 << 10
 SEQUENTIAL_SHARE = 0.9
 SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
 _BACK_BYTES = 64 << 10  # shorter steps back are headers rewritten, directories of a zip file probed
@@ -43,6 +43,8 @@ class _Order:
 
 def pattern_of(candidate: Candidate, histories: dict[ProcessKey, History]) -> Pattern:
     """Return the pattern of a candidate; None wherever it could not be seen."""
+    if is_traced(candidate):
+        return exact_pattern(candidate)
     total = sum(part.bytes for part in candidate.parts)
     order = _Order()
     for part in candidate.parts:
@@ -113,8 +115,8 @@ def _order(part: Part, history: History | None, *, alone: bool) -> _Order:
     stream = part.stream
     writes = stream.writes
     order = _Order()
-    if stream.is_mapping:
-        return order
+    if stream.trace is not None or stream.is_mapping:
+        return order if stream.trace is None else _exact_order(stream.trace)
     if not stream.looks:
         if writes and _whole_and_new(part):
             order.inferred = part.bytes
@@ -144,6 +146,13 @@ def _order(part: Part, history: History | None, *, alone: bool) -> _Order:
     sequential = order.followed + order.inferred
     order.large = sequential if sequential >= LARGE_BYTES else 0
     return order
+
+
+def _exact_order(trace: Traced) -> _Order:
+    exact = trace.totals
+    sequential = max(exact.sequential_bytes, exact.consecutive_bytes)
+    back = max(0, exact.bytes - sequential)
+    return _Order(exact.consecutive_bytes, sequential - exact.consecutive_bytes, back, 0, exact.large_bytes)
 
 
 def _judge(order: _Order, step: int, moved: int | None, ahead: int, total: int) -> int:

@@ -39,6 +39,15 @@ def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
     return min(size, max(moved, stream.advanced_bytes))
 
 
+def traced_bytes_of(stream: Stream) -> int:
+    """Return the bytes that a traced stream moved; pages of a mapping count up to the end of the file."""
+    if stream.trace is None or not stream.trace.sessions:
+        return 0
+    totals = stream.trace.totals
+    beyond = max(0, totals.faulted_bytes - stream.size) if stream.size > 0 else 0
+    return totals.bytes - beyond
+
+
 def _leaves_holes(stream: Stream, history: History) -> bool:
     """Whether the position outran what its process wrote: it was set, and the file is sparse or was there before."""
     if len(stream.looks) < 3:

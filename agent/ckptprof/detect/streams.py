@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ckptprof.detect.traced import Traced
 from ckptprof_collectors.samples import FileFact, FileScan, MappedFile, OpenFile
 
 # open(2) flags as the kernel reports them in fdinfo (include/uapi/asm-generic/fcntl.h)
@@ -47,6 +48,7 @@ class Stream:
     seen_by: str = "fdinfo"
     size: int = 0
     lost_looks: int = 0
+    trace: Traced | None = None  # the exact part, of a stream that was traced
 
     @property
     def advanced_bytes(self) -> int:

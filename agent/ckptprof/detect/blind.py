@@ -1,0 +1,111 @@
+"""What was out of sight of a checkpoint, each in one sentence."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.exact import is_traced
+from ckptprof.detect.patterns import SEEN_SHARE
+from ckptprof.detect.traced import Traced
+from ckptprof.model import Pattern
+from ckptprof_collectors.samples import OperationKind, TraceHealth
+
+_MAX_HEALTHS = 600
+_SLACK_NS = 1_500_000_000  # health is told about once a second
+
+
+class HealthBook:
+    """What the trace said of itself, change by change."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._told: deque[tuple[int, TraceHealth]] = deque(maxlen=_MAX_HEALTHS)
+
+    def learn(self, at_ns: int, health: TraceHealth) -> None:
+        """Take one account."""
+        self._told.append((at_ns, health))
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What the trace cannot see here, as last told."""
+        return self._told[-1][1].degraded if self._told else ()
+
+    def lost(self, start_ns: int, end_ns: int) -> list[str]:
+        """Return what was lost while something went on, as sentences."""
+        before = after = None
+        for at_ns, health in self._told:
+            if before is None or at_ns <= start_ns:
+                before = health
+            if after is None or at_ns <= end_ns + _SLACK_NS:
+                after = health
+        if before is None or after is None:
+            return []
+        operations = after.lost_operations - before.lost_operations
+        moved = after.lost_bytes - before.lost_bytes
+        sessions = after.lost_sessions - before.lost_sessions
+        events = after.lost_events - before.lost_events
+        found = []
+        if operations > 0:
+            found.append(f"files of {operations} operations and {moved} bytes: the trace had no room for them")
+        if sessions > 0:
+            found.append(f"details of {sessions} small files: there were too many at once, they were only counted")
+        if events > 0:
+            found.append(f"{events} events (names, syncs, renames, last operations): the trace's ring was full")
+        return found
+
+
+def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthBook, *, durable: bool) -> list[str]:
+    """Return the sentences."""
+    traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
+    exact = is_traced(candidate)
+    blind: list[str] = []
+    if not exact:
+        blind.append(
+            "offset, size and time of single operations: only their sums and means between two ticks were seen"
+        )
+    if any(part.stream.is_mapping and part.stream.trace is None for part in candidate.parts):
+        blind.append(
+            "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
+        )
+    elif pattern.class_ is None:
+        blind.append("order of the operations: too few looks at the positions in the files")
+    elif (pattern.order_seen_share_bytes or 0.0) < SEEN_SHARE:
+        blind.append(
+            "order of most operations: it is inferred from new files as long as what was written to them, or from few "
+            "large operations that moved each byte once"
+        )
+    unseen = sum(1 for part in candidate.parts if part.stream.seen_by == "directory")
+    if unseen:
+        blind.append(
+            f"{unseen} of {files} files were never caught open between two ticks: found by their times in the folder, "
+            "and credited to the process that wrote at that time"
+        )
+    blind += _of_traces(traces)
+    if traces:
+        blind += health.lost(candidate.start_ns, candidate.end_ns)
+        blind += health.degraded
+    if not candidate.writes:
+        blind.append("which of the bytes came from the page cache and which from the device or the network")
+    elif not durable:
+        inside = "" if exact else ", and the time inside fsync"
+        blind.append(f"when the last byte left the page cache for stable storage{inside}")
+    return blind
+
+
+def _of_traces(traces: list[Traced]) -> list[str]:
+    blind = []
+    totals = [trace.totals for trace in traces]
+    if any(total.faulted_bytes for total in totals):
+        blind.append("what was touched within the pages that page faults brought in: whole pages are counted")
+    if any(total.kinds & (OperationKind.AIO | OperationKind.URING) for total in totals):
+        blind.append("short or failed operations of io_uring and aio: they are counted as they were asked for")
+    operations = sum(total.operations for total in totals)
+    untimed = operations - sum(total.timed_operations for total in totals)
+    if untimed > 0:
+        blind.append(f"how long {untimed} of {operations} operations took: they were not timed")
+    if any(total.pooled for total in totals):
+        blind.append(
+            "which of several threads went first, where they filled a file together: taken as one after another"
+        )
+    return blind

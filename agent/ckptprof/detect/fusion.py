@@ -1,0 +1,54 @@
+"""One truth of two sights: what the trace saw is exact, so that what polling saw of the same adds names, not bytes."""
+
+from __future__ import annotations
+
+from ckptprof.detect.streams import Stream
+from ckptprof.detect.tracebook import TraceBook
+
+_INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
+
+
+def unexplained(polled: list[Stream], book: TraceBook) -> list[Stream]:
+    """Return the streams that the trace does not explain; what the others know besides goes to the traced ones."""
+    left = []
+    for stream in polled:
+        traced = _explaining(stream, book) if stream.trace is None else []
+        if not traced:
+            left.append(stream)
+        for exact in traced:
+            if exact.process == stream.process and exact.writes == stream.writes:
+                _take_over(exact, stream, book)
+    return left
+
+
+def _explaining(polled: Stream, book: TraceBook) -> list[Stream]:
+    """Return the traced streams of its file and time: its own process's, or anybody's if it was only credited."""
+    low_ns = min(polled.before_ns, polled.first_ns)
+    high_ns = max(polled.last_ns, polled.closed_ns or 0)
+    found = []
+    for exact in book.near(polled.file, low_ns, high_ns):
+        if polled.is_mapping:
+            wanted = exact.process == polled.process and _faulted(exact)
+        else:
+            wanted = exact.process == polled.process or (polled.seen_by in _INFERRED and exact.writes == polled.writes)
+        if wanted:
+            found.append(exact)
+    return found
+
+
+def _faulted(exact: Stream) -> bool:
+    return exact.trace is not None and exact.trace.totals.faulted_bytes > 0
+
+
+def _take_over(exact: Stream, polled: Stream, book: TraceBook) -> None:
+    """Keep what only polling knows: the name if the trace has none, what the file system says, how it was opened."""
+    if not exact.path.startswith("/"):
+        exact.path = polled.path
+        exact.earlier_path = polled.earlier_path
+        if exact.trace is not None:
+            exact.trace.version += 1
+    exact.append = exact.append or polled.append
+    if polled.fact is not None and polled.fact_at_ns >= exact.fact_at_ns:
+        exact.fact, exact.fact_at_ns = polled.fact, polled.fact_at_ns
+    if polled.closed_ns is not None:
+        book.close(exact, polled.closed_ns)
