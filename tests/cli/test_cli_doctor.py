@@ -53,10 +53,10 @@ def test_an_empty_tree_breaks_no_check(tree: Callable[..., KernelFs], tmp_path: 
     found = [
         checks.capabilities(fs, uid=1000), checks.other_processes(fs, uid=1000), checks.io_accounting(fs),
         checks.hidepid(fs), checks.block_devices(fs), checks.network(fs), checks.pressure(fs),
-        checks.delay_accounting(fs), checks.udev(tmp_path), checks.trace(fs),
+        checks.delay_accounting(fs), checks.udev(tmp_path),
     ]  # fmt: skip
 
-    assert [c.status for c in found] == ["warn", "note", "fail", "ok", "warn", "warn", "note", "note", "note", "note"]
+    assert [c.status for c in found] == ["warn", "note", "fail", "ok", "warn", "warn", "note", "note", "note"]
     assert degraded(found)
 
 

@@ -159,17 +159,6 @@ def udev(run: Path) -> Check:
     return Check("udev", "note", "no udev daemon: devices that come and go are found by looking again")
 
 
-def trace(fs: KernelFs) -> Check:
-    """Look at what the trace level would need; it is not part of this version."""
-    held = held_capabilities(fs) or frozenset()
-    there = []
-    there.append("BTF is there" if (fs.sys / "kernel/btf/vmlinux").exists() else "BTF is missing")
-    allowed = "SYS_ADMIN" in held or {"BPF", "PERFMON"} <= held
-    there.append("BPF is allowed to us" if allowed else "BPF is not allowed to us")
-    text = f"trace level: not built yet in this version, poll level is used ({', '.join(there)})"
-    return Check("trace", "note", text)
-
-
 def birth_time(directory: Path, *, birth_ns: int | None) -> Check:
     """Judge what statx said of a directory's birth."""
     if birth_ns is not None:

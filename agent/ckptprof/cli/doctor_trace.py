@@ -1,0 +1,94 @@
+"""What `ckptprof doctor` looks at for the level `trace`: what it takes, piece by piece, and then a real try."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ckptprof.cli.doctor_checks import AS_SERVICE, held_capabilities
+from ckptprof.report.doctor import Check
+from ckptprof.service import tracing
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
+
+GET_LIBBPF = "`apt install libbpf1`, `dnf install libbpf` (1.0 or newer), or take the wheel of ckptprof that carries it"
+NEWER = "boot a newer kernel; eBPF programs are fitted to any with BTF since 5.10"
+_SINCE = re.compile(r"since (\d+\.\d+)")
+
+
+def everything(fs: KernelFs) -> list[Check]:
+    """Return all checks of the trace; none raises."""
+    return [types(fs), privileges(fs), libbpf(), lockdown(fs), *attached(fs)]
+
+
+def types(fs: KernelFs) -> Check:
+    """Look for the kernel's own types (BTF), which the programs are fitted to."""
+    release = read_text(fs.proc / "sys/kernel/osrelease") or "of unknown version"
+    if os.access(fs.sys / "kernel/btf/vmlinux", os.R_OK):
+        return Check("trace-btf", "ok", f"the kernel ({release}) tells its types, which eBPF programs are fitted to")
+    text = f"the kernel ({release}) does not tell its types (BTF): no eBPF program can be fitted to it"
+    fix = "boot a kernel of 5.10 or newer with CONFIG_DEBUG_INFO_BTF=y, as Debian has since 11, RHEL since 8.2"
+    return Check("trace-btf", "warn", text, fix)
+
+
+def privileges(fs: KernelFs) -> Check:
+    """Look at the capabilities that attaching takes."""
+    held = held_capabilities(fs) or frozenset()
+    missing = [f"CAP_{name}" for name in ("BPF", "PERFMON") if name not in held]
+    if not missing or "SYS_ADMIN" in held:
+        return Check("trace-privileges", "ok", "eBPF programs may be attached")
+    text = f"eBPF programs may not be attached, for want of {' and '.join(missing)}"
+    return Check("trace-privileges", "warn", text, AS_SERVICE)
+
+
+def libbpf() -> Check:
+    """Look for the library that loads the programs."""
+    from ckptprof_collectors.bpflibrary import BUNDLED, find_libbpf  # noqa: PLC0415 - ctypes, for this command only
+
+    try:
+        found = find_libbpf()
+    except UnavailableError as error:
+        return Check("trace-libbpf", "warn", str(error), GET_LIBBPF)
+    number = ".".join(map(str, found.version))
+    where = "bundled" if found.path.startswith(str(BUNDLED)) else found.path
+    return Check("trace-libbpf", "ok", f"libbpf {number} ({where})")
+
+
+def lockdown(fs: KernelFs) -> Check:
+    """Look at the kernel's lockdown, whose stricter degree lets nobody read its memory (kernel_lockdown(7))."""
+    text = read_text(fs.sys / "kernel/security/lockdown")
+    degree = re.search(r"\[(\w+)\]", text or "")
+    if degree is None:
+        text = "whether the kernel is locked down cannot be seen; the try below tells"
+        return Check("trace-lockdown", "note", text, "`mount -t securityfs none /sys/kernel/security` shows it")
+    if degree[1] == "confidentiality":
+        text = "the kernel is locked down for confidentiality: eBPF programs may read nothing"
+        return Check("trace-lockdown", "warn", text, "boot with lockdown=integrity, or without")
+    return Check("trace-lockdown", "ok", f"lockdown of the kernel: {degree[1]}, which lets eBPF programs read")
+
+
+def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach) -> list[Check]:
+    """Attach the programs for a moment, seeing only what we start ourselves, and say what came of it."""
+    if not fs.is_live:
+        return [Check("trace", "note", "not tried: this is not the machine's own /proc")]
+    try:
+        tracer = attach(fs, family_of=(os.getpid(),), ignore=())
+    except UnavailableError as error:
+        fix = AS_SERVICE if getattr(error, "permission", False) else None
+        return [Check("trace", "warn", f"no trace, polling is used: {error}", fix)]
+    except Exception as error:  # noqa: BLE001 - doctor is where one looks when something is wrong
+        return [Check("trace", "fail", f"no trace, polling is used: {type(error).__name__}: {error}", NEWER)]
+    programs: dict[str, str] = getattr(tracer, "programs", {})
+    degraded = tuple(tracer.degraded)
+    tracer.close()
+    hooks = ", ".join(f"{hook} ({variant})" for hook, variant in programs.items()) or "everything"
+    found = [Check("trace", "ok", f"the trace level works: {hooks}")]
+    return found + [Check("trace-sight", "note", sentence, remedy(sentence)) for sentence in degraded]
+
+
+def remedy(sentence: str) -> str:
+    """Return what would bring into sight what a degradation says is out of it."""
+    if (since := _SINCE.search(sentence)) is not None:
+        return f"boot a kernel of {since[1]} or newer"
+    if re.search(r"lacks|not permitted|CAP_", sentence) is not None:
+        return AS_SERVICE
+    return NEWER
