@@ -83,7 +83,7 @@ class Session(ctypes.Structure):
         ("process", c_uint32),
         ("kinds", c_uint32),
         ("told", c_uint32),
-        ("unused", c_uint32),
+        ("shed_operations", c_uint32),  # of which size and time were left out
         ("comm", c_char * COMM_BYTES),
         ("sizes_operations", c_uint32 * SIZE_BUCKETS),
         ("sizes_bytes", c_uint64 * SIZE_BUCKETS),
@@ -152,6 +152,12 @@ class Config(ctypes.Structure):
     )
 
 
+class Control(ctypes.Structure):
+    """Set while the programs run."""
+
+    _fields_ = (("shed", c_uint32),)
+
+
 class BlockKey(ctypes.Structure):
     """One direction of one disk."""
 
@@ -180,6 +186,7 @@ STRUCTURES: tuple[tuple[str, type[ctypes.Structure]], ...] = (
     ("pauses", Pauses),
     ("counters", Counters),
     ("config", Config),
+    ("control", Control),
     ("block_key", BlockKey),
     ("block", Block),
 )

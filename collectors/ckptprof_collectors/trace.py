@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.layouts import Config, Counters, RecordKind
-from ckptprof_collectors.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf
+from ckptprof_collectors.layouts import Config, Counters, Key, RecordKind
+from ckptprof_collectors.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf, object_path
 from ckptprof_collectors.samples import DirtyPause, Sample, TraceHealth
 from ckptprof_collectors.traceblocks import BlockReader
 from ckptprof_collectors.tracefiles import (
@@ -33,7 +33,6 @@ from ckptprof_collectors.tracehooks import (
     Hooked,
     KernelTypes,
     hook_up,
-    object_path,
 )
 
 _SECOND_NS = 1_000_000_000
@@ -44,6 +43,10 @@ _CROWDED = 0.8  # of the room for sessions
 _IDLE_NS = 30 * _SECOND_NS
 _JIFFY_HZ = (100, 250, 300, 1000)  # CONFIG_HZ
 _SHARED, _SHARED_CHECKED, _WRITE = 1, 3, 2  # include/uapi/asm-generic/mman-common.h
+_FILE = Key.tid.offset  # the part of a key that is the file's
+_MAPPED_FILES = 4096
+_SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
+_SHED_NS = 30 * _SECOND_NS
 _ZERO = b"\0\0\0\0"
 _COUNTERS = ctypes.sizeof(Counters) // 8
 _SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
@@ -54,7 +57,7 @@ class Trace:
 
     name = "trace"
 
-    def __init__(  # noqa: PLR0913 - the last three are for tests and benchmarks
+    def __init__(  # noqa: PLR0913 - most of them are for tests and benchmarks
         self,
         fs: KernelFs,
         *,
@@ -65,6 +68,7 @@ class Trace:
         ring_bytes: int = 4 << 20,
         small_bytes: int = 64 << 10,
         small_per_window: int = 200,
+        shed_calls: int = _SHED_CALLS,
     ) -> None:
         """Load and attach; raises UnavailableError with the reason.
 
@@ -78,6 +82,8 @@ class Trace:
         fitting = Fitting(bytes(config), {"live": max_sessions, "ring": ring_bytes})
         self._files = hook_up(lib, object_path("trace", objects), types, (ESSENTIAL, OPTIONAL), fitting)
         self._max_sessions = max_sessions
+        self._shed_calls = shed_calls
+        self._processors = os.cpu_count() or 1
         self._devices: Hooked | None = None
         self._blocks: BlockReader | None = None
         try:
@@ -93,6 +99,10 @@ class Trace:
         self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
         self._proc = fs.proc
         self._paths: dict[bytes, str] = {}
+        self._mapped_paths: dict[bytes, str] = {}
+        self._shed_until_ns = 0
+        self._swept_operations = 0
+        self._control = self._files.object.section(".data.control")
         self._read_ns = self._swept_ns = self._mapped_ns = 0
         self._operations = -1
         self._health: TraceHealth | None = None
@@ -113,7 +123,10 @@ class Trace:
     @property
     def degraded(self) -> tuple[str, ...]:
         """What cannot be seen here, each one sentence."""
-        return tuple(self._files.degraded + (self._devices.degraded if self._devices else []))
+        known = self._files.degraded + (self._devices.degraded if self._devices else [])
+        if self._shed_until_ns:
+            known = [*known, "out of sight for now: sizes and times of calls, of which too many are made"]
+        return tuple(known)
 
     @property
     def programs(self) -> dict[str, str]:
@@ -135,6 +148,7 @@ class Trace:
             self._operations = counters[0]
             self._take_sessions(now_ns, samples, sweep=sweep)
         if sweep:
+            self._shed(now_ns, counters[0])
             self._swept_ns = now_ns
             self._sweep(now_ns, counters, samples)
         return samples
@@ -162,6 +176,10 @@ class Trace:
             inode, device, *_ = KEY.unpack(key)
             self._mapped.delete(inode.to_bytes(8, "little") + device.to_bytes(8, "little"))
             return
+        if path is not None:
+            if len(self._mapped_paths) >= _MAPPED_FILES:
+                self._mapped_paths.clear()
+            self._mapped_paths[key[:_FILE]] = path
         self._mapped_ns = now_ns
         protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
         if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
@@ -189,7 +207,7 @@ class Trace:
                 over = over or int.from_bytes(value[PROCESS * 4 : PROCESS * 4 + 4], "little") in gone
                 if not over and last_ns < since_ns:
                     continue
-            path = self._paths.get(key)
+            path = self._paths.get(key) or self._mapped_paths.get(key[:_FILE])
             if over:
                 self._live.delete(key)
                 self._paths.pop(key, None)
@@ -198,6 +216,16 @@ class Trace:
     def _gone(self, processes: list[int]) -> frozenset[int]:
         """Return those that have ended: what they did not close will not be told of."""
         return frozenset(process for process in set(processes) if not (self._proc / str(process)).exists())
+
+    def _shed(self, now_ns: int, operations: int) -> None:
+        """Leave out what costs while so many calls are made that it would be felt."""
+        made, self._swept_operations = operations - self._swept_operations, operations
+        elapsed_ns = now_ns - self._swept_ns if self._swept_ns else _SECOND_NS
+        if made * _SECOND_NS // elapsed_ns > self._shed_calls * self._processors:
+            self._shed_until_ns = now_ns + _SHED_NS
+        elif now_ns > self._shed_until_ns:
+            self._shed_until_ns = 0
+        self._control[:4] = int(self._shed_until_ns > 0).to_bytes(4, "little")
 
     def _sweep(self, now_ns: int, counters: list[int], samples: list[Sample]) -> None:
         if self._files.links and now_ns - self._mapped_ns > _MAPPINGS_NS:

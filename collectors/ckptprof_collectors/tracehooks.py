@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import platform
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.libbpf import BpfError, BpfObject, Libbpf, Link
 
 OBJECTS = Path(__file__).parent / "bpf"
-_MACHINES = {"x86_64": "x86_64", "aarch64": "arm64"}
 _REFUSED = (errno.EPERM, errno.EACCES)
 
 
@@ -156,14 +154,6 @@ class KernelTypes:
     def has(self, name: bytes) -> bool:
         """Return whether a type, function or tracepoint of this name (between zero bytes) is there."""
         return name in self._data
-
-
-def object_path(name: str, folder: Path = OBJECTS) -> Path:
-    """Return the object of this machine; raises UnavailableError for a machine that none is built for."""
-    machine = _MACHINES.get(platform.machine())
-    if machine is None:
-        raise UnavailableError(f"no eBPF programs are built for {platform.machine()}: only for x86-64 and arm64")
-    return folder / f"{name}.{machine}.bpf.o"
 
 
 @dataclass(frozen=True)

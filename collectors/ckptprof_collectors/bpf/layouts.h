@@ -59,7 +59,7 @@ struct session {
 	__u32 process;
 	__u32 kinds;
 	__u32 told;
-	__u32 unused;
+	__u32 shed_operations;
 	char comm[16];
 	__u32 sizes_operations[32];
 	__u64 sizes_bytes[32];
@@ -109,6 +109,10 @@ struct config {
 	__u32 small_per_window;
 	__u32 ignored_count;
 	__u32 ignored[8];
+};
+
+struct control {
+	__u32 shed;
 };
 
 struct block_key {

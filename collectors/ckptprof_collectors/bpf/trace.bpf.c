@@ -26,7 +26,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define ARGUMENT_5(typed, regs) LOAD(typed, regs, regs[4])
 #endif
 
+#define PROT_WRITE 2
 #define PROT_EXEC 4
+#define MAP_TYPE 0xf
+#define MAP_PRIVATE 2
 #define MAP_ANONYMOUS 0x20
 
 struct iocb { /* include/uapi/linux/aio_abi.h, little endian */
@@ -57,6 +60,9 @@ struct mapped_key {
 	__u64 inode;
 	__u64 device;
 };
+
+#define MAPPED_READ 1
+#define MAPPED_WRITE 2
 
 /* files of which pages may come and go by fault */
 struct {
@@ -118,6 +124,8 @@ static __always_inline int on_enter(const bool typed, struct pt_regs *regs, __u6
 		close_of(typed, ARGUMENT_1(typed, regs));
 		return 0;
 	}
+	if (control.shed && kind <= CALL_PWRITE)
+		return 0;
 	tid = own;
 	index = tid & (IN_CALL_SLOTS - 1);
 	slot = bpf_map_lookup_elem(&in_calls, &index);
@@ -257,12 +265,14 @@ static __always_inline void submit(struct pt_regs *regs, long count, __u64 now_n
 static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, struct file *file)
 {
 	struct mapped_key pages = { .inode = key->inode, .device = key->device };
-	__u64 length = ARGUMENT_2(false, regs), now_ns = bpf_ktime_get_ns();
+	__u64 length = ARGUMENT_2(false, regs), mode = MAPPED_READ;
 	__u64 protection = ARGUMENT_3(false, regs), flags = ARGUMENT_4(false, regs);
 
 	if (protection & PROT_EXEC || length < LARGE_BYTES)
 		return; /* code, and what is too small to be a checkpoint */
-	bpf_map_update_elem(&mapped, &pages, &now_ns, BPF_ANY);
+	if (protection & PROT_WRITE && (flags & MAP_TYPE) != MAP_PRIVATE)
+		mode = MAPPED_WRITE;
+	bpf_map_update_elem(&mapped, &pages, &mode, BPF_ANY);
 	tell_file(RECORD_MAPPED, key, (unsigned long)file, 0, protection | flags << 32);
 }
 
@@ -494,12 +504,14 @@ static __always_inline void faulted(struct inode *inode, __u64 first_page, __u64
 	struct mapped_key file = {};
 	struct session *session;
 	struct key key;
+	__u64 *mode;
 
 	make_key(false, task, inode, writes, &key);
 	file.inode = key.inode;
 	file.device = key.device;
-	if (!bpf_map_lookup_elem(&mapped, &file))
-		return;
+	mode = bpf_map_lookup_elem(&mapped, &file);
+	if (!mode || (!writes && *mode == MAPPED_WRITE))
+		return; /* to write to a page it must be read first */
 	operation.offset = first_page << 12;
 	operation.until_ns = bpf_ktime_get_ns();
 	session = bpf_map_lookup_elem(&live, &key);

@@ -30,6 +30,9 @@ extern void *bpf_rdonly_cast(const void *object, __u32 btf_id) __ksym __weak;
 
 const volatile struct config config SEC(".rodata.config") = {};
 
+/* set by Python while so many calls are made that our cost is felt: sizes and times are left out then */
+volatile struct control control SEC(".data.control") = {};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -261,7 +264,7 @@ static __always_inline void add(struct session *session, struct operation *opera
 {
 	__u64 bytes = operation->bytes;
 	__s64 end = operation->offset + bytes;
-	__u32 bucket = log2_of(bytes);
+	__u32 bucket;
 
 	session->operations++;
 	session->bytes += bytes;
@@ -298,7 +301,11 @@ static __always_inline void add(struct session *session, struct operation *opera
 		session->high_offset = end;
 	session->size = size;
 	session->kinds |= operation->kind;
-	bucket &= SIZE_BUCKETS - 1;
+	if (control.shed) {
+		session->shed_operations++;
+		return;
+	}
+	bucket = log2_of(bytes) & (SIZE_BUCKETS - 1);
 	session->sizes_operations[bucket]++;
 	session->sizes_bytes[bucket] += bytes;
 }

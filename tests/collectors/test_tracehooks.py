@@ -1,0 +1,166 @@
+"""The choice of programs, on the kernel that is here: the best that it takes, and by name what it does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from ckptprof_collectors import tracehooks
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.libbpf import find_libbpf, object_path
+from ckptprof_collectors.samples import FileActivity
+from ckptprof_collectors.trace import Trace
+from ckptprof_collectors.tracehooks import BLOCK, ESSENTIAL, OPTIONAL, Hook, Hooked, KernelTypes, hook_up
+
+pytestmark = [pytest.mark.root, pytest.mark.bpf]
+
+
+class OldKernel(KernelTypes):
+    """The types of this kernel without some of them."""
+
+    def __init__(self, *missing: bytes) -> None:
+        """Take these away."""
+        super().__init__(KernelFs())
+        for name in missing:
+            assert name in self._data
+            self._data = self._data.replace(name, b"\0" + b"x" * (len(name) - 2) + b"\0")
+
+
+def hooked(types: KernelTypes, optional: tuple[Hook, ...] = OPTIONAL) -> Hooked:
+    """Load the trace as it would be loaded on such a kernel."""
+    return hook_up(find_libbpf(), object_path("trace"), types, (ESSENTIAL, optional))
+
+
+def test_every_hook_of_this_kernel_is_taken() -> None:
+    """Nothing is degraded here, and each hook says which program stands there."""
+    found = hooked(KernelTypes(KernelFs()))
+    try:
+        assert found.degraded == []
+        assert set(found.programs) == {"calls", "timing", "io_uring", "dirty-pauses", "family"}
+        assert set(found.waiting) == {"mapped-writes", "mapped-reads", "mapped-misses"}
+    finally:
+        found.close()
+
+
+def test_a_kernel_without_typed_casts_gets_portable_programs() -> None:
+    """Before 6.2 there is no bpf_rdonly_cast."""
+    found = hooked(OldKernel(b"\0bpf_rdonly_cast\0"))
+    try:
+        assert found.programs["calls"] == "call_exit_portable"
+        assert (
+            found.degraded
+            == [
+                "out of sight: the time spent in calls, and when files are closed: this kernel has no tracepoint for it"
+            ]
+            or found.programs["timing"] == "call_enter_portable"
+        )
+    finally:
+        found.close()
+
+
+def test_a_refused_program_falls_back_to_the_portable_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the types promise and the kernel refuses is tried again without it."""
+    wrong = Hook("mapped-writes", (("fault_dirty_page", b"\0task_struct\0"),), "pages written through mappings")
+    monkeypatch.setattr(tracehooks, "OPTIONAL", (wrong,))
+
+    found = hooked(KernelTypes(KernelFs()), (wrong,))
+    try:
+        assert found.programs == {"calls": "call_exit_portable"}
+        assert any("pages written through mappings" in text and "refused" in text for text in found.degraded)
+    finally:
+        found.close()
+
+
+def test_a_missing_tracepoint_is_named_with_what_is_lost() -> None:
+    """One sentence that a person understands."""
+    found = hooked(OldKernel(b"\0btf_trace_io_uring_submit_req\0", b"\0btf_trace_balance_dirty_pages\0"))
+    try:
+        assert len(found.degraded) == 2
+        assert "io_uring" in found.degraded[0]
+        assert "dirty" in found.degraded[1]
+    finally:
+        found.close()
+
+
+def test_a_kernel_without_the_essential_tracepoint_is_refused() -> None:
+    """Without reads and writes there is no trace."""
+    with pytest.raises(UnavailableError, match="reads and writes"):
+        hooked(OldKernel(b"\0bpf_rdonly_cast\0", b"\0btf_trace_sys_exit\0"))
+
+
+def test_a_kernel_without_types_is_refused(tmp_path: Path) -> None:
+    """No BTF, no CO-RE."""
+    with pytest.raises(UnavailableError, match="types"):
+        KernelTypes(KernelFs(sys=tmp_path))
+
+
+def test_the_devices_have_programs_of_their_own() -> None:
+    """Issue and completion of requests."""
+    found = hook_up(find_libbpf(), object_path("block"), KernelTypes(KernelFs()), (BLOCK, ()))
+    try:
+        assert found.programs == {"block-issue": "issue_of_request", "block-complete": "complete"}
+    finally:
+        found.close()
+
+
+def test_the_portable_programs_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both variants see the same operations of the same job."""
+    target = tmp_path / "data.bin"
+    job = f"f = open({str(target)!r}, 'wb', buffering=0)\nfor _ in range(10): f.write(b'x' * 5000)\nf.close()"
+    seen = []
+    for portable in (False, True):
+        if portable:
+            monkeypatch.setattr("ckptprof_collectors.trace.KernelTypes", lambda _: OldKernel(b"\0bpf_rdonly_cast\0"))
+        trace = Trace(KernelFs(), family_of=(os.getpid(),))
+        try:
+            assert trace.programs["calls"] == ("call_exit_portable" if portable else "call_exit_typed")
+            subprocess.run([sys.executable, "-c", job], check=True)
+            samples = [s for s in trace.read() if isinstance(s, FileActivity) and s.path == str(target)]
+        finally:
+            trace.close()
+        (sample,) = samples
+        assert sample.closed_ns is not None
+        seen.append((sample.operations, sample.bytes, sample.consecutive_bytes, sample.sizes, sample.timed_operations))
+    assert seen[0] == seen[1] == (10, 50_000, 50_000, ((4096, 10, 50_000),), 10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_nothing_stays_in_the_kernel_when_its_process_dies(number: signal.Signals) -> None:
+    """Every attachment is a descriptor, and the kernel closes those."""
+    code = textwrap.dedent("""
+        import sys
+        from ckptprof_collectors.kernelfs import KernelFs
+        from ckptprof_collectors.trace import Trace
+        trace = Trace(KernelFs())
+        print("attached", flush=True)
+        sys.stdin.read()
+    """)
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        assert process.stdout.readline() == "attached\n"
+        held = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")]
+        assert sum("bpf" in link for link in held) > 8
+        process.send_signal(number)
+        process.wait(10)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{process.pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any("bpf_link" in link or "bpf-prog" in link for link in _links_of_others())
+
+
+def _links_of_others() -> list[str]:
+    """Return what descriptors of this very process point to: a child's death leaves nothing with its parent."""
+    return [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+    ]
