@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -54,13 +51,8 @@ def test_a_kernel_without_typed_casts_gets_portable_programs() -> None:
     found = hooked(OldKernel(b"\0bpf_rdonly_cast\0"))
     try:
         assert found.programs["calls"] == "call_exit_portable"
-        assert (
-            found.degraded
-            == [
-                "out of sight: the time spent in calls, and when files are closed: this kernel has no tracepoint for it"
-            ]
-            or found.programs["timing"] == "call_enter_portable"
-        )
+        assert found.programs["timing"] == "call_enter_portable"
+        assert found.degraded == []
     finally:
         found.close()
 
@@ -129,38 +121,3 @@ def test_the_portable_programs_count_the_same(tmp_path: Path, monkeypatch: pytes
         assert sample.closed_ns is not None
         seen.append((sample.operations, sample.bytes, sample.consecutive_bytes, sample.sizes, sample.timed_operations))
     assert seen[0] == seen[1] == (10, 50_000, 50_000, ((4096, 10, 50_000),), 10)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_nothing_stays_in_the_kernel_when_its_process_dies(number: signal.Signals) -> None:
-    """Every attachment is a descriptor, and the kernel closes those."""
-    code = textwrap.dedent("""
-        import sys
-        from ckptprof_collectors.kernelfs import KernelFs
-        from ckptprof_collectors.trace import Trace
-        trace = Trace(KernelFs())
-        print("attached", flush=True)
-        sys.stdin.read()
-    """)
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process:
-        assert process.stdout.readline() == "attached\n"
-        held = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")]
-        assert sum("bpf" in link for link in held) > 8
-        process.send_signal(number)
-        process.wait(10)
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{process.pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any("bpf_link" in link or "bpf-prog" in link for link in _links_of_others())
-
-
-def _links_of_others() -> list[str]:
-    """Return what descriptors of this very process point to: a child's death leaves nothing with its parent."""
-    return [
-        os.readlink(f"/proc/self/fd/{fd}")
-        for fd in os.listdir("/proc/self/fd")
-        if os.path.islink(f"/proc/self/fd/{fd}")
-    ]
