@@ -16,8 +16,9 @@ from recorder import Recorder  # noqa: E402 - found by the line above
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
-    """Give a recorder in a directory of its own; CKPTPROF_DB of the outside does not reach it."""
+    """Give a recorder in a directory of its own; no setting of the outside reaches it."""
     made = Recorder(tmp_path)
-    made.environment.pop("CKPTPROF_DB", None)
+    for setting in ("CKPTPROF_DB", "CKPTPROF_LEVEL"):
+        made.environment.pop(setting, None)
     yield made
     made.close()

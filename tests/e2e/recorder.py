@@ -34,11 +34,17 @@ class Recorder:
     environment: dict[str, str] = field(default_factory=lambda: {**os.environ, "PYTHONUNBUFFERED": "1"})
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     keyboard: int = -1
+    level: str = "auto"
 
     @property
     def database(self) -> Path:
         """Return where everything is recorded."""
         return self.work / "ckptprof.db"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the options of `run` and `agent`: where to record, and how to look."""
+        return ("--db", str(self.database), "--level", self.level)
 
     def ckptprof(self, *arguments: str) -> list[str]:
         """Return a command line of ckptprof."""
@@ -57,7 +63,7 @@ class Recorder:
 
     def run(self, *job: str) -> subprocess.CompletedProcess[bytes]:
         """Run a job under `ckptprof run`."""
-        return self.call("run", "--db", str(self.database), "--", *job)
+        return self.call("run", *self.options, "--", *job)
 
     def alone(self, *job: str) -> subprocess.CompletedProcess[bytes]:
         """Run a job that ckptprof did not start."""
@@ -67,7 +73,7 @@ class Recorder:
         """Start a job under `ckptprof run`, in the foreground of a terminal of its own."""
         self.keyboard, terminal = os.openpty()
         process = subprocess.Popen(
-            ["setsid", "--ctty", *self.ckptprof("run", "--db", str(self.database), "--", *job)],
+            ["setsid", "--ctty", *self.ckptprof("run", *self.options, "--", *job)],
             stdin=terminal,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,7 +120,7 @@ class Recorder:
             notify.settimeout(30)
             with (self.work / "agent.log").open("ab") as log:
                 agent = subprocess.Popen(
-                    self.ckptprof("agent", "--db", str(self.database), *arguments),
+                    self.ckptprof("agent", *self.options, *arguments),
                     stdout=log,
                     stderr=log,
                     env={**self.environment, "NOTIFY_SOCKET": str(address)},

@@ -31,6 +31,7 @@ from ckptprof_collectors.samples import (
     RdmaSample,
     Sample,
     SamplerHealth,
+    TraceHealth,
     Unavailable,
 )
 
@@ -144,6 +145,7 @@ def full() -> Metrics:
             RdmaSample("mlx5_0/1", 1, 2, 3, 4, None),
             MemorySample(*range(1, 15)),
             SamplerHealth(10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}),
+            TraceHealth(100, 1, 2, 3, 4, 5, {"calls": "typed"}, ("splice is out of sight",)),
             CollectorFault("nics", "gone"),
             Unavailable("rdma", "no /sys/class/infiniband"),
             read=("disks", "nics"),
@@ -382,6 +384,24 @@ def test_it_renders_while_it_is_fed() -> None:
     stop.set()
     thread.join()
     assert all(pages)
+
+
+def test_the_level_follows_the_sampler_and_its_trace() -> None:
+    """Nothing before one has begun; then what works, also when the trace fails later; another life begins at zero."""
+    page = Metrics()
+    pages = [page.render()]
+    health = TraceHealth(100, 1, 2, 3, 4, 5, {"calls": "typed"}, ())
+    page.level("trace")
+    for sample in (health, TraceHealth(100, 1, 2, 3, 4, 5, {}, ("the trace failed",))):
+        page.observe(frame(sample))
+        pages.append(page.render())
+    page.level("poll")
+    pages.append(page.render())
+
+    active = [re.findall(rb"^ckptprof_trace_active (\d)$", one, re.MULTILINE) for one in pages]
+    assert active == [[], [b"1"], [b"0"], [b"0"]]
+    assert b"\nckptprof_trace_lost_operations_total 1\n" in pages[2]
+    assert b"ckptprof_trace_operations_total" not in pages[3]
 
 
 @pytest.mark.prometheus

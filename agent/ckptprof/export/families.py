@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ckptprof.export.exposition import MILLIONTHS, THOUSANDTHS, Column
-from ckptprof_collectors.samples import DiskSample, MemorySample, NicSample, RdmaSample, SamplerHealth
+from ckptprof_collectors.samples import DiskSample, MemorySample, NicSample, RdmaSample, SamplerHealth, TraceHealth
 
 SECTOR_BYTES = 512  # always, whatever the device says (Documentation/block/stat.rst)
 DURATION_BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
@@ -139,6 +139,19 @@ SAMPLER = (
     ),
     _SAMPLER("watched_processes", "Processes watched closely now.", lambda s: s.watched_processes, kind="gauge"),
     _SAMPLER("known_processes", "Processes known to the sampler now.", lambda s: s.known_processes, kind="gauge"),
+)
+
+_TRACE = Column[TraceHealth]
+TRACE = (
+    _TRACE("trace_operations_total", "Reads and writes of files that the trace counted.", lambda s: s.calls),
+    _TRACE("trace_untimed_operations_total", "Of those, the ones not timed.", lambda s: s.untimed_operations),
+    _TRACE("trace_lost_operations_total", "Counted without their file, for want of room.", lambda s: s.lost_operations),
+    _TRACE("trace_lost_bytes_total", "Bytes counted without their file, for want of room.", lambda s: s.lost_bytes),
+    _TRACE("trace_lost_sessions_total", "Small uses of files that were only counted.", lambda s: s.lost_sessions),
+    _TRACE("trace_lost_events_total", "Events for which the trace had no room.", lambda s: s.lost_events),
+    _TRACE(
+        "trace_degradations", "Kinds of I/O that the trace cannot see here.", lambda s: len(s.degraded), kind="gauge"
+    ),
 )
 
 _RECORDER = Column[RecorderHealth]

@@ -26,6 +26,7 @@ from ckptprof_collectors.samples import (
     RdmaInfo,
     RdmaSample,
     SamplerHealth,
+    TraceHealth,
     Unavailable,
 )
 
@@ -51,9 +52,13 @@ class Metrics:
         self._collectors = _CollectorFamilies()
         self._memory: MemorySample | None = None
         self._sampler: SamplerHealth | None = None
+        self._trace: TraceHealth | None = None
         self._recorder = RecorderHealth()
         self._build = Labelled("build_info", "The version that runs; always 1.", ("version",), kind="gauge")
         self._build.set(1, version)
+        self._active = Labelled(
+            "trace_active", "1 while every read and write is traced, 0 while polled.", (), kind="gauge"
+        )
         self._dropped = Labelled(
             "series_dropped_total", "Names over the cap of their kind, shown as `other`.", ("kind",), kind="counter"
         )
@@ -70,6 +75,7 @@ class Metrics:
             NicInfo: self._nic_info,
             RdmaInfo: self._rdma_info,
             SamplerHealth: self._set_sampler,
+            TraceHealth: self._set_trace,
             CollectorFault: lambda fault, _: self._collectors.fault(fault.collector),
             Unavailable: lambda missing, _: self._collectors.unavailable(missing.collector),
         }
@@ -82,6 +88,12 @@ class Metrics:
                 handle = self._handlers.get(type(sample))
                 if handle is not None:
                     handle(sample, frame.at_ns)
+
+    def level(self, level: str) -> None:
+        """Take note that a sampler has begun, and at which level; its counters begin at zero."""
+        with self._lock:
+            self._trace = None
+            self._active.set(int(level == "trace"))
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint that is complete; each one is to be handed in once."""
@@ -107,6 +119,9 @@ class Metrics:
                 render_scalars(families.MEMORY, self._memory, out)
             if self._sampler is not None:
                 render_scalars(families.SAMPLER, self._sampler, out)
+            self._active.render(out)
+            if self._trace is not None:
+                render_scalars(families.TRACE, self._trace, out)
             render_scalars(families.RECORDER, self._recorder, out)
             self._collectors.render(out)
             for family in (self._cpu, self._resident, self._dropped):
@@ -146,6 +161,10 @@ class Metrics:
     def _set_sampler(self, sample: SamplerHealth, _: int) -> None:
         self._sampler = sample
         self._collectors.durations(sample.read_ns)
+
+    def _set_trace(self, sample: TraceHealth, _: int) -> None:
+        self._trace = sample
+        self._active.set(int(bool(sample.programs)))  # one that has failed says so by having none
 
     def _device_info(self, info: DeviceInfo, _: int) -> None:
         rank = 2 if info.countable else 0 if info.kind in _HIDDEN_KINDS else 1

@@ -63,6 +63,8 @@ class Recorder:
     def _begin(self, header: Header) -> None:
         self.end(clean=False)
         self.sampler_starts += 1
+        if self._metrics is not None:
+            self._metrics.level(header.level)
         self._detector = Detector(header, saved_paths=self._saved_paths)
         self._session = Session(
             uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel, version=header.ckptprof,

@@ -26,10 +26,10 @@ class Traced:
     def note(self, activity: FileActivity) -> None:
         """Take in one sample."""
         before = self._bytes.pop(activity.session, 0)
-        self.moved_bytes += max(0, activity.bytes + activity.faulted_bytes - before)
+        self.moved_bytes += max(0, activity.bytes - before)
         closed = activity.closed_ns is not None
         if not closed and len(self._bytes) < MAX_SESSIONS:
-            self._bytes[activity.session] = activity.bytes + activity.faulted_bytes
+            self._bytes[activity.session] = activity.bytes
         large = activity.writes and activity.bytes >= HELD_BYTES
         if large and not closed and len(self._held) < MAX_SESSIONS:
             self._held.add(activity.session)
