@@ -117,7 +117,7 @@ def test_poll_never_comes_near_it(desk: Callable[..., Desk]) -> None:
     [
         (refuse("no BTF"), "no BTF", False),
         (refuse("CAP_BPF is missing", permission=True), "CAP_BPF is missing", True),
-        (refuse("lockdown", permission=False), "lockdown", False),
+        (refuse("lockdown\nlibbpf: a log\n of the verifier", permission=False), "lockdown", False),
         (lambda *_, **__: 1 / 0, "ZeroDivisionError: division by zero", False),
         (lambda *_, **__: os.open("/nowhere", os.O_RDONLY), "FileNotFoundError: ", False),
     ],
@@ -130,6 +130,7 @@ def test_what_cannot_be_attached_leaves_polling(
 
     assert one.header.level == "poll"
     assert one.header.level_reason.startswith(reason)
+    assert "\n" not in one.header.level_reason
     assert one.header.level_denied is denied
     assert any(type(sample).__name__ == "DiskSample" for sample in one.tick(time.monotonic_ns()))
 

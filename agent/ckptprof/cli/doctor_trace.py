@@ -74,9 +74,10 @@ def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach) -> list[Check
         tracer = attach(fs, family_of=(os.getpid(),), ignore=())
     except UnavailableError as error:
         fix = AS_SERVICE if getattr(error, "permission", False) else None
-        return [Check("trace", "warn", f"no trace, polling is used: {error}", fix)]
+        return [Check("trace", "warn", f"no trace, polling is used: {tracing.first_line(error)}", fix)]
     except Exception as error:  # noqa: BLE001 - doctor is where one looks when something is wrong
-        return [Check("trace", "fail", f"no trace, polling is used: {type(error).__name__}: {error}", NEWER)]
+        text = f"no trace, polling is used: {type(error).__name__}: {tracing.first_line(error)}"
+        return [Check("trace", "fail", text, NEWER)]
     programs: dict[str, str] = getattr(tracer, "programs", {})
     degraded = tuple(tracer.degraded)
     tracer.close()

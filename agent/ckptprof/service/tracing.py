@@ -80,6 +80,11 @@ def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...])
     return tracer
 
 
+def first_line(error: Exception) -> str:
+    """Return what an error says without what libbpf and the kernel's verifier had to say before it."""
+    return (str(error).splitlines() or [""])[0]
+
+
 class Tracing:
     """The trace of one sampler, or why there is none."""
 
@@ -100,10 +105,10 @@ class Tracing:
             tracer = make()
             fd = tracer.fileno()
         except UnavailableError as error:
-            self.reason = str(error)
+            self.reason = first_line(error)
             self.denied = bool(getattr(error, "permission", False))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the trace, polling works
-            self.reason = f"{type(error).__name__}: {error}"
+            self.reason = f"{type(error).__name__}: {first_line(error)}"
             self.denied = isinstance(error, PermissionError)
         else:
             self._tracer, self._fd = tracer, fd
@@ -138,7 +143,7 @@ class Tracing:
         try:
             samples = self._tracer.read()
         except Exception as error:  # noqa: BLE001 - polling goes on whatever becomes of the trace
-            return self._fail(f"{type(error).__name__}: {error}")
+            return self._fail(f"{type(error).__name__}: {first_line(error)}")
         for sample in samples:
             if isinstance(sample, TraceHealth):
                 self._health = sample

@@ -1,0 +1,188 @@
+"""--level on the real command: what is taken, what is refused before anything runs, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from typing import Any
+
+import pytest
+from livecommand import CKPTPROF, Ckptprof, sampler_of, wait_until
+
+from ckptprof.errors import PermissionDeniedError
+from ckptprof.recording import Header, read_file
+from ckptprof.service import levels
+from ckptprof.service.tracing import attach
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+
+HEADER: dict[str, Any] = {
+    "uid": "u", "host": "h", "boot_id": "b", "kernel": "k", "ckptprof": "0", "at_ns": 1, "wall_ns": 2,
+    "ticks_per_second": 100, "page_size": 4096,
+}  # fmt: skip
+AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+# The checkout may be where nobody else may look; seeing files is no privilege that tracing takes
+MAY_READ = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+
+
+def header(level: str, reason: str = "", *, denied: bool = False) -> Header:
+    """Return the header of a sampler."""
+    return Header(level=level, level_reason=reason, level_denied=denied, **HEADER)
+
+
+def can_trace() -> str:
+    """Return why this host cannot trace, empty if it can."""
+    try:
+        attach(KernelFs(), family_of=(os.getpid(),), ignore=()).close()
+    except UnavailableError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="module")
+def _tracing() -> None:
+    """Skip where this host cannot trace at all."""
+    if reason := can_trace():
+        pytest.skip(f"no trace: {reason}")
+
+
+@pytest.mark.parametrize("wish", ["auto", "poll"])
+def test_only_who_asks_for_the_trace_is_refused(wish: Any) -> None:
+    """Whatever the sampler says, and if it says nothing."""
+    assert [levels.refusal(wish, one) for one in (header("poll", "no BTF"), header("trace"), None)] == [None] * 3
+
+
+def test_a_refusal_names_the_reason_and_what_to_do() -> None:
+    """A missing privilege exits with 5, anything else with 1; a trace that works is no reason to refuse."""
+    denied = levels.refusal("trace", header("poll", "lacks CAP_BPF", denied=True))
+    broken = levels.refusal("trace", header("poll", "no BTF"))
+    silent = levels.refusal("trace", None)
+
+    assert levels.refusal("trace", header("trace", "something is out of sight")) is None
+    assert isinstance(denied, PermissionDeniedError)
+    assert [error.exit_code for error in (denied, broken, silent) if error] == [5, 1, 1]
+    assert all(error and error.hint and "--level poll" in error.hint for error in (denied, broken, silent))
+    assert str(broken) == "the trace level cannot be had: no BTF"
+
+
+@pytest.mark.parametrize("setting", [("--level", "best"), ("--level", ""), ("--level", "TRACE")])
+@pytest.mark.parametrize("command", ["run", "agent", "capture"])
+def test_a_level_that_there_is_not_is_a_usage_error(ckptprof: Ckptprof, command: str, setting: tuple[str, str]) -> None:
+    """On every command that takes one."""
+    result = ckptprof.call(command, *setting, "x")
+
+    assert result.returncode == 2
+    assert b"'auto', 'trace', 'poll'" in result.stderr
+
+
+def test_the_environment_sets_it_too_and_may_be_wrong_too(ckptprof: Ckptprof) -> None:
+    """CKPTPROF_LEVEL is told as the culprit; an empty one is none; the option beats it."""
+    ckptprof.environment["CKPTPROF_LEVEL"] = "best"
+    wrong = ckptprof.run("touch", "ran")
+    ran = (ckptprof.work / "ran").exists()
+    beaten = ckptprof.call("run", "--level", "poll", "--db", str(ckptprof.database), "--", "true")
+    ckptprof.environment["CKPTPROF_LEVEL"] = ""
+    empty = ckptprof.run("true")
+
+    assert (wrong.returncode, ran) == (2, False)
+    assert b"CKPTPROF_LEVEL" in wrong.stderr
+    assert (beaten.returncode, empty.returncode) == (0, 0)
+
+
+@pytest.mark.parametrize("command", [("run", "-q"), ("agent", "--no-metrics"), ("capture",)])
+def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tuple[str, ...]) -> None:
+    """Here libbpf is missing: one line with the reason, one that says what to do, and no trace of the command."""
+    ckptprof.environment["CKPTPROF_LIBBPF"] = "/nowhere/libbpf.so.1"
+    where = ("--db", str(ckptprof.database)) if command[0] != "capture" else ()
+    result = ckptprof.call(*command, "--level", "trace", *where, *(("touch", "ran") if command[0] == "run" else ()),
+                           *(("file.gz",) if command[0] == "capture" else ()))  # fmt: skip
+
+    assert result.returncode == 1
+    assert re.fullmatch(
+        rb"ckptprof: the trace level cannot be had: .*/nowhere/libbpf.so.1.*\nhint: .*--level poll.*\n", result.stderr
+    )
+    assert {path.name for path in ckptprof.work.iterdir()} <= {"state", ".local"}
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("_tracing")
+def test_a_missing_privilege_exits_with_its_own_code(ckptprof: Ckptprof) -> None:
+    """Nobody is told which capabilities are missing, and that root has them; the command does not run."""
+    ckptprof.work.chmod(0o777)
+    arguments = ["run", "--level", "trace", "--db", str(ckptprof.work / "n.db"), "--", "touch", "ran"]
+    command = [*AS_NOBODY, *MAY_READ, *CKPTPROF, *arguments]
+    result = subprocess.run(command, capture_output=True, check=False, cwd=ckptprof.work, env=ckptprof.environment)
+
+    assert result.returncode == 5, result.stderr
+    assert b"CAP_BPF" in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+    assert not (ckptprof.work / "ran").exists()
+
+
+@pytest.mark.root
+def test_root_is_told_in_one_line_that_it_only_polls(ckptprof: Ckptprof) -> None:
+    """It could have more; who asked for poll is told nothing."""
+    ckptprof.environment["CKPTPROF_LIBBPF"] = "/nowhere/libbpf.so.1"
+    auto = ckptprof.call("run", "-q", "--db", str(ckptprof.database), "--", "true")
+    poll = ckptprof.call("run", "-q", "--level", "poll", "--db", str(ckptprof.database), "--", "true")
+
+    assert auto.returncode == poll.returncode == 0
+    assert re.fullmatch(rb"ckptprof: recorded at poll level \(the trace level cannot be had: .*\)\n", auto.stderr)
+    assert poll.stderr == b""
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("_tracing")
+def test_auto_traces_where_it_can(ckptprof: Ckptprof) -> None:
+    """The recording says so; a command that is traced from its first byte is in it with all of them."""
+    file = ckptprof.work / "node.ckptrec.gz"
+    process = ckptprof.start("capture", "--seconds", "3", str(file))
+    sampler_of(process)
+    time.sleep(1.5)
+    (ckptprof.work / "short.bin").write_bytes(bytes(3 << 20))
+    process.communicate(timeout=30)
+    found, frames = read_file(file)
+    told = [s for one in frames for s in one.samples if type(s).__name__ == "FileActivity"]
+
+    assert found.level == "trace"
+    mine = [sample for sample in told if sample.path == str(ckptprof.work / "short.bin")]
+    assert mine[-1].bytes == 3 << 20
+    assert mine[-1].pid == os.getpid()
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("_tracing")
+def test_an_agent_says_at_which_level_it_watches(ckptprof: Ckptprof) -> None:
+    """In its first line, for either level."""
+    lines = []
+    for level in ("auto", "poll"):
+        agent = ckptprof.start("agent", "--no-metrics", "--level", level, "--db", str(ckptprof.database))
+        assert agent.stderr is not None
+        lines.append(agent.stderr.readline().decode())
+        agent.terminate()
+        agent.communicate(timeout=30)
+
+    assert re.match(r"ckptprof: watching this host at trace level( \(.*\))?, storing in ", lines[0])
+    assert lines[1].startswith("ckptprof: watching this host at poll level, storing in ")
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("_tracing")
+@pytest.mark.slow
+def test_a_sampler_that_is_lost_may_poll_from_then_on(ckptprof: Ckptprof) -> None:
+    """Even an agent that was to trace: killed, its sampler is replaced by one that traces too."""
+    agent = ckptprof.start("agent", "--no-metrics", "--level", "trace", "--db", str(ckptprof.database))
+    assert agent.stderr is not None
+    first = agent.stderr.readline()
+    old = sampler_of(agent)
+    old.kill()
+    new = wait_until(lambda: found if (found := sampler_of(agent)).pid != old.pid else None)
+    time.sleep(2)
+    agent.terminate()
+    _, err = agent.communicate(timeout=30)
+
+    assert first.startswith(b"ckptprof: watching this host at trace level")
+    assert new.pid != old.pid
+    assert b"starting another" in err
+    assert b"from here on" not in err
