@@ -79,6 +79,7 @@ class Session(ctypes.Structure):
         ("high_offset", c_int64),
         ("size", c_int64),
         ("run_bytes", c_uint64),
+        ("window_offset", c_int64),  # of faults: where the pages that were mapped last begin
         ("file_system", c_uint64),  # s_magic
         ("process", c_uint32),
         ("kinds", c_uint32),
@@ -155,7 +156,7 @@ class Config(ctypes.Structure):
 class Control(ctypes.Structure):
     """Set while the programs run."""
 
-    _fields_ = (("shed", c_uint32),)
+    _fields_ = (("shed", c_uint32), ("dirty_seen", c_uint32))
 
 
 class BlockKey(ctypes.Structure):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,6 +46,9 @@ _JIFFY_HZ = (100, 250, 300, 1000)  # CONFIG_HZ
 _SHARED, _SHARED_CHECKED, _WRITE = 1, 3, 2  # include/uapi/asm-generic/mman-common.h
 _FILE = Key.tid.offset  # the part of a key that is the file's
 _MAPPED_FILES = 4096
+_KNOWN_PATHS = 20_000
+_RECENT_PROCESSES = 256
+_RECENT_PATHS = 32
 _SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
 _SHED_NS = 30 * _SECOND_NS
 _ZERO = b"\0\0\0\0"
@@ -100,6 +104,7 @@ class Trace:
         self._proc = fs.proc
         self._paths: dict[bytes, str] = {}
         self._mapped_paths: dict[bytes, str] = {}
+        self._recent: dict[int, deque[str]] = {}
         self._shed_until_ns = 0
         self._swept_operations = 0
         self._control = self._files.object.section(".data.control")
@@ -160,19 +165,40 @@ class Trace:
             if record.kind == RecordKind.SESSION and record.session is not None:
                 path = path or self._paths.get(record.key)
                 self._paths.pop(record.key, None)
+                self._recall(record.process, path)
                 samples.append(self._decoder.activity(record.key, record.session, path))
             elif record.kind == RecordKind.SEEN:
-                if path is not None:
-                    self._paths[record.key] = path
+                self._know(record.key, path)
             elif record.kind in LIFE:
                 if record.kind == RecordKind.MAPPED:
                     self._expect_faults(now_ns, record.key, path, record.flags)
-                samples.append(self._decoder.life(record))
+                elif record.kind == RecordKind.CREATED:
+                    self._know(record.key, path)
+                    self._recall(record.process, path)
+                samples.append(self._decoder.life(record, self._recent.get(record.process, ())))
+
+    def _know(self, key: bytes, path: str | None) -> None:
+        """Keep the path of a file that a thread has begun to use."""
+        if path is not None:
+            if len(self._paths) >= _KNOWN_PATHS:
+                self._paths.pop(next(iter(self._paths)))
+            self._paths[key] = path
+
+    def _recall(self, process: int, path: str | None) -> None:
+        """Keep which files a process has used lately."""
+        if path is None:
+            return
+        recent = self._recent.get(process)
+        if recent is None:
+            if len(self._recent) >= _RECENT_PROCESSES:
+                self._recent.pop(next(iter(self._recent)))
+            recent = self._recent[process] = deque(maxlen=_RECENT_PATHS)
+        recent.append(path)
 
     def _expect_faults(self, now_ns: int, key: bytes, path: str | None, flags: int) -> None:
         """Have the faults of a mapped data file counted from now on; not of a library's."""
         base = os.path.basename(path or "")
-        if base.endswith((".so", ".pyc", ".mo")) or ".so." in base or base == "locale-archive":
+        if base.endswith((".pyc", ".mo", ".so")) or base == "locale-archive":
             inode, device, *_ = KEY.unpack(key)
             self._mapped.delete(inode.to_bytes(8, "little") + device.to_bytes(8, "little"))
             return
@@ -183,9 +209,7 @@ class Trace:
         self._mapped_ns = now_ns
         protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
         if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
-            self._files.demand("mapped-writes")
-        self._files.demand("mapped-reads")
-        self._files.demand("mapped-misses")
+            self._control[4:8] = int(self._files.demand("mapped-writes")).to_bytes(4, "little")
 
     def _take_sessions(self, now_ns: int, samples: list[Sample], *, sweep: bool) -> None:
         count, keys, values = self._live.lookup_batch()
@@ -229,6 +253,7 @@ class Trace:
 
     def _sweep(self, now_ns: int, counters: list[int], samples: list[Sample]) -> None:
         if self._files.links and now_ns - self._mapped_ns > _MAPPINGS_NS:
+            self._control[4:8] = _ZERO
             self._files.release()
         if self._blocks is not None:
             samples.extend(self._blocks.read())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ckptprof_collectors.layouts import (
@@ -18,7 +20,7 @@ from ckptprof_collectors.layouts import (
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent, text
 
 _CODES = {4: "I", 8: "Q"}
-_SIGNED = frozenset({"first_offset", "end_offset", "low_offset", "high_offset", "size"})
+_SIGNED = frozenset({"first_offset", "end_offset", "low_offset", "high_offset", "size", "window_offset"})
 
 
 def _format(structure: type) -> str:
@@ -44,7 +46,7 @@ LAST_NS = Session.last_ns.offset // 8  # columns of the values of a map, as 64-b
 CLOSED_NS = Session.closed_ns.offset // 8
 PROCESS = Session.process.offset // 4
 SESSION_WORDS = SESSION.size // 8
-_COMM = 26  # of the unpacked fields of a session
+_COMM = 27  # of the unpacked fields of a session
 _OPERATIONS = slice(_COMM + 1, _COMM + 1 + SIZE_BUCKETS)
 _BYTES = slice(_COMM + 1 + SIZE_BUCKETS, _COMM + 1 + 2 * SIZE_BUCKETS)
 _NO_DESCRIPTOR = 0xFFFFFF9C  # AT_FDCWD
@@ -96,6 +98,14 @@ def _names(state: int, raw: bytes) -> tuple[str, ...]:
     return ()
 
 
+def _device_of(*folders: str) -> int | None:
+    """Return st_dev of the first of these folders that is there."""
+    for folder in folders:
+        with suppress(OSError, ValueError):
+            return os.stat(folder).st_dev
+    return None
+
+
 class Decoder:
     """Makes samples; remembers how the kernel's numbers of devices become those of stat(2)."""
 
@@ -117,9 +127,9 @@ class Decoder:
         folder = os.path.dirname(path)
         known = self._subvolumes.get((kernel_device, folder))
         if known is None:
-            try:
-                known = os.stat(f"{self._proc}/{process}/root{folder}").st_dev
-            except (OSError, ValueError):
+            # through its process, or, if that has ended, as we see it
+            known = _device_of(f"{self._proc}/{process}/root{folder}", folder)
+            if known is None:
                 return plain
             if len(self._subvolumes) >= 4096:
                 self._subvolumes.clear()
@@ -135,7 +145,7 @@ class Decoder:
         (
             start_ns, operations, size_bytes, consecutive, consecutive_bytes, sequential, sequential_bytes, large,
             direct, faulted, call_ns, timed, first_ns, last_ns, closed, first_offset, end_offset, low, high, size,
-            _, file_system, process, kinds, _, _,
+            _, _, file_system, process, kinds, _, _,
         ) = fields[:_COMM]  # fmt: skip
         counts, sums = fields[_OPERATIONS], fields[_BYTES]
         sizes = tuple((1 << n, counts[n], sums[n]) for n in range(SIZE_BUCKETS) if counts[n])
@@ -173,14 +183,14 @@ class Decoder:
             closed_ns=closed or closed_ns,
         )
 
-    def life(self, record: Record) -> FileLifeEvent:
-        """Return the event of a record that is no session."""
+    def life(self, record: Record, near: Sequence[str] = ()) -> FileLifeEvent:
+        """Return the event of a record that is no session; `near` are paths that its process has used lately."""
         inode, kernel_device, _, tid, _ = KEY.unpack(record.key)
         names: tuple[str | None, ...] = record.names
         if record.kind in (RecordKind.RENAMED, RecordKind.UNLINKED):
             folders = (record.flags & 0xFFFFFFFF, record.flags >> 32)
             names = tuple(
-                self._absolute(name, record.process, folder)
+                self._absolute(name, record.process, folder, near)
                 for name, folder in zip(record.names, folders, strict=False)
             )
         path = names[0] if names else None
@@ -198,15 +208,16 @@ class Decoder:
             new_path=names[1] if len(names) > 1 else None,
         )
 
-    def _absolute(self, name: str, process: int, folder: int) -> str:
-        """Return a name as its process sees it from the root; as it was given if its folder is gone."""
+    def _absolute(self, name: str, process: int, folder: int, near: Sequence[str]) -> str:
+        """Return a name as its process sees it from the root; as it was given if its folder cannot be found out."""
         if name.startswith("/"):
             return os.path.normpath(name)
         link = "cwd" if folder == _NO_DESCRIPTOR else f"fd/{folder}"
         try:
             start = text(os.readlink(f"{self._proc}/{process}/{link}".encode()))
-        except OSError:
-            return name
+        except OSError:  # it has ended; what it renames and unlinks it mostly has used
+            end = "/" + os.path.normpath(name)
+            return next((path for path in reversed(near) if path.endswith(end)), name)
         return os.path.normpath(f"{start}/{name}")
 
 

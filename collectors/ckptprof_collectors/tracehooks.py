@@ -69,13 +69,11 @@ OPTIONAL = (
         "mapped-reads",
         (("fault_around", b"\0btf_trace_mm_filemap_map_pages\0"),),
         "pages that are read through mappings (the kernel tells of them since 6.12)",
-        on_demand=True,
     ),
     Hook(
         "mapped-misses",
         (("fault_page", b"\0btf_trace_mm_filemap_fault\0"),),
         "pages of mappings that were not in memory (the kernel tells of them since 6.12)",
-        on_demand=True,
     ),
 )
 BLOCK = (

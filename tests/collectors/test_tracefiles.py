@@ -120,10 +120,11 @@ def test_a_rename_is_resolved_against_the_folder_of_its_process(tmp_path: Path) 
 
 
 def test_a_process_that_is_gone_leaves_its_relative_names(tmp_path: Path) -> None:
-    """They are told as they were given."""
+    """They are told as they were given, unless the process has used such a file lately."""
     record = record_of(head(RecordKind.UNLINKED, b"x\0", PathState.STRINGS, flags=0xFFFFFF9C, inode=0) + b"x\0")
 
     assert decoder(tmp_path).life(record).path == "x"
+    assert decoder(tmp_path).life(record, ["/a/x", "/b/x", "/b/xx"]).path == "/b/x"
 
 
 def test_a_subvolume_has_the_device_that_stat_gives(tmp_path: Path) -> None:
@@ -133,6 +134,7 @@ def test_a_subvolume_has_the_device_that_stat_gives(tmp_path: Path) -> None:
     make = decoder(tmp_path)
 
     assert make.device(8 << 20 | 1, BTRFS, 42, "/data/x") == folder.stat().st_dev
+    assert make.device(8 << 20 | 1, BTRFS, 43, f"{folder}/x") == folder.stat().st_dev
     assert make.device(8 << 20 | 1, BTRFS, 42, "/nowhere/x") == os.makedev(8, 1)
     assert make.device(8 << 20 | 1, 0xEF53, 42, "/data/x") == os.makedev(8, 1)
 

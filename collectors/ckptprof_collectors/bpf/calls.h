@@ -21,6 +21,7 @@ enum call_kind {
 	CALL_UNLINK,
 	CALL_UNLINKAT,
 	CALL_CLOSE,
+	CALL_REPLACE, /* dup2: the descriptor that is its second argument is closed */
 };
 
 #define CALLS 512
@@ -39,6 +40,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[18] = CALL_PWRITE,
 	[19] = CALL_READ, /* readv */
 	[20] = CALL_WRITE,
+	[33] = CALL_REPLACE,
 	[40] = CALL_SENDFILE,
 	[74] = CALL_SYNC_FILE, /* fsync */
 	[75] = CALL_SYNC_FILE, /* fdatasync */
@@ -51,6 +53,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[264] = CALL_RENAMEAT,
 	[275] = CALL_SPLICE,
 	[277] = CALL_SYNC_FILE, /* sync_file_range */
+	[292] = CALL_REPLACE, /* dup3 */
 	[295] = CALL_PREAD, /* preadv */
 	[296] = CALL_PWRITE,
 	[316] = CALL_RENAMEAT, /* renameat2 */
@@ -59,6 +62,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[328] = CALL_PWRITE,
 #elif defined(__TARGET_ARCH_arm64)
 	[2] = CALL_IO_SUBMIT,
+	[24] = CALL_REPLACE, /* dup3 */
 	[35] = CALL_UNLINKAT,
 	[38] = CALL_RENAMEAT,
 	[56] = CALL_OPEN, /* openat */

@@ -55,6 +55,7 @@ struct session {
 	__s64 high_offset;
 	__s64 size;
 	__u64 run_bytes;
+	__s64 window_offset;
 	__u64 file_system;
 	__u32 process;
 	__u32 kinds;
@@ -113,6 +114,7 @@ struct config {
 
 struct control {
 	__u32 shed;
+	__u32 dirty_seen;
 };
 
 struct block_key {

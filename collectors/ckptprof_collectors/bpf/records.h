@@ -151,8 +151,8 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 	struct scratch *scratch;
 	__u32 zero = 0, path;
 
-	session->closed_ns = now_ns;
 	if (session->bytes < config.small_bytes && !may_tell(now_ns)) {
+		lose(session->operations, session->bytes);
 		bpf_map_delete_elem(&live, key);
 		return;
 	}
@@ -164,11 +164,14 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 	scratch->record.head.size = session->size;
 	__builtin_memcpy(&scratch->record.session, session, sizeof(*session));
 	scratch->file = file_address;
+	scratch->record.session.closed_ns = now_ns;
 	path = walk(AFTER_SESSION);
 	scratch->record.head.path_state = path >> 16;
 	scratch->record.head.path_bytes = path & 0xffff;
 	if (send(scratch, sizeof(scratch->record) + (path & 0x1fff), wakeup()))
 		bpf_map_delete_elem(&live, key);
+	else
+		session->closed_ns = now_ns;
 }
 
 /* Tell of names that a call was given: an old and a new one, or one. */

@@ -31,6 +31,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MAP_TYPE 0xf
 #define MAP_PRIVATE 2
 #define MAP_ANONYMOUS 0x20
+#define MAP_DENYWRITE 0x800
 
 struct iocb { /* include/uapi/linux/aio_abi.h, little endian */
 	__u64 data;
@@ -60,6 +61,10 @@ struct mapped_key {
 	__u64 inode;
 	__u64 device;
 };
+
+#define FAULT_DIRTY 1 /* a page became dirty */
+#define FAULT_AROUND 2 /* pages that were in memory were mapped around a fault */
+#define FAULT_PAGE 3 /* a page was not mapped */
 
 #define MAPPED_READ 1
 #define MAPPED_WRITE 2
@@ -120,8 +125,8 @@ static __always_inline int on_enter(const bool typed, struct pt_regs *regs, __u6
 	own = bpf_get_current_pid_tgid();
 	if (!is_ours(own >> 32))
 		return 0;
-	if (kind == CALL_CLOSE) {
-		close_of(typed, ARGUMENT_1(typed, regs));
+	if (kind >= CALL_CLOSE) {
+		close_of(typed, kind == CALL_CLOSE ? ARGUMENT_1(typed, regs) : ARGUMENT_2(typed, regs));
 		return 0;
 	}
 	if (control.shed && kind <= CALL_PWRITE)
@@ -268,8 +273,8 @@ static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, s
 	__u64 length = ARGUMENT_2(false, regs), mode = MAPPED_READ;
 	__u64 protection = ARGUMENT_3(false, regs), flags = ARGUMENT_4(false, regs);
 
-	if (protection & PROT_EXEC || length < LARGE_BYTES)
-		return; /* code, and what is too small to be a checkpoint */
+	if (protection & PROT_EXEC || flags & MAP_DENYWRITE || length < LARGE_BYTES)
+		return; /* code, what the dynamic linker maps, and what is too small to be a checkpoint */
 	if (protection & PROT_WRITE && (flags & MAP_TYPE) != MAP_PRIVATE)
 		mode = MAPPED_WRITE;
 	bpf_map_update_elem(&mapped, &pages, &mode, BPF_ANY);
@@ -357,7 +362,7 @@ static __always_inline int on_exit(const bool typed, struct pt_regs *regs, long 
 	struct operation operation = {};
 	__u64 own;
 
-	if (kind == CALL_NONE || kind == CALL_CLOSE)
+	if (kind == CALL_NONE || kind >= CALL_CLOSE)
 		return 0;
 	own = bpf_get_current_pid_tgid();
 	if (!is_ours(own >> 32))
@@ -495,23 +500,37 @@ int uring_submit_entry(struct bpf_raw_tracepoint_args *context)
 	return on_submit((void *)context->args[0]);
 }
 
-/* --- pages of mapped files; attached while there are such --- */
+/* --- pages of mapped files; what gets dirty is listened to only while such a file is mapped to be written to --- */
 
-static __always_inline void faulted(struct inode *inode, __u64 first_page, __u64 pages, __u32 writes)
+/*
+ * Pages of a mapped file were touched. A window of pages is mapped around a fault, perhaps again around the next one: what
+ * lies in the window before does not count again.
+ */
+static __always_inline void faulted(struct inode *inode, __u64 first_page, __u64 pages, __u32 hook)
 {
 	struct task_struct *task = current_task(false);
-	struct operation operation = { .kind = KIND_FAULT, .writes = writes };
+	struct operation operation = { .kind = KIND_FAULT };
 	struct mapped_key file = {};
 	struct session *session;
 	struct key key;
 	__u64 *mode;
+	__s64 end;
 
-	make_key(false, task, inode, writes, &key);
+	make_key(false, task, inode, 0, &key);
 	file.inode = key.inode;
 	file.device = key.device;
 	mode = bpf_map_lookup_elem(&mapped, &file);
-	if (!mode || (!writes && *mode == MAPPED_WRITE))
-		return; /* to write to a page it must be read first */
+	if (!mode)
+		return;
+	if (hook == FAULT_DIRTY) {
+		operation.writes = 1;
+	} else if (*mode == MAPPED_WRITE) {
+		/* touched to be written to: told by its getting dirty, as soon as that is listened to */
+		if (control.dirty_seen || hook == FAULT_AROUND)
+			return;
+		operation.writes = 1;
+	}
+	key.tail |= operation.writes;
 	operation.offset = first_page << 12;
 	operation.until_ns = bpf_ktime_get_ns();
 	session = bpf_map_lookup_elem(&live, &key);
@@ -520,17 +539,15 @@ static __always_inline void faulted(struct inode *inode, __u64 first_page, __u64
 	if (!session)
 		return;
 	operation.bytes = pages << 12;
-	if (session->kinds & KIND_FAULT && operation.offset < session->end_offset) {
-		__s64 end = operation.offset + operation.bytes;
-
-		/* a window of pages is mapped around each fault: what was mapped before does not count again */
-		if (end <= session->end_offset && operation.offset >= session->low_offset)
+	end = operation.offset + operation.bytes;
+	if (!operation.writes && session->kinds & KIND_FAULT && operation.offset >= session->window_offset &&
+	    operation.offset < session->end_offset) {
+		if (end <= session->end_offset)
 			return;
-		if (end > session->end_offset) {
-			operation.bytes = end - session->end_offset;
-			operation.offset = session->end_offset;
-		}
+		operation.bytes = end - session->end_offset;
+		operation.offset = session->end_offset;
 	}
+	session->window_offset = first_page << 12;
 	operation.faulted_bytes = operation.bytes;
 	add(session, &operation, 0, BPF_CORE_READ(inode, i_size));
 }
@@ -572,7 +589,7 @@ int fault_dirty(struct bpf_raw_tracepoint_args *context)
 		else if (bpf_core_field_exists(struct folio___old, _folio_nr_pages))
 			pages = BPF_CORE_READ((struct folio___old *)folio, _folio_nr_pages);
 	}
-	faulted(BPF_CORE_READ(mapping, host), BPF_CORE_READ(folio, index), pages, 1);
+	faulted(BPF_CORE_READ(mapping, host), BPF_CORE_READ(folio, index), pages, FAULT_DIRTY);
 	return 0;
 }
 
@@ -583,7 +600,7 @@ int fault_dirty_page(struct bpf_raw_tracepoint_args *context)
 	struct address_space *mapping = (void *)context->args[1];
 
 	if (dirties() && mapping)
-		faulted(BPF_CORE_READ(mapping, host), BPF_CORE_READ(page, index), 1, 1);
+		faulted(BPF_CORE_READ(mapping, host), BPF_CORE_READ(page, index), 1, FAULT_DIRTY);
 	return 0;
 }
 
@@ -594,7 +611,7 @@ int fault_around(struct bpf_raw_tracepoint_args *context)
 	__u64 first = context->args[1], last = context->args[2];
 
 	if (touches() && last >= first)
-		faulted(BPF_CORE_READ(mapping, host), first, last - first + 1, 0);
+		faulted(BPF_CORE_READ(mapping, host), first, last - first + 1, FAULT_AROUND);
 	return 0;
 }
 
@@ -604,7 +621,7 @@ int fault_page(struct bpf_raw_tracepoint_args *context)
 	struct address_space *mapping = (void *)context->args[0];
 
 	if (touches())
-		faulted(BPF_CORE_READ(mapping, host), context->args[1], 1, 0);
+		faulted(BPF_CORE_READ(mapping, host), context->args[1], 1, FAULT_PAGE);
 	return 0;
 }
 

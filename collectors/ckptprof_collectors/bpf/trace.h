@@ -25,7 +25,7 @@ extern void *bpf_rdonly_cast(const void *object, __u32 btf_id) __ksym __weak;
 
 #define LARGE_BYTES (1 << 20)
 #define WINDOW_NS 100000000ULL
-#define MAX_DEPTH 64
+#define MAX_DEPTH 128
 #define STRING_BYTES 2048 /* of the names that a rename is given */
 
 const volatile struct config config SEC(".rodata.config") = {};
