@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+from tests.detect.tracer import traced
+
 from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
@@ -138,6 +141,10 @@ class Stage:
     wall_jumps: tuple[tuple[float, float], ...] = ()  # (when, by how much), seconds
     births: bool = True  # whether the file system keeps the time of birth
     facts: bool = True  # whether anybody looks at the files afterwards
+    trace: bool = False  # whether the trace level sees it, too
+    poll: bool = True  # whether polling sees it
+    described: bool = True  # whether anybody looks at the processes themselves
+    faults: bool = False  # whether the trace sees page faults
     actors: list[Actor] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     mappings: list[Mapping] = field(default_factory=list)
@@ -234,6 +241,8 @@ class Stage:
                 if actor.born_s <= at_s and (actor.exit_s is None or before_s < actor.exit_s):
                     samples += self._samples(actor, before_s, at_s, last)
             made.append(Frame(MONOTONIC_NS + int(at_s * SECOND_NS), self.wall(at_s), ("processes",), tuple(samples)))
+            if self.trace:
+                made[-1] = msgspec.structs.replace(made[-1], samples=(*made[-1].samples, *traced(self, before_s, at_s)))
             before_s = at_s
         return made
 
@@ -243,6 +252,9 @@ class Stage:
         key = (actor.pid, actor.info.start_ticks)
         if actor.exit_s is not None and actor.exit_s <= at_s:
             return [ProcessExit(*key), *self._facts(actor, before_s, at_s)]
+        if not self.poll:
+            first = self.described and before_s < actor.born_s + 1 / self.hz <= at_s + 1 / self.hz
+            return [actor.info] if first else []
         found: list[Sample] = []
         for kind, sample in (("info", actor.info), ("io", self._io(actor, at_s)), ("stat", self._stat(actor, at_s))):
             if last.get((kind, actor.pid, actor.info.start_ticks)) != sample:
@@ -299,7 +311,7 @@ class Stage:
         return FileScan(actor.pid, actor.info.start_ticks, files, mapped)
 
     def _facts(self, actor: Actor, before_s: float, at_s: float) -> list[Sample]:
-        if not self.facts:
+        if not self.facts or not self.poll:
             return []
         found: list[Sample] = []
         for move in self.moves:

@@ -27,6 +27,7 @@ from ckptprof.detect.facts import FactBook
 from ckptprof.detect.fusion import unexplained
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.sizes import part_bytes, traced_bytes_of
@@ -242,7 +243,7 @@ class Detector:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
         folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
         more = folder and not any(part.name.commit for part in candidate.parts)
-        more = more or any(part.name.temporary and part.stream.trace is not None for part in candidate.parts)
+        more = more or any(part.stream.trace is not None and is_temporary(part.stream.path) for part in candidate.parts)
         alive = any(process not in self._ended for process in candidate.processes)
         return CERTAIN_GAP_NS if more and alive else QUIET_NS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.detect.edges import SLACK_NS, Clock
 from ckptprof.detect.intervals import History, writing
+from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
 from ckptprof.frameworks.names import read_name
@@ -115,7 +116,7 @@ def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
     stream.fact = fact
     stream.fact_at_ns = at_ns
     if stream.trace is not None and (
-        fact.path == stream.earlier_path or read_name(fact.path).temporary > read_name(stream.path).temporary
+        fact.path == stream.earlier_path or is_temporary(fact.path) > is_temporary(stream.path)
     ):
         return  # an earlier look: the trace saw the rename
     if fact.path != stream.path:

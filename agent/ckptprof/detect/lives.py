@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ckptprof.detect.streams import FileKey, Stream
 from ckptprof.detect.traced import CREATED_NS
@@ -37,7 +38,7 @@ class LifeBook:
             return list(self._renamed(event, relatives))
         if event.kind not in ("created", "synced", "closed-written") or event.device is None or event.inode is None:
             return []
-        told = [stream for stream in _latest(event, writers) if _tell(stream, event)]
+        told = [stream for stream in _latest(event, writers) if self._tell(stream, event)]
         if not told:
             self._keep((event.device, event.inode), event)
         return told
@@ -57,10 +58,37 @@ class LifeBook:
         left = []
         for event in self._waiting.pop(stream.file, ()):
             own = (event.pid, event.start_ticks) == stream.process
-            if not own or event.at_ns < stream.first_ns - CREATED_NS or not _tell(stream, event):
+            if not own or event.at_ns < stream.first_ns - CREATED_NS or not self._tell(stream, event):
                 left.append(event)
         if left:
             self._waiting[stream.file] = left
+
+    def _tell(self, stream: Stream, event: FileLifeEvent) -> bool:
+        """Give the event to a stream; return whether it is about it."""
+        trace = stream.trace
+        if trace is None or trace.told:
+            return False
+        if event.kind == "created":
+            if not 0 <= stream.first_ns - event.at_ns <= CREATED_NS:
+                return False
+            trace.created_ns = event.at_ns
+            if event.path is not None and event.path.startswith("/"):
+                self._born_as(stream, event.path)
+        elif event.at_ns < stream.first_ns:
+            return False
+        elif event.kind == "synced":
+            trace.syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
+        else:
+            trace.closed_ns = max(trace.closed_ns or 0, event.at_ns)
+        trace.changed()
+        return True
+
+    def _born_as(self, stream: Stream, path: str) -> None:
+        if not stream.path.startswith("/"):  # a live session's path is told late
+            stream.path = path
+            self.place(stream)
+        elif path != stream.path and stream.earlier_path is None:
+            stream.earlier_path = path
 
     def place(self, stream: Stream) -> None:
         """Take note of where a stream's file is."""
@@ -105,7 +133,7 @@ class LifeBook:
             trace = stream.trace
             if trace is None or trace.told or event.at_ns < stream.first_ns:
                 continue
-            if not read_name(stream.path).temporary and event.at_ns - trace.last_sign_ns > _ROTATED_NS:
+            if not is_temporary(stream.path) and event.at_ns - trace.last_sign_ns > _ROTATED_NS:
                 continue
             self.rename(stream, path)
             trace.renamed_ns = event.at_ns
@@ -117,6 +145,12 @@ class LifeBook:
         for file, events in list(self._waiting.items()):
             if events[-1].at_ns < at_ns:
                 del self._waiting[file]
+
+
+@lru_cache(maxsize=4096)
+def is_temporary(path: str) -> bool:
+    """Return whether a file, or a folder that it is in, has a name that is not to last."""
+    return any(read_name(place).temporary for place in _places(path))
 
 
 def _places(path: str) -> Iterator[str]:
@@ -137,24 +171,3 @@ def _latest(event: FileLifeEvent, writers: list[Stream]) -> list[Stream]:
     if process in begun:
         return [begun[process]]
     return list(begun.values()) if event.kind == "synced" else []
-
-
-def _tell(stream: Stream, event: FileLifeEvent) -> bool:
-    """Give the event to a stream; return whether it is about it."""
-    trace = stream.trace
-    if trace is None or trace.told:
-        return False
-    if event.kind == "created":
-        if not 0 <= stream.first_ns - event.at_ns <= CREATED_NS:
-            return False
-        trace.created_ns = event.at_ns
-        if event.path is not None and event.path.startswith("/") and event.path != stream.path:
-            stream.earlier_path = stream.earlier_path or event.path
-    elif event.at_ns < stream.first_ns:
-        return False
-    elif event.kind == "synced":
-        trace.syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
-    else:
-        trace.closed_ns = max(trace.closed_ns or 0, event.at_ns)
-    trace.changed()
-    return True

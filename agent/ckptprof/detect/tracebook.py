@@ -269,7 +269,7 @@ class TraceBook:
 
 def unknown_path(file: FileKey) -> str:
     """Return what stands for the path of a file of which nobody told it."""
-    return f"(path not seen: device {file[0]}, inode {file[1]})"
+    return f"(path not seen)/device {file[0]}/inode {file[1]}"
 
 
 def _continues(trace: Traced, activity: FileActivity) -> bool:
