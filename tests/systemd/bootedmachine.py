@@ -29,7 +29,7 @@ STATE = "/var/lib/ckptprof"
 DATABASE = f"{STATE}/ckptprof.db"
 NAME = "ckptprof-test"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_TREE_VERSION = 1  # change it with what `tree` makes
+_TREE_VERSION = 2  # change it with what `tree` makes
 _OMITTED = ("man", "doc", "locale")
 
 Result = TypeVar("Result")
@@ -89,7 +89,7 @@ def tree() -> Path:
         with tempfile.TemporaryDirectory(dir=TREES) as directory:
             root = Path(directory) / "root"
             omitted = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _OMITTED]
-            packages = "--include=systemd,python3-venv,passwd,libstdc++6"  # the last for numpy
+            packages = "--include=systemd,python3-venv,passwd,libbpf1,libstdc++6"  # the last for numpy
             quietly("mmdebstrap", "--quiet", "--variant=essential", packages, *omitted, release, root)
             fetch(root, "numpy", "safetensors")
             inside(root, "python3 -m venv /opt/train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -19,6 +20,26 @@ TO_SEE = f"{1 << 19 | 1 << 2:016x}"
 TO_TRACE_TOO = f"{1 << 39 | 1 << 38 | 1 << 19 | 1 << 2:016x}"
 READY_SECONDS = 5.0
 STOP_SECONDS = 10.0
+
+
+# The trace itself, which `attach` would refuse here because the container has pids of its own
+PROBE = """
+import json, os, time
+from ckptprof.service import privileges
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.trace import Trace
+trace = Trace(KernelFs())
+before = privileges.held().effective
+dropped = privileges.drop_tracing(trace.read)
+with open("/var/lib/ckptprof/probe", "wb") as file:
+    file.write(bytes(3 << 20))
+deadline = time.monotonic() + 10
+sizes = []
+while not sizes and time.monotonic() < deadline:
+    sizes = [s.bytes for s in trace.read() if type(s).__name__ == "FileActivity" and s.bytes == 3 << 20]
+print(json.dumps([bin(before).count("1"), dropped, f"{privileges.held().permitted:016x}", sizes, trace.programs]))
+trace.close()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +112,24 @@ def test_where_ebpf_is_not_to_be_had_it_polls(installation: tuple[Path, str]) ->
         assert "watching this host at poll level (the trace level cannot be had: " in machine.journal()
         machine.train("--saves=2", "--interval=1.5", wait=True)
         until(10, "saves seen by polling", lambda: len(machine.steps()) == 2)
+
+
+def test_nothing_in_the_unit_keeps_ebpf_from_attaching_and_reading(
+    machine: Machine, record_property: Callable[[str, object], None]
+) -> None:
+    """Within the whole sandbox, as its user, the programs attach, and go on counting when the capabilities are gone."""
+    (machine.root / "opt/probe.py").write_text(PROBE, encoding="utf-8")
+    machine.drop_in("Type=oneshot\nRestart=no\nExecStart=\nExecStart=/opt/ckptprof/bin/python3 -I /opt/probe.py")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "stop", "ckptprof")
+    machine.run("systemctl", "start", "ckptprof")
+    line = next(line for line in machine.journal().splitlines() if line.startswith("[4, "))
+    held, dropped, left, sizes, programs = json.loads(line)
+
+    record_property("figure", f"real systemd: eBPF within the unit's sandbox: {programs}")
+    assert (held, dropped, left) == (4, True, TO_SEE)
+    assert sizes[-1] == 3 << 20
+    assert "calls" in programs
 
 
 def test_the_record_is_for_its_owner_and_group(machine: Machine) -> None:
