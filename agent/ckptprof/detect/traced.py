@@ -67,7 +67,7 @@ class Traced:
             since_ns = max(earlier.last_ns, before_ns) if earlier else activity.first_ns
             self._point(min(since_ns, activity.last_ns), activity.last_ns, moved)
         self.sessions[activity.session] = activity
-        self._active_ns = max(self._active_ns, activity.last_ns)
+        self._active_ns = max(self._active_ns, activity.first_ns, activity.last_ns)
         if activity.closed_ns is not None:
             self.closed_ns = max(self.closed_ns or 0, activity.closed_ns)
         if activity.tid == activity.pid:
@@ -150,7 +150,7 @@ def _sum(sessions: list[FileActivity]) -> Totals:
         timed_operations=sum(s.timed_operations for s in sessions),
         call_ns=sum(timed) if timed else None,
         first_ns=min(s.first_ns for s in sessions),
-        last_ns=max(s.last_ns for s in sessions),
+        last_ns=max(max(s.first_ns, s.last_ns) for s in sessions),
         low_offset=min(s.low_offset for s in sessions),
         high_offset=max(s.high_offset for s in sessions),
         gap_bytes=0 if pooled else spans,
