@@ -346,10 +346,10 @@ class TraceHealth(msgspec.Struct, frozen=True, array_like=True, tag="trace-healt
     """What the trace itself saw and lost, cumulative; and what it cannot see here."""
 
     calls: int  # operations counted
-    lost_operations: int  # of files for which no room was left: only their number and bytes are known
+    lost_operations: int  # of files for which no room was left, and of lost sessions: only number and bytes are known
     lost_bytes: int
     lost_sessions: int  # small ones that were only counted, because there were too many of them
-    lost_events: int  # for which the ring had no room
+    lost_events: int  # for which the ring had no room, or of which there were too many
     untimed_operations: int
     programs: dict[str, str]  # hook -> variant that is attached: typed | portable | ...
     degraded: tuple[str, ...]  # each one sentence: what is out of sight, and why

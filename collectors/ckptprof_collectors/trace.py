@@ -94,12 +94,14 @@ class Trace:
             self._open(lib, family_of)
         except BpfError as error:
             self.close()
-            raise UnavailableError(str(error)) from None
+            raise UnavailableError(error.summary) from None
         try:
             self._devices = hook_up(lib, object_path("block", objects), types, (BLOCK, ()))
             self._blocks = BlockReader(fs, self._devices.object.map("blocks"))
         except (UnavailableError, BpfError) as error:
-            self._files.degraded.append(f"out of sight: requests to devices: {error}")
+            self._files.degraded.append(
+                f"out of sight: requests to devices: {error.summary if isinstance(error, BpfError) else error}"
+            )
         self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
         self._proc = fs.proc
         self._paths: dict[bytes, str] = {}
@@ -312,6 +314,9 @@ class Trace:
 
     def close(self) -> None:
         """Detach everything."""
+        control = getattr(self, "_control", None)
+        if control is not None:
+            control.release()  # else the section stays mapped
         ring = getattr(self, "_ring", None)
         if ring is not None:
             ring.close()

@@ -121,7 +121,7 @@ class Hooked:
         failure = self.attach(hook, [program for program in hook.programs if program in self.loaded])
         if failure is not None:
             del self.waiting[name]
-            self.degraded.append(f"out of sight: {hook.without}: {failure.strerror}")
+            self.degraded.append(f"out of sight: {hook.without}: {failure.summary}")
         return failure is None
 
     def release(self) -> None:
@@ -229,14 +229,14 @@ def _attach_all(
         if hook in essential:
             hooked.close()
             raise _unavailable(failure or BpfError(errno.ENOENT, f"the kernel has no place to see {hook.without}"))
-        reason = failure.strerror if failure is not None else "this kernel has no tracepoint for it"
+        reason = failure.summary if failure is not None else "this kernel has no tracepoint for it"
         if failure is None and refusals:
-            reason = f"the kernel refused the program: {refusals[-1].strerror}"
+            reason = f"the kernel refused the program: {refusals[-1].summary}"
         hooked.degraded.append(f"out of sight: {hook.without}: {reason}")
     return hooked
 
 
 def _unavailable(error: BpfError) -> UnavailableError:
-    reason = UnavailableError(error.strerror or str(error))
+    reason = UnavailableError(error.summary)
     reason.permission = error.errno in _REFUSED
     return reason

@@ -79,7 +79,7 @@ static __always_inline bool send(void *record, __u64 size, __u64 flags)
 	return true;
 }
 
-/* Whether one more small matter may be told of: so many in a tenth of a second and processor, the rest is counted. */
+/* Whether one more small matter may be told of: so many in a tenth of a second and processor; the caller counts others. */
 static __always_inline bool may_tell(__u64 now_ns)
 {
 	struct counters *own = own_counters();
@@ -90,9 +90,18 @@ static __always_inline bool may_tell(__u64 now_ns)
 		own->window_ns = now_ns;
 		own->window_small = 0;
 	}
-	if (++own->window_small <= config.small_per_window)
+	return ++own->window_small <= config.small_per_window;
+}
+
+/* The same for an event; what is not told is counted here. */
+static __always_inline bool may_tell_event(__u64 now_ns)
+{
+	struct counters *own = own_counters();
+
+	if (may_tell(now_ns))
 		return true;
-	own->lost_sessions++;
+	if (own)
+		own->lost_events++;
 	return false;
 }
 
@@ -125,7 +134,7 @@ static __noinline void tell_file(__u32 kind, struct key *key, unsigned long file
 	__u32 zero = 0, path;
 	struct head *head;
 
-	if (kind != RECORD_SEEN && !may_tell(now_ns))
+	if (kind != RECORD_SEEN && !may_tell_event(now_ns))
 		return;
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (!scratch)
@@ -152,6 +161,10 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 	__u32 zero = 0, path;
 
 	if (session->bytes < config.small_bytes && !may_tell(now_ns)) {
+		struct counters *own = own_counters();
+
+		if (own)
+			own->lost_sessions++;
 		lose(session->operations, session->bytes);
 		bpf_map_delete_elem(&live, key);
 		return;
@@ -185,7 +198,7 @@ static __noinline void tell_names(__u32 kind, const char *old_name, const char *
 	long length;
 	char *out;
 
-	if (!may_tell(now_ns))
+	if (!may_tell_event(now_ns))
 		return;
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (!scratch)
