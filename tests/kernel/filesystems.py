@@ -1,0 +1,96 @@
+"""Real file systems for the oracle: on loop devices, in memory, stacked, and in user space; gone when closed.
+
+They are made when first asked for. All of them lie below one directory of the test session, so that workers that run
+in parallel never meet; a loop device that was bound by `mount -o loop` frees itself when its file system is unmounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+KINDS = ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuse")
+_IMAGES_MIB = {"ext4": 512, "xfs": 512, "btrfs": 512, "full-ext4": 12}
+_MAKE = {
+    "ext4": ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0"),
+    "full-ext4": ("mkfs.ext4", "-q", "-O", "^has_journal", "-m", "0"),
+    "xfs": ("mkfs.xfs", "-q"),
+    "btrfs": ("mkfs.btrfs", "-q"),
+}
+_TMPFS_OPTIONS = {"tmpfs": "size=256m", "full-tmpfs": "size=1m"}
+
+
+def call(*command: str | Path) -> None:
+    """Run a program; raises RuntimeError with what it said."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, check=False, timeout=60)
+    if done.returncode:
+        raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
+
+
+class FileSystems:
+    """The file systems of one session; `close` unmounts them all, also after a failure."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self._stack = contextlib.ExitStack()
+        self._ready: dict[str, Path] = {}
+        self._broken: dict[str, str] = {}
+
+    def directory(self, kind: str) -> Path:
+        """Return an empty-at-first directory on this kind of file system; skips, saying what is missing."""
+        if kind in self._broken:
+            pytest.skip(self._broken[kind])
+        if kind not in self._ready:
+            try:
+                self._ready[kind] = self._make(kind)
+            except (RuntimeError, OSError) as error:
+                self._broken[kind] = f"cannot make a file system of kind {kind}: {error}"
+                pytest.skip(self._broken[kind])
+        return self._ready[kind]
+
+    def close(self) -> None:
+        """Unmount everything, the last one first."""
+        self._stack.close()
+        self._ready.clear()
+
+    def _make(self, kind: str) -> Path:
+        place = self.base / kind
+        place.mkdir()
+        if kind in _TMPFS_OPTIONS:
+            call("mount", "-t", "tmpfs", "-o", _TMPFS_OPTIONS[kind], "none", place)
+        elif kind == "overlay":
+            below = self.directory("ext4")
+            names = [below / f"overlay-{layer}" for layer in ("lower", "upper", "work")]
+            for name in names:
+                name.mkdir()
+            options = "lowerdir={},upperdir={},workdir={}".format(*names)
+            call("mount", "-t", "overlay", "-o", options, "overlay", place)
+        elif kind == "fuse":
+            below = self.directory("ext4") / "below-fuse"
+            below.mkdir()
+            call("bindfs", below, place)
+        else:
+            self._on_a_loop_device(kind, place)
+        self._stack.callback(_unmount, place)
+        return place
+
+    def _on_a_loop_device(self, kind: str, place: Path) -> None:
+        maker = shutil.which(_MAKE[kind][0], path="/usr/sbin:/sbin:/usr/bin:/bin")
+        if maker is None:
+            raise RuntimeError(f"not installed: {_MAKE[kind][0]}")
+        image = self.base / f"{kind}.img"
+        with image.open("wb") as made:
+            made.truncate(_IMAGES_MIB[kind] << 20)
+        self._stack.callback(image.unlink)
+        call(maker, *_MAKE[kind][1:], image)
+        call("mount", "-o", "loop,noatime", image, place)
+
+
+def _unmount(place: Path) -> None:
+    for options in ((), ("-l",)):  # lazily if a process that a failed test left behind still holds it
+        if subprocess.run(["umount", *options, str(place)], capture_output=True, check=False).returncode == 0:
+            return

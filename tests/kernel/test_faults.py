@@ -1,0 +1,304 @@
+"""What the trace does when something is missing, full or taken away: a named state, never a crash, never a leftover."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.kernel.tracer import Tracer, order_seen
+
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.samples import FileActivity, TraceHealth
+from ckptprof_collectors.trace import Trace
+from ckptprof_collectors.tracehooks import OBJECTS
+
+pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
+
+MANY = """
+import os, sys, time
+count, size, closes = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "close"
+files = []
+for number in range(count):
+    fd = os.open(f"{sys.argv[1]}/{number}", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, bytes(size))
+    files.append(fd)
+    if closes:
+        os.close(fd)
+"""
+TRACED = """
+import os, sys, time
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.trace import Trace
+trace = Trace(KernelFs())
+trace.read()
+print("attached", flush=True)
+time.sleep(60)
+"""
+REFUSED = """
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.trace import Trace
+try:
+    Trace(KernelFs())
+except UnavailableError as error:
+    print(error)
+"""
+WITHOUT = "-bpf,-perfmon,-sys_admin"
+NAMES = ("call_exit_", "call_enter_", "family_grows", "uring_submit", "issue_of", "complete")  # of programs
+
+
+@pytest.fixture
+def own() -> Iterator[Callable[..., Tracer]]:
+    """Give traces with settings of the test's own, closed when it ends."""
+    made: list[Trace] = []
+
+    def trace(**settings: int) -> Tracer:
+        made.append(Trace(KernelFs(), family_of=(os.getpid(),), **settings))  # type: ignore[arg-type] - numbers only
+        return Tracer(made[-1])
+
+    yield trace
+    for one in made:
+        one.close()
+
+
+def descriptors_now() -> set[str]:
+    """Return what descriptors this process has open, but for that of the look itself."""
+    return {path.name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
+
+
+def many(place: Path, count: int, size: int, how: str) -> list[str | Path]:
+    """Return a command line that writes so many files."""
+    return [sys.executable, "-c", MANY, place, str(count), str(size), how]
+
+
+def ours(bpftool: str) -> set[int]:
+    """Return the programs in the kernel that carry our names."""
+    listed = json.loads(subprocess.run([bpftool, "--json", "prog", "list"], capture_output=True, check=True).stdout)
+    return {program["id"] for program in listed if program.get("name", "?").startswith(NAMES)}
+
+
+def test_a_full_map_loses_detail_and_never_totals(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
+    """With room for 64 sessions and 300 files open: the rest is lost by number and byte, and nothing else is."""
+    tracer = own(max_sessions=64, small_per_window=1_000_000)
+    place = on("ext4")
+
+    seen = tracer.run(many(place, 300, 70_000, "keep"))
+
+    order = order_seen(seen.where(lambda session: session.writes and session.bytes == 70_000))
+    health = seen.health[-1]
+    assert 0 < order.operations <= 64
+    assert health.lost_operations >= 300 - order.operations
+    assert health.lost_bytes >= (300 - order.operations) * 70_000
+    # what was read by Python itself is in both sums too: no more than its own small files
+    assert order.bytes + health.lost_bytes < 300 * 70_000 + (16 << 20)
+
+
+def test_room_comes_back_when_files_are_closed(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
+    """A map for 64 sessions is enough for 300 files one after the other."""
+    tracer = own(max_sessions=64, small_per_window=1_000_000)
+    place = on("ext4")
+
+    seen = tracer.run(many(place, 300, 70_000, "close"))
+
+    order = order_seen(seen.where(lambda session: session.writes and str(session.path).startswith(f"{place}/")))
+    assert (order.operations, order.bytes) == (300, 300 * 70_000)
+    assert seen.health[-1].lost_operations == 0
+
+
+def test_a_full_ring_keeps_sessions_for_the_next_reading(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
+    """With a ring of one page and no reader, files that were closed wait in the map; lost events are counted."""
+    tracer = own(ring_bytes=4096, small_per_window=1_000_000)
+    place = on("ext4")
+    with tracer.watch() as seen:
+        subprocess.run(many(place, 300, 70_000, "close"), check=True)
+
+    order = order_seen(seen.where(lambda session: session.writes and session.bytes == 70_000))
+    assert (order.operations, order.bytes) == (300, 300 * 70_000)
+    assert seen.health[-1].lost_events > 0
+
+
+def test_a_storm_of_small_files_is_counted(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
+    """Of thousands of tiny files some are told and the rest is counted: none goes unnoticed."""
+    tracer = own(small_per_window=20)
+    place = on("tmpfs")
+
+    seen = tracer.run(many(place, 3000, 100, "close"))
+
+    told = len(seen.where(lambda session: session.writes and session.bytes == 100))
+    health = seen.health[-1]
+    assert told < 3000
+    assert told + health.lost_sessions >= 3000
+    assert health.lost_bytes >= (3000 - told) * 100
+
+
+def test_large_files_are_told_in_a_storm_of_small_ones(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
+    """What a checkpoint consists of is never among what is shed."""
+    tracer = own(small_per_window=0)
+    place = on("ext4")
+
+    seen = tracer.run(many(place, 100, 1 << 17, "close"))
+
+    order = order_seen(seen.where(lambda session: session.writes and str(session.path).startswith(f"{place}/")))
+    assert (order.operations, order.bytes) == (100, 100 << 17)
+
+
+def test_two_traces_at_once_are_both_exact(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
+    """Neither takes anything from the other, and one that is closed leaves the other as it is."""
+    first, second, third = own(), own(), own()
+    place = on("ext4")
+    with second.watch() as seen_second, third.watch():
+        seen_first = first.run(many(place, 20, 100_000, "close"))
+    third.trace.close()
+    later = first.run(many(place, 20, 100_000, "close"))
+
+    for seen in (seen_first, seen_second, later):
+        order = order_seen(seen.where(lambda session: session.writes and str(session.path).startswith(f"{place}/")))
+        assert (order.operations, order.bytes) == (20, 2_000_000)
+
+
+def test_nothing_stays_when_the_agent_is_killed(program: Callable[[str], str]) -> None:
+    """After kill -9 of a process that traces, the kernel has none of its programs, maps and links."""
+    bpftool = program("bpftool")
+    before = ours(bpftool)
+    process = subprocess.Popen([sys.executable, "-c", TRACED], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"attached\n"
+    attached = ours(bpftool) - before
+
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 10  # programs are freed after a grace period
+    while attached & ours(bpftool) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.stdout.close()
+
+    assert len(attached) >= 4
+    assert not attached & ours(bpftool)
+
+
+def test_nothing_stays_after_close(program: Callable[[str], str]) -> None:
+    """The same after an orderly end, and no descriptor stays open."""
+    bpftool = program("bpftool")
+    descriptors = descriptors_now()
+    before = ours(bpftool)
+    trace = Trace(KernelFs(), family_of=(os.getpid(),))
+    attached = ours(bpftool) - before
+
+    trace.close()
+    trace.close()
+
+    deadline = time.monotonic() + 10
+    while attached & ours(bpftool) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert attached
+    assert not attached & ours(bpftool)
+    assert descriptors_now() == descriptors
+
+
+@pytest.mark.parametrize(
+    ("prefix", "environment", "words"),
+    [
+        (["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], {}, ("CAP_BPF",)),
+        (
+            ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-bpf,-perfmon,-sys_admin"],
+            {},
+            ("CAP_BPF",),
+        ),
+        ([], {"CKPTPROF_LIBBPF": "/nonexistent/libbpf.so"}, ("/nonexistent/libbpf.so",)),
+    ],
+    ids=["nobody", "root-without-capabilities", "no-libbpf"],
+)
+def test_what_is_missing_is_named(
+    prefix: list[str], environment: dict[str, str], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """One sentence that names the capability or the library, and no traceback."""
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", REFUSED],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        cwd="/",
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert len(done.stdout.strip().splitlines()) == 1
+    assert all(word in done.stdout for word in words), done.stdout
+
+
+@pytest.mark.parametrize("keep", [0, 100, 5000, -1], ids=["empty", "a-header", "half", "last-byte"])
+def test_a_truncated_object_is_refused_by_name(tmp_path: Path, keep: int) -> None:
+    """Never given to the kernel: the reason names the file."""
+    objects = tmp_path / "bpf"
+    shutil.copytree(OBJECTS, objects)
+    for path in objects.glob("*.bpf.o"):
+        path.write_bytes(path.read_bytes()[:keep])
+
+    with pytest.raises(UnavailableError, match=r"trace\.\w+\.bpf\.o"):
+        Trace(KernelFs(), objects=objects)
+
+
+def test_a_missing_object_is_named(tmp_path: Path) -> None:
+    """A directory without objects is a reason, not a crash."""
+    with pytest.raises(UnavailableError, match=r"trace\.\w+\.bpf\.o"):
+        Trace(KernelFs(), objects=tmp_path)
+
+
+def test_a_broken_block_object_costs_the_devices_only(tmp_path: Path) -> None:
+    """Files are traced all the same, and what is out of sight is said."""
+    objects = tmp_path / "bpf"
+    shutil.copytree(OBJECTS, objects)
+    for path in objects.glob("block.*.bpf.o"):
+        path.write_bytes(path.read_bytes()[:1000])
+
+    trace = Trace(KernelFs(), objects=objects)
+    try:
+        assert [line for line in trace.degraded if "devices" in line]
+        assert "calls" in trace.programs
+        assert not [name for name in trace.programs if name.startswith("block")]
+    finally:
+        trace.close()
+
+
+def test_a_kernel_without_btf_is_refused(tmp_path: Path) -> None:
+    """A /sys without kernel/btf/vmlinux is a kernel that cannot have a trace."""
+    with pytest.raises(UnavailableError, match="kernel/btf/vmlinux"):
+        Trace(KernelFs(sys=tmp_path))
+
+
+def test_health_names_every_hook(own: Callable[..., Tracer], tmp_path: Path) -> None:
+    """Each hook tells which variant stands there, or why none does."""
+    tracer = own()
+
+    seen = tracer.run(["true"])
+
+    health = seen.health[-1]
+    assert isinstance(health, TraceHealth)
+    assert {"calls", "timing", "family"} <= set(health.programs)
+    assert health.degraded == tracer.trace.degraded
+    assert all(isinstance(sample, FileActivity) for sample in seen.sessions.values())
+
+
+def test_processes_that_the_family_does_not_hold_are_out_of_sight(
+    own: Callable[..., Tracer], on: Callable[[str], Path]
+) -> None:
+    """What someone else writes, started before, is not seen; nor is what this process writes itself."""
+    place = on("ext4")
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", f"input(); open({str(place / 'foreign')!r}, 'wb').write(bytes(1 << 20))"],
+        stdin=subprocess.PIPE,
+    )
+    tracer = own()
+    with tracer.watch() as seen:
+        stranger.communicate(b"\n")
+        (place / "own").write_bytes(bytes(1 << 20))
+
+    assert not seen.where(lambda session: str(session.path).startswith(f"{place}/"))

@@ -1,0 +1,149 @@
+"""Runs a program to its end under a Trace of this process's family, and keeps what the trace said of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.kernel.order import Order
+
+from ckptprof_collectors.samples import (
+    BlockActivity,
+    DirtyPause,
+    FileActivity,
+    FileLifeEvent,
+    Sample,
+    TraceHealth,
+    text,
+)
+from ckptprof_collectors.trace import Trace
+
+TICK_SECONDS = 0.05  # 20 Hz
+
+
+@dataclass
+class Seen:
+    """All that a trace said while a program ran."""
+
+    sessions: dict[str, FileActivity] = field(default_factory=dict)  # the last sample of each
+    lives: list[FileLifeEvent] = field(default_factory=list)
+    pauses: dict[tuple[int, int], DirtyPause] = field(default_factory=dict)
+    blocks: dict[tuple[str, bool], BlockActivity] = field(default_factory=dict)
+    health: list[TraceHealth] = field(default_factory=list)
+    regressions: list[tuple[FileActivity, FileActivity]] = field(default_factory=list)
+    output: bytes = b""
+
+    def take(self, samples: Sequence[Sample]) -> None:
+        """Keep what one read gave; a session that went back, or went on after its end, is remembered as a fault."""
+        for sample in samples:
+            if isinstance(sample, FileActivity):
+                before = self.sessions.get(sample.session)
+                if before is not None and (sample.operations < before.operations or before.closed_ns is not None):
+                    self.regressions.append((before, sample))
+                self.sessions[sample.session] = sample
+            elif isinstance(sample, FileLifeEvent):
+                self.lives.append(sample)
+            elif isinstance(sample, DirtyPause):
+                self.pauses[sample.pid, sample.start_ticks] = sample
+            elif isinstance(sample, BlockActivity):
+                self.blocks[sample.device, sample.writes] = sample
+            elif isinstance(sample, TraceHealth):
+                self.health.append(sample)
+
+    def where(self, wanted: Callable[[FileActivity], bool]) -> list[FileActivity]:
+        """Return the sessions that fit, by their begin."""
+        return sorted(filter(wanted, self.sessions.values()), key=lambda session: session.first_ns)
+
+    def of(self, path: Path | bytes, *, writes: bool) -> list[FileActivity]:
+        """Return the sessions of one path in one direction."""
+        name = text(path) if isinstance(path, bytes) else str(path)
+        return self.where(lambda session: session.path == name and session.writes is writes)
+
+    def events(self, path: Path, *kinds: str) -> list[FileLifeEvent]:
+        """Return what was told of the life of one path."""
+        return [event for event in self.lives if event.path == str(path) and (not kinds or event.kind in kinds)]
+
+    @property
+    def lost(self) -> int:
+        """Return how much the trace itself says that it lost meanwhile."""
+        if not self.health:
+            return 0
+        first, last = self.health[0], self.health[-1]
+        names = ("lost_operations", "lost_sessions", "lost_events")
+        return sum(getattr(last, name) - getattr(first, name) for name in names)
+
+
+def order_seen(sessions: Sequence[FileActivity]) -> Order:
+    """Return the sum of what sessions say of the order of their operations."""
+    total = Order()
+    for session in sessions:
+        total += Order(*(getattr(session, name) for name in Order.__dataclass_fields__))
+    return total
+
+
+class Tracer:
+    """A trace that is read as the agent does, by whoever runs a program under it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self._health: TraceHealth | None = None
+
+    def run(self, command: Sequence[str | Path], **popen: Any) -> Seen:
+        """Run a program to its end; raises RuntimeError with what it said if it fails."""
+        with self.watch() as seen, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            popen.setdefault("stdin", subprocess.DEVNULL)
+            process = subprocess.Popen([str(word) for word in command], stdout=output, stderr=errors, **popen)
+            self.wait(process, seen)
+            output.seek(0)
+            errors.seek(0)
+            seen.output = output.read()
+            said = errors.read()
+        if process.returncode:
+            raise RuntimeError(f"{command} ended with {process.returncode}: {said.decode(errors='replace')}")
+        return seen
+
+    def wait(self, process: subprocess.Popen[bytes], seen: Seen, seconds: float = 60) -> None:
+        """Read at every tick, and when the trace asks for it, until the process has ended."""
+        deadline = time.monotonic() + seconds
+        ended = os.pidfd_open(process.pid)
+        try:
+            while True:
+                ready, _, _ = select.select([ended, self.trace.fileno()], [], [], TICK_SECONDS)
+                if ended in ready:
+                    process.wait()
+                    return
+                if time.monotonic() > deadline:
+                    process.kill()
+                    raise subprocess.TimeoutExpired(process.args, seconds)
+                seen.take(self.trace.read())
+        finally:
+            os.close(ended)
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[Seen]:
+        """Keep what the trace tells of what happens in the block."""
+        self.trace._swept_ns = 0
+        self.trace.read()  # what came before is nobody's here
+        seen = Seen()
+        if self._health is not None:
+            seen.health.append(self._health)
+        yield seen
+        seen.take(self.trace.read())
+        self.trace._swept_ns = 0  # what it does once a second: look for processes that ended, and tell of its health
+        seen.take(self.trace.read())
+        if seen.health:
+            self._health = seen.health[-1]
+
+
+def difference(truth: Order, seen: Order) -> Mapping[str, tuple[int, int]]:
+    """Return the (true, seen) values that differ, by name."""
+    pairs = {name: (getattr(truth, name), getattr(seen, name)) for name in Order.__dataclass_fields__}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
