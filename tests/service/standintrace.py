@@ -35,9 +35,14 @@ def activity(pid: int, path: Path | str | None, moved_bytes: int, **more: Any) -
     """Return what a process is said to have written to a file."""
     found = Path(path).stat() if path is not None and Path(path).exists() else None
     where = {"device": found.st_dev, "inode": found.st_ino, "size": found.st_size} if found else {}
-    told = {"pid": pid, "start_ticks": start_ticks(pid) if Path(f"/proc/{pid}").exists() else 1, "tid": pid, **where}
-    name = None if path is None else str(path)
-    return msgspec.structs.replace(ACTIVITY, session=f"{pid} {path}", path=name, bytes=moved_bytes, **{**told, **more})
+    told: dict[str, Any] = {
+        "pid": pid,
+        "start_ticks": start_ticks(pid) if Path(f"/proc/{pid}").exists() else 1,
+        "tid": pid,
+        **where,
+    }
+    told |= {"session": f"{pid} {path}", "path": None if path is None else str(path), "bytes": moved_bytes}
+    return msgspec.structs.replace(ACTIVITY, **{**told, **more})
 
 
 @dataclass

@@ -22,6 +22,7 @@ from ckptprof.service.traced import Traced
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.samples import (
     CollectorFault,
+    FileActivity,
     FileFact,
     FileLifeEvent,
     FileScan,
@@ -142,6 +143,25 @@ def test_what_the_trace_tells_is_in_the_next_frame(desk: Callable[..., Desk]) ->
 
     assert [s for s in one.tick(time.monotonic_ns()) if s in (told, HEALTH)] == [told, HEALTH]
     assert told not in one.tick(time.monotonic_ns())
+
+
+def test_what_programs_read_of_their_code_is_left_out(desk: Callable[..., Desk]) -> None:
+    """Unless it was told before its path was known: then it is told to its end, once."""
+    library, late, moved = "/usr/lib/libtorch.so", "/usr/lib/python3/x.pyc", "/ckpt/model.pt"
+    unknown = activity(1, None, 5, session="late")
+    known = activity(1, late, 6, session="late", closed_ns=1)
+    renamed = FileLifeEvent(1, "renamed", 1, 1, 1, None, None, None, "/ckpt/x.so", moved)
+    removed = FileLifeEvent(1, "unlinked", 1, 1, 1, None, None, None, "model.pt")
+    created = FileLifeEvent(1, "created", 1, 1, 1, 1, 1, None, library)
+    told = [
+        [unknown, activity(1, library, MIB), renamed, removed, created],
+        [known, activity(1, library, MIB)],
+        [known],
+    ]
+    one = desk(StandIn(list(told)))
+    seen = [[s for s in one.tick(time.monotonic_ns()) if isinstance(s, FileActivity | FileLifeEvent)] for _ in told]
+
+    assert seen == [[unknown, renamed, removed], [known], []]
 
 
 def test_a_ring_that_fills_up_is_read_before_the_tick(desk: Callable[..., Desk]) -> None:

@@ -16,11 +16,13 @@ from ckptprof.service.folders import folders_of
 from ckptprof.service.population import Population
 from ckptprof_collectors.facts import Question
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.openfiles import is_data_path
 from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEvent, Sample, TraceHealth
 
 NAME = "trace"
 RATE_SHARE = 1.0  # of the rates of polling, while the trace counts: none of its numbers depends on when it is read
 MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
+MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
@@ -97,6 +99,7 @@ class Tracing:
         self.reason = ""  # why there is no trace, or what it does not see
         self.denied = False  # nothing but a privilege is missing
         self.faults = 0
+        self._open: set[str] = set()  # sessions that were told and go on
         if wish != "poll":
             self._attach(make)
 
@@ -147,7 +150,22 @@ class Tracing:
         for sample in samples:
             if isinstance(sample, TraceHealth):
                 self._health = sample
-        return samples
+        return [sample for sample in samples if self._is_told(sample)]
+
+    def _is_told(self, sample: Sample) -> bool:
+        """Return whether it may be of data: what all programs of a host read of their code is left out, as polled."""
+        if isinstance(sample, FileActivity):
+            if sample.session in self._open:  # begun when its path was not known: it is told to its end
+                if sample.closed_ns is not None:
+                    self._open.discard(sample.session)
+                return True
+            if _is_code(sample.path):
+                return False
+            if sample.closed_ns is None and len(self._open) < MAX_OPEN:
+                self._open.add(sample.session)
+        elif isinstance(sample, FileLifeEvent):
+            return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
+        return True
 
     def _fail(self, reason: str) -> list[Sample]:
         self.faults += 1
@@ -169,6 +187,10 @@ class Tracing:
                 tracer.close()
             except Exception as error:  # noqa: BLE001 - as above; the kernel detaches what is left when we end
                 self.reason = self.reason or f"{type(error).__name__}: {error}"
+
+
+def _is_code(path: str | None) -> bool:
+    return path is not None and path.startswith("/") and not is_data_path(path.encode())
 
 
 def follow(
