@@ -82,17 +82,18 @@ class TraceBook:
             known.base = known.raw
             known.since_ns = max(known.raw.last_ns, before_ns, trace.closed_ns or 0)
             part = minus(activity, known.base, known.since_ns)
-            known.stream = self._stream_for(part)
+            known.stream = self._stream_for(part, but=stream)
         else:
             part = minus(activity, known.base, known.since_ns) if known.base is not None else activity
         known.raw = activity
         return part
 
-    def _stream_for(self, activity: FileActivity) -> Stream:
+    def _stream_for(self, activity: FileActivity, but: Stream | None = None) -> Stream:
+        """Return the stream that a session belongs to, `but` not that one; a new one if there is none."""
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
         for stream in reversed(self._files.get((file, activity.writes), ())):
             if stream.process == process:
-                if stream.trace is not None and _continues(stream.trace, activity):
+                if stream is not but and stream.trace is not None and _continues(stream.trace, activity):
                     return stream
                 if stream.trace is not None and stream.trace.is_open:  # truncated, or begun again, by another thread
                     self._finish(stream)
