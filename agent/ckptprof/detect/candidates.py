@@ -25,6 +25,7 @@ class Part:
     start_ns: int
     end_ns: int
     bytes: int
+    temporary: bool = False  # traced, and its name is not the last one: a rename may follow
 
 
 @dataclass(slots=True)

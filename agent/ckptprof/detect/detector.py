@@ -40,6 +40,8 @@ from ckptprof_collectors.samples import Frame, ProcessIo, ProcessStat
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
 _EVALUATE_NS = 500_000_000
+_CROWD = 2000  # so many streams that wait are looked at less often, by one turn for each
+_MAX_CROWDS = 9
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
 _HOLD_SCORE = 0.3  # just below recognition: kept for the case that it comes again
 _MAX_HELD = 64
@@ -109,7 +111,8 @@ class Detector:
             if not tick.sort(sample):
                 self._devices.observe(frame.at_ns, sample)
         self._take(tick, frame.at_ns, counted="processes" in frame.read)
-        if frame.at_ns - self._evaluated_ns < _EVALUATE_NS:
+        crowded = min(len(self._waiting) // _CROWD, _MAX_CROWDS)
+        if frame.at_ns - self._evaluated_ns < _EVALUATE_NS * (1 + crowded):
             return []
         return self._evaluate(frame.at_ns)
 
@@ -207,11 +210,14 @@ class Detector:
     def _judge(self, now_ns: int, polled_open: list[Stream]) -> list[Checkpoint]:
         by_job: dict[tuple[str, bool, bool], list[Part]] = {}
         parts_before, self._parts = self._parts, {}
+        jobs: dict[ProcessKey, tuple[str, bool]] = {}
         for stream in self._waiting:
             part = self._part(stream, parts_before)
             if part is not None:  # a `cp` that the job started is no writer of its saves
-                key = (self._jobs.job_of(stream.process), stream.writes, self._jobs.is_tool(stream.process))
-                by_job.setdefault(key, []).append(part)
+                job, tool = jobs.get(stream.process) or jobs.setdefault(
+                    stream.process, (self._jobs.job_of(stream.process), self._jobs.is_tool(stream.process))
+                )
+                by_job.setdefault((job, stream.writes, tool), []).append(part)
             elif stream.trace is not None:
                 stream.trace.told = True
         still_open = self._still_open({job for job, _, _ in by_job}, polled_open)
@@ -243,7 +249,7 @@ class Detector:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
         folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
         more = folder and not any(part.name.commit for part in candidate.parts)
-        more = more or any(part.stream.trace is not None and is_temporary(part.stream.path) for part in candidate.parts)
+        more = more or any(part.temporary for part in candidate.parts)
         alive = any(process not in self._ended for process in candidate.processes)
         return CERTAIN_GAP_NS if more and alive else QUIET_NS
 
@@ -275,7 +281,7 @@ class Detector:
         if (name.never and not name.commit) or size <= 0 or stream.trace is None:
             return None
         start_ns, end_ns = stream.trace.edges()
-        return Part(stream, name, start_ns, end_ns, size)
+        return Part(stream, name, start_ns, end_ns, size, temporary=is_temporary(stream.path))
 
     def _recognise(self, candidate: Candidate) -> list[Checkpoint]:
         total_bytes = candidate_bytes(candidate)

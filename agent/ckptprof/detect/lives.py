@@ -147,10 +147,14 @@ class LifeBook:
                 del self._waiting[file]
 
 
-@lru_cache(maxsize=4096)
 def is_temporary(path: str) -> bool:
     """Return whether a file, or a folder that it is in, has a name that is not to last."""
-    return any(read_name(place).temporary for place in _places(path))
+    return read_name(path).temporary or _is_in_temporary(path.rpartition("/")[0])
+
+
+@lru_cache(maxsize=4096)
+def _is_in_temporary(folder: str) -> bool:
+    return any(read_name(place).temporary for place in _places(folder))
 
 
 def _places(path: str) -> Iterator[str]:
