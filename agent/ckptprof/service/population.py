@@ -28,7 +28,7 @@ MAX_KNOWN = 16384
 YOUNG_NS = 3_000_000_000  # so long a new process may turn into another program
 LIST_AGAIN_NS = 5_000_000_000  # however little the kernel says has changed
 DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
-DESCRIPTORS_SPARE = 40  # for the collectors, and what is open for a moment only
+DESCRIPTORS_SPARE = 40  # for the collectors, and what is open for a moment only; besides what is open already
 
 
 class Population:
@@ -252,7 +252,16 @@ def _max_known() -> int:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return MAX_KNOWN
-    return max(1, min(MAX_KNOWN, (limit - DESCRIPTORS_SPARE) // DESCRIPTORS_EACH))
+    return max(1, min(MAX_KNOWN, (limit - DESCRIPTORS_SPARE - _of_trace()) // DESCRIPTORS_EACH))
+
+
+def _of_trace() -> int:
+    """Return how many descriptors the trace holds: maps, programs, links, types."""
+    held = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the list's own descriptor is closed by now
+            held += os.readlink(f"/proc/self/fd/{name}").startswith(("anon_inode:bpf", "anon_inode:btf"))
+    return held
 
 
 def page_bytes() -> int:
