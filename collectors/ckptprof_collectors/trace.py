@@ -45,8 +45,8 @@ _IDLE_NS = 30 * _SECOND_NS
 _JIFFY_HZ = (100, 250, 300, 1000)  # CONFIG_HZ
 _SHARED, _SHARED_CHECKED, _WRITE = 1, 3, 2  # include/uapi/asm-generic/mman-common.h
 _FILE = Key.tid.offset  # the part of a key that is the file's
-_MAPPED_FILES = 4096
 _KNOWN_PATHS = 20_000
+_OF_FILES = (RecordKind.CREATED, RecordKind.MAPPED)
 _RECENT_PROCESSES = 256
 _RECENT_PATHS = 32
 _SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
@@ -105,7 +105,7 @@ class Trace:
         self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
         self._proc = fs.proc
         self._paths: dict[bytes, str] = {}
-        self._mapped_paths: dict[bytes, str] = {}
+        self._file_paths: dict[bytes, str] = {}
         self._recent: dict[int, deque[str]] = {}
         self._shed_until_ns = 0
         self._swept_operations = 0
@@ -165,7 +165,7 @@ class Trace:
             record = record_of(data)
             path = record.names[0] if record.names else None
             if record.kind == RecordKind.SESSION and record.session is not None:
-                path = path or self._paths.get(record.key)
+                path = path or self._path(record.key)
                 self._paths.pop(record.key, None)
                 self._recall(record.process, path)
                 samples.append(self._decoder.activity(record.key, record.session, path))
@@ -174,17 +174,21 @@ class Trace:
             elif record.kind in LIFE:
                 if record.kind == RecordKind.MAPPED:
                     self._expect_faults(now_ns, record.key, path, record.flags)
-                elif record.kind == RecordKind.CREATED:
+                if record.kind in _OF_FILES:
                     self._know(record.key, path)
                     self._recall(record.process, path)
                 samples.append(self._decoder.life(record, self._recent.get(record.process, ())))
 
     def _know(self, key: bytes, path: str | None) -> None:
-        """Keep the path of a file that a thread has begun to use."""
+        """Keep the path of a file that a thread has begun to use, and that others may use who never say its name."""
         if path is not None:
-            if len(self._paths) >= _KNOWN_PATHS:
-                self._paths.pop(next(iter(self._paths)))
-            self._paths[key] = path
+            for book, entry in ((self._paths, key), (self._file_paths, key[:_FILE])):
+                if len(book) >= _KNOWN_PATHS:
+                    book.pop(next(iter(book)))
+                book[entry] = path
+
+    def _path(self, key: bytes) -> str | None:
+        return self._paths.get(key) or self._file_paths.get(key[:_FILE])
 
     def _recall(self, process: int, path: str | None) -> None:
         """Keep which files a process has used lately."""
@@ -204,14 +208,10 @@ class Trace:
             inode, device, *_ = KEY.unpack(key)
             self._mapped.delete(inode.to_bytes(8, "little") + device.to_bytes(8, "little"))
             return
-        if path is not None:
-            if len(self._mapped_paths) >= _MAPPED_FILES:
-                self._mapped_paths.clear()
-            self._mapped_paths[key[:_FILE]] = path
         self._mapped_ns = now_ns
         protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
         if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
-            self._control[4:8] = int(self._files.demand("mapped-writes")).to_bytes(4, "little")
+            self._files.demand("mapped-writes")
 
     def _take_sessions(self, now_ns: int, samples: list[Sample], *, sweep: bool) -> None:
         count, keys, values = self._live.lookup_batch()
@@ -233,7 +233,7 @@ class Trace:
                 over = over or int.from_bytes(value[PROCESS * 4 : PROCESS * 4 + 4], "little") in gone
                 if not over and last_ns < since_ns:
                     continue
-            path = self._paths.get(key) or self._mapped_paths.get(key[:_FILE])
+            path = self._path(key)
             if over:
                 self._live.delete(key)
                 self._paths.pop(key, None)

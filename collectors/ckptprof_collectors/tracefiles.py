@@ -189,10 +189,7 @@ class Decoder:
         names: tuple[str | None, ...] = record.names
         if record.kind in (RecordKind.RENAMED, RecordKind.UNLINKED):
             folders = (record.flags & 0xFFFFFFFF, record.flags >> 32)
-            names = tuple(
-                self._absolute(name, record.process, folder, near)
-                for name, folder in zip(record.names, folders, strict=False)
-            )
+            names = tuple(self._absolute(record, folders, near))
         path = names[0] if names else None
         of_file = inode != 0
         return FileLifeEvent(
@@ -208,17 +205,27 @@ class Decoder:
             new_path=names[1] if len(names) > 1 else None,
         )
 
-    def _absolute(self, name: str, process: int, folder: int, near: Sequence[str]) -> str:
-        """Return a name as its process sees it from the root; as it was given if its folder cannot be found out."""
-        if name.startswith("/"):
-            return os.path.normpath(name)
+    def _absolute(self, record: Record, folders: tuple[int, int], near: Sequence[str]) -> list[str]:
+        """Return names as their process sees them from the root; as they were given if that cannot be found out."""
+        found: list[str] = []
+        start: str | None = None
+        for name, folder in zip(record.names, folders, strict=False):
+            if name.startswith("/"):
+                found.append(os.path.normpath(name))
+                continue
+            start = self._folder(record.process, folder) or start
+            if start is None:  # it has ended; what it renames and unlinks it mostly has used
+                end = "/" + os.path.normpath(name)
+                start = next((path[: -len(end)] for path in reversed(near) if path.endswith(end)), None)
+            found.append(name if start is None else os.path.normpath(f"{start}/{name}"))
+        return found
+
+    def _folder(self, process: int, folder: int) -> str | None:
         link = "cwd" if folder == _NO_DESCRIPTOR else f"fd/{folder}"
         try:
-            start = text(os.readlink(f"{self._proc}/{process}/{link}".encode()))
-        except OSError:  # it has ended; what it renames and unlinks it mostly has used
-            end = "/" + os.path.normpath(name)
-            return next((path for path in reversed(near) if path.endswith(end)), name)
-        return os.path.normpath(f"{start}/{name}")
+            return text(os.readlink(f"{self._proc}/{process}/{link}".encode()))
+        except OSError:
+            return None
 
 
 assert struct.calcsize(_format(SessionRecord)) == RECORD_BYTES  # noqa: S101 - fails on import, not in the field

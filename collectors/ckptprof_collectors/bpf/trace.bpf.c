@@ -523,6 +523,7 @@ static __always_inline void faulted(struct inode *inode, __u64 first_page, __u64
 	if (!mode)
 		return;
 	if (hook == FAULT_DIRTY) {
+		control.dirty_seen = 1;
 		operation.writes = 1;
 	} else if (*mode == MAPPED_WRITE) {
 		/* touched to be written to: told by its getting dirty, as soon as that is listened to */

@@ -30,7 +30,7 @@ extern void *bpf_rdonly_cast(const void *object, __u32 btf_id) __ksym __weak;
 
 const volatile struct config config SEC(".rodata.config") = {};
 
-/* set by Python while so many calls are made that our cost is felt: sizes and times are left out then */
+/* set by Python: shed, while so many calls are made that our cost is felt: sizes and times are left out then */
 volatile struct control control SEC(".data.control") = {};
 
 struct {
