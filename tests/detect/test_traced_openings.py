@@ -144,3 +144,17 @@ def test_twenty_thousand_open_sessions_cost_nothing_when_nothing_moves() -> None
 
     assert len(book._open) == 20_000
     assert looked == []
+
+
+def test_a_call_that_takes_long_moved_its_bytes_all_that_time() -> None:
+    """A write(2) of a second is counted when it returns, not in the last instant before."""
+    header = activity(end_s=2.001, moved=MIB, closed=False, call_ns=1_000_000)
+    whole = activity(end_s=3.0, call_ns=1_000_000 + 900_000_000)
+
+    (save,) = seen((2.04, header), (3.04, whole))
+
+    zero = Stage().wall(0)
+    assert [((p.start_ns - zero) / SECOND_NS, (p.end_ns - zero) / SECOND_NS, p.bytes) for p in save.timeline] == [
+        (2.0, 2.001, MIB),
+        (2.1, 3.0, 99 * MIB),
+    ]

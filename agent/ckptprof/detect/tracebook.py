@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.lives import LifeBook
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
-from ckptprof.detect.traced import Traced, minus
+from ckptprof.detect.traced import Traced, minus, since
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 
 IDLE_NS = 60_000_000_000  # a file that stays open without any operation for so long is taken as done with
@@ -80,7 +80,7 @@ class TraceBook:
             return None
         if moved and (trace.told or _begins_anew(stream, trace, known.raw, activity)):
             known.base = known.raw
-            known.since_ns = max(known.raw.last_ns, before_ns, trace.closed_ns or 0)
+            known.since_ns = max(since(known.raw, activity, before_ns), trace.closed_ns or 0)
             part = minus(activity, known.base, known.since_ns)
             known.stream = self._stream_for(part, but=stream)
         else:

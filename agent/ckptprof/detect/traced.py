@@ -64,7 +64,7 @@ class Traced:
         earlier = self.sessions.get(activity.session)
         moved = activity.bytes - (earlier.bytes if earlier else 0)
         if moved > 0:
-            since_ns = max(earlier.last_ns, before_ns) if earlier else activity.first_ns
+            since_ns = since(earlier, activity, before_ns) if earlier else activity.first_ns
             self._point(min(since_ns, activity.last_ns), activity.last_ns, moved)
         self.sessions[activity.session] = activity
         self._active_ns = max(self._active_ns, activity.first_ns, activity.last_ns)
@@ -168,6 +168,17 @@ def _is_pooled(sessions: list[FileActivity]) -> bool:
     moved = sum(session.bytes for session in sessions)
     stretch = max(s.high_offset for s in sessions) - min(s.low_offset for s in sessions)
     return moved > 0 and _WHOLE * stretch <= moved <= stretch / _WHOLE
+
+
+def since(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:
+    """Return when that began which is new in a later sample; `before_ns` is the look at which it was not counted.
+
+    A call is counted when it returns: one that takes long began before that look.
+    """
+    if later.call_ns is None or earlier.call_ns is None:
+        return earlier.last_ns
+    in_calls_ns = max(0, later.call_ns - earlier.call_ns)
+    return max(earlier.last_ns, min(before_ns, later.last_ns - in_calls_ns))
 
 
 def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActivity:
