@@ -46,6 +46,11 @@ def _missing_clang() -> str | None:
     return _missing_commands("clang", "llvm-strip")
 
 
+def _missing_orbax() -> str | None:
+    missing = [name for name in ("jax", "orbax") if not importlib.util.find_spec(name)]
+    return f"not installed: {', '.join(missing)}" if missing else None
+
+
 def _missing_bpf() -> str | None:
     # Whether the kernel then takes the programs is what the tests find out.
     return None if Path("/sys/kernel/btf/vmlinux").exists() else "needs a kernel with BTF"
@@ -54,6 +59,7 @@ def _missing_bpf() -> str | None:
 REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "root": _missing_root,
     "torch": _missing_torch,
+    "orbax": _missing_orbax,
     "bpf": _missing_bpf,
     "clang": _missing_clang,
     "prometheus": functools.partial(_missing_commands, "prometheus", "promtool"),

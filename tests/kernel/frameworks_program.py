@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import sys
@@ -64,16 +65,16 @@ def torch_load_mapped(place: Path) -> None:
 
 def dcp_save(place: Path) -> None:
     """Save with torch.distributed.checkpoint, as one process."""
-    import torch.distributed.checkpoint as dcp  # noqa: PLC0415
+    from torch.distributed.checkpoint.state_dict_saver import save  # noqa: PLC0415
 
-    dcp.save(tensors(), checkpoint_id=place / "dcp", no_dist=True)
+    save(tensors(), checkpoint_id=place / "dcp", no_dist=True)
 
 
 def dcp_load(place: Path) -> None:
     """Load it again."""
-    import torch.distributed.checkpoint as dcp  # noqa: PLC0415
+    from torch.distributed.checkpoint.state_dict_loader import load  # noqa: PLC0415
 
-    dcp.load(tensors(), checkpoint_id=place / "dcp", no_dist=True)
+    load(tensors(), checkpoint_id=place / "dcp", no_dist=True)
 
 
 def safetensors_save(place: Path) -> None:
@@ -119,11 +120,26 @@ def pickled_load(place: Path) -> None:
         assert json.load(file)
 
 
+def orbax_save(place: Path) -> None:
+    """Save with Orbax: tensorstore's threads write, and the folder is renamed at the end."""
+    ocp = importlib.import_module("orbax.checkpoint")
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(place / "orbax", arrays())
+
+
+def orbax_load(place: Path) -> None:
+    """Load it again."""
+    ocp = importlib.import_module("orbax.checkpoint")
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        assert len(checkpointer.restore(place / "orbax")) == 11
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     scenario.__name__: scenario
     for scenario in (
         torch_save_path, torch_save_file, torch_save_legacy, torch_load, torch_load_mapped, dcp_save, dcp_load,
-        safetensors_save, safetensors_load, numpy_save, numpy_load, pickled_save, pickled_load,
+        safetensors_save, safetensors_load, numpy_save, numpy_load, pickled_save, pickled_load, orbax_save,
+        orbax_load,
     )
 }  # fmt: skip
 

@@ -1,8 +1,9 @@
 """What strace says of a run: operations per file, direction and thread, with the offset of each.
 
 `strace -ff` writes one file per thread, so no line is ever split between two; they are put in order by their times
-(nanoseconds). Positions follow from open, lseek, read and write, in a table of descriptors for each process, as in the
-kernel: threads share it, a fork copies it, copies of a descriptor share one position.
+(nanoseconds): a descriptor is there when open returns, and gone when close begins. Positions follow from open, lseek,
+read and write, in a table of descriptors for each process, as in the kernel: threads share it, a fork copies it, copies
+of a descriptor share one position.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
 CALLS = (
@@ -22,6 +24,7 @@ _LINE = re.compile(
     r"(?P<at>\d+\.\d+) (?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+|0x[0-9a-f]+|\?)(?P<rest>.*)$"
 )
 _ANNOTATION = re.compile(r"<(?:[^<>\\]|\\.)*>")
+_TAKEN = re.compile(r" <(\d+\.\d+)>$")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?:\.\.\.)?')
 _FORKS = ("clone", "clone3", "fork", "vfork")
 _OPENS = ("open", "openat", "openat2", "creat")
@@ -69,6 +72,7 @@ def command(strace: str, directory: Path, job: Sequence[str | Path]) -> list[str
         "0",
         "--seccomp-bpf",
         "--timestamps=unix,ns",
+        "--syscall-times=ns",
         "-e",
         f"trace={CALLS}",
         "-e",
@@ -93,8 +97,9 @@ def _lines(directory: Path) -> Iterator[tuple[int, str]]:
     for file in directory.glob("call.*"):
         thread = int(file.name.rpartition(".")[2])
         for line in file.read_text(errors="surrogateescape").splitlines():
-            at, _, _ = line.partition(" ")
-            lines.append((at, thread, line))
+            at, _, call = line.partition(" ")
+            taken = _TAKEN.search(call) if call.startswith(_OPENS) else None
+            lines.append((Decimal(at) + Decimal(taken[1] if taken else 0), thread, line))
     for _, thread, line in sorted(lines):
         yield thread, line
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.kernel.tracer import Tracer, order_seen
@@ -59,8 +60,8 @@ def own() -> Iterator[Callable[..., Tracer]]:
     """Give traces with settings of the test's own, closed when it ends."""
     made: list[Trace] = []
 
-    def trace(**settings: int) -> Tracer:
-        made.append(Trace(KernelFs(), family_of=(os.getpid(),), **settings))  # type: ignore[arg-type] - numbers only
+    def trace(**settings: Any) -> Tracer:
+        made.append(Trace(KernelFs(), family_of=(os.getpid(),), **settings))
         return Tracer(made[-1])
 
     yield trace

@@ -23,6 +23,7 @@ BEFORE = {  # what has to be there first
     "safetensors_load": "safetensors_save",
     "numpy_load": "numpy_save",
     "pickled_load": "pickled_save",
+    "orbax_load": "orbax_save",
 }
 WITHOUT_TORCH = ("numpy_save", "numpy_load", "pickled_save", "pickled_load")
 WITH_TORCH = (
@@ -46,11 +47,11 @@ def perform(on: Callable[[str], Path], tracer: Tracer, program: Callable[[str], 
 
     def run(scenario: str) -> tuple[Path, strace.Account, Seen]:
         directory = on("ext4")
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
         if scenario in BEFORE:
             subprocess.run([sys.executable, PROGRAM, BEFORE[scenario], directory], check=True, env=environment)
             forget(directory)
-        job = [sys.executable, PROGRAM, scenario, directory]
+        job: list[str | Path] = [sys.executable, PROGRAM, scenario, directory]
         seen = tracer.run(strace.command(program("strace"), tmp_path, job), env=environment)
         return directory, strace.account_of(tmp_path), seen
 
@@ -97,6 +98,15 @@ def test_what_torch_does_is_seen_as_by_strace(perform: Perform, scenario: str) -
         for event in seen.lives
         if event.kind == "synced" and str(event.path).startswith(f"{directory}/")
     )
+
+
+@pytest.mark.orbax
+@pytest.mark.parametrize("scenario", ["orbax_save", "orbax_load"])
+def test_what_orbax_does_is_seen_as_by_strace(perform: Perform, scenario: str) -> None:
+    """Its many threads, small files and renamed folder: files, bytes, operations and order are the same."""
+    files = compare(*perform(scenario))
+
+    assert len(files) >= 5
 
 
 @pytest.mark.torch

@@ -1,0 +1,346 @@
+"""What a traced call costs: writes and getpid alone, under the trace, under bpftrace and strace that count the same.
+
+A writer in C, held on one CPU, writes the same 64 MiB of a file again and again with pwrite(2); its own clock counts,
+not its start, and of 15 parts of a run the median. Each way is measured between two runs without it, seconds apart, and
+compared with their mean; the ways take turns, and "none again" is the noise. bpftrace's one-liner counts calls and sums
+bytes by process and descriptor for the eight read and write calls, which is the nearest that it has; strace runs with
+-c -f.
+
+User side: CPU of one `Trace.read()` while a process holds so many files, each of which it has written to: with no call
+since the last read, with one file written, and with all of them written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from ckptprof_collectors import trace as trace_module
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.trace import Trace
+from ckptprof_collectors.tracehooks import ESSENTIAL, OPTIONAL, Hook
+from figures import median, parser, show
+
+C_SOURCE = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#define BLOCKS 15
+static int compare(const void *a, const void *b) {
+    double one = *(const double *)a, other = *(const double *)b;
+    return (one > other) - (one < other);
+}
+int main(int argc, char **argv) {
+    double cost[BLOCKS];
+    long size = atol(argv[2]), calls = atol(argv[3]) / BLOCKS + 1, region = 64L << 20, at = 0;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(atoi(argv[4]), &cpus);
+    sched_setaffinity(0, sizeof cpus, &cpus);
+    char *buffer = malloc(1 << 20);
+    memset(buffer, 7, 1 << 20);
+    int fd = -1;
+    if (size) {
+        fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+        if (size * calls * BLOCKS < region) region = size * calls * BLOCKS;
+        for (long filled = 0; filled < region; filled += 1 << 20) /* the pages are there: no run pays for them */
+            if (pwrite(fd, buffer, region - filled < 1 << 20 ? region - filled : 1 << 20, filled) < 0) return 1;
+    }
+    for (int block = 0; block < BLOCKS; block++) {
+        struct timespec from, to;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        if (!size)
+            for (long call = 0; call < calls; call++) syscall(SYS_getpid);
+        else
+            for (long call = 0; call < calls; call++) {
+                if (pwrite(fd, buffer, size, at) != size) return 1;
+                at = at + 2 * size > region ? 0 : at + size;
+            }
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        cost[block] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / calls;
+    }
+    qsort(cost, BLOCKS, sizeof *cost, compare);
+    printf("%.2f\n", cost[BLOCKS / 2]);
+    return 0;
+}
+"""
+CALLS = ("read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev")
+HOLDER = """
+import os, sys
+directory, count = sys.argv[1], int(sys.argv[2])
+files = [os.open(f"{directory}/{n}", os.O_CREAT | os.O_WRONLY) for n in range(count)]
+print("open", flush=True)
+for line in sys.stdin:
+    for fd in files if line == "all\\n" else files[:1]:
+        os.write(fd, b"x")
+    print("done", flush=True)
+"""
+CALLS_PER_RUN = {0: 1_000_000, 1: 200_000, 4096: 200_000, 64 << 10: 20_000, 1 << 20: 1_000}
+SLOW_CALLS = 2_000  # under strace, which takes a hundred times as long
+NAMES = {0: "getpid", 1: "1 B", 4096: "4 KiB", 64 << 10: "64 KiB", 1 << 20: "1 MiB"}
+Way = Callable[[], contextlib.AbstractContextManager[Sequence[str]]]
+
+
+def compiled(directory: Path) -> Path:
+    """Return the writer; raises SystemExit without a compiler."""
+    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
+    if compiler is None:
+        raise SystemExit("trace_cost needs a C compiler")
+    source, program = directory / "writer.c", directory / "writer"
+    source.write_text(C_SOURCE)
+    subprocess.run([compiler, "-O2", "-Wall", "-o", str(program), str(source)], check=True)
+    return program
+
+
+@contextlib.contextmanager
+def none() -> Iterator[Sequence[str]]:
+    """Watch nothing."""
+    yield ()
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[Sequence[str]]:
+    """Trace every process of the host, as the agent does."""
+    trace = Trace(KernelFs())
+    try:
+        yield ()
+        trace.read()
+    finally:
+        trace.close()
+
+
+@contextlib.contextmanager
+def traced_portably() -> Iterator[Sequence[str]]:
+    """Trace with the programs that older kernels get."""
+    essential, optional = (tuple(map(portable, hooks)) for hooks in (ESSENTIAL, OPTIONAL))
+    with mock.patch.multiple(trace_module, ESSENTIAL=essential, OPTIONAL=optional), traced() as prefix:
+        yield prefix
+
+
+def portable(hook: Hook) -> Hook:
+    """Return the hook without its typed programs."""
+    variants = tuple(variant for variant in hook.variants if not variant[0].endswith("_typed"))
+    return dataclasses.replace(hook, variants=variants)
+
+
+def bpftrace_one_liner() -> str:
+    """Return the program: it says so when it is attached."""
+    enters = ",".join(f"tracepoint:syscalls:sys_enter_{call}" for call in CALLS)
+    exits = ",".join(f"tracepoint:syscalls:sys_exit_{call}" for call in CALLS)
+    return (
+        'BEGIN { printf("attached\\n"); }'
+        f"{enters} {{ @fd[tid] = args->fd; }}"
+        f"{exits} /args->ret > 0/ {{ @calls[pid, @fd[tid]] = count(); @bytes[pid, @fd[tid]] = sum(args->ret); }}"
+    )
+
+
+@contextlib.contextmanager
+def by_bpftrace() -> Iterator[Sequence[str]]:
+    """Count by bpftrace."""
+    with_tracefs = (
+        "mount -t tracefs none /sys/kernel/tracing; mount -t debugfs none /sys/kernel/debug; exec bpftrace -e"
+    )
+    process = subprocess.Popen(  # in a mount namespace of its own: not every host has tracefs where bpftrace looks
+        ["unshare", "--mount", "sh", "-c", f'{with_tracefs} exec bpftrace -e "$0"', bpftrace_one_liner()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        while (line := process.stdout.readline()) != "attached\n":
+            if not line:
+                raise SystemExit("bpftrace does not attach")
+        time.sleep(0.2)  # BEGIN runs before the last of its probes
+        yield ()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def by_strace() -> Iterator[Sequence[str]]:
+    """Count by strace."""
+    yield ("strace", "-c", "-f", "-o", "/dev/null", "--")
+
+
+def ways() -> dict[str, Way]:
+    """Return what can be compared on this host."""
+    found: dict[str, Way] = {"none again": none, "ckptprof trace": traced}
+    found["ckptprof trace, portable"] = traced_portably
+    if shutil.which("bpftrace"):
+        found["bpftrace one-liner"] = by_bpftrace
+    if shutil.which("strace"):
+        found["strace -c -f"] = by_strace
+    return found
+
+
+def once(program: Path, directory: Path, size: int, scale: float, prefix: Sequence[str] = ()) -> float:
+    """Return ns per call of one run."""
+    calls = max(100, int(CALLS_PER_RUN[size] * scale))
+    calls = min(calls, SLOW_CALLS) if prefix else calls
+    cpu = str(max(os.sched_getaffinity(0)))
+    command = [*prefix, str(program), str(directory / "file.bin"), str(size), str(calls), cpu]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def measure(program: Path, directory: Path, where: str, options: Any) -> list[dict[str, Any]]:
+    """Return the rows of one directory: all sizes are measured inside one attachment, which is slow to make."""
+    sizes = [size for size in options.sizes if size or where == "tmpfs"]
+    contenders = ways()
+    pairs: dict[tuple[str, int], list[tuple[float, float]]] = {(way, size): [] for way in contenders for size in sizes}
+    for _ in range(options.rounds):
+        for way in random.sample(list(contenders), len(contenders)):
+            before = [once(program, directory, size, options.scale) for size in sizes]
+            with contenders[way]() as prefix:
+                during = [once(program, directory, size, options.scale, prefix) for size in sizes]
+            after = [once(program, directory, size, options.scale) for size in sizes]
+            for size, alone, own, again in zip(sizes, before, during, after, strict=True):
+                pairs[way, size].append((own, (alone + again) / 2))
+    return [
+        row(way, NAMES[size] if size == 0 else f"pwrite {NAMES[size]} {where}", pairs, size)
+        for size in sizes
+        for way in contenders
+    ]
+
+
+def row(way: str, call: str, pairs: Mapping[tuple[str, int], list[tuple[float, float]]], size: int) -> dict[str, Any]:
+    """Return one row of the table."""
+    extra = median([own - alone for own, alone in pairs[way, size]])
+    peer = pairs.get(("bpftrace one-liner", size))
+    peers_extra = median([own - alone for own, alone in peer]) if peer else None
+    return {
+        "call": call,
+        "how": way,
+        "ns_alone": median([alone for _, alone in pairs[way, size]]),
+        "ns_per_call": median([own for own, _ in pairs[way, size]]),
+        "extra_ns": extra,
+        "ratio": median([own / alone for own, alone in pairs[way, size]]),
+        "extra_over_bpftrace": extra / peers_extra if peers_extra and "bpftrace" not in way else None,
+    }
+
+
+class Holder:
+    """A process that holds so many files open, and writes to one or all of them when asked."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(directory), str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self._hear()
+
+    def _hear(self) -> None:
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
+            raise SystemExit("the holder of files ended: too many open files?")
+
+    def write(self, which: str) -> None:
+        """Let it write one byte to `one` file or to `all`."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{which}\n")
+        self._hear()
+
+    def close(self) -> None:
+        """End it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def read_costs(directory: Path, count: int, rounds: int) -> list[dict[str, Any]]:
+    """Return CPU per read, in ms, of so many live files."""
+    costs: dict[str, list[float]] = {"nothing": [], "one file": [], "all files": []}
+    place = directory / str(count)
+    place.mkdir()
+    holders: list[Holder] = []
+    trace = Trace(KernelFs(), family_of=(os.getpid(),), max_sessions=max(8192, 2 * count))
+    try:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 100  # of one process
+        for number, begin in enumerate(range(0, count, most)):
+            (place / str(number)).mkdir()
+            holders.append(Holder(place / str(number), min(most, count - begin)))
+        for holder in holders:
+            holder.write("all")
+        before = time.thread_time_ns()
+        seen = sum(type(sample).__name__ == "FileActivity" for sample in trace.read())
+        first = (time.thread_time_ns() - before) / 1e6
+        for _ in range(rounds):
+            for what, spent in costs.items():
+                for holder in {"nothing": [], "one file": holders[:1], "all files": holders}[what]:
+                    holder.write(what.partition(" ")[0])
+                time.sleep(0.1)  # as between two ticks; what was written just before is read again
+                before = time.thread_time_ns()
+                trace.read()
+                spent.append((time.thread_time_ns() - before) / 1e6)
+    finally:
+        for holder in holders:
+            holder.close()
+        trace.close()
+        shutil.rmtree(place)
+    return [
+        {
+            "live_files": count,
+            "seen": seen,
+            "since_last_read": what,
+            "read_ms": median(values),
+            "percent_of_a_core_at_10_hz": median(values),  # ms x 10 a second = percent
+            "first_read_ms": first,
+        }
+        for what, values in costs.items()
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--rounds", type=int, default=9)
+    arguments.add_argument("--scale", type=float, default=1.0, help="times the usual number of calls in a run")
+    arguments.add_argument("--sizes", type=int, nargs="*", default=list(CALLS_PER_RUN), choices=list(CALLS_PER_RUN))
+    arguments.add_argument("--files", type=int, nargs="*", default=[10, 1000, 20000])
+    arguments.add_argument("--disk", type=Path, help="a directory on the disk to measure beside tmpfs; default: TMPDIR")
+    options = arguments.parse_args()
+    try:
+        Trace(KernelFs()).close()
+    except UnavailableError as error:
+        raise SystemExit(f"no trace on this host: {error}") from error
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    rows: list[dict[str, Any]] = []
+    reads: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        memory, disk = (
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=place)))
+            for place in (Path("/dev/shm"), options.disk)  # noqa: S108 - tmpfs is the point
+        )
+        program = compiled(disk)
+        rows += measure(program, memory, "tmpfs", options)
+        rows += measure(program, disk, "disk", options)
+        show("trace_cost", rows, as_json=options.json)
+        for count in options.files:
+            reads += read_costs(memory, count, options.rounds)
+    show("trace_cost, reading", reads, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
