@@ -136,6 +136,24 @@ def test_a_mapping_is_counted_once(*, faults: bool) -> None:
     assert {stream.seen_by for stream in restore.streams} == {"trace" if faults else "maps"}
 
 
+def test_pages_that_are_mapped_without_a_fault_being_told_are_counted_by_polling() -> None:
+    """Large folios come in silently: the larger number holds, no order is named, and `blind` says why."""
+    stage = Stage(trace=True)
+    job = stage.process()
+    mapping = stage.map(job, "/c/step-1/model.safetensors", 2.0, 1.0, 400 * MIB)
+    told = activity(path=mapping.path, start_s=2.0, end_s=2.1, moved=3 * MIB, inode=mapping.inode, writes=False,
+                    kinds=int(OperationKind.FAULT), faulted_bytes=3 * MIB, size=400 * MIB)  # fmt: skip
+    stage.extra = [(2.2, told)]
+
+    (restore,) = stage.play(9)
+
+    assert (restore.bytes, restore.files) == (400 * MIB, 1)
+    assert restore.pattern.class_ is None
+    assert restore.pattern.mapped_share_bytes == 1.0
+    assert any("page faults of mapped files" in sentence for sentence in restore.blind)
+    assert restore.end_ns - restore.start_ns == pytest.approx(1_000_000_000, rel=0.15)
+
+
 def test_a_header_that_is_read_before_the_mapping_is_one_restore_with_it() -> None:
     """Safetensors reads its header and maps the rest: nothing is dropped, nothing counted twice, no order invented."""
     stage = Stage(trace=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from ckptprof.detect.candidates import Candidate
-from ckptprof.detect.exact import is_traced
+from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.exact import is_mapped, is_traced
 from ckptprof.detect.patterns import SEEN_SHARE
 from ckptprof.detect.traced import Traced
 from ckptprof.model import Pattern
@@ -64,7 +64,7 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthB
         blind.append(
             "offset, size and time of single operations: only their sums and means between two ticks were seen"
         )
-    if any(part.stream.is_mapping and part.stream.trace is None for part in candidate.parts):
+    if any(_is_guessed(part) for part in candidate.parts):
         blind.append(
             "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
         )
@@ -91,6 +91,13 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthB
         inside = "" if exact else ", and the time inside fsync"
         blind.append(f"when the last byte left the page cache for stable storage{inside}")
     return blind
+
+
+def _is_guessed(part: Part) -> bool:
+    """Return whether more of a mapping was touched than the trace was told of, if it was told of anything."""
+    if part.stream.trace is None:
+        return part.stream.is_mapping
+    return is_mapped(part) and part.bytes > part.stream.trace.totals.bytes
 
 
 def _of_traces(traces: list[Traced]) -> list[str]:

@@ -281,6 +281,12 @@ class Detector:
         if (name.never and not name.commit) or size <= 0 or stream.trace is None:
             return None
         start_ns, end_ns = stream.trace.edges()
+        history = self._histories.get(stream.process)
+        if stream.mapping is not None and history is not None:
+            edges = read_edges(stream.mapping, history, self._openings)
+            touched = part_bytes(stream.mapping, history, edges)
+            if touched > size:
+                size, end_ns = touched, max(end_ns, edges[1])
         return Part(stream, name, start_ns, end_ns, size, temporary=is_temporary(stream.path))
 
     def _recognise(self, candidate: Candidate) -> list[Checkpoint]:

@@ -29,6 +29,12 @@ def is_traced(candidate: Candidate) -> bool:
     return exact > 0 and exact >= TRACED_SHARE * (exact + others)
 
 
+def is_mapped(part: Part) -> bool:
+    """Return whether its bytes were moved by page faults."""
+    trace = part.stream.trace
+    return part.stream.is_mapping if trace is None else trace.totals.faulted_bytes > 0
+
+
 def histogram(traces: Iterable[Traced]) -> dict[int, tuple[int, int]]:
     """Return lower bound in bytes -> (operations, bytes)."""
     found: dict[int, tuple[int, int]] = {}
@@ -83,16 +89,14 @@ def exact_pattern(candidate: Candidate) -> Pattern:
     moved = sum(total.bytes for total in totals)
     operations = sum(total.operations for total in totals)
     everything = sum(part.bytes for part in candidate.parts)
-    unseen = everything - traced_bytes(candidate.parts)  # mappings, and what little was only polled
-    mapped = sum(part.bytes for part in candidate.parts if part.stream.trace is None and part.stream.is_mapping)
-    mapped += sum(total.faulted_bytes for total in totals)
+    mapped = sum(part.bytes for part in candidate.parts if is_mapped(part))
     direct = sum(total.direct_bytes for total in totals)
     direct += sum(part.bytes for part in candidate.parts if part.stream.trace is None and part.stream.direct)
     sizes = histogram(traces)
     consecutive = sum(total.consecutive_bytes for total in totals)
     sequential = max(consecutive, sum(total.sequential_bytes for total in totals))
     return Pattern(
-        class_=class_of(traces) if unseen <= everything / 2 else None,
+        class_=class_of(traces) if moved >= everything / 2 else None,  # the rest: mappings, what was only polled
         sequential_share_bytes=_share(sequential, moved),
         consecutive_share_bytes=_share(consecutive, moved),
         large_share_bytes=_share(sum(total.large_bytes for total in totals), moved),

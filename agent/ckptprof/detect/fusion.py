@@ -41,7 +41,13 @@ def _faulted(exact: Stream) -> bool:
 
 
 def _take_over(exact: Stream, polled: Stream, book: TraceBook) -> None:
-    """Keep what only polling knows: the name if the trace has none, what the file system says, how it was opened."""
+    """Keep what only polling knows: the name if the trace has none, what the file system says, how it was opened.
+
+    Of a mapping also how much of it was touched: large folios are mapped without a fault that is told of.
+    """
+    if polled.is_mapping and exact.trace is not None:
+        exact.mapping = polled
+        exact.trace.version += 1
     if not exact.path.startswith("/"):
         exact.path = polled.path
         exact.earlier_path = polled.earlier_path

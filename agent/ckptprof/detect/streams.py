@@ -49,6 +49,7 @@ class Stream:
     size: int = 0
     lost_looks: int = 0
     trace: Traced | None = None  # the exact part, of a stream that was traced
+    mapping: Stream | None = None  # of a traced stream of page faults: the mapping as polling saw it
 
     @property
     def advanced_bytes(self) -> int:
