@@ -30,7 +30,7 @@ PROMISES = {
     "poll": Promise(250, 2, ("fault", "map", "too few looks")),
     "trace": Promise(50, 0.5, ("fault", "map")),
 }
-LEVELS = [pytest.param("poll"), pytest.param("trace", marks=pytest.mark.root)]
+LEVELS = [pytest.param("poll"), pytest.param("trace", marks=[pytest.mark.root, pytest.mark.bpf])]
 FORMATS = [
     pytest.param("numpy", "npz", id="numpy-savez"),
     pytest.param("numpy", "npy", id="numpy-save"),
@@ -102,8 +102,8 @@ def test_run_reports_what_the_job_logged(
     ("framework", "format_", "level"),
     [
         *(pytest.param(*one.values, "poll", id=f"{one.id}-poll", marks=one.marks) for one in FORMATS),
-        pytest.param("numpy", "npz", "trace", id="numpy-savez-trace"),
-        pytest.param("torch", "torch", "trace", id="torch-save-trace", marks=pytest.mark.torch),
+        pytest.param("numpy", "npz", "trace", id="numpy-savez-trace", marks=pytest.mark.bpf),
+        pytest.param("torch", "torch", "trace", id="torch-save-trace", marks=[pytest.mark.torch, pytest.mark.bpf]),
     ],
 )
 def test_agent_reports_what_the_job_logged(

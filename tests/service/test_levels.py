@@ -14,8 +14,6 @@ from livecommand import CKPTPROF, Ckptprof, sampler_of, wait_until
 from ckptprof.errors import PermissionDeniedError
 from ckptprof.recording import Header, read_file
 from ckptprof.service import levels
-from ckptprof.service.tracing import attach
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 
 HEADER: dict[str, Any] = {
     "uid": "u", "host": "h", "boot_id": "b", "kernel": "k", "ckptprof": "0", "at_ns": 1, "wall_ns": 2,
@@ -29,22 +27,6 @@ MAY_READ = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_s
 def header(level: str, reason: str = "", *, denied: bool = False) -> Header:
     """Return the header of a sampler."""
     return Header(level=level, level_reason=reason, level_denied=denied, **HEADER)
-
-
-def can_trace() -> str:
-    """Return why this host cannot trace, empty if it can."""
-    try:
-        attach(KernelFs(), family_of=(os.getpid(),), ignore=()).close()
-    except UnavailableError as error:
-        return str(error)
-    return ""
-
-
-@pytest.fixture(scope="module")
-def _tracing() -> None:
-    """Skip where this host cannot trace at all."""
-    if reason := can_trace():
-        pytest.skip(f"no trace: {reason}")
 
 
 @pytest.mark.parametrize("wish", ["auto", "poll"])
@@ -106,7 +88,7 @@ def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tu
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("_tracing")
+@pytest.mark.bpf
 def test_a_missing_privilege_exits_with_its_own_code(ckptprof: Ckptprof) -> None:
     """Nobody is told which capabilities are missing, and that root has them; the command does not run."""
     ckptprof.work.chmod(0o777)
@@ -133,7 +115,7 @@ def test_root_is_told_in_one_line_that_it_only_polls(ckptprof: Ckptprof) -> None
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("_tracing")
+@pytest.mark.bpf
 def test_auto_traces_where_it_can(ckptprof: Ckptprof) -> None:
     """The recording says so; a command that is traced from its first byte is in it with all of them."""
     file = ckptprof.work / "node.ckptrec.gz"
@@ -146,13 +128,14 @@ def test_auto_traces_where_it_can(ckptprof: Ckptprof) -> None:
     told = [s for one in frames for s in one.samples if type(s).__name__ == "FileActivity"]
 
     assert found.level == "trace"
-    mine = [sample for sample in told if sample.path == str(ckptprof.work / "short.bin")]
+    # Another ckptprof on this host may read its first bytes
+    mine = [sample for sample in told if sample.path == str(ckptprof.work / "short.bin") and sample.writes]
     assert mine[-1].bytes == 3 << 20
     assert mine[-1].pid == os.getpid()
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("_tracing")
+@pytest.mark.bpf
 def test_an_agent_says_at_which_level_it_watches(ckptprof: Ckptprof) -> None:
     """In its first line, for either level."""
     lines = []
@@ -168,7 +151,7 @@ def test_an_agent_says_at_which_level_it_watches(ckptprof: Ckptprof) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("_tracing")
+@pytest.mark.bpf
 @pytest.mark.slow
 def test_a_sampler_that_is_lost_may_poll_from_then_on(ckptprof: Ckptprof) -> None:
     """Even an agent that was to trace: killed, its sampler is replaced by one that traces too."""

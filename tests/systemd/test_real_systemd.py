@@ -114,6 +114,7 @@ def test_where_ebpf_is_not_to_be_had_it_polls(installation: tuple[Path, str]) ->
         until(10, "saves seen by polling", lambda: len(machine.steps()) == 2)
 
 
+@pytest.mark.bpf
 def test_nothing_in_the_unit_keeps_ebpf_from_attaching_and_reading(
     machine: Machine, record_property: Callable[[str, object], None]
 ) -> None:
