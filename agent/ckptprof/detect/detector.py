@@ -257,7 +257,7 @@ class Detector:
         """Return the stream with its edges and bytes; None if it carries nothing that could be of a checkpoint."""
         if stream.trace is not None:
             version, part = before.get(id(stream), (-1, None))
-            if version != stream.trace.version or part is None or part.stream is not stream:
+            if version != stream.trace.version or part is None or part.stream is not stream or stream.mapping:
                 part = self._traced_part(stream)
             if part is not None:
                 self._parts[id(stream)] = (stream.trace.version, part)

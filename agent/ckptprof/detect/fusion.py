@@ -15,6 +15,8 @@ def unexplained(polled: list[Stream], book: TraceBook) -> list[Stream]:
         traced = _explaining(stream, book) if stream.trace is None else []
         if not traced:
             left.append(stream)
+        if stream.is_mapping and traced:
+            _take_mapping(max(traced, key=_faulted), stream)
         for exact in traced:
             if exact.process == stream.process and exact.writes == stream.writes:
                 _take_over(exact, stream, book)
@@ -28,7 +30,7 @@ def _explaining(polled: Stream, book: TraceBook) -> list[Stream]:
     found = []
     for exact in book.near(polled.file, low_ns, high_ns):
         if polled.is_mapping:
-            wanted = exact.process == polled.process and _faulted(exact)
+            wanted = exact.process == polled.process and _faulted(exact) > 0
         else:
             wanted = exact.process == polled.process or (polled.seen_by in _INFERRED and exact.writes == polled.writes)
         if wanted:
@@ -36,18 +38,19 @@ def _explaining(polled: Stream, book: TraceBook) -> list[Stream]:
     return found
 
 
-def _faulted(exact: Stream) -> bool:
-    return exact.trace is not None and exact.trace.totals.faulted_bytes > 0
+def _faulted(exact: Stream) -> int:
+    return exact.trace.totals.faulted_bytes if exact.trace is not None else 0
+
+
+def _take_mapping(exact: Stream, polled: Stream) -> None:
+    """Keep how much of a mapping was touched: large folios are mapped without a fault that is told of."""
+    if exact.trace is not None and (exact.mapping is None or exact.mapping.mapped_bytes < polled.mapped_bytes):
+        exact.mapping = polled
+        exact.trace.version += 1
 
 
 def _take_over(exact: Stream, polled: Stream, book: TraceBook) -> None:
-    """Keep what only polling knows: the name if the trace has none, what the file system says, how it was opened.
-
-    Of a mapping also how much of it was touched: large folios are mapped without a fault that is told of.
-    """
-    if polled.is_mapping and exact.trace is not None:
-        exact.mapping = polled
-        exact.trace.version += 1
+    """Keep what only polling knows: the name if the trace has none, what the file system says, how it was opened."""
     if not exact.path.startswith("/"):
         exact.path = polled.path
         exact.earlier_path = polled.earlier_path
