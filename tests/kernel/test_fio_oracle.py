@@ -11,7 +11,10 @@ from tests.kernel.filesystems import KINDS
 from tests.kernel.fio import SIZE, Job, Truth, covering, everything, truths
 from tests.kernel.tracer import Seen, Tracer, difference, order_seen
 
-from ckptprof_collectors.samples import OperationKind
+from ckptprof.detect.exact import class_of
+from ckptprof.detect.traced import Traced
+from ckptprof.model import PatternClass
+from ckptprof_collectors.samples import FileActivity, OperationKind
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 
@@ -22,7 +25,14 @@ CALLED = [row for row in ROWS if row[1].engine != "mmap"]
 
 
 Perform = Callable[[str, Job], tuple[Seen, Path, dict[bool, Truth]]]
-SLACK = 16 << 12  # pages touched before the trace listens to what gets dirty may count again
+SLACK = SIZE // 20  # what was written back meanwhile gets dirty again, and a folio of several pages as a whole
+CLASSES = {
+    "seq-1m": PatternClass.SEQUENTIAL_LARGE,
+    "seq-4k": PatternClass.SEQUENTIAL_SMALL,
+    "strided": PatternClass.STRIDED,
+    "random-4k": PatternClass.RANDOM,
+    "mixed-16k": PatternClass.RANDOM,  # in each direction
+}
 
 
 @pytest.fixture
@@ -41,9 +51,17 @@ def perform(on: Callable[[str], Path], tracer: Tracer, program: Callable[[str], 
     return run
 
 
+def traced(sessions: list[FileActivity]) -> Traced:
+    """Return the sessions as detection takes them in."""
+    made = Traced(sessions[0].generation, sessions[0].comm)
+    for session in sessions:
+        made.take(session, session.first_ns)
+    return made
+
+
 @pytest.mark.parametrize(("kind", "job"), CALLED, ids=[f"{kind}-{job}" for kind, job in CALLED])
 def test_calls_are_counted_as_fio_counts_them(perform: Perform, kind: str, job: Job) -> None:
-    """Operations, bytes, order and O_DIRECT of each direction equal fio's JSON and log with no difference."""
+    """Operations, bytes, order and O_DIRECT of each direction equal fio's JSON and log, and the class is right."""
     seen, file, account = perform(kind, job)
 
     for writes, truth in account.items():
@@ -57,6 +75,7 @@ def test_calls_are_counted_as_fio_counts_them(perform: Perform, kind: str, job: 
         assert {(session.device, session.inode) for session in sessions} == {(file.stat().st_dev, file.stat().st_ino)}
         assert all(session.closed_ns is not None for session in sessions), sessions
         assert all(session.size == SIZE for session in sessions), sessions
+        assert class_of([traced(sessions)]) == CLASSES[job.pattern], order
     if len(account) == 1:
         assert not seen.of(file, writes=not job.writes)
     assert not seen.lost
