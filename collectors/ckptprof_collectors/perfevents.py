@@ -24,6 +24,7 @@ _CREATE = 6  # FSCONFIG_CMD_CREATE
 _TRACEPOINT = 2  # include/uapi/linux/perf_event.h, from here on
 _ATTRIBUTE_BYTES = 112  # PERF_ATTR_SIZE_VER5: Linux 4.1
 _SAMPLE_TYPE = 2 | 4 | 1 << 10  # TID, TIME, RAW
+_FORMAT_LOST = 1 << 4
 _DISABLED, _INHERIT, _WATERMARK, _USE_CLOCK = 1 << 0, 1 << 1, 1 << 14, 1 << 25
 _CLOCK_MONOTONIC = 1
 _CLOSE_ON_EXEC = 8
@@ -213,7 +214,8 @@ class Rings:
         self._poll = select.epoll()
         self._timer = _timer()
         self._poll.register(self._timer, select.EPOLLIN)
-        self.lost = 0
+        self._told_lost = 0
+        self._tells_lost = True
 
     def start(self, fs: KernelFs, *, enter: str, leave: str) -> None:
         """Begin, with filters for what is told; raises UnavailableError. Processors that come later are not seen."""
@@ -264,8 +266,16 @@ class Rings:
         attribute = _Attribute(
             _TRACEPOINT, _ATTRIBUTE_BYTES, number, 1, _SAMPLE_TYPE, 0, flags, wakeup, clockid=_CLOCK_MONOTONIC
         )
-        call = _OPEN_EVENT[platform.machine()]
-        return _call(call, ctypes.byref(attribute), target, processor, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
+        arguments = (ctypes.byref(attribute), target, processor, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
+        if self._tells_lost:
+            attribute.read_format = _FORMAT_LOST
+            try:
+                return _call(_OPEN_EVENT[platform.machine()], *arguments)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            self._tells_lost, attribute.read_format = False, 0
+        return _call(_OPEN_EVENT[platform.machine()], *arguments)
 
     def _ring_of(self, fd: int) -> Ring:
         """Return a ring of the wished size, or as large as may be locked in memory (perf_event_mlock_kb)."""
@@ -281,6 +291,12 @@ class Rings:
         """Have the descriptor become readable when a file is opened to be written, or not."""
         for fd in self._waking:
             fcntl.ioctl(fd, _ENABLE if wanted else _DISABLE, 0)
+
+    def count_lost(self) -> int:
+        """Return how many events found no room; before 6.0 those of the end are told only when there is room again."""
+        if not self._tells_lost:
+            return self._told_lost
+        return sum(int.from_bytes(os.read(fd, 16)[8:16], "little") for fd in self._fds)
 
     def wake_after(self, pause_ns: int) -> None:
         """Have it become readable after a pause; 0: not for the time being."""
@@ -298,7 +314,7 @@ class Rings:
         for ring in self._rings:
             count = len(events)
             lost, whole = ring.drain(events, max(64, limit // len(self._rings)))
-            self.lost += lost
+            self._told_lost += lost
             if not whole and len(events) > count:
                 until_ns = min(until_ns, events[-1][2])
         return events, until_ns

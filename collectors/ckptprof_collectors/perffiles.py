@@ -38,6 +38,9 @@ class Process:
             self.comm = text(head.partition(b"(")[2])
 
 
+_Sync = tuple[Process, Opening, int, int, int]  # thread, begin and end
+
+
 @dataclass
 class Losses:
     """What had to be given up."""
@@ -61,7 +64,7 @@ class Files:
         self._looked: list[Opening] = []  # looked at, not confirmed
         self._dirty: dict[int, Opening] = {}
         self._ended: list[tuple[Process, Opening]] = []
-        self._syncs: list[tuple[Opening, int, int, int]] = []
+        self._syncs: list[_Sync] = []
         self._openings = 0
         self._write_opens: dict[int, int] = {}  # thread -> when it began to open a file to write it
         self.write_opens = self.operations = 0
@@ -198,7 +201,7 @@ class Files:
 
     def _sync(self, process: Process, begun: Event, _result: int, at_ns: int) -> None:
         opening = process.fds.get(begun[4] & _FD) or self._add(process, begun[4] & _FD, in_sight=False)
-        self._syncs.append((opening, begun[1], begun[2], at_ns))
+        self._syncs.append((process, opening, begun[1], begun[2], at_ns))
         self._dirty[id(opening)] = opening
 
     def _open(self, process: Process, begun: Event, result: int, at_ns: int) -> None:
@@ -348,11 +351,10 @@ class Files:
                 samples.append(sample)
 
     def _tell_syncs(self, samples: list[Sample]) -> None:
-        waiting: list[tuple[Opening, int, int, int]] = []
+        waiting: list[_Sync] = []
         for sync in self._syncs:
-            opening, thread, begun_ns, at_ns = sync
-            process = self._processes.get(opening.pid)
-            ticks = process.start_ticks if process is not None else None
+            process, opening, thread, begun_ns, at_ns = sync
+            ticks = process.start_ticks
             if opening.seen is not None and opening.confirmed and ticks is not None:
                 seen = opening.seen
                 event = FileLifeEvent(

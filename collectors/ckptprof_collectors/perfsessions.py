@@ -84,6 +84,7 @@ class Seen:
     path: str
     size: int
     direct: bool
+    appends: bool
     position: int
     looked_ns: int  # when the look was over
 
@@ -142,9 +143,10 @@ class Opening:
             self.size = self.seen.size
             if not self.settled:
                 before = self.position - self.moved_since
+                at = self.seen.size if self.seen.appends and not before else self.seen.position
                 self.settled = True
-                self._shift(self.seen.position - before)
-                self.position = self.seen.position + self.moved_since
+                self._shift(at - before)
+                self.position = at + self.moved_since
 
     def _shift(self, by: int) -> None:
         for session in self.sessions.values():
@@ -172,8 +174,16 @@ def look(folder: str, fd: int) -> Seen | None:
         return None
     with open(f"{folder}/fdinfo/{fd}", "rb", buffering=0) as stream:
         position, flags = parse_fdinfo(stream.read(4096))
-    direct = bool((flags or 0) & os.O_DIRECT)
-    return Seen(status.device, status.inode, text(path), status.size, direct, position or 0, time.monotonic_ns())
+    return Seen(
+        device=status.device,
+        inode=status.inode,
+        path=text(path),
+        size=status.size,
+        direct=bool((flags or 0) & os.O_DIRECT),
+        appends=bool((flags or 0) & os.O_APPEND),
+        position=position or 0,
+        looked_ns=time.monotonic_ns(),
+    )
 
 
 def size_of(folder: str, fd: int, seen: Seen) -> int | None:
@@ -188,7 +198,7 @@ def sample_of(opening: Opening, session: Session, start_ticks: int) -> FileActiv
     if seen is None:
         return None
     return FileActivity(
-        session=f"p{session.tid:x}.{opening.fd:x}.{seen.inode:x}.{session.writes:d}.{session.first_ns:x}",
+        session=f"p{session.tid:x}.{seen.device:x}.{seen.inode:x}.{session.writes:d}.{session.first_ns:x}",
         pid=opening.pid,
         start_ticks=start_ticks,
         tid=session.tid,

@@ -137,13 +137,13 @@ class PerfTrace:
         if crowd == self._waking:
             self._waking = not crowd
             self._rings.wake_at_opens(wanted=self._waking)
-        lost = self._files.lost
+        lost, lost_events = self._files.lost, self._rings.count_lost()
         health = TraceHealth(
             calls=self._files.operations,
-            lost_operations=lost.operations + (self._rings.lost + 1) // 2,  # a call is two events
+            lost_operations=lost.operations + (lost_events + 1) // 2,  # a call is two events
             lost_bytes=lost.bytes,
             lost_sessions=lost.sessions,
-            lost_events=lost.events + self._rings.lost,
+            lost_events=lost.events + lost_events,
             untimed_operations=0,
             programs=self.programs,
             degraded=self.degraded,
