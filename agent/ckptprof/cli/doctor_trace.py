@@ -12,6 +12,7 @@ from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 
 GET_LIBBPF = "`apt install libbpf1`, `dnf install libbpf` (1.0 or newer), or take the wheel of ckptprof that carries it"
 NEWER = "boot a newer kernel; eBPF programs are fitted to any with BTF since 5.10"
+GET_EBPF = "give eBPF what it lacks here: the checks above say what that is"
 _SINCE = re.compile(r"since (\d+\.\d+)")
 
 
@@ -83,7 +84,10 @@ def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach) -> list[Check
     tracer.close()
     hooks = ", ".join(f"{hook} ({variant})" for hook, variant in programs.items()) or "everything"
     found = [Check("trace", "ok", f"the trace level works: {hooks}")]
-    return found + [Check("trace-sight", "note", sentence, remedy(sentence)) for sentence in degraded]
+    stand_in = "perf-event" in programs.values()
+    return found + [
+        Check("trace-sight", "note", sentence, GET_EBPF if stand_in else remedy(sentence)) for sentence in degraded
+    ]
 
 
 def remedy(sentence: str) -> str:

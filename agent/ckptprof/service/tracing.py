@@ -73,10 +73,28 @@ def foreign_namespace(fs: KernelFs) -> str | None:
 
 
 def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
-    """Make the real one; imported only here, so that the poll level never comes near BPF."""
+    """Make the real one, by eBPF or else by perf events; imported only here, so that polling never comes near either.
+
+    Raises UnavailableError with the reasons of both.
+    """
+    try:
+        return _by_ebpf(fs, family_of, ignore)
+    except UnavailableError as error:
+        reason, denied = first_line(error), error.permission
+    from ckptprof_collectors.perftrace import PerfTrace  # noqa: PLC0415 - as the docstring says
+
+    try:
+        return PerfTrace(fs, family_of=family_of, ignore=ignore, reason=reason)
+    except UnavailableError as error:
+        both = UnavailableError(f"{reason}; {first_line(error)}")
+        both.permission = denied or error.permission  # with the privileges, one of them would do
+        raise both from None
+
+
+def _by_ebpf(fs: KernelFs, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
     if (namespace := foreign_namespace(fs)) is not None:
         raise UnavailableError(namespace)
-    from ckptprof_collectors.trace import Trace  # noqa: PLC0415 - as the docstring says
+    from ckptprof_collectors.trace import Trace  # noqa: PLC0415 - likewise
 
     tracer: Tracer = Trace(fs, family_of=family_of, ignore=ignore)
     return tracer
