@@ -159,6 +159,10 @@ class Ring:
         self._control = self._whole[: mmap.PAGESIZE].cast("Q")
         self._data = self._whole[mmap.PAGESIZE :]
 
+    def waiting(self) -> int:
+        """Return how many bytes are to be read."""
+        return self._control[_HEAD] - self._control[_TAIL]
+
     def drain(self, events: list[Event], limit: int) -> tuple[int, bool]:
         """Append at most `limit` events; return how many the kernel had no room for, and whether all was taken."""
         head, tail = self._control[_HEAD], self._control[_TAIL]
@@ -310,10 +314,11 @@ class Rings:
     def drain(self, limit: int) -> tuple[list[Event], int]:
         """Return at most about `limit` events, in the order of time of each processor, and until when all are there."""
         events: list[Event] = []
-        until_ns = 1 << 63
-        for ring in self._rings:
-            count = len(events)
-            lost, whole = ring.drain(events, max(64, limit // len(self._rings)))
+        at, until_ns = 0, 1 << 63
+        for ring in sorted(self._rings, key=Ring.waiting):
+            share = (limit - len(events)) // (len(self._rings) - at)
+            at, count = at + 1, len(events)
+            lost, whole = ring.drain(events, max(64, share))
             self._told_lost += lost
             if not whole and len(events) > count:
                 until_ns = min(until_ns, events[-1][2])
