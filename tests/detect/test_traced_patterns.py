@@ -149,7 +149,7 @@ def test_pages_that_are_mapped_without_a_fault_being_told_are_counted_by_polling
 
     (restore,) = stage.play(9)
 
-    assert (restore.bytes, restore.files) == (401 * MIB, 1)  # of two openings the mapping is one's
+    assert (restore.bytes, restore.files) == (400 * MIB, 1)  # of two openings the mapping is one's
     assert restore.pattern.class_ is None
     assert restore.pattern.mapped_share_bytes == 1.0
     assert any("page faults of mapped files" in sentence for sentence in restore.blind)

@@ -24,7 +24,7 @@ from ckptprof.detect.evidence import (
     weigh,
 )
 from ckptprof.detect.facts import FactBook
-from ckptprof.detect.fusion import unexplained
+from ckptprof.detect.fusion import faulted_before, mapped_openings, unexplained
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.lives import is_temporary
@@ -281,13 +281,25 @@ class Detector:
         if (name.never and not name.commit) or size <= 0 or stream.trace is None:
             return None
         start_ns, end_ns = stream.trace.edges()
-        history = self._histories.get(stream.process)
-        if stream.mapping is not None and history is not None:
-            edges = read_edges(stream.mapping, history, self._openings)
-            touched = part_bytes(stream.mapping, history, edges)
-            if touched > size:
-                size, end_ns = touched, max(end_ns, edges[1])
+        if not stream.writes and stream.trace.totals.faulted_bytes:
+            size, end_ns = self._mapped(stream, size, end_ns)
+        if size <= 0:
+            return None
         return Part(stream, name, start_ns, end_ns, size, temporary=is_temporary(stream.path))
+
+    def _mapped(self, stream: Stream, size: int, end_ns: int) -> tuple[int, int]:
+        """Return bytes and end of a mapped file's reading: its pages count once, however often it was opened."""
+        openings = mapped_openings(stream, self._traced)
+        before = faulted_before(stream, openings)
+        if before:
+            return min(size, max(0, stream.size - before)), end_ns
+        history = self._histories.get(stream.process)
+        if stream.mapping is None or history is None:
+            return size, end_ns
+        edges = read_edges(stream.mapping, history, self._openings)
+        elsewhere = sum(traced_bytes_of(other) for other in openings[1:])
+        touched = part_bytes(stream.mapping, history, edges) - elsewhere
+        return (touched, max(end_ns, edges[1])) if touched > size else (size, end_ns)
 
     def _recognise(self, candidate: Candidate) -> list[Checkpoint]:
         total_bytes = candidate_bytes(candidate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from ckptprof.detect.streams import Stream
 from ckptprof.detect.tracebook import TraceBook
 
@@ -16,7 +18,7 @@ def unexplained(polled: list[Stream], book: TraceBook) -> list[Stream]:
         if not traced:
             left.append(stream)
         if stream.is_mapping and traced:
-            _take_mapping(max(traced, key=_faulted), stream)
+            _take_mapping(traced, stream)
         for exact in traced:
             if exact.process == stream.process and exact.writes == stream.writes:
                 _take_over(exact, stream, book)
@@ -42,11 +44,26 @@ def _faulted(exact: Stream) -> int:
     return exact.trace.totals.faulted_bytes if exact.trace is not None else 0
 
 
-def _take_mapping(exact: Stream, polled: Stream) -> None:
-    """Keep how much of a mapping was touched: large folios are mapped without a fault that is told of."""
-    if exact.trace is not None and (exact.mapping is None or exact.mapping.mapped_bytes < polled.mapped_bytes):
-        exact.mapping = polled
-        exact.trace.version += 1
+def mapped_openings(exact: Stream, book: TraceBook) -> list[Stream]:
+    """Return the streams of one mapped file and process, most faults first: openings share one mapping's pages."""
+    found = [
+        stream
+        for stream in book.near(exact.file, exact.first_ns, exact.last_ns)
+        if stream.process == exact.process and not stream.writes and _faulted(stream)
+    ]
+    return sorted(found, key=_faulted, reverse=True)
+
+
+def faulted_before(exact: Stream, openings: list[Stream]) -> int:
+    """Return the bytes that openings with more faults account for."""
+    return sum(_faulted(stream) for stream in itertools.takewhile(lambda stream: stream is not exact, openings))
+
+
+def _take_mapping(traced: list[Stream], polled: Stream) -> None:
+    """Keep how much of a mapping was touched: large folios come in without an event."""
+    for exact in traced:
+        if exact.mapping is None or exact.mapping.mapped_bytes < polled.mapped_bytes:
+            exact.mapping = polled
 
 
 def _take_over(exact: Stream, polled: Stream, book: TraceBook) -> None:

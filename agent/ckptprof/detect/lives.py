@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ckptprof.detect.streams import FileKey, Stream
-from ckptprof.detect.traced import CREATED_NS
+from ckptprof.detect.traced import CREATED_NS, MAX_SYNCS
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileLifeEvent
 
@@ -78,6 +78,7 @@ class LifeBook:
             return False
         elif event.kind == "synced":
             trace.syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
+            del trace.syncs[:-MAX_SYNCS]
         else:
             trace.closed_ns = max(trace.closed_ns or 0, event.at_ns)
         trace.changed()

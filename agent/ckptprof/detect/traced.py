@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ COMMIT_NS = 30_000_000_000  # a sync or a rename is part of a save for as long
 CLOSE_NS = 500_000_000  # a close that comes so soon after the last operation or sync ends the save
 _WHOLE = 0.99
 _MAX_POINTS = 1200
-_MAX_SYNCS = 64  # only the last ones matter
+MAX_SYNCS = 64  # only the last ones matter
 
 
 class Totals(NamedTuple):
@@ -50,7 +49,7 @@ class Traced:
     created_ns: int | None = None
     closed_ns: int | None = None  # the latest closing, by whichever thread
     renamed_ns: int | None = None
-    syncs: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_SYNCS))  # (start, end)
+    syncs: list[tuple[int, int]] = field(default_factory=list)  # (start, end), the last ones
     points: list[tuple[int, int, int]] = field(default_factory=list)  # (start, end, bytes)
     version: int = 0  # rises with everything that is learnt
     is_open: bool = True
