@@ -66,6 +66,7 @@ class Files:
         self._ended: list[tuple[Process, Opening]] = []
         self._syncs: list[_Sync] = []
         self._openings = 0
+        self.impatient = False  # a file is to be looked at again soon
         self._write_opens: dict[int, int] = {}  # thread -> when it began to open a file to write it
         self.write_opens = self.operations = 0
         self.lost = Losses()
@@ -283,6 +284,7 @@ class Files:
 
     def _settle(self, until_ns: int) -> None:
         """Trust the looks that all events until then have not made doubtful."""
+        self.impatient = False
         later: list[Opening] = []
         for opening in self._looked:
             if opening.seen is None or opening.seen.looked_ns > until_ns:
@@ -294,6 +296,7 @@ class Files:
                 if opening.closed_ns is None:  # another of its descriptors is still open
                     opening.doubtful = False
                     self._fresh.append(opening)
+                    self.impatient = True
         self._looked = later
 
     def take(self, until_ns: int) -> list[Sample]:

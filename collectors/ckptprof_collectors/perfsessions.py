@@ -145,6 +145,7 @@ class Opening:
                 before = self.position - self.moved_since
                 at = self.seen.size if self.seen.appends and not before else self.seen.position
                 self.settled = True
+                at = max(at, before)  # calls that went on during the look may be on either side of it
                 self._shift(at - before)
                 self.position = at + self.moved_since
 

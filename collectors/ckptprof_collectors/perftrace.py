@@ -27,7 +27,7 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in include/linux/proc_ns.
 _SIGHT = (
     "reads and writes by io_uring and libaio",
     "pages that are read and written through mappings",
-    "names and numbers of files that are opened and closed again within a few milliseconds",
+    "names and numbers of files that are open for a few milliseconds only, be it in a process that inherits them",
     "creations, renames and removals of files, but for what polling sees of them",
     "offsets of copies between files that are told in memory (sendfile, splice, copy_file_range): taken as in sequence",
     "the time for which writers are held back because too much is dirty",
@@ -47,7 +47,7 @@ class PerfTrace:
         family_of: tuple[int, ...] = (),
         ignore: tuple[int, ...] = (),
         reason: str = "",
-        ring_bytes: int = 1 << 20,
+        ring_bytes: int = 2 << 20,
         per_second: int = _PER_SECOND,
     ) -> None:
         """Begin; raises UnavailableError with the reason.
@@ -104,11 +104,11 @@ class PerfTrace:
                 break
             time.sleep(_OPENING_PAUSE)
             self._drain(time.monotonic_ns())
-        opening = self._waking and self._files.opens_since(now_ns - _SECOND_NS)
-        self._rings.wake_after(_OPENING_NS if opening else 0)
         if self._files.look():
             self._drain(time.monotonic_ns())
         samples = self._files.take(self._until_ns)
+        soon = self._files.impatient or (self._waking and self._files.opens_since(now_ns - _SECOND_NS))
+        self._rings.wake_after(_OPENING_NS if soon else 0)
         if now_ns - self._swept_ns >= _SECOND_NS:
             self._sweep(now_ns, samples)
         return samples

@@ -231,14 +231,14 @@ def test_work_is_bounded(watch: Callable[..., Watch], tmp_path: Path) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code]) as process:
         time.sleep(0.6)
-        counts = []
+        one.trace._drain(time.monotonic_ns())
+        at_first = one.trace._files.operations
         while process.poll() is None:
             one.read()
-            counts.append(sum(session.operations for session in one.of(out)))
             time.sleep(0.02)
     one.read()
 
-    assert any(0 < count < 9000 for count in counts) or one.health().lost_events
+    assert 0 <= at_first <= 4000
     assert sum(s.operations for s in one.of(out)) + one.health().lost_operations >= 9000
 
 
