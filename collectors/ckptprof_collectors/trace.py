@@ -102,6 +102,8 @@ class Trace:
             self._files.degraded.append(
                 f"out of sight: requests to devices: {error.summary if isinstance(error, BpfError) else error}"
             )
+        del types
+        _give_memory_back()
         self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
         self._proc = fs.proc
         self._paths: dict[bytes, str] = {}
@@ -323,3 +325,10 @@ class Trace:
         self._files.close()
         if self._devices is not None:
             self._devices.close()
+
+
+def _give_memory_back() -> None:
+    """Hand what loading took back to the system: the kernel's types alone were 6 MB, libbpf's copy of them more."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)

@@ -181,9 +181,10 @@ class Sampler:
     def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
         seen = self._tracing.read()
-        samples.extend(seen)
         for question in tracing.follow(seen, self._population, now_ns, offset_ns):
             self._facts.ask(question)
+        watched = None if self._options.only_family else self._population.watched
+        samples.extend(self._tracing.told(seen, watched))
         if self._tracing.faults:
             self._faults[tracing.NAME] = self._tracing.faults
         self._account(tracing.NAME, time.perf_counter_ns() - started)

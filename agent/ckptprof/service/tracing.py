@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -23,6 +23,7 @@ NAME = "trace"
 RATE_SHARE = 1.0  # of the rates of polling, while the trace counts: none of its numbers depends on when it is read
 MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
 MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
+TRIFLE_BYTES = 64 << 10
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
@@ -168,20 +169,32 @@ class Tracing:
         for sample in samples:
             if isinstance(sample, TraceHealth):
                 self._health = sample
-        return [sample for sample in samples if self._is_told(sample)]
+        return samples
 
-    def _is_told(self, sample: Sample) -> bool:
-        """Return whether it may be of data: what all programs of a host read of their code is left out, as polled."""
+    def told(self, samples: Iterable[Sample], watched: Container[int] | None) -> list[Sample]:
+        """Return what is worth telling: what all programs of a host read of their code is left out, as polled.
+
+        Of the processes that are not in `watched` (None: all are) trifles too: a build or a crowd of shells makes
+        thousands of them in a second, which the recorder would keep for minutes.
+        """
+        return [sample for sample in samples if self._is_told(sample, watched)]
+
+    def _is_told(self, sample: Sample, watched: Container[int] | None) -> bool:
         if isinstance(sample, FileActivity):
-            if sample.session in self._open:  # begun when its path was not known: it is told to its end
+            if (
+                sample.session in self._open
+            ):  # begun when its path was not known, or when it was larger: told to its end
                 if sample.closed_ns is not None:
                     self._open.discard(sample.session)
                 return True
-            if _is_code(sample.path):
+            stranger = watched is not None and sample.pid not in watched
+            if _is_code(sample.path) or (stranger and sample.bytes < TRIFLE_BYTES):
                 return False
             if sample.closed_ns is None and len(self._open) < MAX_OPEN:
                 self._open.add(sample.session)
         elif isinstance(sample, FileLifeEvent):
+            if watched is not None and sample.pid not in watched and sample.kind in ("created", "unlinked", "mapped"):
+                return False
             return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
         return True
 
@@ -221,6 +234,8 @@ def follow(
     strangers: dict[tuple[int, int], list[FileActivity]] = {}
     for sample in samples:
         if isinstance(sample, FileActivity):
+            if _is_code(sample.path):
+                continue
             watching = population.watched.get(sample.pid)
             if watching is None and sample.bytes >= MOVED_BYTES:
                 watching = population.meet(sample.pid, sample.start_ticks, now_ns)
