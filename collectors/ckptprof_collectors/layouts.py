@@ -136,6 +136,7 @@ class Counters(ctypes.Structure):
         ("lost_events", c_uint64),
         ("window_ns", c_uint64),
         ("window_small", c_uint64),
+        ("window_small_reads", c_uint64),
         ("jiffies", c_uint64),  # at `jiffies_ns`, for the length of a jiffy
         ("jiffies_ns", c_uint64),
     )
@@ -146,8 +147,10 @@ class Config(ctypes.Structure):
 
     _fields_ = (
         ("family_only", c_uint32),
-        ("small_bytes", c_uint32),  # sessions below it are held to `small_per_window` in 100 ms and processor
-        ("small_per_window", c_uint32),
+        ("small_bytes", c_uint32),  # written in a session; those below it, and events, are held to the next
+        ("small_per_window", c_uint32),  # in 100 ms and processor
+        ("small_read_bytes", c_uint32),  # the same of reading, of which data loaders do much
+        ("small_reads_per_window", c_uint32),
         ("ignored_count", c_uint32),
         ("ignored", c_uint32 * MAX_IGNORED),
     )

@@ -49,6 +49,10 @@ _KNOWN_PATHS = 20_000
 _OF_FILES = (RecordKind.CREATED, RecordKind.MAPPED)
 _RECENT_PROCESSES = 256
 _RECENT_PATHS = 32
+_SMALL_BYTES, _SMALL_READ_BYTES = 64 << 10, 1 << 20
+_SMALL, _LEAST_SMALL = 400, 20  # told in 100 ms: by all processors together, and by each at least
+_SMALL_READS, _LEAST_SMALL_READS = 60, 10  # a data loader opens thousands of files in a second
+_FAMILY_READS = 10  # times as many of one family: a restore from many small files is to be whole
 _SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
 _SHED_NS = 30 * _SECOND_NS
 _ZERO = b"\0\0\0\0"
@@ -70,24 +74,38 @@ class Trace:
         objects: Path = OBJECTS,
         max_sessions: int = 8192,
         ring_bytes: int = 4 << 20,
-        small_bytes: int = 64 << 10,
-        small_per_window: int = 200,
+        small_per_window: int | None = None,
+        small_reads_per_window: int | None = None,
         shed_calls: int = _SHED_CALLS,
     ) -> None:
         """Load and attach; raises UnavailableError with the reason.
 
         `family_of`: trace only what these processes start from now on. `ignore`: processes to leave out, at most 8.
-        Of sessions below `small_bytes` each processor tells `small_per_window` in 100 ms, the rest is only counted.
+        Of sessions of less than 64 KiB written, or 1 MiB read, each processor tells so many in 100 ms (by default the
+        host 400 and 60, but not less than 20 and 10 each), the rest is only counted.
         """
         lib = find_libbpf()
         types = KernelTypes(fs)
-        config = Config(int(bool(family_of)), small_bytes, small_per_window, len(ignore))
+        processors = os.cpu_count() or 1
+        if small_per_window is None:
+            small_per_window = max(_LEAST_SMALL, _SMALL // processors)
+        if small_reads_per_window is None:
+            allowed = _SMALL_READS * (_FAMILY_READS if family_of else 1)
+            small_reads_per_window = max(_LEAST_SMALL_READS, allowed // processors)
+        config = Config(
+            int(bool(family_of)),
+            _SMALL_BYTES,
+            small_per_window,
+            _SMALL_READ_BYTES,
+            small_reads_per_window,
+            len(ignore),
+        )
         config.ignored[: len(ignore)] = ignore
         fitting = Fitting(bytes(config), {"live": max_sessions, "ring": ring_bytes})
         self._files = hook_up(lib, object_path("trace", objects), types, (ESSENTIAL, OPTIONAL), fitting)
         self._max_sessions = max_sessions
         self._shed_calls = shed_calls
-        self._processors = os.cpu_count() or 1
+        self._processors = processors
         self._devices: Hooked | None = None
         self._blocks: BlockReader | None = None
         try:

@@ -31,7 +31,9 @@ def tracer() -> Iterator[object]:
     from ckptprof_collectors.trace import Trace  # noqa: PLC0415 - what cannot be imported skips only these tests
 
     try:
-        trace = Trace(KernelFs(), family_of=(os.getpid(),), small_per_window=1_000_000)  # every small file, to compare
+        trace = Trace(
+            KernelFs(), family_of=(os.getpid(),), small_per_window=1_000_000, small_reads_per_window=1_000_000
+        )  # every small file, to compare
     except UnavailableError as error:
         pytest.skip(f"no trace on this host: {error}")
     try:

@@ -87,7 +87,7 @@ def ours(bpftool: str) -> set[int]:
 
 def test_a_full_map_loses_detail_and_never_totals(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
     """With room for 64 sessions and 300 files open: the rest is lost by number and byte, and nothing else is."""
-    tracer = own(max_sessions=64, small_per_window=1_000_000)
+    tracer = own(max_sessions=64, small_per_window=1_000_000, small_reads_per_window=1_000_000)
     place = on("ext4")
 
     seen = tracer.run(many(place, 300, 70_000, "keep"))
@@ -103,7 +103,7 @@ def test_a_full_map_loses_detail_and_never_totals(own: Callable[..., Tracer], on
 
 def test_room_comes_back_when_files_are_closed(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
     """A map for 64 sessions is enough for 300 files one after the other."""
-    tracer = own(max_sessions=64, small_per_window=1_000_000)
+    tracer = own(max_sessions=64, small_per_window=1_000_000, small_reads_per_window=1_000_000)
     place = on("ext4")
 
     seen = tracer.run(many(place, 300, 70_000, "close"))
@@ -115,7 +115,7 @@ def test_room_comes_back_when_files_are_closed(own: Callable[..., Tracer], on: C
 
 def test_a_full_ring_keeps_sessions_for_the_next_reading(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
     """With a ring of one page and no reader, files that were closed wait in the map; lost events are counted."""
-    tracer = own(ring_bytes=4096, small_per_window=1_000_000)
+    tracer = own(ring_bytes=4096, small_per_window=1_000_000, small_reads_per_window=1_000_000)
     place = on("ext4")
     with tracer.watch() as seen:
         subprocess.run(many(place, 300, 70_000, "close"), check=True)
@@ -137,6 +137,22 @@ def test_a_storm_of_small_files_is_counted(own: Callable[..., Tracer], on: Calla
     assert told < 3000
     assert told + health.lost_sessions >= 3000
     assert health.lost_bytes >= (3000 - told) * 100
+
+
+def test_what_a_data_loader_reads_is_counted(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:
+    """Thousands of files of 100 KB that are only read cost a few records, and their operations and bytes stay known."""
+    tracer = own(small_per_window=1_000_000, small_reads_per_window=5)
+    place = on("tmpfs")
+    (place / "sample.jpg").write_bytes(bytes(100_000))
+    loader = f"for _ in range(2000): open({str(place / 'sample.jpg')!r}, 'rb', buffering=0).read()"
+
+    seen = tracer.run([sys.executable, "-c", loader])
+
+    told = len(seen.of(place / "sample.jpg", writes=False))
+    health = seen.health[-1]
+    assert 0 < told < 1000
+    assert health.lost_sessions >= 2000 - told
+    assert health.lost_bytes >= (2000 - told) * 100_000
 
 
 def test_large_files_are_told_in_a_storm_of_small_ones(own: Callable[..., Tracer], on: Callable[[str], Path]) -> None:

@@ -43,7 +43,9 @@ def portable_tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
     """Give a trace that was offered no typed program."""
     monkeypatch.setattr(trace_module, "ESSENTIAL", tuple(map(portable, ESSENTIAL)))
     monkeypatch.setattr(trace_module, "OPTIONAL", tuple(map(portable, OPTIONAL)))
-    trace = trace_module.Trace(KernelFs(), family_of=(os.getpid(),), small_per_window=1_000_000)
+    trace = trace_module.Trace(
+        KernelFs(), family_of=(os.getpid(),), small_per_window=1_000_000, small_reads_per_window=1_000_000
+    )
     yield Tracer(trace)
     trace.close()
 

@@ -100,6 +100,7 @@ struct counters {
 	__u64 lost_events;
 	__u64 window_ns;
 	__u64 window_small;
+	__u64 window_small_reads;
 	__u64 jiffies;
 	__u64 jiffies_ns;
 };
@@ -108,6 +109,8 @@ struct config {
 	__u32 family_only;
 	__u32 small_bytes;
 	__u32 small_per_window;
+	__u32 small_read_bytes;
+	__u32 small_reads_per_window;
 	__u32 ignored_count;
 	__u32 ignored[8];
 };

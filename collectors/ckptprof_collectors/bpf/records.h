@@ -79,8 +79,8 @@ static __always_inline bool send(void *record, __u64 size, __u64 flags)
 	return true;
 }
 
-/* Whether one more small matter may be told of: so many in a tenth of a second and processor; the caller counts others. */
-static __always_inline bool may_tell(__u64 now_ns)
+/* Whether one more small matter may be told of: so many in a tenth of a second and processor. The caller counts others. */
+static __always_inline bool may_tell(__u64 now_ns, bool reads)
 {
 	struct counters *own = own_counters();
 
@@ -89,8 +89,16 @@ static __always_inline bool may_tell(__u64 now_ns)
 	if (now_ns - own->window_ns > WINDOW_NS) {
 		own->window_ns = now_ns;
 		own->window_small = 0;
+		own->window_small_reads = 0;
 	}
+	if (reads)
+		return ++own->window_small_reads <= config.small_reads_per_window;
 	return ++own->window_small <= config.small_per_window;
+}
+
+static __always_inline bool is_small(struct key *key, struct session *session)
+{
+	return session->bytes < (key->tail & 1 ? config.small_bytes : config.small_read_bytes);
 }
 
 /* The same for an event; what is not told is counted here. */
@@ -98,7 +106,7 @@ static __always_inline bool may_tell_event(__u64 now_ns)
 {
 	struct counters *own = own_counters();
 
-	if (may_tell(now_ns))
+	if (may_tell(now_ns, false))
 		return true;
 	if (own)
 		own->lost_events++;
@@ -160,7 +168,7 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 	struct scratch *scratch;
 	__u32 zero = 0, path;
 
-	if (session->bytes < config.small_bytes && !may_tell(now_ns)) {
+	if (is_small(key, session) && !may_tell(now_ns, !(key->tail & 1))) {
 		struct counters *own = own_counters();
 
 		if (own)
