@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.layouts import Config, Counters, Key, RecordKind
+from ckptprof_collectors.layouts import Config, Counters, RecordKind
 from ckptprof_collectors.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf, object_path
 from ckptprof_collectors.samples import DirtyPause, Sample, TraceHealth
 from ckptprof_collectors.traceblocks import BlockReader
@@ -35,6 +34,7 @@ from ckptprof_collectors.tracehooks import (
     KernelTypes,
     hook_up,
 )
+from ckptprof_collectors.tracepaths import PathBook
 
 _SECOND_NS = 1_000_000_000
 _MARGIN_NS = 20_000_000  # a session that was written while the map was read is read again
@@ -44,11 +44,7 @@ _CROWDED = 0.8  # of the room for sessions
 _IDLE_NS = 30 * _SECOND_NS
 _JIFFY_HZ = (100, 250, 300, 1000)  # CONFIG_HZ
 _SHARED, _SHARED_CHECKED, _WRITE = 1, 3, 2  # include/uapi/asm-generic/mman-common.h
-_FILE = Key.tid.offset  # the part of a key that is the file's
-_KNOWN_PATHS = 20_000
 _OF_FILES = (RecordKind.CREATED, RecordKind.MAPPED)
-_RECENT_PROCESSES = 256
-_RECENT_PATHS = 32
 _SMALL_BYTES, _SMALL_READ_BYTES = 64 << 10, 1 << 20
 _SMALL, _LEAST_SMALL = 400, 20  # told in 100 ms: by all processors together, and by each at least
 _SMALL_READS, _LEAST_SMALL_READS = 60, 10  # a data loader opens thousands of files in a second
@@ -124,9 +120,7 @@ class Trace:
         _give_memory_back()
         self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
         self._proc = fs.proc
-        self._paths: dict[bytes, str] = {}
-        self._file_paths: dict[bytes, str] = {}
-        self._recent: dict[int, deque[str]] = {}
+        self._paths = PathBook()
         self._shed_until_ns = 0
         self._swept_operations = 0
         self._control = self._files.object.section(".data.control")
@@ -185,41 +179,19 @@ class Trace:
             record = record_of(data)
             path = record.names[0] if record.names else None
             if record.kind == RecordKind.SESSION and record.session is not None:
-                path = path or self._path(record.key)
-                self._paths.pop(record.key, None)
-                self._recall(record.process, path)
+                path = path or self._paths.of(record.key)
+                self._paths.end(record.key)
+                self._paths.recall(record.process, path)
                 samples.append(self._decoder.activity(record.key, record.session, path))
             elif record.kind == RecordKind.SEEN:
-                self._know(record.key, path)
+                self._paths.know(record.key, path)
             elif record.kind in LIFE:
                 if record.kind == RecordKind.MAPPED:
                     self._expect_faults(now_ns, record.key, path, record.flags)
                 if record.kind in _OF_FILES:
-                    self._know(record.key, path)
-                    self._recall(record.process, path)
-                samples.append(self._decoder.life(record, self._recent.get(record.process, ())))
-
-    def _know(self, key: bytes, path: str | None) -> None:
-        """Keep the path of a file that a thread has begun to use, and that others may use who never say its name."""
-        if path is not None:
-            for book, entry in ((self._paths, key), (self._file_paths, key[:_FILE])):
-                if len(book) >= _KNOWN_PATHS:
-                    book.pop(next(iter(book)))
-                book[entry] = path
-
-    def _path(self, key: bytes) -> str | None:
-        return self._paths.get(key) or self._file_paths.get(key[:_FILE])
-
-    def _recall(self, process: int, path: str | None) -> None:
-        """Keep which files a process has used lately."""
-        if path is None:
-            return
-        recent = self._recent.get(process)
-        if recent is None:
-            if len(self._recent) >= _RECENT_PROCESSES:
-                self._recent.pop(next(iter(self._recent)))
-            recent = self._recent[process] = deque(maxlen=_RECENT_PATHS)
-        recent.append(path)
+                    self._paths.know(record.key, path)
+                    self._paths.recall(record.process, path)
+                samples.append(self._decoder.life(record, self._paths.lately(record.process)))
 
     def _expect_faults(self, now_ns: int, key: bytes, path: str | None, flags: int) -> None:
         """Have the faults of a mapped data file counted from now on; not of a library's."""
@@ -253,10 +225,10 @@ class Trace:
                 over = over or int.from_bytes(value[PROCESS * 4 : PROCESS * 4 + 4], "little") in gone
                 if not over and last_ns < since_ns:
                     continue
-            path = self._path(key)
+            path = self._paths.of(key)
             if over:
                 self._live.delete(key)
-                self._paths.pop(key, None)
+                self._paths.end(key)
             samples.append(self._decoder.activity(key, value, path, closed_ns=last_ns if over else None))
 
     def _gone(self, processes: list[int]) -> frozenset[int]:
