@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from ckptprof_collectors import tracehooks
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.libbpf import find_libbpf, object_path
+from ckptprof_collectors.libbpf import BpfError, BpfObject, find_libbpf, object_path
 from ckptprof_collectors.samples import FileActivity
 from ckptprof_collectors.trace import Trace
 from ckptprof_collectors.tracehooks import BLOCK, ESSENTIAL, OPTIONAL, Hook, Hooked, KernelTypes, hook_up
@@ -121,3 +122,19 @@ def test_the_portable_programs_count_the_same(tmp_path: Path, monkeypatch: pytes
         assert sample.closed_ns is not None
         seen.append((sample.operations, sample.bytes, sample.consecutive_bytes, sample.sizes, sample.timed_operations))
     assert seen[0] == seen[1] == (10, 50_000, 50_000, ((4096, 10, 50_000),), 10)
+
+
+@pytest.mark.parametrize(("code", "permission"), [(errno.EPERM, True), (errno.EINVAL, False)])
+def test_a_kernel_that_refuses_every_program_is_named(
+    monkeypatch: pytest.MonkeyPatch, *, code: int, permission: bool
+) -> None:
+    """Lockdown refuses as a missing privilege does; another refusal is not for want of one."""
+
+    def refuse(_: BpfObject) -> None:
+        raise BpfError(code, "trace: cannot be loaded: refused\nlibbpf: a long story", "a long story")
+
+    monkeypatch.setattr(BpfObject, "load", refuse)
+
+    with pytest.raises(UnavailableError, match=r"^trace: cannot be loaded: refused$") as caught:
+        Trace(KernelFs())
+    assert caught.value.permission is permission
