@@ -56,6 +56,7 @@ OPTIONAL = (
         "the time for which writers are held back because too much is dirty",
     ),
     Hook("family", (("family_grows", b"\0btf_trace_sched_process_fork\0"),), "children of the traced processes"),
+    Hook("family-ends", (("family_shrinks", b"\0btf_trace_sched_process_exit\0"),), "which of them have ended"),
     Hook(
         "mapped-writes",
         (

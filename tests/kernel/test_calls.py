@@ -224,3 +224,13 @@ def test_deep_folders_lose_no_bytes(perform: Callable[[str, str], Run]) -> None:
     assert len(sessions) == 1
     path = sessions[0].path
     assert path is None or not path.startswith(os.fspath(run.directory)) or path.endswith(beyond[0])
+
+
+def test_a_family_forgets_who_has_ended(tracer: Tracer) -> None:
+    """However many children come and go, the kernel keeps only those that live: their numbers will be others'."""
+    family = tracer.trace._files.object.map("family")
+    before = family.lookup_batch()[0]
+
+    tracer.run(["sh", "-c", "for n in $(seq 200); do /bin/true; done"])
+
+    assert family.lookup_batch()[0] <= before
