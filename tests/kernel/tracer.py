@@ -131,7 +131,9 @@ class Tracer:
     def watch(self) -> Iterator[Seen]:
         """Keep what the trace tells of what happens in the block."""
         self.trace._swept_ns = 0
-        self.trace.read()  # what came before is nobody's here
+        for sample in self.trace.read():  # what came before is nobody's here, nor is what was lost of it
+            if isinstance(sample, TraceHealth):
+                self._health = sample
         seen = Seen()
         if self._health is not None:
             seen.health.append(self._health)
