@@ -113,7 +113,11 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeviceShare(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device under the checkpoint's files, or a NIC, did while it ran."""
+    """What a device under the checkpoint's files, or a NIC, did while it ran.
+
+    Requests are seen by tracing only, of whole disks, in the checkpoint's direction, whoever made them. Latencies, from
+    issue to completion, have a resolution of a factor of two: each is the geometric middle of its bucket.
+    """
 
     device: str
     kind: str  # block | nic | rdma
@@ -121,6 +125,12 @@ class DeviceShare(msgspec.Struct, frozen=True, kw_only=True):
     written_bytes: int
     busy_seconds: float | None
     under: str | None  # mount point through which the checkpoint reaches it; None for a bystander
+    requests: int | None = None  # completed
+    mean_request_bytes: float | None = None
+    sequential_share_bytes: float | None = None  # of those issued: where the request issued before ended
+    latency_p50_seconds: float | None = None
+    latency_p99_seconds: float | None = None
+    max_in_flight: int | None = None  # the largest that was seen, once a second
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,3 +37,26 @@ def test_an_hour_at_ten_looks_a_second_stays_small() -> None:
     (before,), (after,) = past.around(50_000 * tick_ns, 60_000 * tick_ns) or ((0,), (0,))
     assert abs(before - 50_000) <= 10
     assert abs(after - 60_000) <= 10
+
+
+def test_the_largest_of_a_gauge_is_of_the_time_between() -> None:
+    """From the first look after the start to the first after the end; the last one if there is none."""
+    past = Past(2)
+    for at_ns, gauge in ((10, 99), (20, 5), (30, 7), (40, 88)):
+        past.add(at_ns, (0, gauge))
+
+    assert past.largest(1, 10, 25) == 7
+    assert past.largest(1, 50, 60) == 88
+    assert Past(2).largest(1, 0, 9) is None
+
+
+def test_a_past_may_be_shorter_and_knows_its_ends() -> None:
+    """Of wide looks fewer are kept."""
+    past = Past(1, fast_looks=10, slow_looks=5, slow_ns=10)
+    assert past.last == ()
+    for at_ns in range(1000):
+        past.add(at_ns, (at_ns,))
+
+    assert len(past._times) <= 5 + 2 * 10
+    assert (past.last_ns, past.last) == (999, (999,))
+    assert 900 < past.first_ns < 990

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
@@ -83,6 +84,24 @@ def test_show_fits_its_schema(detailed_checkpoint: Checkpoint, validate: Callabl
     validate("show", body)
     assert [len(body["checkpoint"][name]) for name in ("streams", "timeline", "devices")] == [2, 12, 2]
     assert set(body["checkpoint"]["timeline"][0]) == {"start_ns", "end_ns", "bytes"}
+
+
+def test_requests_of_a_device_fit_the_schema(
+    detailed_checkpoint: Checkpoint, validate: Callable[[str, Any], None]
+) -> None:
+    """Numbers where tracing saw them, null elsewhere."""
+    seen = {
+        "requests": 3, "mean_request_bytes": 4096.5, "sequential_share_bytes": 0.5, "latency_p50_seconds": 0.001,
+        "latency_p99_seconds": 0.002, "max_in_flight": 2,
+    }  # fmt: skip
+    disk, nic = detailed_checkpoint.devices
+    checkpoint = msgspec.structs.replace(detailed_checkpoint, devices=(msgspec.structs.replace(disk, **seen), nic))
+    body = json.loads(document.dump(document.checkpoint_document(checkpoint)))
+
+    validate("show", body)
+    first, second = body["checkpoint"]["devices"]
+    assert {name: first[name] for name in seen} == seen
+    assert {second[name] for name in seen} == {None}
 
 
 def test_doctor_fits_its_schema(validate: Callable[[str, Any], None]) -> None:

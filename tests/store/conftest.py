@@ -65,6 +65,20 @@ _CHECKPOINT = Checkpoint(
     timeline=(Point(START_NS, START_NS + 1, 5), Point(START_NS + 7, START_NS + 9, 0)),
     devices=(
         DeviceShare(device="vda", kind="block", read_bytes=0, written_bytes=9, busy_seconds=0.1, under="/"),
+        DeviceShare(
+            device="vdb",
+            kind="block",
+            read_bytes=0,
+            written_bytes=9,
+            busy_seconds=0.1,
+            under="/",
+            requests=(1 << 53) + 1,
+            mean_request_bytes=1e6 / 3,
+            sequential_share_bytes=1 / 3,
+            latency_p50_seconds=2**16.5 / 1e9,
+            latency_p99_seconds=2**20.5 / 1e9,
+            max_in_flight=64,
+        ),
         DeviceShare(device="eth0", kind="nic", read_bytes=1, written_bytes=2, busy_seconds=None, under=None),
     ),
 )

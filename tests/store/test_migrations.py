@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import inspect
 
 from ckptprof.errors import StoreError
-from ckptprof.model import CheckpointQuery
+from ckptprof.model import CheckpointQuery, DeviceShare
 from ckptprof.store import schema
 from ckptprof.store.migrations import LATEST
 from ckptprof.store.reader import StoreReader
@@ -44,6 +44,25 @@ def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> N
     assert (checkpoint.job, checkpoint.bytes, len(checkpoint.writers)) == ("train", 1234, 1)
     assert (series.times_ns, series.columns) == ([60_000_000_000, 61_000_000_000], {"read_ios": [1, 5]})
     assert [session.host for session in sessions] == ["node-1"]
+
+
+def test_devices_of_the_first_schema_keep_what_was_known_of_them(db: Path) -> None:
+    """And what is asked of them since is not known; a reader that cannot upgrade says what does."""
+    old = sqlite3.connect(db)
+    old.executescript((_FIXTURES / "schema-1.sql").read_text(encoding="utf-8"))
+    old.execute("INSERT INTO devices VALUES (1, 0, 'vda', 'block', 7, 1234, 0.5, '/c')")
+    old.commit()
+    old.close()
+    with pytest.raises(StoreError, match=rf"older ckptprof \(schema 1, this one reads {LATEST}\)"):
+        StoreReader(db)
+    StoreWriter(db).close()
+    with StoreReader(db) as reader:
+        found = reader.checkpoint(1)
+
+    assert found is not None
+    assert found.devices == (
+        DeviceShare(device="vda", kind="block", read_bytes=7, written_bytes=1234, busy_seconds=0.5, under="/c"),
+    )
 
 
 def test_a_newer_schema_is_refused_with_the_versions(db: Path) -> None:

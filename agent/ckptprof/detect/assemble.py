@@ -62,7 +62,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         confidence=confidence,
         streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),
         timeline=_timeline(candidate, around, clock),
-        devices=devices.shares(path, candidate.start_ns, candidate.end_ns),
+        devices=devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )
 
 

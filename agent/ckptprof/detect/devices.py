@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from ckptprof.detect.past import Past
+from ckptprof.detect.requests import RequestBook
 from ckptprof.model import DeviceShare
-from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, MountInfo, NicInfo, NicSample, Sample
+from ckptprof_collectors.samples import (
+    BlockActivity,
+    DeviceInfo,
+    DiskSample,
+    Gone,
+    MountInfo,
+    NicInfo,
+    NicSample,
+    Sample,
+)
 
 SECTOR_BYTES = 512
 _WRAP_MS = 1 << 32
@@ -17,17 +27,22 @@ class DeviceBook:
         """Start with nothing."""
         self._disks: dict[str, Past] = {}  # read sectors, written sectors, io_ms
         self._nics: dict[str, Past] = {}  # received bytes, sent bytes
+        self._requests = RequestBook()
         self._devices: dict[str, DeviceInfo] = {}
         self._nic_infos: dict[str, NicInfo] = {}
         self._mounts: dict[int, MountInfo] = {}
+        self._now_ns = 0
 
     def observe(self, at_ns: int, sample: Sample) -> None:
         """Take one sample, of whatever kind."""
+        self._now_ns = max(self._now_ns, at_ns)
         if isinstance(sample, DiskSample):
             past = self._disks.setdefault(sample.device, Past(3))
             past.add(at_ns, (sample.read_sectors, sample.write_sectors, sample.io_ms))
         elif isinstance(sample, NicSample):
             self._nics.setdefault(sample.interface, Past(2)).add(at_ns, (sample.rx_bytes, sample.tx_bytes))
+        elif isinstance(sample, BlockActivity):
+            self._requests.observe(at_ns, sample)
         elif isinstance(sample, DeviceInfo):
             self._devices[sample.device] = sample
         elif isinstance(sample, NicInfo):
@@ -59,14 +74,17 @@ class DeviceBook:
                 best = mount
         return best
 
-    def shares(self, path: str, start_ns: int, end_ns: int) -> tuple[DeviceShare, ...]:
-        """Return what was under `path` and what it did between two monotonic times."""
+    def shares(self, path: str, start_ns: int, end_ns: int, *, writes: bool) -> tuple[DeviceShare, ...]:
+        """Return what was under `path` and what it did between two monotonic times; requests of one direction only."""
         mount = self.mount_of(path)
         if mount is None:
             return ()
         found = []
         for device in self._chain(mount.device):
             share = self._disk_share(device, start_ns, end_ns, mount.mount_point)
+            info = self._devices.get(device)
+            if share is not None and info is not None:
+                share = self._requests.fill(share, info, (start_ns, end_ns, self._now_ns), writes=writes)
             if share is not None:
                 found.append(share)
         if mount.server is not None:

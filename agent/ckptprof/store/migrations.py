@@ -64,7 +64,21 @@ _FIRST = Step(
     )
 )
 
-STEPS: tuple[Step, ...] = (_FIRST,)
+_DEVICE_REQUESTS = Step(
+    tuple(
+        f"ALTER TABLE devices ADD COLUMN {column}"
+        for column in (
+            "requests INTEGER",
+            "mean_request_bytes REAL",
+            "sequential_share_bytes REAL",
+            "latency_p50_seconds REAL",
+            "latency_p99_seconds REAL",
+            "max_in_flight INTEGER",
+        )
+    )
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _DEVICE_REQUESTS)
 LATEST = len(STEPS)
 
 

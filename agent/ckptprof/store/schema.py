@@ -101,6 +101,12 @@ devices = Table(
     _whole("written_bytes"),
     Column("busy_seconds", Float, nullable=True),
     _text("under", nullable=True),
+    _whole("requests", nullable=True),
+    Column("mean_request_bytes", Float, nullable=True),
+    Column("sequential_share_bytes", Float, nullable=True),
+    Column("latency_p50_seconds", Float, nullable=True),
+    Column("latency_p99_seconds", Float, nullable=True),
+    _whole("max_in_flight", nullable=True),
 )
 entities = Table(
     "entities", metadata, Column("id", Integer, primary_key=True), _text("name", unique=True), _whole("seen_ns")
