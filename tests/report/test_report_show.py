@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from datetime import timezone
 
+import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, Kind, Pattern, Point, Stream
+from ckptprof.model import Checkpoint, DeviceShare, Kind, Pattern, Point, Stream
 from ckptprof.report import chart, show
 from ckptprof.report.clean import width as cells
 
@@ -100,3 +101,46 @@ def test_chart_fits_any_span(span: int, width: int) -> None:
 def test_axis_ends_at_a_round_number(value: float, expected: float) -> None:
     """The top of the axis is at or above the value."""
     assert expected == chart.nice_ceiling(value)
+
+
+def asked_of() -> DeviceShare:
+    """Return a disk of which the requests were seen."""
+    return DeviceShare(
+        device="nvme0n1", kind="block", read_bytes=0, written_bytes=801 << 20, busy_seconds=2.5, under="/mnt/scratch",
+        requests=1234, mean_request_bytes=680_653.2, sequential_share_bytes=0.9312, latency_p50_seconds=2**17.5 / 1e9,
+        latency_p99_seconds=2**23.5 / 1e9, max_in_flight=64,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (
+            80,
+            """\
+  DEVICE   KIND       READ   WRITTEN    BUSY  REQUESTS    P99  CARRIES
+  nvme0n1  block       0 B   801 MiB  60.7 %     1,234  12 ms  /mnt/scratch
+  eth0     nic    11.7 KiB  39.1 KiB       -         -      -  … this checkpoint
+""",
+        ),
+        (
+            200,
+            """\
+  DEVICE   KIND       READ   WRITTEN    BUSY  REQUESTS  MEAN SIZE  SEQUENTIAL      P50    P99  CARRIES
+  nvme0n1  block       0 B   801 MiB  60.7 %     1,234    665 KiB      93.1 %  0.19 ms  12 ms  /mnt/scratch
+  eth0     nic    11.7 KiB  39.1 KiB       -         -          -           -        -      -  not under this checkpoint
+""",
+        ),
+    ],
+)
+def test_requests_of_devices_have_columns(
+    width: int, expected: str, detailed_checkpoint: Checkpoint, zone: timezone
+) -> None:
+    """What was asked of a device stands beside what it moved; where space is short the most telling columns stay."""
+    devices = (asked_of(), *detailed_checkpoint.devices[1:])
+    text = show.render(
+        msgspec.structs.replace(detailed_checkpoint, devices=devices), width=width, colour=False, zone=zone
+    )
+
+    assert expected in text
+    assert max(cells(line) for line in text.splitlines()) <= width

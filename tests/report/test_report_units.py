@@ -54,6 +54,18 @@ def test_percent(share: float | None, expected: str) -> None:
     assert expected == units.percent(share)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (9e-7, "<0.01 ms"), (9.9e-6, "0.01 ms"), (0.000181, "0.18 ms"), (0.0014826, "1.5 ms"), (0.0119, "12 ms"),
+        (0.42, "420 ms"), (1.0737, "1.1 s"), (549.8, "550 s"), (None, "not seen"),
+    ],
+)  # fmt: skip
+def test_latency(seconds: float | None, expected: str) -> None:
+    """No more digits than a factor of two has, and never nothing."""
+    assert expected == units.latency(seconds)
+
+
 def test_speed_needs_time() -> None:
     """An event without a length has no bandwidth."""
     assert units.speed(10, 0) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timezone, tzinfo
 
-from ckptprof.model import Checkpoint, Kind, Level, Pattern
+from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern
 from ckptprof.report import chart, units
 from ckptprof.report.clean import clean
 from ckptprof.report.table import Cell, Column, facts, paint, wrap
@@ -15,6 +15,13 @@ from ckptprof.report.terminal import CLASS_STYLE, KIND_STYLE, LOW_CONFIDENCE, NO
 MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and --json has them all
 _CHART_ROWS = 6
 _INDENT = "  "
+_REQUEST_COLUMNS = (
+    Column("REQUESTS", right=True, drop=1),
+    Column("MEAN SIZE", right=True, drop=3),
+    Column("SEQUENTIAL", right=True, drop=5),
+    Column("P50", right=True, drop=4),
+    Column("P99", right=True, drop=2),
+)
 _LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, at ticks)"}
 
 
@@ -194,6 +201,7 @@ def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
 
 def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     spent_seconds = (checkpoint.end_ns - checkpoint.start_ns) / 1e9
+    requests_seen = any(device.requests is not None for device in checkpoint.devices)
     rows = []
     for device in sorted(checkpoint.devices, key=lambda share: (share.under is None, share.device)):
         busy = None if device.busy_seconds is None or spent_seconds <= 0 else device.busy_seconds / spent_seconds
@@ -204,6 +212,7 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
                 Cell(units.size(device.read_bytes)),
                 Cell(units.size(device.written_bytes)),
                 Cell(NOTHING if busy is None else units.percent(min(1.0, busy))),
+                *(_requests(device) if requests_seen else ()),
                 Cell("not under this checkpoint" if device.under is None else clean(device.under)),
             ]
         )
@@ -213,9 +222,22 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         Column("READ", right=True),
         Column("WRITTEN", right=True),
         Column("BUSY", right=True),
+        *(_REQUEST_COLUMNS if requests_seen else ()),
         Column("CARRIES", minimum=12),
     )
     return render_table(columns, rows, width, colour=colour)
+
+
+def _requests(device: DeviceShare) -> list[Cell]:
+    """Return what the device was asked for in the checkpoint's direction."""
+    texts = (
+        (device.requests, units.count(device.requests)),
+        (device.mean_request_bytes, units.size(device.mean_request_bytes)),
+        (device.sequential_share_bytes, units.percent(device.sequential_share_bytes)),
+        (device.latency_p50_seconds, units.latency(device.latency_p50_seconds)),
+        (device.latency_p99_seconds, units.latency(device.latency_p99_seconds)),
+    )
+    return [Cell(NOTHING if value is None else text) for value, text in texts]
 
 
 def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:

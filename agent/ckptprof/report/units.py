@@ -56,6 +56,17 @@ def duration(spent_ns: float | None) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def latency(seconds: float | None) -> str:
+    """Return a short time to two digits, in milliseconds below a second: 0.18 ms, 1.5 ms, 12 ms, 1.1 s."""
+    if seconds is None:
+        return NOT_SEEN
+    if seconds < 9.5e-6:
+        return "<0.01 ms"
+    value, unit = (seconds * 1000, "ms") if seconds < 0.95 else (seconds, "s")
+    digits = 0 if value >= 9.95 else 1 if value >= 0.995 else 2
+    return f"{value:.{digits}f} {unit}"
+
+
 def percent(share: float | None) -> str:
     """Return a share of 0..1 in percent; what is there but tiny is not called 0 %."""
     if share is None:
