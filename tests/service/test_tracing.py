@@ -374,3 +374,19 @@ def test_trifles_of_strangers_are_left_out(desk: Callable[..., Desk]) -> None:
         seen.append([s for s in one.tick(time.monotonic_ns()) if isinstance(s, FileActivity | FileLifeEvent)])
 
     assert seen == [[], [trifle, created]]
+
+
+def test_a_mapping_is_looked_at_at_once(desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]) -> None:
+    """A warm file is read through its mapping within some hundredths of a second: the burst begins with the mapping."""
+    event = FileLifeEvent(
+        1, "mapped", sleeper.pid, start_ticks(sleeper.pid), sleeper.pid, 1, 1, None, "/ckpt/model.safetensors"
+    )
+    one = desk(StandIn([[activity(sleeper.pid, "/ckpt/x", 2 * MIB, closed_ns=1)], [event]]))
+    one.tick(time.monotonic_ns())
+    attention = one.sampler._population.watched[sleeper.pid].attention
+    attention.burst_since_ns, attention.last_mappings_ns = None, 0
+
+    one.tick(time.monotonic_ns())
+
+    assert attention.in_burst()
+    assert attention.last_mappings_ns > 0

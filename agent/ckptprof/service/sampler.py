@@ -167,11 +167,10 @@ class Sampler:
         if bursting:
             rate = options.burst_hz
         elif self._population.watched or options.fixed_rate:
-            rate = options.base_hz
+            traced = self._tracing.active and not options.fixed_rate
+            rate = options.base_hz * (tracing.RATE_SHARE if traced else 1.0)
         else:
             rate = max(options.idle_hz, 2.0)
-        if self._tracing.active and not options.fixed_rate:
-            rate *= tracing.RATE_SHARE
         period_ns = int(_SECOND_NS / rate)
         if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder, who is in no hurry
             self._output.flush()

@@ -14,13 +14,14 @@ import msgspec
 
 from ckptprof.service.folders import folders_of
 from ckptprof.service.population import Population
+from ckptprof.service.watching import Watching
 from ckptprof_collectors.facts import Question
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.openfiles import is_data_path
 from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEvent, Sample, TraceHealth
 
 NAME = "trace"
-RATE_SHARE = 1.0  # of the rates of polling, while the trace counts: none of its numbers depends on when it is read
+RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
 MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
 MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
 TRIFLE_BYTES = 64 << 10
@@ -245,11 +246,19 @@ def follow(
                 files = strangers.setdefault((sample.pid, sample.start_ticks), [])
                 if len(strangers) <= MAX_STRANGERS and len(files) < MAX_FILES_EACH:
                     files.append(sample)
-        elif isinstance(sample, FileLifeEvent) and sample.kind == "renamed" and sample.path and sample.new_path:
+        elif isinstance(sample, FileLifeEvent):
             watching = population.watched.get(sample.pid)
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
-                watching.renamed(os.fsencode(sample.path), os.fsencode(sample.new_path), now_ns)
+                _follow_life(sample, watching, now_ns)
     return [_question(*who, files, wall_minus_monotonic_ns) for who, files in strangers.items() if files]
+
+
+def _follow_life(event: FileLifeEvent, watching: Watching, now_ns: int) -> None:
+    if event.kind == "renamed" and event.path and event.new_path:
+        watching.renamed(os.fsencode(event.path), os.fsencode(event.new_path), now_ns)
+    elif event.kind == "mapped" and not _is_code(event.path):
+        # of a warm file its pages come in within some hundredths of a second, and the largest without a word
+        watching.attention.alert(now_ns, mappings=True)
 
 
 def _question(pid: int, start_ticks: int, files: list[FileActivity], wall_minus_monotonic_ns: int) -> Question:
