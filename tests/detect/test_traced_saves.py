@@ -94,6 +94,16 @@ def test_a_save_ends_with_its_fsync_and_is_durable_then() -> None:
     assert not any("stable storage" in sentence for sentence in save.blind)
 
 
+def test_a_sync_by_another_program_makes_it_durable_and_no_longer() -> None:
+    """Somebody's `sync FILE` two seconds later is no part of the save, but is when it was on stable storage."""
+    stage = alone((2.1, activity()), (4.2, life("synced", 4.1, duration_s=0.3, pid=999)))
+
+    (save,) = stage.play(12)
+
+    assert edges(stage, save) == (2.0, 2.02)
+    assert save.durable_ns == pytest.approx(stage.wall(4.1), abs=10)
+
+
 @pytest.mark.parametrize("synced", [None, 2.01])
 def test_a_save_that_was_not_synced_after_its_last_write_has_no_durable_time(synced: float | None) -> None:
     """No sync, or one that began before the last write, proves nothing."""

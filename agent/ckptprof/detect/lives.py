@@ -77,8 +77,10 @@ class LifeBook:
         elif event.at_ns < stream.first_ns:
             return False
         elif event.kind == "synced":
-            trace.syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
-            del trace.syncs[:-MAX_SYNCS]
+            own = (event.pid, event.start_ticks) == stream.process
+            syncs = trace.syncs if own else trace.other_syncs
+            syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
+            del syncs[:-MAX_SYNCS]
         else:
             trace.closed_ns = max(trace.closed_ns or 0, event.at_ns)
         trace.changed()

@@ -49,7 +49,10 @@ class Traced:
     created_ns: int | None = None
     closed_ns: int | None = None  # the latest closing, by whichever thread
     renamed_ns: int | None = None
-    syncs: list[tuple[int, int]] = field(default_factory=list)  # (start, end), the last ones
+    syncs: list[tuple[int, int]] = field(default_factory=list)  # (start, end), the last ones, by its own process
+    other_syncs: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # by others: it is durable then, and was over before
     points: list[tuple[int, int, int]] = field(default_factory=list)  # (start, end, bytes)
     version: int = 0  # rises with everything that is learnt
     is_open: bool = True
@@ -107,8 +110,8 @@ class Traced:
     @property
     def durable_ns(self) -> int | None:
         """When everything it wrote was on stable storage: the end of a sync that began after the last write."""
-        ends = [end for start, end in self.syncs if start >= self._active_ns]
-        return ends[0] if ends else None
+        ends = [end for start, end in (*self.syncs, *self.other_syncs) if start >= self._active_ns]
+        return min(ends, default=None)
 
     def edges(self) -> tuple[int, int]:
         """Return (start, end): from its creation or first operation to its last, sync, closing and rename included."""
