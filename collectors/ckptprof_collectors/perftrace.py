@@ -95,7 +95,7 @@ class PerfTrace:
     def check(self) -> None:
         """Raise OSError if it cannot be read: never."""
 
-    def read(self) -> Sequence[Sample]:
+    def read(self, *, last: bool = False) -> Sequence[Sample]:  # noqa: ARG002 - the interface of Trace
         """Return what changed since the previous call."""
         now_ns = time.monotonic_ns()
         self._drain(now_ns)

@@ -158,13 +158,16 @@ class Trace:
         """Return a descriptor that is readable when the ring fills up, or a mapping wants its faults counted."""
         return self._ring.fileno()
 
-    def read(self) -> Sequence[Sample]:
-        """Return what changed since the previous call; raises BpfError, which is an OSError."""
+    def read(self, *, last: bool = False) -> Sequence[Sample]:
+        """Return what changed since the previous call; raises BpfError, which is an OSError.
+
+        `last`: also what is told once a second only, such as the requests of devices.
+        """
         now_ns = time.monotonic_ns()
         samples: list[Sample] = []
         self._take_records(now_ns, samples)
         counters = self._sum_counters()
-        sweep = now_ns - self._swept_ns >= _SECOND_NS
+        sweep = last or now_ns - self._swept_ns >= _SECOND_NS
         if counters[0] != self._operations or sweep or self._files.links:
             self._operations = counters[0]
             self._take_sessions(now_ns, samples, sweep=sweep)

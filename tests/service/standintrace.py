@@ -60,7 +60,7 @@ class StandIn:
         self.asked = {"family_of": family_of, "ignore": ignore}
         return self
 
-    def read(self) -> Sequence[Sample]:
+    def read(self, *, last: bool = False) -> Sequence[Sample]:  # noqa: ARG002 - the interface of Trace
         """Give the next."""
         os.set_blocking(self.wake[0], False)
         with contextlib.suppress(BlockingIOError):

@@ -171,7 +171,8 @@ def test_the_terminal_stays_the_commands(ckptprof: Ckptprof) -> None:
     line = f"{' '.join(CKPTPROF)} run -q --db {ckptprof.database} -- sh -c 'read x; echo got $x; sleep 30'"
     terminal, inside = pty.openpty()
     bash = ["setsid", "--ctty", "bash", "--norc", "-i"]
-    shell = psutil.Popen(bash, stdin=inside, stdout=inside, stderr=inside, cwd=ckptprof.work)
+    prompt = {**os.environ, "PS1": r"\$ "}  # that of a virtual environment would be inherited
+    shell = psutil.Popen(bash, stdin=inside, stdout=inside, stderr=inside, cwd=ckptprof.work, env=prompt)
     os.close(inside)
 
     def screen(until: bytes) -> None:

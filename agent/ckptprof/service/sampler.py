@@ -177,9 +177,9 @@ class Sampler:
             self._next_flush_ns = now_ns + _FLUSH_NS
         return period_ns
 
-    def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
+    def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> None:
         started = time.perf_counter_ns()
-        seen = self._tracing.read()
+        seen = self._tracing.read(last=last)
         for question in tracing.follow(seen, self._population, now_ns, offset_ns):
             self._facts.ask(question)
         watched = None if self._options.only_family else self._population.watched
@@ -334,7 +334,7 @@ class Sampler:
         samples: list[Sample] = self._pending
         names = tuple(collector.name for collector in self._collectors)
         if self._tracing.active:
-            self._trace(now_ns, wall_ns - now_ns, samples)
+            self._trace(now_ns, wall_ns - now_ns, samples, last=True)
             names = (tracing.NAME, *names)
         for watching in list(self._population.watched.values()):
             try:

@@ -41,8 +41,8 @@ class Tracer(Protocol):
         """What is out of its sight, a sentence each."""
         ...
 
-    def read(self) -> Sequence[Sample]:
-        """Return what is new; raises OSError."""
+    def read(self, *, last: bool = False) -> Sequence[Sample]:
+        """Return what is new, `last` all of it; raises OSError."""
         ...
 
     def fileno(self) -> int:
@@ -159,12 +159,12 @@ class Tracing:
         if tracer is not None:
             getattr(tracer, "check", tracer.read)()
 
-    def read(self) -> Sequence[Sample]:
-        """Return what is new; a trace that fails is closed, and what it says last is that."""
+    def read(self, *, last: bool = False) -> Sequence[Sample]:
+        """Return what is new, `last` all of it; a trace that fails is closed, and what it says last is that."""
         if self._tracer is None:
             return ()
         try:
-            samples = self._tracer.read()
+            samples = self._tracer.read(last=last)
         except Exception as error:  # noqa: BLE001 - polling goes on whatever becomes of the trace
             return self._fail(f"{type(error).__name__}: {first_line(error)}")
         for sample in samples:

@@ -87,3 +87,24 @@ static const __u8 kind_of_call[CALLS] = {
 	[287] = CALL_PWRITE,
 #endif
 };
+
+#if defined(__TARGET_ARCH_x86)
+#define CALL_NUMBER(typed, regs) LOAD(typed, regs, orig_ax)
+#define ARGUMENT_1(typed, regs) LOAD(typed, regs, di)
+#define ARGUMENT_2(typed, regs) LOAD(typed, regs, si)
+#define ARGUMENT_3(typed, regs) LOAD(typed, regs, dx)
+#define ARGUMENT_4(typed, regs) LOAD(typed, regs, r10)
+#define ARGUMENT_5(typed, regs) LOAD(typed, regs, r8)
+#else
+#define CALL_NUMBER(typed, regs) LOAD(typed, regs, syscallno)
+#define ARGUMENT_1(typed, regs) LOAD(typed, regs, orig_x0)
+#define ARGUMENT_2(typed, regs) LOAD(typed, regs, regs[1])
+#define ARGUMENT_3(typed, regs) LOAD(typed, regs, regs[2])
+#define ARGUMENT_4(typed, regs) LOAD(typed, regs, regs[3])
+#define ARGUMENT_5(typed, regs) LOAD(typed, regs, regs[4])
+#endif
+
+static __always_inline __u32 kind_of(__u64 number)
+{
+	return number < CALLS ? kind_of_call[number] : CALL_NONE;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Calls that are seen as they begin: what is timed, and what is closed. */
+#pragma once
+
+static __always_inline void close_of(const bool typed, __u32 fd)
+{
+	struct task_struct *task = current_task(typed);
+	struct file *file = file_of(typed, task, fd);
+	struct session *session;
+	struct inode *inode;
+	struct key key;
+	__u32 mode;
+
+	if (!file)
+		return;
+	inode = LOAD(typed, file, f_inode);
+	if (!is_regular(typed, inode))
+		return;
+	mode = LOAD(typed, file, f_mode);
+	make_key(typed, task, inode, 1, &key);
+	if (mode & FMODE_WRITE) {
+		session = bpf_map_lookup_elem(&live, &key);
+		if (session && !session->closed_ns)
+			finish(&key, session, (unsigned long)file);
+	}
+	if (mode & FMODE_READ) {
+		key.tail &= ~1;
+		session = bpf_map_lookup_elem(&live, &key);
+		if (session && !session->closed_ns)
+			finish(&key, session, (unsigned long)file);
+	}
+}
+
+static __always_inline int on_enter(const bool typed, struct pt_regs *regs, __u64 number)
+{
+	__u32 kind = kind_of(number);
+	struct in_call *slot;
+	__u32 tid, index;
+	__u64 own;
+
+	if (kind == CALL_NONE)
+		return 0;
+	own = bpf_get_current_pid_tgid();
+	if (!is_ours(own >> 32))
+		return 0;
+	if (kind >= CALL_CLOSE) {
+		close_of(typed, kind == CALL_CLOSE ? ARGUMENT_1(typed, regs) : ARGUMENT_2(typed, regs));
+		return 0;
+	}
+	if (control.shed && kind <= CALL_PWRITE)
+		return 0;
+	tid = own;
+	index = tid & (IN_CALL_SLOTS - 1);
+	slot = bpf_map_lookup_elem(&in_calls, &index);
+	if (slot) {
+		slot->kind = kind;
+		slot->tid = tid;
+		slot->since_ns = bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
+SEC("tp_btf/sys_enter")
+int call_enter_typed(__u64 *context)
+{
+	return on_enter(true, (void *)context[0], context[1]);
+}
+
+SEC("raw_tp/sys_enter")
+int call_enter_portable(struct bpf_raw_tracepoint_args *context)
+{
+	return on_enter(false, (void *)context->args[0], context->args[1]);
+}
