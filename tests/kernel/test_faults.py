@@ -144,7 +144,8 @@ def test_what_a_data_loader_reads_is_counted(own: Callable[..., Tracer], on: Cal
     tracer = own(small_per_window=1_000_000, small_reads_per_window=5)
     place = on("tmpfs")
     (place / "sample.jpg").write_bytes(bytes(100_000))
-    loader = f"for _ in range(2000): open({str(place / 'sample.jpg')!r}, 'rb', buffering=0).read()"
+    name = str(place / "sample.jpg")  # after a pause: what an interpreter reads as it starts has been told by then
+    loader = f"import time\ntime.sleep(0.3)\nfor _ in range(2000): open({name!r}, 'rb', buffering=0).read()"
 
     seen = tracer.run([sys.executable, "-c", loader])
 
