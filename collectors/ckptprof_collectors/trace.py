@@ -158,6 +158,11 @@ class Trace:
         """Return a descriptor that is readable when the ring fills up, or a mapping wants its faults counted."""
         return self._ring.fileno()
 
+    def check(self) -> None:
+        """Raise BpfError, which is an OSError, if the maps cannot be read; takes nothing that is to be told."""
+        self._counters.lookup(_ZERO)
+        self._live.lookup_batch()
+
     def read(self, *, last: bool = False) -> Sequence[Sample]:
         """Return what changed since the previous call; raises BpfError, which is an OSError.
 

@@ -21,20 +21,6 @@ NONE = "0000000000000000"
 BOTH = f"{1 << 19 | 1 << 2:016x}"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Callable[..., KernelFs]:
-    """Return a maker of kernel trees from path -> text."""
-
-    def make(**files: str) -> KernelFs:
-        for name, text in files.items():
-            path = tmp_path / name.replace("__", "/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return KernelFs(tmp_path / "proc", tmp_path / "sys", tmp_path / "dev")
-
-    return make
-
-
 @pytest.mark.parametrize(
     ("mask", "uid", "status"),
     [(FULL, 0, "ok"), (BOTH, 999, "ok"), (NONE, 1000, "warn"), (f"{1 << 19:016x}", 999, "warn")],

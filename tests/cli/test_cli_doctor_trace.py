@@ -21,20 +21,6 @@ BPF_AND_PERFMON = f"{1 << 39 | 1 << 38:016x}"
 SYS_ADMIN = f"{1 << 21:016x}"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Callable[..., KernelFs]:
-    """Return a maker of kernel trees from path -> text."""
-
-    def make(**files: str) -> KernelFs:
-        for name, text in files.items():
-            path = tmp_path / name.replace("__", "/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return KernelFs(tmp_path / "proc", tmp_path / "sys", tmp_path / "dev")
-
-    return make
-
-
 class Attached:
     """A trace that could be made."""
 

@@ -13,7 +13,7 @@ import pytest
 from ckptprof_collectors import tracehooks
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.libbpf import BpfError, BpfObject, find_libbpf, object_path
-from ckptprof_collectors.samples import FileActivity
+from ckptprof_collectors.samples import FileActivity, TraceHealth
 from ckptprof_collectors.trace import Trace
 from ckptprof_collectors.tracehooks import BLOCK, ESSENTIAL, OPTIONAL, Hook, Hooked, KernelTypes, hook_up
 
@@ -138,3 +138,13 @@ def test_a_kernel_that_refuses_every_program_is_named(
     with pytest.raises(UnavailableError, match=r"^trace: cannot be loaded: refused$") as caught:
         Trace(KernelFs())
     assert caught.value.permission is permission
+
+
+def test_a_check_takes_nothing_that_is_to_be_told() -> None:
+    """What is tried once the privileges are dropped leaves the first account of the trace for its first reading."""
+    trace = Trace(KernelFs(), family_of=(os.getpid(),))
+    try:
+        trace.check()
+        assert any(isinstance(sample, TraceHealth) for sample in trace.read())
+    finally:
+        trace.close()

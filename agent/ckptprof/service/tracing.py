@@ -45,6 +45,10 @@ class Tracer(Protocol):
         """Return what is new, `last` all of it; raises OSError."""
         ...
 
+    def check(self) -> None:
+        """Raise OSError if it cannot be read; nothing that is to be told is taken."""
+        ...
+
     def fileno(self) -> int:
         """Return the descriptor that is readable when it should be read soon."""
         ...
@@ -157,7 +161,7 @@ class Tracing:
         """Raise OSError if it cannot be read."""
         tracer = self._tracer
         if tracer is not None:
-            getattr(tracer, "check", tracer.read)()
+            tracer.check()
 
     def read(self, *, last: bool = False) -> Sequence[Sample]:
         """Return what is new, `last` all of it; a trace that fails is closed, and what it says last is that."""
