@@ -12,6 +12,21 @@ class Kind(str, Enum):
 
     SAVE = "save"
     RESTORE = "restore"
+    COPY = "copy"  # checkpoint files copied, moved, packed or staged by something that does not train
+
+
+class Status(str, Enum):
+    """Whether it came to its end."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"  # the writer died, the disk was full, or the commit marker never came
+
+
+class Mode(str, Enum):
+    """Whether the thread that trains was held while the bytes were written."""
+
+    SYNC = "sync"
+    ASYNC = "async"
 
 
 class Level(str, Enum):
@@ -61,6 +76,27 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     comm: str
     bytes: int
     rank: int | None = None
+    start_ns: int | None = None  # wall clock, of its first and last operation: the slowest rank is the last to end
+    end_ns: int | None = None
+    role: str | None = None  # trainer (the thread that trains) | thread (another of its threads) | child | daemon
+
+
+class Moments(msgspec.Struct, frozen=True, kw_only=True):
+    """The course of a save between its start (first create) and end; wall clock. None: not seen, or there was none."""
+
+    first_data_ns: int | None = None
+    last_data_ns: int | None = None
+    synced_ns: int | None = None  # the last fsync or its like returned
+    committed_ns: int | None = None  # the marker was written, or the last rename done
+    cleaned_ns: int | None = None  # the last old checkpoint was deleted
+
+
+class Overhead(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that were written beyond the checkpoint itself."""
+
+    reason: str  # staging | copy | consolidation | duplicate | rewrite
+    bytes: int
+    text: str  # what was seen, for a person
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,8 +186,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     path: str | None  # the file, or the directory that all files share
     writers: tuple[Writer, ...]
-    mode: str | None = None  # sync | async
-    stall_ns: int | None = None
+    mode: Mode | None = None
+    stall_ns: int | None = None  # how long training was held
+    status: Status = Status.COMPLETE
+    moments: Moments = Moments()
+    written_bytes: int | None = None  # of a save: with staging and copies; `bytes` are those of its files
+    unique_bytes: int | None = None  # of a save without duplicates; of a restore without what several ranks read again
+    overheads: tuple[Overhead, ...] = ()  # why written_bytes is more than unique_bytes
+    storage_bytes: int | None = None  # of a restore: what came from a device or the network, not the page cache
+    cache: str | None = None  # of a restore: cold | warm | partly
     pattern: Pattern
     verdict: dict[str, str] | None = None
     level: Level
@@ -161,6 +204,14 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[Stream, ...] = ()
     timeline: tuple[Point, ...] = ()
     devices: tuple[DeviceShare, ...] = ()
+    revision: int = 0  # told again with the same uid, as more becomes known (durable, clean-up): not stored
+
+    @property
+    def at_risk_ns(self) -> int | None:
+        """How long it counted as complete before it was on stable storage; None: not known."""
+        if self.kind is not Kind.SAVE or self.durable_ns is None:
+            return None
+        return max(0, self.durable_ns - (self.moments.committed_ns or self.end_ns))
 
 
 class CheckpointQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +220,7 @@ class CheckpointQuery(msgspec.Struct, frozen=True, kw_only=True):
     since_ns: int | None = None
     until_ns: int | None = None
     job: str | None = None  # exact, or a shell pattern
-    kind: Kind | None = None
+    kind: Kind | None = None  # None: saves and restores; copies are asked for
     limit: int | None = None
 
 

@@ -182,6 +182,36 @@ class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
     rss_file_bytes: int | None  # statm "shared": pages of mapped files and shared memory; grows as an mmap is read
 
 
+class ThreadTime(msgspec.Struct, frozen=True, array_like=True, tag="thread"):
+    """/proc/PID/task/TID/schedstat of the thread that trains (Documentation/scheduler/sched-stats.rst), cumulative."""
+
+    pid: int
+    start_ticks: int
+    tid: int
+    on_cpu_ns: int
+    waited_ns: int  # runnable, but not running
+    slices: int  # how often it was put on a CPU: a thread that is held is not
+
+
+class ThreadStack(msgspec.Struct, frozen=True, array_like=True):
+    """The Python stack of one thread."""
+
+    tid: int | None  # None: not seen by py-spy
+    name: str | None
+    active: bool  # on CPU, as far as py-spy can tell
+    frames: tuple[tuple[str, str, int], ...]  # (function, file, line), innermost first
+
+
+class StackSample(msgspec.Struct, frozen=True, array_like=True, tag="stacks"):
+    """One look at the Python stacks of a process, taken without stopping it."""
+
+    at_ns: int  # CLOCK_MONOTONIC, when it was taken
+    pid: int
+    start_ticks: int
+    cost_ns: int  # CPU time that the look took
+    threads: tuple[ThreadStack, ...]
+
+
 class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
     """The process was gone when it was looked at."""
 
@@ -248,6 +278,7 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     accessed_ns: int | None
     magic: bytes | None  # the first 16 bytes, None if they could not be read
     missing: bool = False  # the path was gone when looked at
+    unwritten_bytes: int | None = None  # dirty or under writeback in the page cache (cachestat(2)); None: not seen
 
 
 class OperationKind(IntFlag):
@@ -403,6 +434,8 @@ Sample = (
     | ProcessInfo
     | ProcessIo
     | ProcessStat
+    | ThreadTime
+    | StackSample
     | ProcessExit
     | FileScan
     | FileEvent

@@ -67,6 +67,14 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "level",
         "blind",
         "evidence",
+        "status",
+        "moments",
+        "written_bytes",
+        "unique_bytes",
+        "overheads",
+        "storage_bytes",
+        "cache",
+        "at_risk_ns",
     ]
 
     assert list(body) == ["schema_version", "host", "watched", "checkpoints"]

@@ -11,10 +11,14 @@ from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock
 from ckptprof.detect.evidence import Surroundings, candidate_bytes, framework_of
 from ckptprof.detect.exact import class_of, is_traced, traced_bytes
+from ckptprof.detect.holds import hold_of
 from ckptprof.detect.intervals import faulting, reading, writing
+from ckptprof.detect.moments import moments_of
+from ckptprof.detect.overheads import amplification_of
 from ckptprof.detect.patterns import pattern_of
+from ckptprof.detect.sources import source_of
 from ckptprof.detect.streams import ProcessKey
-from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Stream, Writer
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Moments, Point, Stream, Writer
 from ckptprof.recording import Header
 
 MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
@@ -41,6 +45,10 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     pattern = pattern_of(candidate, around.histories)
     durable_ns = _durable(candidate)
     files = len({part.stream.path for part in candidate.parts})
+    hold = hold_of(candidate, around.trainers)
+    spent = amplification_of(candidate)
+    source = source_of(candidate, around.histories)
+    blind = blind_of(candidate, pattern, files, scene.health, durable=durable_ns is not None)
     return Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{header.uid}|{kind.value}|{candidate.job}|{start_ns}|{path}")),
         kind=kind,
@@ -55,10 +63,18 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         files=files,
         path=path,
         writers=_writers(candidate, around),
+        mode=hold.mode,
+        stall_ns=hold.stall_ns,
+        moments=moments_of(candidate, clock) if candidate.writes else Moments(),
+        written_bytes=spent.written_bytes,
+        unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
+        overheads=spent.overheads,
+        storage_bytes=source.storage_bytes,
+        cache=source.cache,
         pattern=pattern,
         level=Level.TRACE if is_traced(candidate) else Level.POLL,
-        blind=tuple(blind_of(candidate, pattern, files, scene.health, durable=durable_ns is not None)),
-        evidence=tuple(evidence),
+        blind=(*blind, *hold.blind),
+        evidence=(*evidence, *hold.evidence),
         confidence=confidence,
         streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),
         timeline=_timeline(candidate, around, clock),

@@ -26,6 +26,7 @@ class Part:
     end_ns: int
     bytes: int
     temporary: bool = False  # traced, and its name is not the last one: a rename may follow
+    staged: Stream | None = None  # the file elsewhere that it was written to first, to be copied from there
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from ckptprof.detect.sizes import part_bytes, traced_bytes_of
 from ckptprof.detect.streams import ProcessKey, Stream, StreamBook
 from ckptprof.detect.tick import Tick
 from ckptprof.detect.tracebook import TraceBook
+from ckptprof.detect.trainers import TrainerBook
 from ckptprof.model import Checkpoint, Evidence
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame, ProcessIo, ProcessStat
@@ -84,7 +85,8 @@ class Detector:
         self._memory = Memory(saved_paths)
         self._traced = TraceBook()
         self._health = HealthBook()
-        around = Surroundings(self._jobs, self._histories, self._memory, self._traced)
+        self._trainers = TrainerBook()
+        around = Surroundings(self._jobs, self._histories, self._memory, self._traced, self._trainers)
         self._scene = Scene(header, around, self._devices, self._clock, self._health)
         self._waiting: list[Stream] = []
         self._parts: dict[int, tuple[int, Part]] = {}  # of the traced streams that wait: with the version they are of
@@ -140,10 +142,17 @@ class Detector:
         self._previous_frame_ns = at_ns
         for gone in tick.exits:
             self._end((gone.pid, gone.start_ticks), at_ns)
+        self._learn(tick, at_ns)
+
+    def _learn(self, tick: Tick, at_ns: int) -> None:
         for event in tick.events:
             self._openings.learn(event)
         for fact in tick.facts:
             self._facts.learn(at_ns, fact)
+        for time in tick.times:
+            self._trainers.learn_time(at_ns, time)
+        for stacks in tick.stacks:
+            self._trainers.learn_stacks(stacks)
 
     def finish(self) -> list[Checkpoint]:
         """Judge what is left: the recording is over."""
@@ -349,6 +358,7 @@ class Detector:
             if ended_ns is not None and ended_ns < keep_from_ns:
                 del self._histories[process], self._ended[process]
         self._facts.forget_before(keep_from_ns)
+        self._trainers.forget_before(keep_from_ns)
         self._openings.forget_before(keep_from_ns)
 
 

@@ -12,6 +12,7 @@ from ckptprof.detect.jobs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIM
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.tracebook import TraceBook
+from ckptprof.detect.trainers import TrainerBook
 from ckptprof.frameworks.names import file_format, shape
 from ckptprof.model import Evidence
 
@@ -30,6 +31,7 @@ class Surroundings:
     histories: dict[ProcessKey, History]
     memory: Memory
     traced: TraceBook
+    trainers: TrainerBook
 
 
 def weigh(candidate: Candidate, around: Surroundings) -> list[Evidence]:

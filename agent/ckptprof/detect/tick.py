@@ -16,6 +16,8 @@ from ckptprof_collectors.samples import (
     ProcessIo,
     ProcessStat,
     Sample,
+    StackSample,
+    ThreadTime,
     TraceHealth,
 )
 
@@ -34,6 +36,8 @@ class Tick:
     activities: list[FileActivity] = field(default_factory=list)
     lives: list[FileLifeEvent] = field(default_factory=list)
     healths: list[TraceHealth] = field(default_factory=list)
+    times: list[ThreadTime] = field(default_factory=list)
+    stacks: list[StackSample] = field(default_factory=list)
 
     def sort(self, sample: Sample) -> bool:
         """Put a sample where it belongs; return whether it was one of these."""
@@ -58,4 +62,6 @@ _PLACES: dict[type, str] = {
     FileActivity: "activities",
     FileLifeEvent: "lives",
     TraceHealth: "healths",
+    ThreadTime: "times",
+    StackSample: "stacks",
 }

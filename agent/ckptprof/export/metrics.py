@@ -256,7 +256,7 @@ class _CheckpointFamilies:
         )
         self._last_bytes = Labelled("last_checkpoint_bytes", "Bytes of the last checkpoint.", ("kind",), kind="gauge")
         self._last_ns: dict[Kind, int] = {}
-        for kind in Kind:
+        for kind in (Kind.SAVE, Kind.RESTORE):
             self._bytes.set(0, kind.value)
             self._duration.ensure(kind.value)
 

@@ -59,8 +59,9 @@ def _escape(match: re.Match[str]) -> str:
 def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=())
     body: dict[str, Any] = msgspec.to_builtins(lean)
-    for name in DETAIL:
+    for name in (*DETAIL, "revision"):
         del body[name]
+    body["at_risk_ns"] = checkpoint.at_risk_ns
     return body
 
 

@@ -18,7 +18,7 @@ NOTHING = "-"  # in a table, for what was not seen
 WIDE = 120  # from here on pattern classes and dates are written in full
 _JOBS, _JOB_CELLS = 3, 60  # named in the opening, and how much of each
 _SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
-KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta"}
+KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta", Kind.COPY: "dim"}
 CLASS_STYLE = {
     PatternClass.SEQUENTIAL_LARGE: "green",
     PatternClass.SEQUENTIAL_SMALL: "yellow",
