@@ -239,3 +239,4 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     watched: Watched
     checkpoints: tuple[Checkpoint, ...]
+    copies_left_out: int = 0  # copies that would fit the question, had it asked for them

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sqlalchemy import inspect
 
 from ckptprof.errors import StoreError
-from ckptprof.model import CheckpointQuery, DeviceShare
+from ckptprof.model import Checkpoint, CheckpointQuery, DeviceShare, Kind, Moments, Overhead, Status
 from ckptprof.store import schema
 from ckptprof.store.migrations import LATEST
 from ckptprof.store.reader import StoreReader
@@ -65,6 +66,27 @@ def test_devices_of_the_first_schema_keep_what_was_known_of_them(db: Path) -> No
     )
 
 
+def test_checkpoints_of_the_second_schema_are_complete_and_of_an_unknown_course(db: Path) -> None:
+    """What was not looked for then is not known now; what the third schema holds is read as it is."""
+    found: list[Checkpoint] = []
+    for version in (2, 3):
+        path = db.with_name(f"{version}.db")
+        old = sqlite3.connect(path)
+        old.executescript((_FIXTURES / f"schema-{version}.sql").read_text(encoding="utf-8"))
+        old.close()
+        StoreWriter(path).close()
+        with StoreReader(path) as reader:
+            found += reader.report(CheckpointQuery()).checkpoints
+    second, third = found
+
+    assert (second.status, second.moments, second.overheads) == (Status.COMPLETE, Moments(), ())
+    assert (second.written_bytes, second.unique_bytes, second.storage_bytes, second.cache) == (None, None, None, None)
+    assert (second.writers[0].start_ns, second.writers[0].role) == (None, None)
+    assert (third.status, third.moments.committed_ns) == (Status.INCOMPLETE, 60_950_000_000)
+    assert third.overheads == (Overhead(reason="staging", bytes=1234, text="staged in /tmp"),)
+    assert (third.writers[0].end_ns, third.writers[0].role) == (61_000_000_000, "thread")
+
+
 def test_a_newer_schema_is_refused_with_the_versions(db: Path) -> None:
     """By writer and reader, and the file stays as it is."""
     StoreWriter(db).close()
@@ -92,3 +114,28 @@ def test_people_and_grafana_have_views_in_seconds(db: Path, writer: StoreWriter,
     person.close()
 
     assert row == (1e9, 0.5, None)
+
+
+def test_the_view_tells_risk_and_amplification(
+    db: Path, writer: StoreWriter, checkpoint: Callable[..., Checkpoint]
+) -> None:
+    """From the commit, where there was one, to the disk; nothing is told of what was not seen."""
+    course = {"start_ns": 0, "end_ns": 10**9, "durable_ns": 3 * 10**9}
+    writer.add_checkpoints(
+        [
+            checkpoint(uid="1", **course, moments=Moments(committed_ns=2 * 10**9), written_bytes=30, unique_bytes=20),
+            checkpoint(uid="2", **course, moments=Moments(), written_bytes=None, unique_bytes=0),
+            checkpoint(uid="3", **course, kind=Kind.RESTORE, moments=Moments()),
+        ]
+    )
+    with sqlite3.connect(f"file:{db}?mode=ro", uri=True) as person:
+        rows = person.execute(
+            "SELECT status, committed_time, at_risk_seconds, write_amplification FROM v_checkpoints ORDER BY id"
+        ).fetchall()
+    person.close()
+
+    assert rows == [
+        ("incomplete", 2.0, 1.0, 1.5),
+        ("incomplete", None, 2.0, None),
+        ("incomplete", None, None, None),
+    ]

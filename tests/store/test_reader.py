@@ -71,6 +71,26 @@ def test_queries_choose_by_time_kind_job_and_number(writer: StoreWriter, db: Pat
         assert reader.size_bytes() > 4096
 
 
+def test_copies_are_left_out_unless_asked_for(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """And counted, of those that fit the rest of the question."""
+    kinds = (Kind.SAVE, Kind.COPY, Kind.RESTORE, Kind.COPY, Kind.COPY)
+    writer.add_checkpoints(
+        [checkpoint(uid=str(n), start_ns=n, end_ns=n, kind=kind) for n, kind in enumerate(kinds, start=1)]
+    )
+    with StoreReader(db) as reader:
+
+        def told(**query: object) -> tuple[str, int]:
+            report = reader.report(CheckpointQuery(**query))  # type: ignore[arg-type] # any of its fields
+            return "".join(one.uid for one in report.checkpoints), report.copies_left_out
+
+        assert told() == ("13", 3)
+        assert told(limit=1) == ("3", 3)
+        assert told(until_ns=4) == ("13", 2)
+        assert told(kind=Kind.COPY) == ("245", 0)
+        assert told(kind=Kind.SAVE) == ("1", 0)
+        assert reader.checkpoint(2) is not None
+
+
 def test_a_report_says_what_was_watched(writer: StoreWriter, db: Path, session: Callable[..., Session]) -> None:
     """Host and gaps come from the sessions; without any they are None."""
     with StoreReader(db) as reader:
@@ -247,6 +267,14 @@ def test_tables_that_are_views_are_refused(db: Path) -> None:
         "UPDATE checkpoints SET pattern = 'not json'",
         "UPDATE checkpoints SET pattern = '[1]'",
         "UPDATE checkpoints SET kind = 'other'",
+        "UPDATE checkpoints SET status = 'fine'",
+        "UPDATE checkpoints SET mode = 'both'",
+        "UPDATE checkpoints SET moments = 'none'",
+        'UPDATE checkpoints SET moments = \'{"synced_ns": "now"}\'',
+        "UPDATE checkpoints SET overheads = '[{}]'",
+        "UPDATE checkpoints SET written_bytes = x'00'",
+        "UPDATE checkpoints SET cache = x'ff'",
+        "UPDATE writers SET role = x'ff'",
         "UPDATE checkpoints SET bytes = 'many'",
         "UPDATE checkpoints SET job = x'ff00'",
         "UPDATE checkpoints SET job = CAST(x'ff00' AS TEXT)",

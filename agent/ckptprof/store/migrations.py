@@ -78,7 +78,37 @@ _DEVICE_REQUESTS = Step(
     )
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _DEVICE_REQUESTS)
+_COURSE = Step(
+    (
+        *(
+            f"ALTER TABLE checkpoints ADD COLUMN {column}"
+            for column in (
+                "status TEXT NOT NULL DEFAULT 'complete'",
+                "moments TEXT NOT NULL DEFAULT '{}'",
+                "written_bytes INTEGER",
+                "unique_bytes INTEGER",
+                "overheads TEXT NOT NULL DEFAULT '[]'",
+                "storage_bytes INTEGER",
+                "cache TEXT",
+            )
+        ),
+        *(f"ALTER TABLE writers ADD COLUMN {column}" for column in ("start_ns INTEGER", "end_ns INTEGER", "role TEXT")),
+        "DROP VIEW v_checkpoints",
+        """CREATE VIEW v_checkpoints AS SELECT
+            id, kind, status, job, framework, step, ranks, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time,
+            json_extract(moments, '$.committed_ns') / 1e9 AS committed_time, durable_ns / 1e9 AS durable_time,
+            (end_ns - start_ns) / 1e9 AS duration_seconds,
+            CASE kind WHEN 'save' THEN
+                max(0, durable_ns - coalesce(json_extract(moments, '$.committed_ns'), end_ns)) / 1e9
+            END AS at_risk_seconds,
+            bytes, bytes * 1e9 / max(end_ns - start_ns, 1) AS bytes_per_second, files, path, mode,
+            stall_ns / 1e9 AS stall_seconds, written_bytes, unique_bytes,
+            CASE kind WHEN 'save' THEN written_bytes * 1.0 / nullif(unique_bytes, 0) END AS write_amplification,
+            storage_bytes, cache, pattern_class, level, confidence FROM checkpoints""",
+    )
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _DEVICE_REQUESTS, _COURSE)
 LATEST = len(STEPS)
 
 

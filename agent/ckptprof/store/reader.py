@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from sqlalchemy import Connection, Select, func, literal, or_, select
 
 from ckptprof.errors import StoreError
-from ckptprof.model import Checkpoint, CheckpointQuery, Report, Session
+from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Report, Session
 from ckptprof.store import schema
 from ckptprof.store.connection import check_file, close, open_reader, snapshot
 from ckptprof.store.location import shown, to_path
@@ -61,12 +62,14 @@ class StoreReader:
 
     def report(self, query: CheckpointQuery) -> Report:
         """Return the checkpoints that touch the query's time, oldest first; no streams, devices or timelines."""
+        copies = msgspec.structs.replace(query, kind=Kind.COPY, limit=None)
         with self._reading() as connection:
             sessions = get_sessions(connection)
             checkpoints = get_checkpoints(connection, _chosen(query))
+            left_out = 0 if query.kind is not None else _count(connection, _chosen(copies))
         seen = watched(sessions, query.since_ns, query.until_ns)
         host = sessions[-1].host if sessions else None
-        return Report(host=host, watched=seen, checkpoints=tuple(checkpoints))
+        return Report(host=host, watched=seen, checkpoints=tuple(checkpoints), copies_left_out=left_out)
 
     def checkpoint(self, identity: int) -> Checkpoint | None:
         """Return one checkpoint with all that is known of it."""
@@ -178,7 +181,9 @@ def _chosen(query: CheckpointQuery) -> Select[tuple[int]]:
         statement = statement.where(table.c.end_ns >= _clipped(query.since_ns))
     if query.until_ns is not None:
         statement = statement.where(table.c.start_ns <= _clipped(query.until_ns))
-    if query.kind is not None:
+    if query.kind is None:
+        statement = statement.where(table.c.kind != Kind.COPY.value)
+    else:
         statement = statement.where(table.c.kind == query.kind.value)
     if query.job is not None:
         same = table.c.job == query.job
@@ -188,6 +193,10 @@ def _chosen(query: CheckpointQuery) -> Select[tuple[int]]:
     if query.limit is not None:
         statement = statement.order_by(table.c.start_ns.desc(), table.c.id.desc()).limit(max(query.limit, 0))
     return statement
+
+
+def _count(connection: Connection, chosen: Select[tuple[int]]) -> int:
+    return connection.execute(select(func.count()).select_from(chosen.subquery())).scalar_one()
 
 
 def _clipped(time_ns: int) -> int:

@@ -15,6 +15,7 @@ from ckptprof.store.blocks import BlockError, decode, encode
 
 MAX_CHILDREN = 4096  # rows of one kind that a checkpoint may have; the rest is summed up in `blind`
 MAX_POINTS = 4096
+MAX_OVERHEADS = 64
 _MAX_TIMELINE_BYTES = 1 << 20
 _CHILDREN: dict[str, Table] = {
     "writers": schema.writers,
@@ -25,8 +26,9 @@ _CHILDREN: dict[str, Table] = {
 _BRIEF = ("writers", "evidence")  # what `report` shows
 _PLAIN = (
     "uid", "kind", "job", "framework", "step", "ranks", "start_ns", "end_ns", "durable_ns", "bytes", "files", "path",
-    "mode", "stall_ns", "level", "confidence",
+    "mode", "stall_ns", "level", "confidence", "status", "written_bytes", "unique_bytes", "storage_bytes", "cache",
 )  # fmt: skip
+_JSON = ("verdict", "blind", "pattern", "moments", "overheads")
 _SESSION = Session.__struct_fields__
 _encode = msgspec.json.Encoder().encode
 _decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
@@ -70,11 +72,12 @@ def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint
 def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
     pattern = checkpoint.pattern
     row = {name: getattr(checkpoint, name) for name in _PLAIN}
-    row["kind"], row["level"] = checkpoint.kind.value, checkpoint.level.value
+    row["kind"], row["level"], row["status"] = checkpoint.kind.value, checkpoint.level.value, checkpoint.status.value
+    row["mode"] = None if checkpoint.mode is None else checkpoint.mode.value
     row["pattern_class"] = None if pattern.class_ is None else pattern.class_.value
-    row["pattern"] = _encode(pattern).decode()
-    row["verdict"] = None if checkpoint.verdict is None else _encode(checkpoint.verdict).decode()
-    row["blind"] = _encode(checkpoint.blind).decode()
+    for name in _JSON:
+        row[name] = _encode(getattr(checkpoint, name)).decode()
+    row["verdict"] = row["verdict"] if checkpoint.verdict is not None else None
     points = checkpoint.timeline
     lengths = [point.end_ns - point.start_ns for point in points]
     row["timeline"] = encode([point.start_ns for point in points], (lengths, [point.bytes for point in points]))
@@ -100,6 +103,7 @@ def _bounded(checkpoint: Checkpoint) -> Checkpoint:
         blind=blind,
         writers=writers,
         evidence=checkpoint.evidence[:MAX_CHILDREN],
+        overheads=checkpoint.overheads[:MAX_OVERHEADS],
         devices=checkpoint.devices[:MAX_CHILDREN],
     )
 
@@ -119,7 +123,7 @@ def get_checkpoint(connection: Connection, identity: int) -> Checkpoint | None:
 def _get(connection: Connection, chosen: Select[tuple[int]], *, whole: bool) -> list[Checkpoint]:
     table = schema.checkpoints
     parts: list[Any] = [item for name in ("id", *_PLAIN) for item in (name, _exact(table.c[name]))]
-    for name in ("verdict", "blind", "pattern"):
+    for name in _JSON:
         parts += (name, func.json(table.c[name]))
     for name in _CHILDREN if whole else _BRIEF:
         parts += (name, _children(_CHILDREN[name]))

@@ -64,6 +64,13 @@ checkpoints = Table(
     _text("verdict", nullable=True),  # JSON
     _text("blind"),  # JSON, a list of sentences
     Column("timeline", LargeBinary, nullable=False),  # a block of two columns: end - start, bytes
+    _text("status"),
+    _text("moments"),  # JSON
+    _whole("written_bytes", nullable=True),
+    _whole("unique_bytes", nullable=True),
+    _text("overheads"),  # JSON, a list of objects
+    _whole("storage_bytes", nullable=True),
+    _text("cache", nullable=True),
 )
 writers = Table(
     "writers",
@@ -73,6 +80,9 @@ writers = Table(
     _text("comm"),
     _whole("bytes"),
     _whole("rank", nullable=True),
+    _whole("start_ns", nullable=True),
+    _whole("end_ns", nullable=True),
+    _text("role", nullable=True),
 )
 evidence = Table(
     "evidence", metadata, *_of_checkpoint(), _text("name"), Column("weight", Float, nullable=False), _text("text")
