@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
-import msgspec
-
-from ckptprof.detect.assemble import Scene, assemble
+from ckptprof.detect.assemble import Scene
 from ckptprof.detect.blind import HealthBook
 from ckptprof.detect.candidates import CERTAIN_GAP_NS, Candidate, Part, group, name_of
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock, read_edges, write_edges
-from ckptprof.detect.evidence import (
-    MIN_BYTES,
-    THRESHOLD,
-    Surroundings,
-    candidate_bytes,
-    confidence,
-    remember,
-    score,
-    shapes,
-    weigh,
-)
+from ckptprof.detect.evidence import Surroundings
 from ckptprof.detect.facts import FactBook
 from ckptprof.detect.fusion import faulted_before, mapped_openings, unexplained
 from ckptprof.detect.intervals import History
@@ -30,12 +17,13 @@ from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.openings import OpeningBook
+from ckptprof.detect.recognition import Recogniser, Rejected
 from ckptprof.detect.sizes import part_bytes, traced_bytes_of
 from ckptprof.detect.streams import ProcessKey, Stream, StreamBook
 from ckptprof.detect.tick import Tick
 from ckptprof.detect.tracebook import TraceBook
 from ckptprof.detect.trainers import TrainerBook
-from ckptprof.model import Checkpoint, Evidence
+from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame, ProcessIo, ProcessStat
 
@@ -44,27 +32,7 @@ _EVALUATE_NS = 500_000_000
 _CROWD = 2000  # so many streams that wait are looked at less often, by one turn for each
 _MAX_CROWDS = 9
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
-_HOLD_SCORE = 0.3  # just below recognition: kept for the case that it comes again
-_MAX_HELD = 64
 _MAX_HISTORIES = 4096  # more than a sampler watches at once
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A candidate that was not recognised, for those who ask why."""
-
-    path: str
-    bytes: int
-    writes: bool
-    job: str
-    score: float
-    evidence: tuple[Evidence, ...]
-
-
-@dataclass(slots=True)
-class _Held:
-    checkpoint: Checkpoint
-    shapes: frozenset[str]
 
 
 class Detector:
@@ -90,11 +58,15 @@ class Detector:
         self._scene = Scene(header, around, self._devices, self._clock, self._health)
         self._waiting: list[Stream] = []
         self._parts: dict[int, tuple[int, Part]] = {}  # of the traced streams that wait: with the version they are of
-        self._held: deque[_Held] = deque(maxlen=_MAX_HELD)
+        self._recogniser = Recogniser(self._scene)
         self._previous_tick_ns = header.at_ns
         self._previous_frame_ns = header.at_ns
         self._evaluated_ns = 0
-        self.rejected: deque[Rejected] = deque(maxlen=256)
+
+    @property
+    def rejected(self) -> deque[Rejected]:
+        """The last candidates that were not recognised."""
+        return self._recogniser.rejected
 
     @property
     def active(self) -> bool:
@@ -239,7 +211,7 @@ class Detector:
                 if unfinished or now_ns - last_sign_ns < self._patience_ns(candidate):
                     waiting.extend(part.stream for part in candidate.parts)
                 else:
-                    done.extend(self._recognise(candidate))
+                    done.extend(self._recogniser.judge(candidate))
                     _tell(candidate)
         self._waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
@@ -309,44 +281,6 @@ class Detector:
         elsewhere = sum(traced_bytes_of(other) for other in openings[1:])
         touched = part_bytes(stream.mapping, history, edges) - elsewhere
         return (touched, max(end_ns, edges[1])) if touched > size else (size, end_ns)
-
-    def _recognise(self, candidate: Candidate) -> list[Checkpoint]:
-        total_bytes = candidate_bytes(candidate)
-        if total_bytes < MIN_BYTES:
-            return []
-        around = self._scene.around
-        evidence = weigh(candidate, around)
-        total = score(evidence)
-        remember(candidate, self._memory)
-        if total < THRESHOLD:
-            self._reject(candidate, total_bytes, total, evidence)
-            return []
-        checkpoint = assemble(candidate, evidence, confidence(total), self._scene)
-        if candidate.writes:
-            for part in candidate.parts:
-                self._memory.saved(part.stream.path)
-            self._memory.saved(candidate.unit.partition("#")[0] if "#" not in candidate.unit else candidate.unit)
-        return [*self._release(candidate), checkpoint]
-
-    def _reject(self, candidate: Candidate, total_bytes: int, total: float, evidence: list[Evidence]) -> None:
-        path = max(candidate.parts, key=lambda part: part.bytes).stream.path
-        self.rejected.append(
-            Rejected(path, total_bytes, candidate.writes, candidate.job, round(total, 2), tuple(evidence))
-        )
-        against = any(reason.weight < 0 for reason in evidence)
-        if candidate.writes and total >= _HOLD_SCORE and not against:
-            held = assemble(candidate, evidence, 0.5, self._scene)
-            self._held.append(_Held(held, shapes(candidate)))
-
-    def _release(self, candidate: Candidate) -> list[Checkpoint]:
-        """Return the earlier candidates of the same series: what was too little for one is enough for several."""
-        released = []
-        for held in list(self._held):
-            if held.checkpoint.job == candidate.job and held.shapes & shapes(candidate):
-                self._held.remove(held)
-                reason = Evidence(name="recurs", weight=0.3, text="the job wrote the like of it again")
-                released.append(msgspec.structs.replace(held.checkpoint, evidence=(*held.checkpoint.evidence, reason)))
-        return released
 
     def _forget(self, now_ns: int) -> None:
         oldest = min((stream.first_ns for stream in [*self._waiting, *self._streams.open_streams()]), default=now_ns)

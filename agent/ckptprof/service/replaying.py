@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from ckptprof.detect.detector import Detector, Rejected
+from ckptprof.detect.detector import Detector
+from ckptprof.detect.recognition import Rejected
 from ckptprof.errors import RecordingError
 from ckptprof.model import Checkpoint, Report, Session, Watched
 from ckptprof.recording import Header, read_file
