@@ -11,17 +11,21 @@ import os
 import queue
 import stat
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ckptprof_collectors.cachestat import unwritten_bytes
 from ckptprof_collectors.samples import FileFact, text
-from ckptprof_collectors.statx import AT_SYMLINK_NOFOLLOW, FileStatus, statx
+from ckptprof_collectors.statx import AT_SYMLINK_NOFOLLOW, statx
+from ckptprof_collectors.wholeness import is_whole
 
 MAX_ENTRIES = 4096  # of one folder
 MAX_FACTS = 2000  # of one question
 MAX_DEPTH = 3
 MAX_MAGIC_READS = 256
+MAX_PAGE_COUNTS = 256
 MAGIC_BYTES = 16
 
 
@@ -35,6 +39,14 @@ class Question:
     files: tuple[bytes, ...]
     folders: tuple[bytes, ...]
     since_ns: int  # wall clock
+    contents: bool = True  # whether to look into the files: their first bytes, and whether they are whole
+    unwritten: bool = False  # whether to ask how much of each file is not yet on its device
+
+
+class Spent:
+    """What the counting of pages took: it walks over every page of a file."""
+
+    unwritten_ns = 0
 
 
 @dataclass
@@ -44,10 +56,24 @@ class _Search:
     facts: dict[bytes, FileFact] = field(default_factory=dict)
     seen_folders: set[bytes] = field(default_factory=set)
     magic_reads: int = 0
+    page_counts: int = 0
     on_open: Callable[[bytes], None] = lambda _: None
+    spent: Spent = field(default_factory=Spent)
 
 
-def answer(question: Question, on_open: Callable[[bytes], None] = lambda _: None) -> list[FileFact]:
+@dataclass(frozen=True)
+class _Inside:
+    """What only an open file tells."""
+
+    magic: bytes | None = None
+    whole: bool | None = None
+    unwritten_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+def answer(
+    question: Question, on_open: Callable[[bytes], None] = lambda _: None, spent: Spent | None = None
+) -> list[FileFact]:
     """Return the facts; what cannot be looked at is left out, a known file that is gone is told as missing.
 
     `on_open` is told of each file before it is opened for its first bytes.
@@ -58,7 +84,7 @@ def answer(question: Question, on_open: Callable[[bytes], None] = lambda _: None
             os.stat(prefix + b"/")
         except OSError:
             prefix = b""  # the process has ended or may not be entered: look from our own root
-    search = _Search(question, prefix, on_open=on_open)
+    search = _Search(question, prefix, on_open=on_open, spent=spent or Spent())
     for path in question.files:
         _look(search, path, known=True)
     for folder in question.folders:
@@ -117,49 +143,96 @@ def _look(search: _Search, path: bytes, *, known: bool) -> None:
     is_directory = stat.S_ISDIR(status.mode)
     if not is_directory and not stat.S_ISREG(status.mode):
         return
-    magic = None
-    if not is_directory and status.size >= MAGIC_BYTES and search.magic_reads < MAX_MAGIC_READS:
-        search.magic_reads += 1
-        search.on_open(path)
-        magic = read_magic(search.prefix + path)
-    search.facts[path] = fact(question.pid, question.start_ticks, path, status, magic)
-
-
-def fact(pid: int, start_ticks: int, path: bytes, status: FileStatus, magic: bytes | None) -> FileFact:
-    """Return the sample for one file that was looked at."""
-    return FileFact(
-        pid=pid,
-        start_ticks=start_ticks,
+    inside = _Inside() if is_directory else _look_inside(search, path, status.size)
+    search.facts[path] = FileFact(
+        pid=question.pid,
+        start_ticks=question.start_ticks,
         device=status.device,
         inode=status.inode,
         path=text(path),
         size=status.size,
-        is_directory=stat.S_ISDIR(status.mode),
+        is_directory=is_directory,
         birth_ns=status.birth_ns,
         modified_ns=status.modified_ns,
         changed_ns=status.changed_ns,
         accessed_ns=status.accessed_ns,
-        magic=magic,
+        magic=inside.magic,
+        unwritten_bytes=inside.unwritten_bytes,
+        whole=inside.whole,
+        free_bytes=inside.free_bytes,
     )
 
 
-def read_magic(path: bytes) -> bytes | None:
-    """Return the first bytes of a file, its access time left alone where that is allowed; None: not readable."""
+def _look_inside(search: _Search, path: bytes, size: int) -> _Inside:
+    """Open a file, if there is anything to be learnt from that and not too many were opened for the same question."""
+    question = search.question
+    contents = question.contents and size >= MAGIC_BYTES and search.magic_reads < MAX_MAGIC_READS
+    unwritten = question.unwritten and size > 0 and search.page_counts < MAX_PAGE_COUNTS
+    if not contents and not unwritten:
+        return _Inside()
+    search.on_open(path)
+    search.magic_reads += contents
+    fd = _open(search.prefix + path)
+    if fd is None:
+        return _Inside()
+    try:
+        dirty_bytes = _unwritten(search, fd) if unwritten else None
+        if not contents:
+            return _Inside(unwritten_bytes=dirty_bytes)
+        magic = _first_bytes(fd)
+        whole = is_whole(fd, size, magic) if magic is not None else None
+        return _Inside(magic, whole, dirty_bytes, _free_bytes(fd))
+    finally:
+        os.close(fd)
+
+
+def _unwritten(search: _Search, fd: int) -> int | None:
+    search.page_counts += 1
+    started = time.thread_time_ns()
+    counted = unwritten_bytes(fd)
+    search.spent.unwritten_ns += time.thread_time_ns() - started
+    return counted
+
+
+def _free_bytes(fd: int) -> int | None:
+    try:
+        status = os.fstatvfs(fd)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize
+
+
+def _first_bytes(fd: int) -> bytes | None:
+    try:
+        return os.pread(fd, MAGIC_BYTES, 0)
+    except OSError:
+        return None
+
+
+def _open(path: bytes) -> int | None:
+    """Open a file for reading, its access time left alone where that is allowed; None: it cannot be opened."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-    for extra in (os.O_NOATIME, 0):  # O_NOATIME is for the owner and CAP_FOWNER only
-        try:
-            fd = os.open(path, flags | extra)
-        except PermissionError:
-            continue
-        except OSError:
-            return None
-        try:
-            return os.read(fd, MAGIC_BYTES)
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
-    return None
+    try:
+        return os.open(path, flags | os.O_NOATIME)
+    except PermissionError:  # that flag is for the owner and CAP_FOWNER only
+        pass
+    except OSError:
+        return None
+    try:
+        return os.open(path, flags)
+    except OSError:
+        return None
+
+
+def read_magic(path: bytes) -> bytes | None:
+    """Return the first bytes of a file; None: not readable."""
+    fd = _open(path)
+    if fd is None:
+        return None
+    try:
+        return _first_bytes(fd)
+    finally:
+        os.close(fd)
 
 
 class FactFinder:
@@ -173,6 +246,7 @@ class FactFinder:
         self._pending = 0
         self._thread: threading.Thread | None = None
         self.refused = 0
+        self.spent = Spent()  # written by the thread, read by others
 
     def ask(self, question: Question) -> None:
         """Put a question; never waits."""
@@ -200,7 +274,7 @@ class FactFinder:
 
     def _run(self) -> None:
         while (question := self._questions.get()) is not None:
-            self._answers.append(answer(question, self._on_open))
+            self._answers.append(answer(question, self._on_open, self.spent))
 
     def close(self) -> None:
         """End the thread after its current question, without waiting for it: it may hang on a file server."""

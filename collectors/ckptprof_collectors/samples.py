@@ -191,6 +191,8 @@ class ThreadTime(msgspec.Struct, frozen=True, array_like=True, tag="thread"):
     on_cpu_ns: int
     waited_ns: int  # runnable, but not running
     slices: int  # how often it was put on a CPU: a thread that is held is not
+    written_chars: int | None = None  # /proc/PID/task/TID/io, of this thread alone; None: not looked at
+    read_chars: int | None = None
 
 
 class ThreadStack(msgspec.Struct, frozen=True, array_like=True):
@@ -279,6 +281,8 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     magic: bytes | None  # the first 16 bytes, None if they could not be read
     missing: bool = False  # the path was gone when looked at
     unwritten_bytes: int | None = None  # dirty or under writeback in the page cache (cachestat(2)); None: not seen
+    whole: bool | None = None  # whether it is as long as its format says; None: not looked, or the format does not tell
+    free_bytes: int | None = None  # that others than root may still write on its file system; None: not looked
 
 
 class OperationKind(IntFlag):
