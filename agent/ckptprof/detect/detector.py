@@ -158,6 +158,7 @@ class Detector:
     def _end(self, process: ProcessKey, at_ns: int) -> None:
         self._streams.end(process, at_ns)
         self._traced.end(process, at_ns)
+        self._jobs.end(process)
         self._ended[process] = at_ns
 
     def _evaluate(self, now_ns: int) -> list[Checkpoint]:

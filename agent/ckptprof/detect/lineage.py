@@ -1,0 +1,64 @@
+"""What a process is to those that it starts: a trainer, a launcher of ranks, a helper, or somebody else's program."""
+
+from __future__ import annotations
+
+from ckptprof_collectors.samples import ProcessInfo
+
+TRAINING_RUNTIMES = frozenset(("torch", "jax", "tensorflow", "paddle", "mindspore", "mxnet"))
+_INTERPRETERS = ("python", "pt_main_thread", "pt_elastic", "torchrun", "accelerate", "deepspeed", "pypy")
+# programs whose children are the ranks of one job, as scripts or as modules (`python -m`)
+_LAUNCHERS = frozenset(
+    (
+        "torchrun", "torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic", "torchx",
+        "accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli",
+        "deepspeed", "deepspeed.launcher.launch", "deepspeed.launcher.runner", "colossalai", "horovodrun", "bytepsrun",
+        "paddle.distributed.launch", "fleetrun", "msrun", "ft_launcher", "composer", "ipexrun",
+    )
+)  # fmt: skip
+# what multiprocessing and its kin run in the processes that they start by exec
+_HELPERS = ("multiprocessing.", "multiprocess.", "billiard.", "joblib.", "loky.", "torch._inductor.")
+
+
+def is_script(info: ProcessInfo) -> bool:
+    """Return whether it runs Python code."""
+    return info.comm.startswith(_INTERPRETERS) or info.program.endswith(".py") or is_helper(info)
+
+
+def is_launcher(info: ProcessInfo) -> bool:
+    """Return whether it starts the ranks of one job, and is none itself."""
+    return info.program in _LAUNCHERS
+
+
+def is_helper(info: ProcessInfo) -> bool:
+    """Return whether it was started by a process pool or its kin, and belongs to whoever started it."""
+    return info.program.startswith(_HELPERS)
+
+
+def trains(info: ProcessInfo) -> bool:
+    """Return whether it has a library loaded that trains."""
+    return not TRAINING_RUNTIMES.isdisjoint(info.runtimes)
+
+
+def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
+    """Return whether a child works for the job that its parent is of: a rank, a helper, a writer.
+
+    A script that trains nothing itself and starts others that do (a sweep, a scheduler) is no part of theirs.
+    """
+    if not is_script(parent) or parent.start_ticks > child.start_ticks:
+        return False
+    if is_helper(child) or is_launcher(parent) or trains(parent):
+        return True
+    forked = parent.program == child.program  # a fork keeps its parent's command line
+    return forked or not child.runtimes
+
+
+def title(*family: ProcessInfo) -> str:
+    """Return the program that names the job best: the first script of a family that is told from the leaf upwards."""
+    for info in family:
+        if info.program.endswith(".py"):
+            return info.program
+    for info in family:
+        if info.program and not is_helper(info) and not info.program.startswith(_INTERPRETERS):
+            return info.program
+    root = family[-1]
+    return root.program or family[0].program or family[0].comm

@@ -1,0 +1,106 @@
+"""What a process's environment says of the job that it is a rank of: its place, the size, and where the ranks meet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+# (rank, size) as each launcher sets them, the most particular first
+_PLACES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("PMIX_RANK", ""),
+    ("PALS_RANKID", ""),
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+    ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"),
+)
+_ALIKE = (*(name for name, _ in _PLACES), "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID")
+_MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # torchrun's own run id says nothing to a person
+_HERE = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0"))  # noqa: S104 - compared with, never bound to
+_LAST_STEP = 1 << 31  # of Slurm: those above are its own (SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT in slurm.h)
+
+
+def number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
+    """Return the first of the variables that is a plain number."""
+    for name in names:
+        value = environment.get(name, "")
+        if value.isascii() and value.isdigit() and len(value) < 10:
+            return int(value)
+    return None
+
+
+def rank_of(environment: Mapping[str, str]) -> int | None:
+    """Return the rank that the environment says."""
+    rank = number(environment, (name for name, _ in _PLACES))
+    if rank is not None:
+        return rank
+    if number(environment, ("LOCAL_RANK",)) is not None and not number(environment, ("NODE_RANK", "GROUP_RANK")):
+        return number(environment, ("LOCAL_RANK",))  # Lightning's: its launcher sets RANK when they have started
+    return number(environment, ("SLURM_PROCID",))
+
+
+def size_of(environment: Mapping[str, str]) -> int | None:
+    """Return how many ranks there are."""
+    size = number(environment, (size for _, size in _PLACES if size))
+    if size is not None:
+        return size
+    # a batch script carries the number of tasks, too, but runs none of them itself
+    if slurm_step(environment) is None and number(environment, ("SLURM_PROCID",)) == 0:
+        return None
+    return number(environment, ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"))
+
+
+def slurm_step(environment: Mapping[str, str]) -> int | None:
+    """Return the number of the job's step that the process is a task of; None for its batch script."""
+    step = number(environment, ("SLURM_STEP_ID", "SLURM_STEPID"))
+    return step if step is not None and step < _LAST_STEP else None
+
+
+def is_rank(environment: Mapping[str, str]) -> bool:
+    """Return whether it was started as one of several that meet; a job of one task is known by its tree as well."""
+    if number(environment, (name for name, _ in _PLACES)) is not None or told_name(environment) is not None:
+        return True
+    return (size_of(environment) or 1) > 1 and number(environment, ("SLURM_PROCID",)) is not None
+
+
+def place(environment: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Return what the wrapper of a rank and the rank itself have in common, and two ranks have not."""
+    return tuple(environment.get(name) for name in _ALIKE)
+
+
+def told_name(environment: Mapping[str, str]) -> str | None:
+    """Return the name that a person gave the run."""
+    run = environment.get("TORCHELASTIC_RUN_ID")
+    return run if run and run != "none" and not _MADE_UP.fullmatch(run) else None
+
+
+def meeting(environment: Mapping[str, str], cgroup: str | None) -> tuple[str, ...] | None:
+    """Return where the ranks of the job meet: the same for all of them. None: it does not say.
+
+    An address of this host only means another place in each container.
+    """
+    port = environment.get("MASTER_PORT")
+    if port and "RANK" in environment:
+        host = environment.get("MASTER_ADDR", "")
+        return ("port", cgroup or "" if host.lower() in _HERE else host, port)
+    coordinator = environment.get("JAX_COORDINATOR_ADDRESS") or environment.get("COORDINATOR_ADDRESS")
+    if coordinator and "JAX_PROCESS_ID" in environment:
+        host = coordinator.rpartition(":")[0]
+        return ("coordinator", cgroup or "" if host.lower() in _HERE else "", coordinator)
+    for name in ("TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "FLUX_JOB_ID"):
+        value = environment.get(name)
+        if value and value != "none":
+            return (name, value)
+    step = slurm_step(environment)
+    if "SLURM_JOB_ID" in environment and step is not None:
+        return ("slurm", environment["SLURM_JOB_ID"], str(step))
+    return None
+
+
+def port_of(environment: Mapping[str, str]) -> str | None:
+    """Return the port at which the ranks meet."""
+    port = number(environment, ("MASTER_PORT",))
+    return None if port is None else str(port)
