@@ -17,8 +17,8 @@ from ckptprof.detect.moments import moments_of
 from ckptprof.detect.overheads import amplification_of
 from ckptprof.detect.patterns import pattern_of
 from ckptprof.detect.sources import source_of
-from ckptprof.detect.streams import ProcessKey
-from ckptprof.model import Checkpoint, Evidence, Kind, Level, Moments, Point, Stream, Writer
+from ckptprof.detect.writers import writers_of
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Moments, Point, Stream
 from ckptprof.recording import Header
 
 MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
@@ -47,8 +47,9 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     files = len({part.stream.path for part in candidate.parts})
     hold = hold_of(candidate, around.trainers)
     spent = amplification_of(candidate)
-    source = source_of(candidate, around.histories)
-    blind = blind_of(candidate, pattern, files, scene.health, durable=durable_ns is not None)
+    source = source_of(candidate, around.histories, devices.mount_of(path))
+    settled = durable_ns is not None if candidate.writes else source.cache is not None
+    blind = blind_of(candidate, pattern, files, scene.health, settled=settled)
     return Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{header.uid}|{kind.value}|{candidate.job}|{start_ns}|{path}")),
         kind=kind,
@@ -62,7 +63,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         bytes=candidate_bytes(candidate),
         files=files,
         path=path,
-        writers=_writers(candidate, around),
+        writers=writers_of(candidate, around.jobs, clock, hold.roles),
         mode=hold.mode,
         stall_ns=hold.stall_ns,
         moments=moments_of(candidate, clock) if candidate.writes else Moments(),
@@ -104,17 +105,6 @@ def _ranks(candidate: Candidate, around: Surroundings) -> int | None:
     if named:
         return max(max(named) + 1, len(candidate.processes))
     return len(candidate.processes)
-
-
-def _writers(candidate: Candidate, around: Surroundings) -> tuple[Writer, ...]:
-    moved: dict[ProcessKey, int] = {}
-    for part in candidate.parts:
-        moved[part.stream.process] = moved.get(part.stream.process, 0) + part.bytes
-    writers = []
-    for process, count in sorted(moved.items(), key=lambda item: -item[1]):
-        comm = around.jobs.comm(process)
-        writers.append(Writer(pid=process[0], comm=comm, bytes=count, rank=around.jobs.rank(process)))
-    return tuple(writers)
 
 
 def _stream(part: Part, around: Surroundings, clock: Clock) -> Stream:

@@ -55,8 +55,8 @@ class HealthBook:
         return found
 
 
-def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthBook, *, durable: bool) -> list[str]:
-    """Return the sentences."""
+def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthBook, *, settled: bool) -> list[str]:
+    """Return the sentences; `settled`: when a save was durable, or where the bytes of a restore came from, is known."""
     traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
     exact = is_traced(candidate)
     blind: list[str] = []
@@ -85,9 +85,11 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthB
     if traces:
         blind += health.lost(candidate.start_ns, candidate.end_ns)
         blind += health.degraded
+    if settled:
+        return blind
     if not candidate.writes:
         blind.append("which of the bytes came from the page cache and which from the device or the network")
-    elif not durable:
+    else:
         inside = "" if exact else ", and the time inside fsync"
         blind.append(f"when the last byte left the page cache for stable storage{inside}")
     return blind

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.trainers import TrainerBook
 from ckptprof.model import Evidence, Mode
 
@@ -17,6 +19,7 @@ class Hold:
     stall_ns: int | None = None
     evidence: tuple[Evidence, ...] = ()
     blind: tuple[str, ...] = ()
+    roles: Mapping[ProcessKey, str] = field(default_factory=dict)  # of its writers: trainer | thread | child | daemon
 
 
 def hold_of(candidate: Candidate, trainers: TrainerBook) -> Hold:

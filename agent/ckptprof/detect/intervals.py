@@ -31,6 +31,7 @@ class Interval(NamedTuple):
     wrote_bytes: int = 0  # of both, what was not told before: the bytes of a long write(2) are dirtied first
     minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
     returned_bytes: int = 0  # what the `reads` of this interval returned (rchar): positions move with it
+    fetched_bytes: int = 0  # came from a device or the network (read_bytes)
 
 
 class Run(NamedTuple):
@@ -65,6 +66,7 @@ class History:
     intervals: deque[Interval]
     last_io: ProcessIo | None = None
     last_stat: ProcessStat | None = None
+    first_ns: int = 0  # the first tick at which its bytes were read
     last_ns: int = 0  # the last tick at which the process was read, changed or not
     dropped: int = 0
     inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
@@ -87,6 +89,7 @@ class History:
         before, self.last_io = self._with_children(at_ns, io), io or self.last_io
         stat_before, self.last_stat = self.last_stat, stat or self.last_stat
         self.last_ns = at_ns
+        self.first_ns = self.first_ns or (at_ns if io is not None else 0)
         resident = _growth(stat_before, stat)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
         minor_faults = max(0, stat.minor_faults - stat_before.minor_faults) if stat and stat_before else 0
@@ -99,7 +102,7 @@ class History:
         read = self._fetched.new(at_ns, called, fetched)
         wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(
-            start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote, minor_faults, called
+            start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote, minor_faults, called, fetched
         )
         if len(self.intervals) == MAX_INTERVALS:
             self.dropped += 1
