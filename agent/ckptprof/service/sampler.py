@@ -19,12 +19,14 @@ import msgspec
 from ckptprof import __version__
 from ckptprof.recording import Header, pack
 from ckptprof.service import privileges, tracing
+from ckptprof.service.flushing import Flushing
 from ckptprof.service.folders import WAKING_BYTES, Folders
 from ckptprof.service.outlet import Outlet
 from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
+from ckptprof.service.stacklooks import StackLooks
 from ckptprof.service.steering import Control, SamplerOptions
 from ckptprof.service.watching import Watching
-from ckptprof_collectors import registry
+from ckptprof_collectors import pystacks, registry
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.facts import FactFinder
 from ckptprof_collectors.kernelfs import KernelFs, read_text
@@ -73,6 +75,9 @@ class Sampler:
         )
         self._population = Population(fs, own, -1 if options.only_family else None)
         self._facts = FactFinder(on_open=self._folders.own)
+        self._flushing = Flushing()
+        self._stack_looks = StackLooks()
+        self._stacks = pystacks.StackLooker(pystacks.find_program())
         self._collectors, unavailable = registry.make(fs)
         self._pending: list[Sample] = list(unavailable)
         if self._folders.reason is not None:
@@ -155,7 +160,7 @@ class Sampler:
             for collector in self._collectors:
                 self._read(collector, samples)
                 read.append(collector.name)
-        samples.extend(self._answers())
+        samples.extend(self._answers(now_ns))
         if now_ns >= self._next_health_ns:
             self._next_health_ns = now_ns + 5 * _SECOND_NS
             samples.append(self._health())
@@ -215,6 +220,7 @@ class Sampler:
             try:
                 watching.tick(now_ns, self._page_bytes, samples)
                 watching.describe_if_due(now_ns, samples)
+                watching.time(samples, traced=traced)
                 if watching.trains and not watching.placed:
                     watching.placed = True
                     for place in places(watching.process):
@@ -235,6 +241,16 @@ class Sampler:
             if question is not None:
                 self._facts.ask(question)
         self._account("processes", time.perf_counter_ns() - started)
+        self._look_at_stacks(now_ns, samples)
+
+    def _look_at_stacks(self, now_ns: int, samples: list[Sample]) -> None:
+        for watching in self._stack_looks.due(now_ns, self._population.watched):
+            if self._stacks.ask(watching.process):
+                self._stack_looks.looked(now_ns, watching.process.pid)
+                break
+        samples.extend(self._stacks.take())
+        if (reason := self._stacks.take_reason()) is not None:
+            samples.append(Unavailable(pystacks.NAME, reason))
 
     def _ask_last(self, watching: Watching, offset_ns: int) -> None:
         question = watching.last_question(offset_ns)
@@ -260,14 +276,17 @@ class Sampler:
     def _account(self, name: str, spent_ns: int) -> None:
         self._read_ns[name] = self._read_ns.get(name, 0) + spent_ns
 
-    def _answers(self) -> list[FileFact]:
+    def _answers(self, now_ns: int) -> list[FileFact]:
         facts = self._facts.take()
         for fact in facts:
+            self._flushing.learn(now_ns, fact)
             watching = self._population.watched.get(fact.pid)
             if watching is not None and not fact.missing and not fact.is_directory:
                 watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
                 if fact.size >= WAKING_BYTES:
                     self._folders.watch_checkpoint(os.fsencode(fact.path), watching.process.folder + b"/root")
+        for question in self._flushing.questions(now_ns, self._facts.spent.unwritten_ns):
+            self._facts.ask(question)
         return facts
 
     def _health(self) -> SamplerHealth:
@@ -356,6 +375,7 @@ class Sampler:
         self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
         self._output.flush_all(_FINAL_ANSWER_NS)
         self._facts.close()
+        self._stacks.close()
         self._tracing.close()
         self._folders.close()
         self._population.close()

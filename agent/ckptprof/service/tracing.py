@@ -274,4 +274,5 @@ def _question(pid: int, start_ticks: int, files: list[FileActivity], wall_minus_
         files=tuple(paths),
         folders=tuple(dict.fromkeys(folder for path in paths for folder in folders_of(path))),
         since_ns=min(file.first_ns for file in files) + wall_minus_monotonic_ns - _SLACK_NS,
+        unwritten=True,
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
-from ckptprof.service.attention import Attention
+from ckptprof.service.attention import ACTIVE_BYTES, Attention
 from ckptprof.service.folders import folders_of, is_shared
 from ckptprof.service.traced import HELD_BYTES, Traced
 from ckptprof_collectors.facts import Question
 from ckptprof_collectors.openfiles import OpenFiles
 from ckptprof_collectors.processes import Process, describe, is_interpreter, places
 from ckptprof_collectors.samples import FileScan, ProcessInfo, Sample
+from ckptprof_collectors.threads import ThreadClock
 
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 MAX_KNOWN_FILES = 512
@@ -41,6 +42,11 @@ class Watching:
         self._folders: dict[bytes, None] = {}
         self.placed = False  # whether the sampler has been told where it may come to save
         self.fresh_files: list[bytes] = []  # seen being written, to be taken and cleared by the sampler
+        self.wrote_ns = 0  # when it was last seen writing to a file
+        self._wrote_bytes = 0  # since the tick before, to whatever
+        self._previous_wrote = 0
+        self._clock: ThreadClock | None = None
+        self._clock_denied = False
 
     @property
     def trains(self) -> bool:
@@ -61,14 +67,32 @@ class Watching:
         last_moved, last_resident, last_ns = self._previous
         self._previous = (moved, resident, now_ns)
         moved_bytes = max(moved - last_moved, self.traced.moved_bytes)  # io_uring counts in no counter of the process
+        wrote = max(io.write_chars, io.write_bytes) if io else 0
+        self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
         if last_ns:
             self.attention.observe(now_ns, last_ns, moved_bytes, resident - last_resident)
+
+    def time(self, samples: list[Sample], *, traced: bool) -> None:
+        """Append the times of the thread that trains, if it is one that does; while polling with what it moved."""
+        if self._clock is None:
+            if not self.trains or self._clock_denied:
+                return
+            try:
+                self._clock = ThreadClock(self.process)
+            except OSError:  # the kernel keeps none, or no descriptor is left
+                self._clock_denied = True
+                return
+        time = self._clock.read(moved=not traced)
+        if time is not None:
+            samples.append(time)
 
     def learn_traced(self) -> None:
         """Take over what the trace has told since the last tick, in the place of a scan of the open files."""
         attention = self.attention
         if attention.in_burst():
             attention.looked(fruitful=self.traced.moved_bytes > 0)
+        if self.traced.written_bytes >= ACTIVE_BYTES:
+            self.wrote_ns = self._previous[2]
         looking = attention.in_burst() or attention.second_look_ns is not None
         for key, path, large in self.traced.take():
             if large:
@@ -131,6 +155,8 @@ class Watching:
             if mapped.writable:
                 self._remember((mapped.device, mapped.inode), raw_paths.get((mapped.device, mapped.inode)))
         self.attention.holds_written_file = holds
+        if holds and self._wrote_bytes >= ACTIVE_BYTES:
+            self.wrote_ns = self._previous[2]
 
     def _remember(self, key: tuple[int, int], path: bytes | None) -> None:
         if path is None or self._written.get(key) == path or len(self._written) >= MAX_KNOWN_FILES:
@@ -168,6 +194,7 @@ class Watching:
             files=tuple(self._written.values()),
             folders=tuple(folders),
             since_ns=since_wall_ns,
+            unwritten=True,
         )
 
     def last_question(self, wall_minus_monotonic_ns: int) -> Question | None:
@@ -186,6 +213,7 @@ class Watching:
             files=tuple(self._written.values()),
             folders=tuple(self._folders),
             since_ns=attention.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
+            unwritten=True,
         )
 
     def learn_folder(self, folder: bytes) -> None:
@@ -204,4 +232,6 @@ class Watching:
     def close(self) -> None:
         """Give all descriptors back."""
         self._relax()
+        if self._clock is not None:
+            self._clock.close()
         self.process.close()

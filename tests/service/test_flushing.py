@@ -1,0 +1,89 @@
+"""Files are asked about until they are written, no longer, and never too many or too often."""
+
+from __future__ import annotations
+
+from ckptprof.service.flushing import MAX_FILES, MAX_PROCESSES, PATIENCE_NS, PERIOD_NS, Flushing
+from ckptprof_collectors.samples import FileFact
+
+SECOND_NS = 1_000_000_000
+
+
+def fact(unwritten: int | None, *, inode: int = 7, pid: int = 100, path: str = "/ckpt/a.pt", size: int = 1 << 20,
+         missing: bool = False) -> FileFact:  # fmt: skip
+    """Return what is told of a file."""
+    return FileFact(
+        pid, pid * 10, 2049, inode, path, size, is_directory=False, birth_ns=None, modified_ns=1, changed_ns=1,
+        accessed_ns=None, magic=None, missing=missing, unwritten_bytes=unwritten,
+    )  # fmt: skip
+
+
+def test_a_dirty_file_is_asked_about_once_a_second_until_it_is_clean() -> None:
+    """Of its process, by its newest name, for its pages only."""
+    flushing = Flushing()
+    flushing.learn(0, fact(4096))
+    flushing.learn(0, fact(4096, path="/ckpt/b.pt"))
+    (question,) = flushing.questions(0, 0)
+
+    assert (question.pid, question.start_ticks, question.root) == (100, 1000, b"/proc/100/root")
+    assert question.files == (b"/ckpt/b.pt",)
+    assert (question.folders, question.contents, question.unwritten) == ((), False, True)
+    assert flushing.questions(PERIOD_NS - 1, 0) == []
+    assert flushing.questions(PERIOD_NS, 0)
+    flushing.learn(PERIOD_NS, fact(0))
+    assert flushing.questions(3 * PERIOD_NS, 0) == []
+    assert len(flushing) == 0
+
+
+def test_what_does_not_tell_is_not_asked_about() -> None:
+    """A file system or a kernel that cannot count; a file that is clean already."""
+    flushing = Flushing()
+    flushing.learn(0, fact(None))
+    flushing.learn(0, fact(0))
+
+    assert flushing.questions(0, 0) == []
+
+
+def test_a_file_that_is_gone_is_forgotten() -> None:
+    """By its path: nothing else is known of it."""
+    flushing = Flushing()
+    flushing.learn(0, fact(4096))
+    flushing.learn(0, fact(None, inode=0, missing=True))
+
+    assert len(flushing) == 0
+
+
+def test_nobody_is_asked_for_ever() -> None:
+    """A file that is always written to is left alone after a while."""
+    flushing = Flushing()
+    for second in range(200):
+        flushing.learn(second * SECOND_NS, fact(4096, size=(1 << 20) + second))
+        if flushing.questions(second * SECOND_NS, 0) == []:
+            break
+
+    assert PATIENCE_NS // SECOND_NS - 1 <= second <= PATIENCE_NS // SECOND_NS + 2
+
+
+def test_of_many_files_the_largest_are_followed() -> None:
+    """And of many processes the first."""
+    flushing = Flushing()
+    for inode in range(1000):
+        flushing.learn(0, fact(4096, inode=inode, size=inode, path=f"/ckpt/{inode}"))
+    (question,) = flushing.questions(0, 0)
+
+    assert len(question.files) == MAX_FILES
+    assert b"/ckpt/999" in question.files
+    assert b"/ckpt/1" not in question.files
+    for pid in range(1000):
+        flushing.learn(0, fact(4096, pid=pid))
+    assert len(flushing.questions(2 * PERIOD_NS, 0)) <= MAX_PROCESSES
+
+
+def test_what_costs_much_is_asked_seldom() -> None:
+    """A twentieth of a core at most goes into counting pages."""
+    flushing = Flushing()
+    flushing.learn(0, fact(4096))
+    assert flushing.questions(0, 0)
+    assert flushing.questions(SECOND_NS, SECOND_NS)
+
+    assert flushing.questions(20 * SECOND_NS, SECOND_NS) == []
+    assert flushing.questions(21 * SECOND_NS, SECOND_NS)
