@@ -80,7 +80,8 @@ class Session(ctypes.Structure):
         ("size", c_int64),
         ("run_bytes", c_uint64),
         ("window_offset", c_int64),  # of faults: where the pages that were mapped last begin
-        ("file_system", c_uint64),  # s_magic
+        ("file_system", c_uint32),  # s_magic
+        ("parent", c_uint32),  # process that started this one
         ("process", c_uint32),
         ("kinds", c_uint32),
         ("told", c_uint32),

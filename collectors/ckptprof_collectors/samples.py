@@ -335,6 +335,7 @@ class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity")
     sizes: tuple[tuple[int, int, int], ...]  # (lower bound in bytes, operations, bytes), ascending, none empty
     faulted_bytes: int = 0  # moved by page faults of a mapping (pages, not what was touched of them)
     closed_ns: int | None = None  # when this thread closed the file; then this is the last sample of the session
+    parent_pid: int | None = None  # of its process; None if it was not seen
 
 
 class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life"):

@@ -46,7 +46,7 @@ LAST_NS = Session.last_ns.offset // 8  # columns of the values of a map, as 64-b
 CLOSED_NS = Session.closed_ns.offset // 8
 PROCESS = Session.process.offset // 4
 SESSION_WORDS = SESSION.size // 8
-_COMM = 27  # of the unpacked fields of a session
+_COMM = 28  # of the unpacked fields of a session
 _OPERATIONS = slice(_COMM + 1, _COMM + 1 + SIZE_BUCKETS)
 _BYTES = slice(_COMM + 1 + SIZE_BUCKETS, _COMM + 1 + 2 * SIZE_BUCKETS)
 _NO_DESCRIPTOR = 0xFFFFFF9C  # AT_FDCWD
@@ -145,7 +145,7 @@ class Decoder:
         (
             start_ns, operations, size_bytes, consecutive, consecutive_bytes, sequential, sequential_bytes, large,
             direct, faulted, call_ns, timed, first_ns, last_ns, closed, first_offset, end_offset, low, high, size,
-            _, _, file_system, process, kinds, _, _,
+            _, _, file_system, parent, process, kinds, _, _,
         ) = fields[:_COMM]  # fmt: skip
         counts, sums = fields[_OPERATIONS], fields[_BYTES]
         sizes = tuple((1 << n, counts[n], sums[n]) for n in range(SIZE_BUCKETS) if counts[n])
@@ -181,6 +181,7 @@ class Decoder:
             sizes=sizes,
             faulted_bytes=faulted,
             closed_ns=closed or closed_ns,
+            parent_pid=parent or None,
         )
 
     def life(self, record: Record, near: Sequence[str] = ()) -> FileLifeEvent:

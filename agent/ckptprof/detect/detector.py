@@ -92,7 +92,7 @@ class Detector:
 
     def _trace(self, tick: Tick, at_ns: int) -> None:
         for activity in tick.activities:
-            self._jobs.hear((activity.pid, activity.start_ticks), activity.comm)
+            self._jobs.hear((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
             self._traced.learn(activity, self._previous_frame_ns)
         for event in tick.lives:
             self._traced.happen(event)

@@ -117,6 +117,7 @@ struct task_struct {
 	unsigned int flags;
 	int pid;
 	int tgid;
+	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	__u64 start_boottime;
 	struct fs_struct *fs;

@@ -56,7 +56,8 @@ struct session {
 	__s64 size;
 	__u64 run_bytes;
 	__s64 window_offset;
-	__u64 file_system;
+	__u32 file_system;
+	__u32 parent;
 	__u32 process;
 	__u32 kinds;
 	__u32 told;

@@ -247,6 +247,7 @@ static __noinline struct session *begin(struct key *key, struct operation *opera
 	__builtin_memset(session, 0, sizeof(*session));
 	session->process = bpf_get_current_pid_tgid() >> 32;
 	session->process_start_ns = BPF_CORE_READ(task, group_leader, start_boottime);
+	session->parent = BPF_CORE_READ(task, real_parent, tgid);
 	session->first_ns = operation->since_ns ? operation->since_ns : operation->until_ns;
 	session->first_offset = operation->offset;
 	session->end_offset = operation->offset;
