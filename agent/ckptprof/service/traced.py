@@ -18,6 +18,7 @@ class Traced:
     def __init__(self) -> None:
         """Start with nothing seen."""
         self.moved_bytes = 0  # since the last tick, by whatever call and through mappings
+        self.written_bytes = 0  # of these
         self._bytes: dict[str, int] = {}  # of the sessions that go on
         self._held: set[str] = set()
         self._written: list[tuple[Key, bytes, bool]] = []
@@ -26,7 +27,9 @@ class Traced:
     def note(self, activity: FileActivity) -> None:
         """Take in one sample."""
         before = self._bytes.pop(activity.session, 0)
-        self.moved_bytes += max(0, activity.bytes - before)
+        moved = max(0, activity.bytes - before)
+        self.moved_bytes += moved
+        self.written_bytes += moved if activity.writes else 0
         closed = activity.closed_ns is not None
         if not closed and len(self._bytes) < MAX_SESSIONS:
             self._bytes[activity.session] = activity.bytes
@@ -55,7 +58,8 @@ class Traced:
 
     def take(self) -> list[tuple[Key, bytes, bool]]:
         """Return the files that were written since the last call, and whether much of them was; a new tick begins."""
-        written, self._written, self.moved_bytes = self._written, [], 0
+        written, self._written = self._written, []
+        self.moved_bytes = self.written_bytes = 0
         return written
 
     def renamed(self, old: bytes, new: bytes) -> list[tuple[Key, bytes]]:
