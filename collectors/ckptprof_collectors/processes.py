@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.programs import environment_of, program_of
 from ckptprof_collectors.samples import ProcessExit, ProcessInfo, ProcessIo, ProcessStat, text
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
@@ -28,16 +29,9 @@ RUNTIME_MARKS: tuple[tuple[bytes, str], ...] = (
     (b"/libamdhip64", "hip"),
     (b"/libnccl", "nccl"),
 )
-ENVIRONMENT_KEYS = frozenset(
-    (
-        b"RANK", b"LOCAL_RANK", b"WORLD_SIZE", b"LOCAL_WORLD_SIZE", b"GROUP_RANK", b"TORCHELASTIC_RUN_ID",
-        b"MASTER_ADDR", b"MASTER_PORT", b"SLURM_JOB_ID", b"SLURM_STEP_ID", b"SLURM_PROCID", b"SLURM_LOCALID",
-        b"SLURM_NTASKS", b"SLURM_JOB_NAME", b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_SIZE", b"PMI_RANK",
-        b"JAX_PROCESS_ID", b"JAX_NUM_PROCESSES",
-    )
-)  # fmt: skip
 _INTERPRETERS = (b"python", b"pypy", b"torchrun", b"accelerate", b"deepspeed")
-_MAX_VALUE_BYTES = 256
+_MAX_ABOVE = 8
+_INIT = 1
 
 
 class ProcessGone(Exception):  # noqa: N818 - a fact, not a fault
@@ -196,13 +190,45 @@ def describe(process: Process) -> ProcessInfo:
         parent_pid=process.parent_pid,
         uid=_owner(folder),
         comm=text(comm),
-        program=text(_program(arguments, comm)),
+        program=text(program_of(arguments, comm)),
         runtimes=_runtimes(folder),
-        environment=_environment(folder),
+        environment=environment_of(_read(folder + b"/environ", 1 << 20) or b""),
         cgroup=_cgroup(folder),
     )
     process.confirm()
     return info
+
+
+def starters(process: Process) -> list[ProcessInfo]:
+    """Describe the shells and launchers above a process, up to the next interpreter: nobody else will.
+
+    Their mappings are not read; what is not this user's, or gone meanwhile, ends the list.
+    """
+    proc = os.path.dirname(process.folder)
+    found: list[ProcessInfo] = []
+    pid = process.parent_pid
+    while pid > _INIT and len(found) < _MAX_ABOVE:
+        folder = proc + b"/%d" % pid
+        fields = _stat_fields(_read(folder + b"/stat", 1024) or b"")
+        arguments = (_read(folder + b"/cmdline", 4096) or b"").split(b"\0")
+        if len(fields) < 20 or os.path.basename(arguments[0]).lstrip(b"-").startswith(_INTERPRETERS):
+            break
+        comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
+        found.append(
+            ProcessInfo(
+                pid=pid,
+                start_ticks=int(fields[19]),
+                parent_pid=int(fields[1]),
+                uid=_owner(folder),
+                comm=text(comm),
+                program=text(program_of(arguments, comm)),
+                runtimes=(),
+                environment=environment_of(_read(folder + b"/environ", 1 << 20) or b""),
+                cgroup=_cgroup(folder),
+            )
+        )
+        pid = found[-1].parent_pid
+    return found
 
 
 def is_interpreter(process: Process) -> bool:
@@ -225,39 +251,12 @@ def places(process: Process, limit: int = 16) -> list[bytes]:
     return [os.path.normpath(os.path.join(working, path)) for path in found] + [working]
 
 
-def _program(arguments: list[bytes], comm: bytes) -> bytes:
-    executable = os.path.basename(arguments[0]) if arguments and arguments[0] else comm
-    if not executable.startswith(_INTERPRETERS):
-        return executable
-    rest = iter(arguments[1:])
-    for argument in rest:
-        if argument == b"-m":
-            return next(rest, executable) or executable
-        if argument == b"-c":
-            return executable
-        if argument in (b"-W", b"-X"):
-            next(rest, None)
-        elif argument and not argument.startswith(b"-"):
-            return os.path.basename(argument)
-    return executable
-
-
 def _runtimes(folder: bytes) -> tuple[str, ...]:
     maps = _read(folder + b"/maps", 16 << 20) or b""
     found = {name: None for mark, name in RUNTIME_MARKS if mark in maps}
     if b"/dev/nvidia" in maps or b"/dev/kfd" in maps:
         found["gpu"] = None
     return tuple(found)
-
-
-def _environment(folder: bytes) -> dict[str, str]:
-    raw = _read(folder + b"/environ", 1 << 20) or b""
-    found = {}
-    for entry in raw.split(b"\0"):
-        key, _, value = entry.partition(b"=")
-        if key in ENVIRONMENT_KEYS:
-            found[text(key)] = text(value[:_MAX_VALUE_BYTES])
-    return found
 
 
 def _cgroup(folder: bytes) -> str | None:

@@ -136,6 +136,8 @@ def test_a_child_that_shares_a_descriptor_is_told_apart(perform: Callable[[str, 
         by_process[session.pid] += session.bytes
     truth = {thread: sum(length for _, length in operations) for thread, operations in run.log["forked", True].items()}
     assert dict(by_process) == truth
+    parents = {session.pid: session.parent_pid for session in run.sessions("forked", writes=True)}
+    assert any(parent in by_process for parent in parents.values())
 
 
 def test_files_that_live_between_two_ticks_are_seen_whole(perform: Callable[[str, str], Run]) -> None:

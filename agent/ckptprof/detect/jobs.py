@@ -61,6 +61,8 @@ class JobBook:
             self._drop(next(iter(self._infos)))
         if known is not None and info.parent_pid <= _INIT < known.parent_pid:
             info = msgspec.structs.replace(info, parent_pid=known.parent_pid)
+        if known is not None and known.program == info.program and not info.runtimes:
+            info = msgspec.structs.replace(info, runtimes=known.runtimes)  # it was looked at from a child only
         if known is not None and known.environment != info.environment:
             self.end(key)  # it has become another program
         self._infos[key] = info

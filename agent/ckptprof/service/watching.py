@@ -9,7 +9,7 @@ from ckptprof.service.folders import folders_of, is_shared
 from ckptprof.service.traced import HELD_BYTES, Traced
 from ckptprof_collectors.facts import Question
 from ckptprof_collectors.openfiles import OpenFiles
-from ckptprof_collectors.processes import Process, describe, is_interpreter, places
+from ckptprof_collectors.processes import Process, describe, is_interpreter, places, starters
 from ckptprof_collectors.samples import FileScan, ProcessInfo, Sample
 from ckptprof_collectors.threads import ThreadClock
 
@@ -121,6 +121,8 @@ class Watching:
         self._described += 1
         info = describe(self.process)
         if info != self.info:
+            if self.info is None:
+                samples.extend(starters(self.process))
             self.info = info
             samples.append(info)
 
@@ -225,6 +227,8 @@ class Watching:
         self._positions.clear()
         self.traced.relax()
         self.attention.holds_written_file = False
+        if self._clock is not None:
+            self._clock.relax()
         if self._files is not None:
             self._files.close()
             self._files = None
