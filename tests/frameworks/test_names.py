@@ -25,7 +25,7 @@ REAL = [
     ("/r/step-7/__12_4.distcp", "torch-dcp", 7, 12, "/r/step-7"),
     ("/r/step-7/.metadata", None, 7, None, "/r/step-7"),
     ("/r/out/__0_0.distcp", "torch-dcp", None, 0, "/r/out"),
-    ("/r/out/sharded/shard-00001-model-00002-of-00004.safetensors", "torch-dcp", None, None, "/r/out/sharded"),
+    ("/r/out/sharded/shard-00001-model-00002-of-00004.safetensors", "torch-dcp", None, 0, "/r/out"),
     # torchtitan
     ("/dump/checkpoint/step-1000/__7_0.distcp", "torch-dcp", 1000, 7, "/dump/checkpoint/step-1000"),
     # safetensors
@@ -40,25 +40,25 @@ REAL = [
     ("/r/checkpoint-500/rng_state.pth", "transformers", 500, None, "/r/checkpoint-500"),
     ("/r/checkpoint-500/trainer_state.json", "transformers", 500, None, "/r/checkpoint-500"),
     # accelerate
-    ("/r/checkpoints/checkpoint_4/model.safetensors", "safetensors", 4, None, "/r/checkpoints/checkpoint_4"),
-    ("/r/checkpoints/checkpoint_4/pytorch_model_fsdp_0/__1_0.distcp", "torch-dcp", 4, 1, "/r/checkpoints/checkpoint_4"),
+    ("/r/checkpoints/checkpoint_4/model.safetensors", "accelerate", 4, None, "/r/checkpoints/checkpoint_4"),
+    ("/r/checkpoints/checkpoint_4/pytorch_model_fsdp_0/__1_0.distcp", "accelerate", 4, 1, "/r/checkpoints/checkpoint_4"),
     # Lightning
     ("/r/epoch=2-step=700.ckpt", "lightning", 700, None, "/r#700"),
     ("/r/epoch=2-step=700-v1.ckpt", "lightning", 700, None, "/r#700"),
-    ("/r/epoch=2-step=700.ckpt/__0_0.distcp", "lightning", 700, None, "/r/epoch=2-step=700.ckpt"),
+    ("/r/epoch=2-step=700.ckpt/__0_0.distcp", "lightning", 700, 0, "/r/epoch=2-step=700.ckpt"),
     # DeepSpeed
-    ("/r/global_step40/mp_rank_00_model_states.pt", "deepspeed", 40, None, "/r/global_step40"),
+    ("/r/global_step40/mp_rank_00_model_states.pt", "deepspeed", 40, 0, "/r/global_step40"),
     ("/r/global_step40/zero_pp_rank_3_mp_rank_00_optim_states.pt", "deepspeed", 40, 3, "/r/global_step40"),
     ("/r/global_step40/bf16_zero_pp_rank_11_mp_rank_01_optim_states.pt", "deepspeed", 40, 11, "/r/global_step40"),
     ("/r/global_step40/zero_pp_rank_2_mp_rank_00_model_states.pt", "deepspeed", 40, 2, "/r/global_step40"),
-    ("/r/global_step40/layer_0_expert_3_mp_rank_00_model_states.pt", "deepspeed", 40, None, "/r/global_step40"),
+    ("/r/global_step40/layer_0_expert_3_mp_rank_00_model_states.pt", "deepspeed", 40, 0, "/r/global_step40"),
     # Megatron
     ("/r/iter_0000500/__31_1.distcp", "megatron", 500, 31, "/r/iter_0000500"),
     ("/r/iter_0000500/common.pt", "megatron", 500, None, "/r/iter_0000500"),
-    ("/r/iter_0000500/mp_rank_00/model_optim_rng.pt", "megatron", 500, None, "/r/iter_0000500"),
-    ("/r/iter_0000500/mp_rank_01_002/distrib_optim.pt", "megatron", 500, None, "/r/iter_0000500"),
+    ("/r/iter_0000500/mp_rank_00/model_optim_rng.pt", "megatron", 500, 0, "/r/iter_0000500"),
+    ("/r/iter_0000500/mp_rank_01_002/distrib_optim.pt", "megatron", 500, 1, "/r/iter_0000500"),
     # NeMo 2
-    ("/r/m--loss=2.1-step=99/weights/__0_0.distcp", "torch-dcp", 99, 0, "/r/m--loss=2.1-step=99"),
+    ("/r/m--loss=2.1-step=99/weights/__0_0.distcp", "nemo", 99, 0, "/r/m--loss=2.1-step=99"),
     # orbax
     ("/r/30/default/ocdbt.process_2/d/0123456789abcdef0123456789abcdef", "orbax", 30, 2, "/r/30"),
     ("/r/30.orbax-checkpoint-tmp/default/ocdbt.process_0/d/0123456789abcdef0123456789abcdef", "orbax", 30, 0, "/r/30"),
@@ -209,7 +209,7 @@ def test_names_of_frameworks_are_unique_words() -> None:
     names = [framework.name for framework in FRAMEWORKS]
 
     assert len(names) == len(set(names))
-    assert all(re.fullmatch(r"[a-z][a-z.\-]*", name) for name in names)
+    assert all(re.fullmatch(r"[a-z][a-z0-9.\-]*", name) for name in names)
 
 
 parts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), max_size=30)

@@ -4,21 +4,98 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+
+class Layer(IntEnum):
+    """How much of a save a name decides: what trains decides over what it saves with, and that over the format."""
+
+    FORMAT = 1  # torch.save, safetensors, numpy: anybody's
+    LIBRARY = 2  # PyTorch DCP, PEFT, TensorFlow: a layout of its own
+    ENGINE = 3  # DeepSpeed, accelerate, Orbax: whole checkpoints, called by others
+    TRAINER = 4  # the Hugging Face Trainer, Lightning, Megatron: it decides when and where
+
+
+class Durability(str, Enum):
+    """What a framework does for its bytes to outlive a loss of power."""
+
+    NONE = "none"  # the page cache is left to the kernel
+    RENAME = "rename"  # a temporary name, then the final one, and no fsync
+    FSYNC = "fsync"  # of each file
+
+
+class Async(str, Enum):
+    """Who writes while training goes on, where a framework offers that."""
+
+    THREAD = "thread"
+    CHILD = "child"  # a process that is started or forked for it
+    DAEMON = "daemon"  # a process that stays
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A file that is named as one framework names it.
+
+    `file` must match the whole name of the file, `inside` (searched in the path of its folder) must be found, too.
+    Named groups tell `step`, `rank`, `rank1` (counted from one) and `world` (the number of ranks); the group `below`
+    of `inside` is a part of the folder that lies below what holds the whole checkpoint.
+    """
+
+    file: re.Pattern[str]
+    inside: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The name of a folder that holds one whole checkpoint; `step` as in `Mark`.
+
+    Where the name says too little (a bare number), `below` must be found in the path below that folder.
+    """
+
+    folder: re.Pattern[str]
+    below: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True)
 class Framework:
-    """How one framework names its files.
-
-    Patterns are matched against the end of the path with `re.search`; a named group `step` or `rank` is read as that.
-    A pattern of `unit` matches the folder that holds one whole checkpoint.
-    """
+    """How one framework names, writes and reads its checkpoints; the facts are from the source that its file names."""
 
     name: str
-    files: tuple[re.Pattern[str], ...]  # a file of it, recognised beyond doubt
-    unit: tuple[re.Pattern[str], ...] = ()  # the folder of one checkpoint
-    commit: tuple[re.Pattern[str], ...] = ()  # the file whose appearance completes it
-    temporary: tuple[re.Pattern[str], ...] = ()  # names that become others
+    layer: Layer
+    files: tuple[Mark, ...]
+    weight: float = (
+        0.6  # of its names as evidence: 0.6 is beyond doubt; a name that data sets bear, too, is worth little
+    )
+    formats: frozenset[str] = frozenset()  # what the first bytes of its files show, if they are known; empty: anything
+    units: tuple[Unit, ...] = ()
+    commit: tuple[Mark, ...] = ()  # the file whose appearance completes it
+    begin: tuple[Mark, ...] = ()  # the file that is there from before the first byte until it is complete
+    temporary: tuple[
+        re.Pattern[str], ...
+    ] = ()  # searched in one part of a path; what they match is not in the final name
+    programs: re.Pattern[str] | None = None  # matches the name of a program that is this framework's own
+    extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program tells that it is this one
+    durability: Durability = Durability.NONE
+    asynchronous: tuple[Async, ...] = ()
+    restores_by_mapping: bool = False  # else by read calls
+    every_rank_reads_all: bool = False  # each rank reads whole files, not its own part
+    copies_whole: bool = False  # further names (last, best) are written again in full
+    staging: re.Pattern[str] | None = None  # the path of a file elsewhere that is written first, then copied
+
+    @property
+    def weak(self) -> bool:
+        """Whether data sets and results bear such names, too."""
+        return self.weight < 0.5
+
+
+def mark(file: str, inside: str | None = None) -> Mark:
+    """Return a mark, its expressions compiled."""
+    return Mark(re.compile(file), re.compile(inside) if inside is not None else None)
+
+
+def unit(folder: str, below: str | None = None) -> Unit:
+    """Return a unit, its expressions compiled."""
+    return Unit(re.compile(folder), re.compile(below) if below is not None else None)
 
 
 def patterns(*expressions: str) -> tuple[re.Pattern[str], ...]:

@@ -1,9 +1,33 @@
-"""PyTorch Lightning (lightning/pytorch/callbacks/model_checkpoint.py)."""
+"""PyTorch Lightning (pytorch/callbacks/model_checkpoint.py, fabric/utilities/cloud_io.py, fabric/strategies/fsdp.py).
 
-from ckptprof.frameworks.knowledge import Framework, patterns
+The file is written to $TMPDIR/tmpXXXXXXXX in full and, where that is another file system, copied to its place;
+last.ckpt is all of it again. A sharded checkpoint is a folder of the same name.
+"""
+
+import re
+
+from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
+
+_NAME = r"(?:.*[-_])?(?:epoch=\d+|step=\d+).*\.ckpt"
 
 FRAMEWORK = Framework(
     name="lightning",
-    files=patterns(r"/epoch=\d+-step=(?P<step>\d+)(?:-v\d+)?\.ckpt(?:/|$)"),
-    unit=patterns(r"/epoch=\d+-step=(?P<step>\d+)(?:-v\d+)?\.ckpt$"),
+    layer=Layer.TRAINER,
+    files=(
+        mark(r"(?:.*[-_])?step=(?P<step>\d{1,12})\D.*ckpt"),
+        mark(_NAME),
+        mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_NAME}(?:/|$)"),
+        mark(
+            r"(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_\d+_(?:model|optim)_states\.pt",
+            r"\.ckpt/checkpoint$",
+        ),
+        mark(r"meta\.pt|mp_rank_\d+_model_states\.pt|\.metadata", rf"/{_NAME}(?:/|$)"),
+        mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp|meta\.pt", r"/last(?:-v\d+)?\.ckpt$"),
+    ),
+    units=(unit(r"(?:.*[-_])?step=(?P<step>\d{1,12})(?:\D.*)?ckpt"), unit(_NAME), unit(r"last(?:-v\d+)?\.ckpt")),
+    commit=(mark(r"meta\.pt", r"\.ckpt$"),),
+    asynchronous=(Async.THREAD,),
+    every_rank_reads_all=True,
+    copies_whole=True,
+    staging=re.compile(r"/tmp[a-z0-9_]{8}$"),  # noqa: S108 - a pattern of names, nothing is written
 )

@@ -1,13 +1,28 @@
-"""Megatron-LM and Megatron-Core (megatron/training/checkpointing.py): iter_0000500/, then the tracker file."""
+"""Megatron-LM and Megatron-Core (training/checkpointing.py, core/dist_checkpointing): iter_0000500/ or release/.
 
-from ckptprof.frameworks.knowledge import Framework, patterns
+torch_dist is PyTorch DCP with common.pt and metadata.json, zarr (of old) one folder for each tensor, torch one file for
+each tensor- and pipeline-parallel rank. The tracker file is written last. An async save is by forked or persistent
+processes, with old checkpoints deleted by another one.
+"""
+
+from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
+
+_FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
 
 FRAMEWORK = Framework(
     name="megatron",
-    files=patterns(
-        r"/iter_(?P<step>\d{7})/(?:.*/)?(?:\w*__(?P<rank>\d+)_\d+\.distcp|common\.pt|metadata\.json)$",
-        r"/iter_(?P<step>\d{7})/mp_rank_[\d_]+/(?:model_optim_rng|distrib_optim)\.pt$",
+    layer=Layer.TRAINER,
+    files=(
+        mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", _FOLDER),
+        mark(r"common\.pt|metadata\.json|modelopt_run_config\.yaml", r"/(?:iter_(?P<step>\d{7})|release)$"),
+        mark(
+            r"(?:model_optim_rng|model_rng|optim|distrib_optim)\.pt",
+            r"/(?:iter_(?P<step>\d{7})|release)/mp_rank_(?P<rank>\d+)(?:_\d+)*$",
+        ),
+        mark(r"shard_\d+_\d+\.pt|\.zarray|\d+(?:\.\d+)*", r"/iter_(?P<step>\d{7})/[^/]+$"),
     ),
-    unit=patterns(r"/iter_(?P<step>\d{7})$"),
-    commit=patterns(r"/latest_checkpointed_iteration\.txt$"),
+    units=(unit(r"iter_(?P<step>\d{7})"), unit(r"release", r"^(?:mp_rank_\d+.*/|__\d+_\d+\.distcp$|common\.pt$)")),
+    commit=(mark(r"latest_checkpointed_iteration\.txt"),),
+    durability=Durability.FSYNC,
+    asynchronous=(Async.DAEMON, Async.CHILD),
 )

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ckptprof.frameworks.knowledge import Framework
+from ckptprof.frameworks import words
+from ckptprof.frameworks.formats import file_format
+from ckptprof.frameworks.knowledge import Framework, Mark
 from ckptprof.frameworks.table import FRAMEWORKS
 
-# a number that counts training, as people write it: step-500, ckpt_3, epoch=2-step=700, iter_0000500, checkpoint.12
-_STEP = re.compile(
-    r"(?:^|[^a-z])(?:global[-_]?steps?|steps?|iter(?:ation)?s?|updates?|ckpts?|checkpoints?|snapshots?|epochs?|ep)"
-    r"[-_=.]{0,2}(\d{1,12})(?![\da-z])",
-    re.IGNORECASE,
-)
-_STEP_WORDS_FIRST = re.compile(r"(?:step|iter|update)s?(?:ation)?[-_=.]{0,2}(\d{1,12})(?![\da-z])", re.IGNORECASE)
-_PART = re.compile(r"(?:shard|part|rank|layer|chunk|-of-|mp_|pp_|tp_|dp_|expert|worker)", re.IGNORECASE)
-_ANY_NUMBER = re.compile(r"(?:^|[-_=.])(\d{1,12})(?=$|[-_.])")
-_TEMPORARY = re.compile(
-    r"(?:\.tmp[A-Za-z0-9]*|\.temp|\.partial|\.part|\.incomplete|-unfinished|\.orbax-checkpoint-tmp[^/]*|~)$"
-)
-# words that people give to what they restore from
-_HINT = re.compile(
-    r"(?:^|[^a-z])(?:ckpts?|checkpoints?|snapshots?|models?|weights?|optim(?:izer)?s?|states?|params?|parameters?|steps?|"
-    r"epochs?|iters?|iteration|best|last|latest|final|resume|trainer|ema|adapter|lora|actor|critic|policy)(?:$|[^a-z])",
-    re.IGNORECASE,
-)
-# words that people give to what a model is trained on or what it yields
-_DATA = re.compile(
-    r"(?:^|[^a-z])(?:data|datasets?|dataloader|train|training|val|valid|validation|tests?|eval|shards?|tokens?|tokenized|"
-    r"corpus|samples?|features?|embeddings?|cache|caches|images?|labels?|predictions?|outputs?|results?|batch(?:es)?|"
-    r"memmap|mmap|arrow|parquet|preprocessed|profile|trace)(?:$|[^a-z])",
-    re.IGNORECASE,
-)
-_NEVER = re.compile(
-    r"\.(?:log|txt|csv|tsv|jsonl|out|err|db|sqlite3?|db-wal|wal|journal|arrow|parquet|tfevents[^/]*|lock|pid|sock|html|md|"
-    r"png|jpe?g|mp4|wav|pyc?|so|o|a|c|h|rs|whl|deb|rpm|tar|gz|xz|zst|bz2|zip|core|pcap|nsys-rep|json\.gz|trace)"
-    r"(?:\.\d+)?$|/events\.out\.tfevents\.|/core(?:\.\d+)?$",
-    re.IGNORECASE,
-)
+__all__ = ["Name", "file_format", "is_alias", "is_begin", "is_commit", "read_name", "shape", "step_of"]
 
-
-WEAK = frozenset(("torch.save", "safetensors", "numpy"))  # data sets bear such names, too
 _MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or meant to overflow somebody's integer
+_MAX_DEPTH = 64  # folders of a path that are looked at, from the deepest
+_DIGIT = re.compile(r"\d", re.ASCII)
+_PLAIN_UNITS = frozenset(("last.ckpt", "release"))  # those without a number
+_STEP_DEPTH = 4  # as far above a file a folder may tell its step
 
 
 @dataclass(frozen=True)
@@ -59,35 +34,126 @@ class Name:
     data: bool  # a word for data sets or results is in it
     never: bool  # a log, a database, an archive: no checkpoint whatever else speaks for it
     temporary: bool
-    commit: bool
+    commit: bool  # its appearance completes a checkpoint
+    begin: bool = False  # it is there from before the first byte until the checkpoint is complete
+    alias: bool = False  # the name is used anew for each save: last.ckpt, best.pt, latest
+    staging: bool = False  # named by Python's tempfile: what is written there is copied or renamed to its place
+    world: int | None = None  # how many ranks the name says that there are
 
 
-@lru_cache(maxsize=4096)
+@dataclass(frozen=True)
+class _Place:
+    """What the path of a folder says."""
+
+    path: str  # without the marks of temporary names
+    temporary: bool
+    units: tuple[tuple[str, int | None, re.Pattern[str] | None], ...]  # the deepest first
+    steps: tuple[tuple[str, int], ...]  # the folders that tell a step, whatever framework, the deepest first
+    rank: int | None
+    trunk: str  # the path without folders of single ranks at its end
+    hint: bool  # in its last two parts
+    data: bool  # in its last part
+
+
+def _flat(pattern: re.Pattern[str]) -> str:
+    return "(?:" + re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) + ")"
+
+
+def _any_of(found: Iterable[re.Pattern[str]]) -> re.Pattern[str]:
+    """Return one expression that matches where any of these does: cheap to fail."""
+    return re.compile("|".join(dict.fromkeys(_flat(pattern) for pattern in found)) or r"(?!)")
+
+
+_Marks = tuple[tuple[Framework, Mark], ...]
+_ENDING = re.compile(r"\\\.(?:(\w+)|\(\?:(\w+(?:\|\w+)*)\))$")  # an expression that ends in \.word or \.(?:word|word)
+
+
+def _endings(pattern: re.Pattern[str]) -> tuple[str, ...] | None:
+    """Return the endings, one of which any name that the expression matches has; None: it may be any."""
+    if re.sub(r"\((?:[^()]|\([^()]*\))*\)", "", pattern.pattern).count("|"):  # the whole is a choice
+        return None
+    found = _ENDING.search(pattern.pattern)
+    return None if found is None else tuple((found[1] or found[2]).split("|"))
+
+
+def _sorted_by_ending(
+    marks: _Marks,
+) -> tuple[dict[str, tuple[re.Pattern[str], _Marks]], tuple[re.Pattern[str], _Marks]]:
+    """Return for each ending the marks that can match, and those for any other ending; each with all of them in one."""
+    known = {ending for _, mark in marks for ending in _endings(mark.file) or ()}
+
+    def of(ending: str | None) -> tuple[re.Pattern[str], _Marks]:
+        fitting = tuple(pair for pair in marks if ending in (found := _endings(pair[1].file) or (ending,)) and found)
+        return _any_of(mark.file for _, mark in fitting), fitting
+
+    return {ending: of(ending) for ending in sorted(known)}, of(None)
+
+
+_MARKS: _Marks = tuple((framework, mark) for framework in FRAMEWORKS for mark in framework.files)
+_BY_ENDING, _ENDLESS = _sorted_by_ending(_MARKS)
+_COMMITS = tuple(mark for framework in FRAMEWORKS for mark in framework.commit)
+_BEGINS = tuple(mark for framework in FRAMEWORKS for mark in framework.begin)
+_UNITS = tuple(unit for framework in FRAMEWORKS for unit in framework.units)
+_ANY_COMMIT = _any_of(mark.file for mark in _COMMITS)
+_ANY_UNIT = _any_of(unit.folder for unit in _UNITS)
+_TEMPORARY = _any_of([words.TEMPORARY, *(mark for framework in FRAMEWORKS for mark in framework.temporary)])
+
+
+@lru_cache(maxsize=8192)
 def read_name(path: str) -> Name:
     """Return what `path` (absolute) says."""
-    temporary = _TEMPORARY.search(path) is not None or any(
-        mark.search(path) for framework in FRAMEWORKS for mark in framework.temporary
-    )
-    plain = _plain(path)
-    framework, groups = _framework(plain)
-    folder, _, file = plain.rpartition("/")
-    commit = any(mark.search(plain) for entry in FRAMEWORKS for mark in entry.commit)
-    unit, step, certain = _unit(plain, folder, file)
-    tail = "/".join(plain.split("/")[-3:])
-    hint_in_file = _HINT.search(file) is not None
-    data_in_folder = _DATA.search(folder.rpartition("/")[2]) is not None and not hint_in_file
+    above, _, last = path.rpartition("/")
+    place = _place(above)
+    file, temporary = _settled(last)
+    framework, groups, trunk = _framework(place, file)
+    commit = _ANY_COMMIT.fullmatch(file) is not None and _marked(_COMMITS, place.path, file)
+    own = _number(groups, "step")
+    rank = _rank(groups, place, file)
+    stem = words.PART_NUMBER.sub("", file)
+    if own is None and not words.PART.search(stem):
+        own = step_of(stem)
+    unit, step, certain = _unit(trunk, place.path, file, own)
+    if step is None and not certain:
+        step = _loose_step(stem.partition(".")[0] if not stem.startswith(".") else stem)
+    plain = f"{place.path}/{file}"
+    hint_in_file = words.hints(file)
     return Name(
         framework=framework,
-        step=_number(groups, "step") if "step" in groups else step,
-        rank=_number(groups, "rank"),
+        step=step,
+        rank=rank,
         unit=unit,
         certain=certain,
-        hint=_HINT.search(tail) is not None,
-        data=(framework is None or framework.name in WEAK) and (_DATA.search(file) is not None or data_in_folder),
-        never=_NEVER.search(plain) is not None,
+        hint=hint_in_file or place.hint,
+        data=(framework is None or framework.weak) and ((place.data and not hint_in_file) or words.is_of_data(file)),
+        never=framework is None and words.NEVER.search(plain) is not None,
         temporary=temporary,
         commit=commit,
+        begin=is_begin(path) if temporary else False,
+        alias=words.ALIAS.search(file) is not None
+        or (certain and words.ALIAS.search(unit.rpartition("/")[2]) is not None),
+        staging=words.STAGING.match(last) is not None,
+        world=_number(groups, "world"),
     )
+
+
+def is_commit(path: str) -> bool:
+    """Return whether a file of this name completes a checkpoint when it appears, whichever framework's it is."""
+    return read_name(path).commit
+
+
+def is_begin(path: str) -> bool:
+    """Return whether a file of this name exists while a checkpoint is written, and is deleted when that is complete."""
+    folder, _, file = path.rpartition("/")
+    return _marked(_BEGINS, folder, file)
+
+
+def is_alias(path: str) -> bool:
+    """Return whether the name is used anew for every save (last, best, latest): it says nothing of which save it is."""
+    return read_name(path).alias
+
+
+def _marked(marks: tuple[Mark, ...], folder: str, file: str) -> bool:
+    return any(mark.file.fullmatch(file) and (mark.inside is None or mark.inside.search(folder)) for mark in marks)
 
 
 def _number(groups: dict[str, str | None], name: str) -> int | None:
@@ -95,75 +161,148 @@ def _number(groups: dict[str, str | None], name: str) -> int | None:
     return int(value) if value and len(value) <= _MAX_DIGITS else None
 
 
-def _plain(path: str) -> str:
-    """Return the path without the marks of temporary names in any of its parts."""
-    return "/".join(part if part.startswith(".tmp") else _TEMPORARY.sub("", part) or part for part in path.split("/"))
+def _settled(part: str) -> tuple[str, bool]:
+    """Return one part of a path without the marks of a temporary name, and whether there were any."""
+    if not words.may_be_temporary(part):
+        return part, False
+    settled = _TEMPORARY.sub("", part)
+    return settled or part, settled != part
 
 
-def _framework(path: str) -> tuple[Framework | None, dict[str, str | None]]:
-    for framework in FRAMEWORKS:
-        for expression in framework.files:
-            found = expression.search(path)
-            if found is not None:
-                return framework, found.groupdict()
-    return None, {}
-
-
-def _unit(path: str, folder: str, file: str) -> tuple[str, int | None, bool]:
-    """Return (unit, step, certain): the folder with a step, else folder and step of the file, else the folder."""
+@lru_cache(maxsize=4096)
+def _place(folder: str) -> _Place:
+    """Return what the path of a folder says; the files of a folder share the work."""
     parts = folder.split("/")
-    for end in range(2, len(parts) + 1):
-        place = "/".join(parts[:end])
-        for framework in FRAMEWORKS:
-            for expression in framework.unit:
-                found = expression.search(place)
-                if found is None or (framework.name == "orbax" and "ocdbt" not in path and "/_" not in path):
-                    continue
-                return place, _number(found.groupdict(), "step"), True
-    stem = file.partition(".")[0] if not file.startswith(".") else file
-    own = step_of(stem) if not _PART.search(stem) else None
-    for end in range(len(parts), max(1, len(parts) - 3), -1):
-        step = step_of(parts[end - 1])
-        if step is not None and own in (None, step):
-            return "/".join(parts[:end]), step, True
+    temporary = False
+    if words.may_be_temporary(folder):
+        settled = [_settled(part) for part in parts]
+        parts = [part for part, _ in settled]
+        temporary = any(marked for _, marked in settled)
+    units: list[tuple[str, int | None, re.Pattern[str] | None]] = []
+    steps: list[tuple[str, int]] = []
+    rank = None
+    trunk = len(parts)
+    for end in range(len(parts), max(1, len(parts) - _MAX_DEPTH), -1):
+        part = parts[end - 1]
+        if _DIGIT.search(part) is None and part not in _PLAIN_UNITS:
+            continue
+        here = _ANY_UNIT.fullmatch(part) is not None
+        count = _step_of_folder(part, parts[end - 2]) if len(parts) - end < _STEP_DEPTH else None
+        if here or count is not None:
+            path = "/".join(parts[:end])
+            units += [(path, *found) for found in _units(part)] if here else []
+            steps += [(path, count)] if count is not None else []
+        if words.RANK_FOLDER.fullmatch(part):
+            trunk = end - 1 if trunk == end else trunk
+        if rank is None and len(parts) - end < _STEP_DEPTH and (found := words.RANK.search(part)):
+            rank = int(found[1])
+    return _Place(
+        path="/".join(parts),
+        temporary=temporary,
+        units=tuple(units),
+        steps=tuple(steps),
+        rank=rank,
+        trunk="/".join(parts[:trunk]),
+        hint=any(words.hints(part) for part in parts[-2:]),
+        data=words.is_of_data(parts[-1]),
+    )
+
+
+def _units(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
+    """Return (step, what must be below) of those that call a checkpoint's folder so; one without conditions is enough."""
+    found: dict[tuple[int | None, re.Pattern[str] | None], None] = {}
+    for unit in _UNITS:
+        matched = unit.folder.fullmatch(part)
+        if matched is not None:
+            found[_number(matched.groupdict(), "step"), unit.below] = None
+    ranked = sorted(found, key=lambda pair: (pair[1] is not None, pair[0] is None))
+    return ranked if ranked[0][1] is not None else ranked[:1]
+
+
+def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, str | None], str]:
+    """Return the framework, the groups of its mark, and the folder that holds the whole, as far as the mark knows."""
+    any_of_them, marks = _BY_ENDING.get(file.rpartition(".")[2], _ENDLESS)
+    if any_of_them.fullmatch(file) is None:
+        return None, {}, place.trunk
+    for framework, mark in marks:
+        found = mark.file.fullmatch(file)
+        if found is None:
+            continue
+        if mark.inside is None:
+            return framework, found.groupdict(), place.trunk
+        inside = mark.inside.search(place.path)
+        if inside is not None:
+            groups = {
+                **inside.groupdict(),
+                **{name: text for name, text in found.groupdict().items() if text is not None},
+            }
+            below = inside.start("below") if groups.get("below") else -1
+            return framework, groups, place.path[:below] if below >= 0 else place.trunk
+    return None, {}, place.trunk
+
+
+def _unit(trunk: str, folder: str, file: str, own: int | None) -> tuple[str, int | None, bool]:
+    """Return (unit, step, certain): the folder of a framework, or with a step, else folder and step of the file."""
+    place = _place(trunk)
+    found = None
+    for path, step, below in place.units:
+        if below is not None and below.search(f"{folder}/{file}"[len(path) + 1 :]) is None:
+            continue
+        if found is None or (step is not None and step == found[1]):  # the same step further up: one save of both
+            found = (path, step)
+    if found is not None:
+        path, step = found
+        return _across_ranks(path, step if step is not None else own), step if step is not None else own, True
+    for path, step in place.steps:
+        if own in (None, step):
+            return _across_ranks(path, step), step, True
     if own is not None:
-        return f"{folder}#{own}", own, True
-    return folder, _loose_step(stem), False
+        return f"{_place(trunk).trunk}#{own}", own, True
+    return trunk, None, False
+
+
+def _across_ranks(path: str, step: int | None) -> str:
+    """Return the unit of all ranks, where each has the folder in a folder of its own."""
+    above, _, _ = path.rpartition("/")
+    if step is None or words.RANK_FOLDER.fullmatch(above.rpartition("/")[2]) is None:
+        return path
+    return f"{above.rpartition('/')[0]}#{step}"
+
+
+def _rank(groups: dict[str, str | None], place: _Place, file: str) -> int | None:
+    named = _number(groups, "rank")
+    if named is not None:
+        return named
+    from_one = _number(groups, "rank1")
+    if from_one:
+        return from_one - 1
+    found = words.RANK.search(file)
+    if found is None and words.hints(file):
+        found = words.SHARD.search(file)
+    return int(found[1]) if found is not None else place.rank
+
+
+def _step_of_folder(part: str, above: str) -> int | None:
+    """Return the step that a folder's name tells, a bare number only in a folder of checkpoints."""
+    if part.isascii() and part.isdigit():
+        return int(part) if len(part) <= _MAX_DIGITS and words.STEP_FOLDERS.fullmatch(above) else None
+    return step_of(part)
 
 
 def step_of(part: str) -> int | None:
     """Return the number that counts training in one part of a path; None if there is none."""
-    found = _STEP_WORDS_FIRST.search(part) or _STEP.search(part)
+    found = words.STEP_WORDS_FIRST.search(part) or words.STEP.search(part)
     return int(found[1]) if found else None
 
 
 def _loose_step(stem: str) -> int | None:
     """Return the only number in a name that does not look like a part of something."""
-    if _PART.search(stem):
+    if words.PART.search(stem):
         return None
-    numbers = _ANY_NUMBER.findall(stem)
+    numbers = words.ANY_NUMBER.findall(stem)
     return int(numbers[0]) if len(numbers) == 1 else None
 
 
 def shape(path: str) -> str:
     """Return the path with every number replaced, so that the saves of a series have the same shape."""
     return re.sub(r"\d+", "#", "/".join(path.split("/")[-2:]))
-
-
-def file_format(magic: bytes | None, path: str) -> str | None:
-    """Return the format that the first bytes of a file show; None if they are unknown or could not be read."""
-    if not magic:
-        return None
-    if magic.startswith(b"PK\x03\x04"):
-        if path.endswith(".npz"):
-            return "npz"
-        return "torch-zip" if not path.endswith((".zip", ".whl", ".jar", ".keras", ".docx", ".xlsx")) else "zip"
-    if magic.startswith(b"\x93NUMPY"):
-        return "npy"
-    if magic[:4] == b"\x89HDF":
-        return "hdf5"
-    if len(magic) >= 10 and magic[8:10] in (b'{"', b"{}") and 0 < int.from_bytes(magic[:8], "little") < 100 << 20:
-        return "safetensors"
-    if magic[0] == 0x80 and magic[1:2] in (b"\2", b"\3", b"\4", b"\5"):
-        return "pickle"
-    return None

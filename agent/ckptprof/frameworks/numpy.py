@@ -1,5 +1,11 @@
-"""numpy.save, savez and tofile: the weakest of marks, since data sets bear them too."""
+"""numpy.save and savez (numpy/lib/_npyio_impl.py): the weakest of marks, since data sets bear them too."""
 
-from ckptprof.frameworks.knowledge import Framework, patterns
+from ckptprof.frameworks.knowledge import Framework, Layer, mark
 
-FRAMEWORK = Framework(name="numpy", files=patterns(r"\.np[yz]$"))
+FRAMEWORK = Framework(
+    name="numpy",
+    layer=Layer.FORMAT,
+    weight=0.15,
+    formats=frozenset(("npy", "npz")),
+    files=(mark(r".*\.np[yz]"),),
+)

@@ -1,10 +1,20 @@
-"""PyTorch Distributed Checkpoint (torch/distributed/checkpoint/filesystem.py)."""
+"""PyTorch Distributed Checkpoint (torch/distributed/checkpoint/filesystem.py, hf_storage.py, _hf_utils.py).
 
-from ckptprof.frameworks.knowledge import Framework, patterns
+Every file is synced; .metadata is renamed into place last. The Hugging Face variant writes sharded/shard-00001-model-*
+(ranks counted from one) and then joins them into model-0000i-of-0000n.safetensors beside that folder.
+"""
+
+from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, patterns
 
 FRAMEWORK = Framework(
     name="torch-dcp",
-    files=patterns(r"/(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp$", r"/shard-\d+-model-\d+-of-\d+\.safetensors$"),
-    commit=patterns(r"/\.metadata$"),
-    temporary=patterns(r"/\.metadata\.tmp$"),
+    layer=Layer.LIBRARY,
+    files=(
+        mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp"),
+        mark(r"shard-(?P<rank1>\d+)-model-\d+-of-\d+\.safetensors", r"(?P<below>(?:/sharded)?)$"),
+    ),
+    commit=(mark(r"\.metadata"), mark(r"__\d+\.metadata")),
+    temporary=patterns(r"(?<=\.metadata)\.tmp$"),
+    durability=Durability.FSYNC,
+    asynchronous=(Async.THREAD, Async.CHILD),
 )

@@ -1,5 +1,15 @@
-"""torch.save: any name, known by its ending and its first bytes (zip or, in the legacy format, pickle)."""
+"""torch.save (torch/serialization.py): any name, known by its ending and first bytes: zip, or pickle of old.
 
-from ckptprof.frameworks.knowledge import Framework, patterns
+In place, no fsync, no marker. `.pth.tar` is what the examples of PyTorch and timm call it; it is no tar.
+"""
 
-FRAMEWORK = Framework(name="torch.save", files=patterns(r"\.(?:pt|pth|ckpt)$", r"/pytorch_model[^/]*\.bin$"))
+from ckptprof.frameworks.knowledge import Framework, Layer, mark
+
+FRAMEWORK = Framework(
+    name="torch.save",
+    layer=Layer.FORMAT,
+    weight=0.4,
+    formats=frozenset(("torch-zip", "pickle")),
+    files=(mark(r".*\.(?:pt|pth|ckpt)"), mark(r".*\.pth?\.tar"), mark(r"pytorch_model.*\.bin")),
+    every_rank_reads_all=True,
+)

@@ -1,13 +1,34 @@
-"""Hugging Face Trainer (transformers/trainer.py): checkpoint-STEP/ with trainer_state.json written last."""
+"""Hugging Face Trainer (transformers/trainer.py, trainer_utils.py): checkpoint-STEP/, trainer_state.json last.
 
-from ckptprof.frameworks.knowledge import Framework, patterns
+Rank 0 writes all but rng_state_RANK.pth; with FSDP or DeepSpeed their files are in the same folder. Older versions
+wrote tmp-checkpoint-STEP and renamed it. Then old checkpoints are deleted, while training waits.
+"""
+
+from ckptprof.frameworks.knowledge import Framework, Layer, mark, patterns, unit
+
+_FOLDER = r"/checkpoint-(?P<step>\d{1,12})(?:/|$)"
 
 FRAMEWORK = Framework(
     name="transformers",
-    files=patterns(
-        r"/checkpoint-(?P<step>\d+)/(?:.*/)?(?:model[^/]*\.safetensors|optimizer\.(?:pt|bin)|scheduler\.pt|scaler\.pt)$",
-        r"/checkpoint-(?P<step>\d+)/(?:training_args\.bin|trainer_state\.json|rng_state(?:_(?P<rank>\d+))?\.pth)$",
+    layer=Layer.TRAINER,
+    files=(
+        mark(r"(?:model|adapter_model|pytorch_model).*\.(?:safetensors|bin)", _FOLDER),
+        mark(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _FOLDER),
+        mark(r"rng_state(?:_(?P<rank>\d+))?\.pth", _FOLDER),
+        mark(r"(?:training_args\.bin|trainer_state\.json)", _FOLDER),
+        mark(
+            r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp",
+            r"/checkpoint-(?P<step>\d{1,12})/(?:pytorch_model_fsdp|optimizer)_\d+$",
+        ),
+        mark(
+            r"(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_\d+_(?:model|optim)_states\.pt",
+            r"/checkpoint-(?P<step>\d{1,12})/global_step\d+$",
+        ),
+        mark(r"mp_rank_\d+_model_states\.pt", r"/checkpoint-(?P<step>\d{1,12})/global_step\d+$"),
     ),
-    unit=patterns(r"/checkpoint-(?P<step>\d+)$"),
-    commit=patterns(r"/checkpoint-\d+/trainer_state\.json$"),
+    units=(unit(r"checkpoint-(?P<step>\d{1,12})"),),
+    commit=(mark(r"trainer_state\.json", r"/checkpoint-\d+$"),),
+    temporary=patterns(r"^tmp-(?=checkpoint-\d+$)"),
+    restores_by_mapping=True,
+    every_rank_reads_all=True,
 )

@@ -1,0 +1,16 @@
+"""axolotl (axolotl/core/trainers/base.py): a Trainer of Hugging Face's; only the program tells them apart."""
+
+import re
+
+from ckptprof.frameworks.knowledge import Framework, Layer, unit
+
+FRAMEWORK = Framework(
+    name="axolotl",
+    layer=Layer.TRAINER,
+    files=(),
+    units=(unit(r"checkpoint-(?P<step>\d{1,12})"),),
+    programs=re.compile(r"axolotl\b"),
+    extends=("transformers", "accelerate"),
+    restores_by_mapping=True,
+    every_rank_reads_all=True,
+)

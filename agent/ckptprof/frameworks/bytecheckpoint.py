@@ -1,0 +1,11 @@
+"""ByteCheckpoint, also as used by VeOmni: model/, optimizer/ (each as PyTorch DCP) and extra_state/ in one folder."""
+
+from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
+
+FRAMEWORK = Framework(
+    name="bytecheckpoint",
+    layer=Layer.ENGINE,
+    files=(mark(r"extra_states?_rank_?(?P<rank>\d+)\.pt", r"(?P<below>/extra_states?)$"),),
+    units=(unit(r"global_step_(?P<step>\d{1,12})"),),
+    asynchronous=(Async.CHILD, Async.THREAD),
+)

@@ -1,0 +1,12 @@
+"""GGUF (ggml/docs/gguf.md): weights for llama.cpp, mostly converted or downloaded, seldom saved by what trains."""
+
+from ckptprof.frameworks.knowledge import Framework, Layer, mark
+
+FRAMEWORK = Framework(
+    name="gguf",
+    layer=Layer.FORMAT,
+    weight=0.15,
+    formats=frozenset(("gguf",)),
+    files=(mark(r".*\.gguf"),),
+    restores_by_mapping=True,
+)

@@ -1,0 +1,11 @@
+"""HDF5 (h5py): weights of older Keras and much else that is no checkpoint."""
+
+from ckptprof.frameworks.knowledge import Framework, Layer, mark
+
+FRAMEWORK = Framework(
+    name="hdf5",
+    layer=Layer.FORMAT,
+    weight=0.15,
+    formats=frozenset(("hdf5",)),
+    files=(mark(r".*\.(?:h5|hdf5)"),),
+)

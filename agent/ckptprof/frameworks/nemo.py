@@ -1,0 +1,32 @@
+"""NeMo 2 and 1 (nemo/lightning/pytorch/callbacks/model_checkpoint.py, nemo/utils/callbacks/nemo_model_checkpoint.py).
+
+NAME--METRIC-...step=N/{weights,context}/ with Megatron's files; an empty NAME-unfinished beside it exists from before
+the first byte until it is complete; NAME-last is the same again. NeMo 1 has mp_rank_XX/NAME.ckpt and packs one .nemo.
+"""
+
+from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
+
+_NAME = r"[^/]*--[^/]*(?:epoch|step|consumed_samples)=[^/]*"
+
+FRAMEWORK = Framework(
+    name="nemo",
+    layer=Layer.TRAINER,
+    files=(
+        mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_NAME}(?:/weights)?$"),
+        mark(r"common\.pt|metadata\.json|\.metadata", rf"/{_NAME}(?:/weights)?$"),
+        mark(r"io\.json|model\.yaml", rf"/{_NAME}/context$"),
+        mark(
+            rf"{_NAME}\.ckpt",
+            r"(?P<below>/(?:mp_rank_(?P<rank>\d+)|tp_rank_\d+_pp_rank_\d+))?$",
+        ),
+        mark(r".*\.nemo"),
+    ),
+    units=(
+        unit(r".*--.*[-_]step=(?P<step>\d{1,12})(?:\D.*)?"),
+        unit(r".*--.*(?:epoch|consumed_samples)=\d.*"),
+    ),
+    begin=(mark(r".*-unfinished"),),
+    durability=Durability.FSYNC,
+    asynchronous=(Async.DAEMON, Async.CHILD),
+    copies_whole=True,
+)

@@ -1,0 +1,80 @@
+"""The words of names: what people call checkpoints, steps, ranks, data sets, and names that are not to last."""
+
+from __future__ import annotations
+
+import re
+
+# a number that counts training, as people write it: step-500, ckpt_3, epoch=2-step=700, iter_0000500, checkpoint.12
+STEP = re.compile(
+    r"(?:^|[^a-z])(?:global[-_]?steps?|steps?|iter(?:ation)?s?|updates?|ckpts?|checkpoints?|snapshots?|epochs?|ep)"
+    r"[-_=.]{0,2}(\d{1,12})(?![\da-z])",
+    re.IGNORECASE,
+)
+STEP_WORDS_FIRST = re.compile(r"(?:step|iter|update)s?(?:ation)?[-_=.]{0,2}(\d{1,12})(?![\da-z])", re.IGNORECASE)
+STEP_FOLDERS = re.compile(r"(?:.*[-_.])?(?:ckpts?|checkpoints?|checkpointing|snapshots?)", re.IGNORECASE)
+ANY_NUMBER = re.compile(r"(?:^|[-_=.])(\d{1,12})(?=$|[-_.])")
+# what tells the parts of one save apart, number and all
+PART_NUMBER = re.compile(
+    r"(?:^|[-_.])(?:(?:[a-z]{1,4}[-_])?rank[-_=]?\d+|world[-_]?size[-_=]?\d+|shard[-_=]?\d+(?:[-_]?of[-_]?\d+)?|"
+    r"\d+[-_]?of[-_]?\d+)(?![\da-z])",
+    re.IGNORECASE,
+)
+PART = re.compile(r"(?:shard|part|rank|layer|chunk|-of-|mp_|pp_|tp_|dp_|expert|worker)", re.IGNORECASE)
+RANK = re.compile(r"(?:^|[^a-z])rank[-_=]?(\d{1,7})(?![\da-z])", re.IGNORECASE)
+SHARD = re.compile(r"(?:^|[^a-z])shard[-_]?(\d{1,7})[-_]?of[-_]?(\d{1,7})(?!\d)", re.IGNORECASE)
+RANK_FOLDER = re.compile(r"(?:[a-z]{1,4}[-_])?rank[-_=]?\d{1,7}", re.IGNORECASE)
+ALIAS = re.compile(r"(?:^|[-_.])(?:last|latest|best|final|current|newest)(?=$|[-_.])", re.IGNORECASE)
+STAGING = re.compile(r"^tmp[a-z0-9_]{8}$")  # Python's tempfile
+
+_MAYBE_TEMPORARY = ("tmp", "temp", "part", "incompl", "unfin", "writing", "progress", "dirty", "__lock", "~")
+_AFTER = r"(?:[-_.](?:\d+|[0-9a-f]{8,}(?:-[0-9a-f]{4,})*))?"  # a process, a time or a random number
+TEMPORARY = re.compile(
+    rf"[._-](?:tmp[A-Za-z0-9]*|temp\d*|incomplete|writing|unfinished|in_?progress){_AFTER}$"
+    r"|\.(?:partial|part)$|~$|[._-]partial$"
+    r"|(?:[._-]tmp|\.temp|[._-]partial)(?=\.[A-Za-z][A-Za-z0-9]{0,12}$)"
+    r"|^\.?(?:tmp|temp|partial|writing|incomplete)[-_.](?=(?:global_?)?(?:step|ckpt|checkpoint|epoch|iter|model|snapshot))"
+)
+# words that people give to what they restore from
+_HINTS = frozenset(
+    (
+        "ckpt", "ckpts", "checkpoint", "checkpoints", "snapshot", "snapshots", "model", "models", "weight", "weights",
+        "optim", "optims", "optimizer", "optimizers", "state", "states", "param", "params", "parameter", "parameters",
+        "step", "steps", "epoch", "epochs", "iter", "iters", "iteration", "best", "last", "latest", "final", "resume",
+        "trainer", "ema", "adapter", "lora", "actor", "critic", "policy",
+    )
+)  # fmt: skip
+# words that people give to what a model is trained on or what it yields
+_DATA = frozenset(
+    (
+        "data", "dataset", "datasets", "dataloader", "train", "training", "val", "valid", "validation", "test", "tests",
+        "eval", "shard", "shards", "token", "tokens", "tokenized", "corpus", "sample", "samples", "feature", "features",
+        "embedding", "embeddings", "cache", "caches", "image", "images", "label", "labels", "prediction", "predictions",
+        "output", "outputs", "result", "results", "batch", "batches", "memmap", "mmap", "arrow", "parquet",
+        "preprocessed", "profile", "trace",
+    )
+)  # fmt: skip
+_WORD = re.compile(r"[a-z]+")
+NEVER = re.compile(
+    r"\.(?:log|txt|csv|tsv|jsonl|out|err|db|sqlite3?|db-wal|wal|journal|arrow|parquet|tfevents[^/]*|lock|pid|sock|html|md|"
+    r"png|jpe?g|gif|webp|bmp|tiff?|svg|pdf|mp[34]|mkv|avi|webm|wav|flac|ogg|pyc?|so|o|a|c|cc|cpp|h|rs|js|css|map|class|"
+    r"jar|whl|deb|rpm|apk|iso|img|qcow2|vmdk|tar|gz|tgz|xz|zst|bz2|lz4|zip|7z|rar|core|pcap|nsys-rep|json\.gz|trace|"
+    r"mdb|ldb|sst|ibd|frm|rdb|aof|pack|idx|rev|orc|avro|lance|tfrecords?(?:-\d+-of-\d+)?|feather)"
+    r"(?:\.\d+)?$|/events\.out\.tfevents\.|/core(?:\.\d+)?$",
+    re.IGNORECASE,
+)
+
+
+def hints(part: str) -> bool:
+    """Return whether a word for checkpoints is in it."""
+    return not _HINTS.isdisjoint(_WORD.findall(part.lower()))
+
+
+def is_of_data(part: str) -> bool:
+    """Return whether a word for data sets or results is in it."""
+    return not _DATA.isdisjoint(_WORD.findall(part.lower()))
+
+
+def may_be_temporary(path: str) -> bool:
+    """Return whether a mark of temporary names can be in it: cheap, and seldom true."""
+    lower = path.lower()
+    return any(word in lower for word in _MAYBE_TEMPORARY)
