@@ -1,0 +1,105 @@
+"""Everyday work is no checkpoint: each kind of it once, under an agent of each level, alone and beside a training job."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from everyday.jobbeside import JobBeside, summary
+from everyday.rounds import ELSEWHERE, Finding, Office
+from everyday.store import make_store
+from everyday.table import BY_NAME, TASKS
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.bpf,
+    pytest.mark.torch,
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.timeout(420),
+]
+
+LEVELS = ("trace", "poll")
+SETTLE_SECONDS = 12
+# Beside the job: what shares its disk, its names or its libraries.
+BESIDE = (
+    "cp a checkpoint",
+    "rsync",
+    "tar",
+    "shutil with torch loaded",
+    "curl a model",
+    "hub's cache",
+    "mail",
+    "SQLite",
+    "shards .npy",
+    "loader reads shards",
+    "event files",
+    "fio random writes",
+    "core dump",
+)
+
+
+@pytest.fixture
+def office() -> Iterator[Office]:
+    """Give a place on a disk, with everything that the tasks read; PostgreSQL, not root, must reach it."""
+    with tempfile.TemporaryDirectory(prefix="everyday-", dir="/var/tmp", ignore_cleanup_errors=True) as directory:
+        made = Office(Path(directory), LEVELS)
+        made.root.chmod(0o755)
+        make_store(made.store)
+        yield made
+
+
+def of_the_work(office: Office) -> list[Finding]:
+    """Return what was reported of the tasks' and the store's files, at both levels."""
+    findings = [finding for level in LEVELS for finding in office.findings(level)]
+    return [finding for finding in findings if finding.task != ELSEWHERE]
+
+
+def told(office: Office) -> str:
+    """Return the line for the summary of the test run."""
+    agents = ", ".join(f"{level} {100 * office.cpu_seconds[level] / office.seconds:.0f} %" for level in LEVELS)
+    copies = ", ".join(f"{level} {len(office.findings(level, 'copy'))}" for level in LEVELS)
+    lacking = ", ".join(task.name for task in TASKS if task.missing) or "nothing"
+    return f"everyday {len(office.done)} done, left out: {lacking}; copies named: {copies}; CPU: {agents}"
+
+
+def test_no_everyday_work_is_taken_for_a_checkpoint(
+    office: Office, record_property: Callable[[str, object], None]
+) -> None:
+    """Each task once, two at a time: neither level reports a save or a restore."""
+    lacking = [task.name for task in TASKS if task.missing and not task.optional]
+    if lacking and os.environ.get("CKPTPROF_REQUIRE"):
+        pytest.fail(f"programs are missing for: {', '.join(lacking)}")
+    with office.watched():
+        office.work([task for task in TASKS if not task.missing], at_once=2, seconds=0)
+        time.sleep(SETTLE_SECONDS)
+
+    record_property("figure", told(office))
+    assert [(done.task, done.failure) for done in office.done if done.failure] == []
+    assert [str(finding) for finding in of_the_work(office)] == []
+
+
+def test_a_job_is_reported_the_same_beside_work(office: Office, record_property: Callable[[str, object], None]) -> None:
+    """Each save and restore of its log is found once, by name, step and path, and nothing of the work."""
+    job = JobBeside(office.root / "training", formats=("torch", "dcp"), size_mb=120, interval=1.5, saves=2)
+    tasks = [BY_NAME[name] for name in BESIDE if not BY_NAME[name].missing]
+    with office.watched():
+        job.start()
+        try:
+            office.work(tasks, at_once=1, seconds=0)
+        finally:
+            job.end()
+        time.sleep(SETTLE_SECONDS)
+
+    figures = {level: summary(job.compared(office.findings(level))) for level in LEVELS}
+    record_property("figure", f"job beside everyday work: {figures}")
+    assert [str(finding) for finding in of_the_work(office) if not job.owns(finding)] == []
+    for level, seen in figures.items():
+        wrong = {name: seen[name] for name in ("missed", "invented", "wrong_framework", "wrong_step", "wrong_path")}
+        assert not any(wrong.values()), (level, seen)
+        assert seen["found"] >= 4
