@@ -1,4 +1,4 @@
-"""Everyday work is no checkpoint: each kind of it once, under an agent of each level, alone and beside a training job."""
+"""Everyday work is no checkpoint: each kind once, under an agent of each level, alone and beside a training job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from everyday.jobbeside import JobBeside, summary
 from everyday.rounds import ELSEWHERE, Finding, Office
 from everyday.store import make_store
