@@ -42,44 +42,6 @@ def test_a_file_that_is_appended_to_is_no_save() -> None:
     assert "appends" in against
 
 
-def test_cp_of_a_checkpoint_is_no_save() -> None:
-    """A known name written by a process that reads as much as it writes, and has nothing of a trainer, is a copy."""
-    stage = Stage()
-    copier = stage.process(comm="cp", program="cp", runtimes=())
-    stage.read(copier, "/ckpt/step_7.pt", 2.0, 1.5, 300 * MIB)
-    stage.write(copier, "/backup/step_7.pt", 2.0, 1.5, 300 * MIB)
-
-    found = rejected_for(stage, 8)
-
-    assert any({"tool", "copies", "runtime"} <= against for against in found)
-
-
-def test_a_copy_by_python_is_no_save() -> None:
-    """shutil.copy in a script, even one with numpy loaded, reads what it writes."""
-    stage = Stage()
-    copier = stage.process(program="stage_in.py", runtimes=("numpy",))
-    stage.read(copier, "/ckpt/step_7.pt", 2.0, 1.5, 300 * MIB)
-    stage.write(copier, "/local/step_7.pt", 2.0, 1.5, 300 * MIB)
-
-    found = Detector(stage.header())
-    saves = [c for frame in stage.frames(8) for c in found.feed(frame) if c.kind.value == "save"]
-    saves += [c for c in found.finish() if c.kind.value == "save"]
-
-    assert saves == []
-
-
-@pytest.mark.parametrize("comm", ["rsync", "tar", "pip", "dd", "rclone", "git-lfs", "aws"])
-def test_tools_that_write_checkpoints_names_are_no_trainers(comm: str) -> None:
-    """What downloads or unpacks a checkpoint does not save one."""
-    stage = Stage()
-    tool = stage.process(comm=comm, program=comm, runtimes=())
-    stage.write(tool, "/models/checkpoint-500/model.safetensors", 2.0, 1.5, 300 * MIB)
-
-    (against,) = rejected_for(stage, 8)
-
-    assert "tool" in against
-
-
 def test_a_data_sets_shards_are_no_saves() -> None:
     """A script that writes numbered arrays of tokens again and again prepares data."""
     stage = Stage()

@@ -171,23 +171,6 @@ def test_a_header_that_is_read_before_the_mapping_is_one_restore_with_it() -> No
     assert any("page faults of mapped files" in sentence for sentence in restore.blind)
 
 
-@pytest.mark.parametrize("kind", [OperationKind.READ_WRITE, OperationKind.COPY_RANGE, OperationKind.SENDFILE])
-def test_a_copy_is_no_save(kind: OperationKind) -> None:
-    """Exactly as much read from another file as written, at the same time, by whatever call."""
-    stage = Stage(trace=True, poll=False)
-    stage.process(program="stage_in.py", runtimes=("numpy",))
-    source = activity(path="/ckpt/step_7.pt", end_s=3.0, writes=False, kinds=int(kind))
-    copy = activity(path="/local/step_7.pt", end_s=3.0, inode=8, kinds=int(kind))
-    stage.extra = [(3.1, source), (3.1, copy)]
-    detector = Detector(stage.header())
-
-    found = [checkpoint for frame in stage.frames(9) for checkpoint in detector.feed(frame)] + detector.finish()
-
-    assert not [checkpoint for checkpoint in found if checkpoint.kind.value == "save"]
-    weights = [r.weight for entry in detector.rejected if entry.writes for r in entry.evidence if r.name == "copies"]
-    assert weights == [-0.7 if kind is OperationKind.READ_WRITE else -0.9]
-
-
 def test_reading_back_what_was_written_is_no_copy() -> None:
     """A save that verifies itself reads its own file."""
     saves = [c for c in seen(activity(end_s=2.5), activity(start_s=2.5, end_s=3.0, writes=False, session="check"))
@@ -195,15 +178,6 @@ def test_reading_back_what_was_written_is_no_copy() -> None:
 
     assert [save.bytes for save in saves] == [100 * MIB]
     assert "copies" not in {reason.name for reason in saves[0].evidence}
-
-
-def test_an_unknown_cp_is_still_a_tool() -> None:
-    """A process that was gone before anybody looked at it is judged by its thread's name."""
-    stage = Stage(trace=True, poll=False, described=False)
-    stage.process()
-    stage.extra = [(3.1, activity(comm="cp"))]
-
-    assert stage.play(9) == []
 
 
 def test_what_the_trace_lost_or_cannot_see_is_told() -> None:

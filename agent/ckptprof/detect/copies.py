@@ -1,20 +1,94 @@
-"""Whether what a process wrote is what it read from other files at that time: exact, from the trace."""
+"""Whether what was written is what was read elsewhere at that time; and one event for the two sides of a copy."""
 
 from __future__ import annotations
 
-from ckptprof.detect.candidates import Candidate
-from ckptprof.detect.streams import Stream
-from ckptprof.detect.tracebook import TraceBook
+from collections import deque
+from dataclasses import dataclass
+from heapq import nlargest
+
+from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.exact import is_traced
+from ckptprof.detect.intervals import writing
+from ckptprof.detect.memory import Memory
+from ckptprof.detect.moves import Move
+from ckptprof.detect.signs.weights import WEIGHTS
+from ckptprof.detect.streams import FileKey, Stream
+from ckptprof.detect.surroundings import Surroundings
 from ckptprof.detect.traced import copies_in_kernel
-from ckptprof.model import Evidence
+from ckptprof.model import Checkpoint, Evidence
 
 AHEAD_NS = 500_000_000  # what is written was read before
+SELF_NS = 2_000_000_000  # what was written so lately by the same process is staging, or a further name of one save
+WAIT_NS = 14_000_000_000  # the read side of a copy waits for its written side: that may wait for a rename
+_CLOSE_NS = 150_000_000
 _LIKE = (0.8, 1.25)
+_SAME = (0.95, 1.05)
+_SMALL_BYTES = 64 << 10  # sizes of small files are equal by chance
+_MAX_PARTS = 512
+_MAX_PROCESSES = 64
+_MAX_RECENT = 256
 
 
-def traced_copies(candidate: Candidate, book: TraceBook) -> Evidence | None:
-    """Return what speaks for a copy: as much moved the other way between the same processes and other files."""
+def copies(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """As much moved the other way by the same processes: file by file, in the kernel, or in sum."""
+    if sum(part.bytes for part in candidate.parts if part.staged is not None) * 2 > _bytes(candidate):
+        return None  # written elsewhere first, by the same hand: one save
+    found = counterparts(candidate, around)
+    if found:
+        other = found[0].path.rpartition("/")[2][:40]
+        text = f"{'copied from' if candidate.writes else 'copied to'} a file of the same size, {other!r}"
+        return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+    return _traced(candidate, around) if is_traced(candidate) else _polled(candidate, around)
+
+
+def counterparts(candidate: Candidate, around: Surroundings) -> list[Move]:
+    """Return the files of the same sizes that were moved the other way meanwhile, if they explain most of the bytes."""
+    own = {part.stream.file for part in candidate.parts}
+    slack_ns = _CLOSE_NS
+    sizes: dict[int, list[Move]] = {}
+    for move in _other_way(candidate, around, own, slack_ns):
+        sizes.setdefault(move.size, []).append(move)
+    if not sizes:
+        return []
+    explained, counted, found = 0, 0, []
+    for part in nlargest(_MAX_PARTS, candidate.parts, key=lambda part: part.bytes):
+        if part.bytes < _SMALL_BYTES or part.staged is not None:
+            continue
+        counted += part.bytes
+        for move in sizes.get(_size(part), ()):
+            if move.start_ns <= part.end_ns + slack_ns and move.end_ns >= part.start_ns - slack_ns:
+                explained += part.bytes
+                found.append(move)
+                break
+    return found if explained * 2 > counted else []
+
+
+def _other_way(candidate: Candidate, around: Surroundings, own: set[FileKey], slack_ns: int) -> list[Move]:
+    low_ns, high_ns = candidate.start_ns - slack_ns, candidate.end_ns + slack_ns
+    found = []
+    for process in candidate.processes[:_MAX_PROCESSES]:
+        lately = _written_lately(candidate, around) if candidate.writes else set()
+        for move in around.moves.of(process, around.traced, low_ns, high_ns, writes=not candidate.writes):
+            if move.file not in own and move.file not in lately and (move.bytes is None or move.bytes * 2 > move.size):
+                found.append(move)
+    return found
+
+
+def _written_lately(candidate: Candidate, around: Surroundings) -> set[FileKey]:
+    """Return the files that the candidate's processes themselves wrote just before it, or in it."""
+    since_ns = candidate.start_ns - SELF_NS
+    return {
+        move.file
+        for process in candidate.processes[:_MAX_PROCESSES]
+        for move in around.moves.of(process, around.traced, since_ns, candidate.end_ns, writes=True)
+    }
+
+
+def _traced(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """In sum, from the trace: packing, splitting, or many at once."""
     own_files = {part.stream.file for part in candidate.parts}
+    if candidate.writes:
+        own_files |= _written_lately(candidate, around)
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
     if candidate.writes:
         start_ns -= AHEAD_NS
@@ -22,7 +96,7 @@ def traced_copies(candidate: Candidate, book: TraceBook) -> Evidence | None:
         end_ns += AHEAD_NS
     own = others = in_kernel = 0
     for process in candidate.processes:
-        for stream in book.moved_by(process):
+        for stream in around.traced.moved_by(process):
             moved = _within(stream, start_ns, end_ns)
             if stream.writes == candidate.writes:
                 own += moved
@@ -32,10 +106,75 @@ def traced_copies(candidate: Candidate, book: TraceBook) -> Evidence | None:
     if not own or not _LIKE[0] <= others / own <= _LIKE[1]:
         return None
     if in_kernel * 2 > own:
-        return Evidence(
-            name="copies", weight=-0.9, text="copied by the kernel from file to file, as much read as written"
-        )
-    return Evidence(name="copies", weight=-0.7, text="its process read as much as it wrote, at the same time")
+        text = "copied by the kernel from file to file, as much read as written"
+        return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+    return _in_sum()
+
+
+def _polled(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """In sum, from the counters; of a process that trains only if both went hand in hand: it may read data besides."""
+    if candidate.writes and _reads_own(candidate, around):
+        return None
+    read = written = together = 0
+    opened = [part.stream for part in candidate.parts if not part.stream.is_mapping]
+    start_ns = min([candidate.start_ns - (AHEAD_NS if candidate.writes else 0), *(s.first_ns for s in opened)])
+    end_ns = max(
+        [candidate.end_ns, *(stream.last_ns for stream in opened)]
+    )  # one call may copy all: it reads at its end
+    for process in candidate.processes:
+        history = around.histories.get(process)
+        for interval in history.between(start_ns, end_ns) if history else ():
+            read += interval.read_bytes
+            written += writing(interval)
+            together += min(interval.read_bytes, writing(interval))
+    if not written or not _LIKE[0] <= read / written <= _LIKE[1]:
+        return None
+    if not around.trains(candidate.processes):
+        return _in_sum()
+    if not _SAME[0] <= read / written <= _SAME[1] or together < _LIKE[0] * written:
+        return None
+    text = "its process read as much as it wrote, hand in hand"
+    return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+
+
+def _reads_own(candidate: Candidate, around: Surroundings) -> bool:
+    """Return whether its processes read what they had just written: staging, verifying, merging."""
+    lately = _written_lately(candidate, around)
+    return any(
+        move.file in lately
+        for process in candidate.processes[:_MAX_PROCESSES]
+        for move in around.moves.of(process, around.traced, candidate.start_ns, candidate.end_ns, writes=False)
+    )
+
+
+def _in_sum() -> Evidence:
+    text = "its process read as much as it wrote, at the same time"
+    return Evidence(name="copies", weight=WEIGHTS["copies"], text=text)
+
+
+def uploads(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Read from end to end by a thread that does not train, in the process that wrote it (traced): sent elsewhere."""
+    if candidate.writes or not candidate.parts:
+        return None
+    for part in candidate.parts:
+        author = around.memory.author(part.stream.path)
+        trace = part.stream.trace
+        if author is None or trace is None or part.stream.process not in author.processes:
+            return None
+        for session in trace.sessions.values():
+            straight = session.consecutive_operations == session.operations and session.first_offset == 0
+            if session.tid == session.pid or not straight or session.faulted_bytes:
+                return None
+    text = "a thread of the process that wrote it read it from end to end, as uploads do"
+    return Evidence(name="uploads", weight=WEIGHTS["uploads"], text=text)
+
+
+def _bytes(candidate: Candidate) -> int:
+    return sum(part.bytes for part in candidate.parts)
+
+
+def _size(part: Part) -> int:
+    return part.stream.fact.size if part.stream.fact is not None else part.stream.size
 
 
 def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
@@ -48,3 +187,53 @@ def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
         if inside > 0:
             moved += size if inside >= high - low else size * inside // (high - low)
     return moved
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    checkpoint: Checkpoint
+    start_ns: int  # CLOCK_MONOTONIC
+    end_ns: int
+    names: frozenset[str]  # of its files, without folders
+    others: frozenset[str]  # paths of the other side, as far as it was seen
+
+
+class CopyBook:
+    """Tells the written side of a copy at once, and the read side only if no written side turned up."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._written: deque[_Side] = deque(maxlen=_MAX_RECENT)
+        self._read: deque[_Side] = deque(maxlen=_MAX_RECENT)
+
+    def add(self, copy: Checkpoint, candidate: Candidate, others: list[Move]) -> list[Checkpoint]:
+        """Take one side; return it if it may be told."""
+        names = frozenset(part.stream.path.rpartition("/")[2] for part in candidate.parts[:_MAX_PARTS])
+        side = _Side(copy, candidate.start_ns, candidate.end_ns, names, frozenset(move.path for move in others))
+        if candidate.writes:
+            self._written.append(side)
+            return [copy]
+        self._read.append(side)
+        return []
+
+    def take(self, now_ns: int, memory: Memory) -> list[Checkpoint]:
+        """Return the read sides that stayed alone: sent, packed, or staged under names that nobody knows."""
+        told, waiting = [], []
+        for side in self._read:
+            if now_ns - side.end_ns < WAIT_NS:
+                waiting.append(side)
+            elif not any(_is_one(side, other) for other in self._written) and not any(
+                map(memory.was_saved, side.others)
+            ):
+                told.append(side.checkpoint)
+        self._read = deque(waiting, maxlen=_MAX_RECENT)
+        return told
+
+
+def _is_one(read: _Side, written: _Side) -> bool:
+    """Return whether two sides are of one copy: at the same time, and as many bytes or the same names."""
+    apart_ns = max(read.start_ns, written.start_ns) - min(read.end_ns, written.end_ns)
+    if apart_ns > SELF_NS:
+        return False
+    alike = _SAME[0] <= read.checkpoint.bytes / max(1, written.checkpoint.bytes) <= _SAME[1]
+    return alike or bool(read.names & written.names)

@@ -91,6 +91,12 @@ class DeviceBook:
             found.extend(self._nic_shares(start_ns, end_ns, mount.mount_point))
         return tuple(found)
 
+    def received_bytes(self, start_ns: int, end_ns: int) -> int | None:
+        """Return what the busiest interface received between two times, loopback included; None: none was seen."""
+        pairs = [past.around(start_ns, end_ns) for past in self._nics.values()]
+        came = [pair[1][0] - pair[0][0] for pair in pairs if pair is not None]
+        return max(came, default=None)
+
     def _chain(self, device: str | None) -> list[str]:
         chain: list[str] = []
         waiting = [device] if device else []

@@ -12,6 +12,7 @@ from ckptprof_collectors.samples import ProcessIo, ProcessStat
 ACTIVE_BYTES = 16 << 10  # in one interval; less is the rustle of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
 MAX_INTERVALS = 20_000
+MAX_SECONDS = 300
 UNRETURNED_NS = 2_000_000_000  # a write(2) that dirties nothing for so long is over, or waits for the disk
 INHERIT_NS = 2_000_000_000  # a parent's counters show those of a child by then
 
@@ -72,6 +73,7 @@ class History:
     inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
     _fetched: _Ahead = field(default_factory=_Ahead)
     _dirtied: _Ahead = field(default_factory=_Ahead)
+    _own: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_SECONDS))  # seconds in its own code
 
     @classmethod
     def empty(cls) -> History:
@@ -89,6 +91,8 @@ class History:
         before, self.last_io = self._with_children(at_ns, io), io or self.last_io
         stat_before, self.last_stat = self.last_stat, stat or self.last_stat
         self.last_ns = at_ns
+        if stat is not None and (not self._own or at_ns - self._own[-1][0] >= 1_000_000_000):
+            self._own.append((at_ns, stat.user_ticks / ticks_per_second))
         self.first_ns = self.first_ns or (at_ns if io is not None else 0)
         resident = _growth(stat_before, stat)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
@@ -108,6 +112,14 @@ class History:
             self.dropped += 1
         self.intervals.append(interval)
         return interval
+
+    def own_code(self, until_ns: int) -> tuple[int, float] | None:
+        """Return (nanoseconds, share of a core) that it was seen to spend in its own code; None: not seen."""
+        looks = [look for look in self._own if look[0] <= until_ns]
+        if len(looks) < 2 or looks[-1][1] < looks[0][1]:
+            return None
+        span_ns = looks[-1][0] - looks[0][0]
+        return span_ns, (looks[-1][1] - looks[0][1]) / (span_ns / 1e9)
 
     def inherit(self, at_ns: int, io: ProcessIo) -> None:
         """Take note of the counters of a child that ended: the kernel adds them to its parent's when it is waited for.

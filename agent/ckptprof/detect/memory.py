@@ -1,13 +1,31 @@
-"""What was seen before: the shapes and sizes of each job's candidates, and which files were saved."""
+"""What was seen before: the candidates of each job, which files were saved and by whom, and which are gone again."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from typing import NamedTuple
+
+from ckptprof.detect.streams import ProcessKey
+from ckptprof.frameworks.names import shape
 
 MAX_JOBS = 256
 MAX_EVENTS = 64
 MAX_PATHS = 8192
-_LIKE = 0.15  # sizes of one series of saves differ by less
+LIKE = 0.15  # sizes of one series of saves differ by less
+_HASH = re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*\d)[0-9a-f]{8,64}(?![0-9A-Za-z])")
+
+
+class Event(NamedTuple):
+    """One candidate that is over, whatever it was taken for. Times are CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int
+    bytes: int
+    shapes: frozenset[str]
+    paths: frozenset[str]  # of its biggest files
+    processes: frozenset[ProcessKey]
+    programs: frozenset[str]
 
 
 class Memory:
@@ -15,23 +33,55 @@ class Memory:
 
     def __init__(self, saved_paths: tuple[str, ...] = ()) -> None:
         """Start with the paths that the store knows."""
-        self._events: dict[tuple[str, bool], deque[tuple[frozenset[str], int]]] = {}
+        self._events: dict[tuple[str, bool], deque[Event]] = {}
         self._saved: dict[str, None] = dict.fromkeys(saved_paths[:MAX_PATHS])
+        self._authors: dict[str, tuple[str, Event]] = {}  # of files that were written, saved or not: job and event
+        self._gone: dict[str, dict[str, None]] = {}  # job -> its files that it deleted again
 
-    def note(self, job: str, writes: bool, shapes: frozenset[str], size_bytes: int) -> None:  # noqa: FBT001 - a direction, as everywhere here
+    def note(self, job: str, event: Event, *, writes: bool) -> None:
         """Take note of one candidate."""
         key = (job, writes)
         if key not in self._events and len(self._events) >= MAX_JOBS:
             self._events.pop(next(iter(self._events)))
-        self._events.setdefault(key, deque(maxlen=MAX_EVENTS)).append((shapes, size_bytes))
+        self._events.setdefault(key, deque(maxlen=MAX_EVENTS)).append(event)
+        for path in event.paths if writes else ():
+            self._authors.pop(path, None)
+            while len(self._authors) >= MAX_PATHS:
+                self._authors.pop(next(iter(self._authors)))
+            self._authors[path] = (job, event)
+            self._gone.get(job, {}).pop(path, None)
 
-    def times_seen(self, job: str, writes: bool, shapes: frozenset[str], size_bytes: int) -> int:  # noqa: FBT001 - as above
-        """Return how often the job did the like: a file of the same shape, a size that differs by less than 15 %."""
-        return sum(
-            1
-            for earlier, earlier_bytes in self._events.get((job, writes), ())
-            if earlier & shapes and abs(earlier_bytes - size_bytes) <= _LIKE * max(size_bytes, 1)
-        )
+    def series(self, job: str, shapes: frozenset[str], *, writes: bool) -> list[Event]:
+        """Return the job's earlier candidates with a file of the same shape, oldest first."""
+        return [earlier for earlier in self._events.get((job, writes), ()) if earlier.shapes & shapes]
+
+    def events(self, job: str, *, writes: bool) -> list[Event]:
+        """Return all earlier candidates of a job that are remembered."""
+        return list(self._events.get((job, writes), ()))
+
+    def author(self, path: str) -> Event | None:
+        """Return the candidate that wrote a file last."""
+        found = self._authors.get(path)
+        return found[1] if found is not None else None
+
+    def vanished(self, path: str, job: str | None = None) -> None:
+        """Take note that a file is gone: by the job that wrote it, or `None`, nobody saw by whom."""
+        if not path.startswith("/"):
+            tail = "/" + path.removeprefix("./")
+            path = next((known for known in reversed(self._authors) if known.endswith(tail)), path)
+        found = self._authors.get(path)
+        if found is None or (job is not None and found[0] != job):
+            return
+        if found[0] not in self._gone and len(self._gone) >= MAX_JOBS:
+            self._gone.pop(next(iter(self._gone)))
+        gone = self._gone.setdefault(found[0], {})
+        gone[path] = None
+        while len(gone) > MAX_EVENTS:
+            gone.pop(next(iter(gone)))
+
+    def rotated(self, job: str, shapes: frozenset[str]) -> int:
+        """Return how many files of these shapes the job wrote and deleted again."""
+        return sum(1 for path in self._gone.get(job, ()) if shape_of(path) in shapes)
 
     def saved(self, path: str) -> None:
         """Take note of a saved file."""
@@ -43,3 +93,8 @@ class Memory:
     def was_saved(self, path: str) -> bool:
         """Return whether the file, or the folder that it is in, was saved."""
         return path in self._saved or path.rpartition("/")[0] in self._saved
+
+
+def shape_of(path: str) -> str:
+    """Return the path with numbers and hashes replaced, so that the saves of a series have the same shape."""
+    return shape(_HASH.sub("0", path))

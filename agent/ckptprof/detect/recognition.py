@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from dataclasses import dataclass
 
@@ -9,21 +10,27 @@ import msgspec
 
 from ckptprof.detect.assemble import Scene, assemble
 from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.character import event_of, is_weak
+from ckptprof.detect.copies import CopyBook, counterparts
 from ckptprof.detect.evidence import (
     MIN_BYTES,
     THRESHOLD,
     candidate_bytes,
     confidence,
-    remember,
+    framework_of,
+    likeness,
     score,
-    shapes,
     weigh,
 )
-from ckptprof.model import Checkpoint, Evidence
+from ckptprof.detect.held import Held, HeldBook, Otherwise
+from ckptprof.detect.memory import Event
+from ckptprof.detect.signs.weights import BEHAVIOUR, FATAL, MOVED, SERIES_AGAINST, WEIGHTS
+from ckptprof.model import Checkpoint, Evidence, Kind
 
-_HOLD_SCORE = 0.3  # just below recognition: kept for the case that it comes again
-_MAX_HELD = 64
+LIKE = 0.65  # a weak name and the right first bytes, with a word for checkpoints
+_HOLD_SCORE = -0.15  # what a process without any library writes, with nothing else against it: kept, it may come again
 _MAX_REJECTED = 256
+_CLEAR = BEHAVIOUR | {"step", "word", "renamed"}
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,6 @@ class Rejected:
     evidence: tuple[Evidence, ...]
 
 
-@dataclass(slots=True)
-class _Held:
-    checkpoint: Checkpoint
-    shapes: frozenset[str]
-
-
 class Recogniser:
     """Judges candidates one by one, in the order in which they were over."""
 
@@ -51,44 +52,114 @@ class Recogniser:
         """Start with what is known around the candidates."""
         self._scene = scene
         self._memory = scene.around.memory
-        self._held: deque[_Held] = deque(maxlen=_MAX_HELD)
+        self._held = HeldBook()
+        self._copies = CopyBook()
         self.rejected: deque[Rejected] = deque(maxlen=_MAX_REJECTED)
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
         """Return what the candidate is, and with it what earlier ones were, as it shows."""
-        total_bytes = candidate_bytes(candidate)
-        if total_bytes < MIN_BYTES:
+        if candidate_bytes(candidate) < MIN_BYTES:
             return []
         around = self._scene.around
         evidence = weigh(candidate, around)
+        names = frozenset(reason.name for reason in evidence)
+        event = event_of(candidate, around)
+        earlier = self._held.read_again(event) if "read-again" in names else []
+        self._memory.note(candidate.job, event, writes=candidate.writes)
+        if self._is_moved(candidate, evidence):
+            return [*self._released(earlier), *self._copied(candidate, evidence)]
         total = score(evidence)
-        remember(candidate, self._memory)
+        if names & SERIES_AGAINST:
+            self._held.drop(candidate.job, event.shapes)
+        told = self._released(earlier)
         if total < THRESHOLD:
-            self._reject(candidate, total_bytes, total, evidence)
+            self._reject(candidate, total, evidence)
+            if candidate.writes and total >= _HOLD_SCORE and not names & FATAL:
+                self._hold(candidate, evidence, event, self._otherwise(candidate, evidence))
+            return told
+        if candidate.writes and self._is_doubtful(candidate, names):
+            alien = around.is_alien(candidate.processes)
+            self._hold(candidate, evidence, event, self._otherwise(candidate, evidence) if alien else Otherwise.SAVE)
+            return told
+        if candidate.writes:
+            told += self._released(self._held.release(candidate.job, event))
+        return [*told, self._saved(candidate, assemble(candidate, evidence, confidence(total), self._scene))]
+
+    def settle(self, now_ns: int) -> list[Checkpoint]:
+        """Return what waited for something that did not come."""
+        done = self._copies.take(now_ns, self._memory)
+        for held, otherwise in self._held.expire(now_ns, self._scene.around.ended):
+            if otherwise is Otherwise.SAVE:
+                done += self._released([held])
+            elif otherwise is Otherwise.COPY:
+                done += self._copies.add(self._as_copy(held.checkpoint, held.candidate), held.candidate, [])
+        return done
+
+    def _otherwise(self, candidate: Candidate, evidence: list[Evidence]) -> Otherwise:
+        """Return what it was if the like of it does not come again: brought here by something that trains nothing."""
+        alien = self._scene.around.is_alien(candidate.processes)
+        return Otherwise.COPY if alien and likeness(evidence) >= LIKE else Otherwise.NOTHING
+
+    def _is_moved(self, candidate: Candidate, evidence: list[Evidence]) -> bool:
+        """Return whether it was brought or taken by something, not saved or restored."""
+        trains = self._scene.around.trains(candidate.processes)
+        for reason in evidence:
+            if reason.name == "copies" and trains and reason.weight > WEIGHTS["copies-exactly"]:
+                continue  # it may read data while it saves
+            if reason.name in MOVED:
+                return True
+        if candidate.writes or not self._scene.around.is_alien(candidate.processes):
+            return False
+        mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping or part.stream.mapping)
+        again = any(reason.name == "read-again" for reason in evidence)
+        return not again and mapped * 2 < candidate_bytes(candidate)
+
+    def _is_doubtful(self, candidate: Candidate, names: frozenset[str]) -> bool:
+        """Return whether only a name that data sets bear, too, and a library speak for it."""
+        around = self._scene.around
+        if around.is_alien(candidate.processes):
+            return not names & BEHAVIOUR
+        weak = is_weak(framework_of(candidate, around))
+        return weak and around.runtimes(candidate.processes) is not None and not names & _CLEAR
+
+    def _copied(self, candidate: Candidate, evidence: list[Evidence]) -> list[Checkpoint]:
+        others = counterparts(candidate, self._scene.around)
+        like = likeness(evidence)
+        if any(self._memory.was_saved(move.path) for move in others):
+            like += WEIGHTS["read-back"]
+        if like < LIKE:
+            self._reject(candidate, score(evidence), evidence)
             return []
-        checkpoint = assemble(candidate, evidence, confidence(total), self._scene)
+        made = assemble(candidate, evidence, confidence(like), self._scene)
+        return self._copies.add(self._as_copy(made, candidate), candidate, others)
+
+    def _as_copy(self, made: Checkpoint, candidate: Candidate) -> Checkpoint:
+        told = f"{self._scene.header.uid}|{Kind.COPY.value}|{made.job}|{made.start_ns}|{made.path}|{candidate.writes}"
+        uid = str(uuid.uuid5(uuid.NAMESPACE_URL, told))
+        return msgspec.structs.replace(made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, overheads=())
+
+    def _hold(self, candidate: Candidate, evidence: list[Evidence], event: Event, otherwise: Otherwise) -> None:
+        checkpoint = assemble(candidate, evidence, 0.5, self._scene)
+        self._held.hold(Held(candidate, evidence, event, checkpoint), otherwise)
+
+    def _released(self, earlier: list[Held]) -> list[Checkpoint]:
+        """Return those that turned out to be saves."""
+        told = []
+        for held in earlier:
+            more = tuple(held.evidence[len(held.checkpoint.evidence) :])
+            checkpoint = msgspec.structs.replace(held.checkpoint, evidence=(*held.checkpoint.evidence, *more))
+            told.append(self._saved(held.candidate, checkpoint))
+        return told
+
+    def _saved(self, candidate: Candidate, checkpoint: Checkpoint) -> Checkpoint:
+        """Take note of what was saved; return it."""
         if candidate.writes:
             for part in candidate.parts:
                 self._memory.saved(part.stream.path)
             self._memory.saved(candidate.unit.partition("#")[0] if "#" not in candidate.unit else candidate.unit)
-        return [*self._release(candidate), checkpoint]
+        return checkpoint
 
-    def _reject(self, candidate: Candidate, total_bytes: int, total: float, evidence: list[Evidence]) -> None:
+    def _reject(self, candidate: Candidate, total: float, evidence: list[Evidence]) -> None:
         path = max(candidate.parts, key=lambda part: part.bytes).stream.path
-        self.rejected.append(
-            Rejected(path, total_bytes, candidate.writes, candidate.job, round(total, 2), tuple(evidence))
-        )
-        against = any(reason.weight < 0 for reason in evidence)
-        if candidate.writes and total >= _HOLD_SCORE and not against:
-            held = assemble(candidate, evidence, 0.5, self._scene)
-            self._held.append(_Held(held, shapes(candidate)))
-
-    def _release(self, candidate: Candidate) -> list[Checkpoint]:
-        """Return the earlier candidates of the same series: what was too little for one is enough for several."""
-        released = []
-        for held in list(self._held):
-            if held.checkpoint.job == candidate.job and held.shapes & shapes(candidate):
-                self._held.remove(held)
-                reason = Evidence(name="recurs", weight=0.3, text="the job wrote the like of it again")
-                released.append(msgspec.structs.replace(held.checkpoint, evidence=(*held.checkpoint.evidence, reason)))
-        return released
+        size = candidate_bytes(candidate)
+        self.rejected.append(Rejected(path, size, candidate.writes, candidate.job, round(total, 2), tuple(evidence)))

@@ -1,0 +1,71 @@
+"""What processes moved of late, file by file: traced or polled, the same words for both."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from ckptprof.detect.streams import FileKey, ProcessKey, Stream, StreamBook
+from ckptprof.detect.tracebook import TraceBook
+
+MAX_MOVES = 4096
+
+
+class Move(NamedTuple):
+    """What one process did to one file in one direction. Times are CLOCK_MONOTONIC, give or take a look if polled."""
+
+    file: FileKey
+    path: str
+    start_ns: int
+    end_ns: int
+    bytes: int | None  # None: only the file's size is known
+    size: int
+
+
+class MoveBook:
+    """Remembers polled streams after they were judged; the trace keeps its own."""
+
+    def __init__(self, streams: StreamBook | None = None) -> None:
+        """Start with nothing; `streams` are those that are still open."""
+        self._streams = streams or StreamBook()
+        self._done: deque[Stream] = deque(maxlen=MAX_MOVES)
+
+    def note(self, streams: list[Stream]) -> None:
+        """Take note of streams that are over."""
+        self._done.extend(stream for stream in streams if stream.trace is None)
+
+    def of(self, process: ProcessKey, traced: TraceBook, start_ns: int, end_ns: int, *, writes: bool) -> list[Move]:
+        """Return what a process moved in one direction and in part between two times."""
+        found: dict[tuple[FileKey, int], Move] = {}
+        for stream in [*self._done, *self._streams.open_streams()]:
+            if stream.process == process and stream.writes == writes:
+                move = _polled(stream)
+                if move.start_ns <= end_ns and move.end_ns >= start_ns:
+                    found[stream.file, 0] = move
+        for stream in traced.moved_by(process):
+            if stream.writes == writes and stream.trace is not None and stream.trace.sessions:
+                totals = stream.trace.totals
+                if totals.first_ns <= end_ns and totals.last_ns >= start_ns:
+                    found.pop((stream.file, 0), None)
+                    found[stream.file, id(stream)] = Move(
+                        stream.file, stream.path, totals.first_ns, totals.last_ns, totals.bytes, stream.size
+                    )
+        return list(found.values())
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop what was over before `at_ns`."""
+        while self._done and self._done[0].last_ns < at_ns:
+            self._done.popleft()
+
+
+def _polled(stream: Stream) -> Move:
+    moved = stream.advanced_bytes if stream.looks else None
+    size = stream.fact.size if stream.fact is not None and stream.writes else stream.size
+    return Move(
+        stream.file,
+        stream.path,
+        min(stream.before_ns, stream.first_ns),
+        max(stream.last_ns, stream.closed_ns or 0),
+        moved or None,
+        size,
+    )

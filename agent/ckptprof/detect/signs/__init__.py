@@ -1,0 +1,46 @@
+"""The signs for and against: each one small function of a candidate and what is known around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.copies import copies, uploads
+from ckptprof.detect.signs import course, foreign, names, reads, series, who
+from ckptprof.detect.surroundings import Surroundings
+from ckptprof.model import Evidence
+
+Sign = Callable[[Candidate, Surroundings], Evidence | None]
+
+SIGNS: tuple[Sign, ...] = (
+    names.named,
+    names.formatted,
+    names.hinted,
+    who.runtime,
+    who.rank,
+    who.computes,
+    who.tool,
+    course.renamed,
+    course.committed,
+    course.tensors,
+    course.bulk,
+    course.appends,
+    course.random,
+    series.recurs,
+    series.regular,
+    series.overwrites,
+    series.rotates,
+    series.shards,
+    series.workers,
+    series.continuous,
+    reads.read_back,
+    reads.read_again,
+    reads.feeds,
+    foreign.data,
+    foreign.placed,
+    foreign.foreign,
+    foreign.received,
+    foreign.downloaded,
+    copies,
+    uploads,
+)

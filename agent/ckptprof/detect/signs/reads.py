@@ -1,0 +1,57 @@
+"""What tells a restore from the reading of data."""
+
+from __future__ import annotations
+
+from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.character import biggest, candidate_bytes, framework_of, is_weak, shapes
+from ckptprof.detect.memory import shape_of
+from ckptprof.detect.signs.weights import WEIGHTS
+from ckptprof.detect.surroundings import Surroundings
+from ckptprof.model import Evidence
+
+_MANY = 4
+
+
+def read_back(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Files that were recognised as saved before."""
+    if candidate.writes:
+        return None
+    known = sum(part.bytes for part in candidate.parts if around.memory.was_saved(part.stream.path))
+    if known * 2 < candidate_bytes(candidate) or not known:
+        return None
+    return Evidence(name="read-back", weight=WEIGHTS["read-back"], text="these files were seen being saved")
+
+
+def read_again(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Files that an earlier run of the same program wrote, whatever they were taken for."""
+    if candidate.writes:
+        return None
+    own = around.programs(candidate.processes)
+    for path in biggest(candidate):
+        author = around.memory.author(path)
+        if author is not None and author.programs & own and not author.processes & set(candidate.processes):
+            return Evidence(
+                name="read-again", weight=WEIGHTS["read-again"], text="an earlier run of the same program wrote it"
+            )
+    return None
+
+
+def feeds(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Files of one shape, one after the other or again and again, that nothing calls checkpoints: a data set."""
+    if candidate.writes or not is_weak(framework_of(candidate, around)):
+        return None
+    hints = sum(part.bytes for part in candidate.parts if part.name.hint or part.name.certain)
+    if hints * 2 >= candidate_bytes(candidate) or around.memory.was_saved(biggest(candidate)[0]):
+        return None
+    own = set(biggest(candidate, 64))
+    rows: dict[str, int] = {}
+    for path in own:
+        rows[shape_of(path)] = rows.get(shape_of(path), 0) + 1
+    processes = frozenset(candidate.processes)
+    earlier = around.memory.series(candidate.job, shapes(candidate), writes=False)
+    again = any(event.processes & processes for event in earlier)
+    if not again and max(rows.values(), default=0) < _MANY:
+        return None
+    return Evidence(
+        name="feeds", weight=WEIGHTS["feeds"], text="files of one shape in a row or again, as data sets are read"
+    )

@@ -1,0 +1,148 @@
+"""How a write stands among what its job wrote before: a series of saves, or the shards of a data set."""
+
+from __future__ import annotations
+
+import re
+import statistics
+
+from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.character import biggest, candidate_bytes, framework_of, is_weak, shapes
+from ckptprof.detect.memory import LIKE, Event, shape_of
+from ckptprof.detect.signs.weights import WEIGHTS
+from ckptprof.detect.surroundings import Surroundings
+from ckptprof.model import Evidence
+
+_TIMES = 2  # that a recurrence counts
+_EVEN = 0.35  # spread of the periods, over their mean
+_PAUSE = 0.5  # of a period is written, at most
+_WINDOW = 8  # events
+_ALWAYS = 0.8  # of the time
+_ALWAYS_NS = 10_000_000_000
+_MANY = 4
+_SAME = 0.7
+_PART_WORD = re.compile(
+    r"(?:^|[^a-z])(?:shards?|parts?|chunks?|blocks?|split|worker|w|proc|job|task)[-_.]?\d", re.IGNORECASE
+)
+
+
+def recurs(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """The like of it before: a file of the same shape, a size that differs little."""
+    times = len(_alike(candidate, around)) if candidate.writes else 0
+    if not times:
+        return None
+    return Evidence(
+        name="recurs",
+        weight=WEIGHTS["recurs"] * min(_TIMES, times),
+        text=f"the job wrote the like of it {times} times before",
+    )
+
+
+def regular(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Even periods, most of each without writing: between its saves a trainer trains."""
+    events = _alike(candidate, around)[-_WINDOW:] if candidate.writes else []
+    if len(events) < 2:
+        return None
+    starts = [*(event.start_ns for event in events), candidate.start_ns]
+    periods = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+    mean_ns = statistics.fmean(periods)
+    took_ns = statistics.fmean(event.end_ns - event.start_ns for event in events)
+    if min(periods) <= 0 or statistics.pstdev(periods) > _EVEN * mean_ns or took_ns > _PAUSE * mean_ns:
+        return None
+    return Evidence(
+        name="regular", weight=WEIGHTS["regular"], text=f"it comes every {mean_ns / 1e9:.0f} s, with pauses between"
+    )
+
+
+def overwrites(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """The same file again, written anew: only the last state is wanted."""
+    if not candidate.writes:
+        return None
+    own = set(biggest(candidate))
+    if not any(event.paths & own for event in _alike(candidate, around)):
+        return None
+    return Evidence(
+        name="overwrites", weight=WEIGHTS["overwrites"], text="it takes the place of what was written before"
+    )
+
+
+def rotates(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """The job deleted older ones of the same shape: only the last few states are wanted."""
+    if not candidate.writes or not around.memory.rotated(candidate.job, shapes(candidate)):
+        return None
+    return Evidence(name="rotates", weight=WEIGHTS["rotates"], text="its job deletes older files of this kind")
+
+
+def shards(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Numbered pieces that go on counting: those of a checkpoint begin anew with each save."""
+    if not candidate.writes or _is_known(candidate, around):
+        return None
+    events = around.memory.series(candidate.job, shapes(candidate), writes=True)
+    before = {path for event in events for path in event.paths}
+    own = set(biggest(candidate, 64))
+    pieces = [path for path in own if _PART_WORD.search(path.rpartition("/")[2])]
+    one_folder = {path.rpartition("/")[0] for path in before} >= {path.rpartition("/")[0] for path in own}
+    counted_on = bool(before) and one_folder and not own & before and len(pieces) * 2 > len(own)
+    if not counted_on and not _is_row(candidate):
+        return None
+    return Evidence(
+        name="shards", weight=WEIGHTS["shards"], text="numbered pieces that only go on counting, as data sets do"
+    )
+
+
+def _is_row(candidate: Candidate) -> bool:
+    """Return whether one process alone wrote many files of one shape, one after the other."""
+    rows: dict[tuple[object, str], int] = {}
+    for part in candidate.parts:
+        if not part.name.certain and part.name.rank is None:
+            key = (part.stream.process, shape_of(part.stream.path))
+            rows[key] = rows.get(key, 0) + 1
+    return any(count >= _MANY for count in rows.values())
+
+
+def workers(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Several processes that each write at times of their own: the ranks of a job write together."""
+    if not candidate.writes or _is_known(candidate, around) or around.jobs.rank(candidate.processes[0]) is not None:
+        return None
+    events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
+    crews = [*(event.processes for event in events), frozenset(candidate.processes)]
+    everybody = frozenset().union(*crews)
+    times = {process: sum(1 for crew in crews if process in crew) for process in everybody}
+    if len(crews) < 3 or len(everybody) < 2 or max(times.values()) < 2:
+        return None
+    likeness = statistics.fmean(
+        len(earlier & later) / len(earlier | later) for earlier, later in zip(crews, crews[1:], strict=False)
+    )
+    if likeness >= _SAME:
+        return None
+    return Evidence(
+        name="workers", weight=WEIGHTS["workers"], text=f"{len(everybody)} processes write such files, each for itself"
+    )
+
+
+def continuous(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """A job that hardly ever stops writing the like."""
+    if not candidate.writes:
+        return None
+    events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
+    if len(events) < 2:
+        return None
+    spans = sorted([*((event.start_ns, event.end_ns) for event in events), (candidate.start_ns, candidate.end_ns)])
+    written_ns, reached_ns = 0, spans[0][0]
+    for start_ns, end_ns in spans:
+        written_ns += max(0, end_ns - max(start_ns, reached_ns))
+        reached_ns = max(reached_ns, end_ns)
+    whole_ns = reached_ns - spans[0][0]
+    if whole_ns < _ALWAYS_NS or written_ns < _ALWAYS * whole_ns:
+        return None
+    return Evidence(name="continuous", weight=WEIGHTS["continuous"], text="its job writes such files without a pause")
+
+
+def _alike(candidate: Candidate, around: Surroundings) -> list[Event]:
+    size = candidate_bytes(candidate)
+    events = around.memory.series(candidate.job, shapes(candidate), writes=True)
+    return [event for event in events if abs(event.bytes - size) <= LIKE * max(size, 1)]
+
+
+def _is_known(candidate: Candidate, around: Surroundings) -> bool:
+    """Return whether its names are beyond doubt: those of a framework, or a step's."""
+    return not is_weak(framework_of(candidate, around)) or any(part.name.commit for part in candidate.parts)

@@ -1,0 +1,50 @@
+"""What is known beside a candidate itself when it is judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ckptprof.detect.devices import DeviceBook
+from ckptprof.detect.intervals import History
+from ckptprof.detect.jobs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES, JobBook
+from ckptprof.detect.memory import Memory
+from ckptprof.detect.moves import MoveBook
+from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.tracebook import TraceBook
+from ckptprof.detect.trainers import TrainerBook
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The books of the detector, as its signs read them."""
+
+    jobs: JobBook
+    histories: dict[ProcessKey, History]
+    memory: Memory
+    traced: TraceBook
+    trainers: TrainerBook
+    moves: MoveBook = field(default_factory=MoveBook)
+    devices: DeviceBook = field(default_factory=DeviceBook)
+    ended: dict[ProcessKey, int] = field(default_factory=dict)  # processes that are gone, and since when
+
+    def runtimes(self, processes: list[ProcessKey]) -> frozenset[str] | None:
+        """Return what some processes have loaded; None if none of them was described."""
+        infos = [info for process in processes if (info := self.jobs.info(process)) is not None]
+        return frozenset(name for info in infos for name in info.runtimes) if infos else None
+
+    def trains(self, processes: list[ProcessKey]) -> bool:
+        """Return whether one of them has a library for training loaded, holds a GPU, or carries a rank."""
+        loaded = self.runtimes(processes) or frozenset()
+        return bool(loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES)) or any(
+            self.jobs.rank(process) is not None for process in processes
+        )
+
+    def is_alien(self, processes: list[ProcessKey]) -> bool:
+        """Return whether they were described, and none has any library of machine learning loaded."""
+        loaded = self.runtimes(processes)
+        return loaded is not None and not loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)
+
+    def programs(self, processes: list[ProcessKey]) -> frozenset[str]:
+        """Return the programs that they run, as far as they were described."""
+        infos = (self.jobs.info(process) for process in processes)
+        return frozenset(info.program for info in infos if info is not None)

@@ -1,0 +1,169 @@
+"""Copies, uploads, downloads and unpacking of checkpoint files are named for what they are, once each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.detect.stage import MIB, SAFETENSORS, Stage
+from tests.detect.tracer import activity
+
+from ckptprof.model import Checkpoint, Kind
+from ckptprof_collectors.samples import OperationKind
+
+LEVELS = pytest.mark.parametrize("trace", [False, True])
+
+
+def told(found: list[Checkpoint]) -> list[tuple[Kind, str | None]]:
+    """Return kinds and paths, in order of time."""
+    return [(checkpoint.kind, checkpoint.path) for checkpoint in found]
+
+
+@LEVELS
+@pytest.mark.parametrize(
+    "who",
+    [
+        {"comm": "cp", "program": "cp", "runtimes": ()},
+        {"comm": "rclone", "program": "rclone", "runtimes": ()},
+        {"program": "stage_in.py", "runtimes": ("numpy",)},
+        {"program": "backup.py", "runtimes": ()},
+        {"program": "train.py", "runtimes": ("torch", "numpy")},
+    ],
+)
+def test_a_copy_is_one_copy_whoever_makes_it(who: dict[str, Any], trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """Neither a save nor a restore, and its read side is no second one: by a tool, a script, and a trainer itself."""
+    stage = Stage(trace=trace)
+    copier = stage.process(**who)
+    stage.read(copier, "/ckpt/step_7.pt", 2.0, 1.5, 300 * MIB)
+    stage.write(copier, "/backup/step_7.pt", 2.0, 1.5, 300 * MIB)
+
+    (copy,) = stage.play(30)
+
+    assert (copy.kind, copy.path, copy.bytes, copy.step) == (Kind.COPY, "/backup/step_7.pt", 300 * MIB, 7)
+    assert copy.mode is None
+
+
+def test_a_copy_by_two_processes_is_one() -> None:
+    """Rsync reads in one process and writes in another, under a name of its own until it is done."""
+    stage = Stage()
+    sender = stage.process(100, comm="rsync", program="rsync", runtimes=())
+    receiver = stage.process(101, comm="rsync", program="rsync", runtimes=())
+    stage.read(sender, "/ckpt/step_7.pt", 2.0, 1.5, 300 * MIB)
+    stage.write(receiver, "/backup/.step_7.pt.Xy12Zq", 2.1, 1.5, 300 * MIB, rename_to="/backup/step_7.pt")
+
+    assert told(stage.play(30)) == [(Kind.COPY, "/backup/step_7.pt")]
+
+
+@pytest.mark.parametrize("comm", ["rsync", "tar", "dd", "rclone", "git-lfs", "aws", "scp", "unzip"])
+def test_what_a_tool_brings_is_a_copy(comm: str) -> None:
+    """Downloaded or unpacked: only its written side is seen."""
+    stage = Stage()
+    tool = stage.process(comm=comm, program=comm, runtimes=())
+    stage.write(tool, "/models/checkpoint-500/model.safetensors", 2.0, 1.5, 300 * MIB, magic=SAFETENSORS)
+
+    (copy,) = stage.play(30)
+
+    assert (copy.kind, copy.step) == (Kind.COPY, 500)
+    assert "tool" in {reason.name for reason in copy.evidence}
+
+
+@pytest.mark.parametrize("who", [("tar", ()), ("upload.py", ())])
+def test_what_is_only_read_by_something_that_trains_nothing_is_a_copy(who: tuple[str, tuple[str, ...]]) -> None:
+    """Packed or sent: the written side is an archive, or not on this host. Its path is the source."""
+    stage = Stage()
+    packer = stage.process(comm=who[0][:15], program=who[0], runtimes=who[1])
+    stage.read(packer, "/ckpt/checkpoint-500/model.safetensors", 2.0, 1.5, 300 * MIB)
+
+    found = stage.play(30, saved_paths=("/ckpt/checkpoint-500/model.safetensors",))
+
+    assert told(found) == [(Kind.COPY, "/ckpt/checkpoint-500/model.safetensors")]
+
+
+def test_what_a_tool_moves_that_is_no_checkpoint_is_nothing() -> None:
+    """Data sets, archives and unknown blobs are copied all day."""
+    stage = Stage()
+    tool = stage.process(comm="cp", program="cp", runtimes=())
+    for number, name in enumerate(("blob", "train_0001.npy", "film.mp4", "base.img", "tokens.bin", "arrays.npz")):
+        start_s = 2.0 + 8 * number
+        stage.read(tool, f"/a/{name}", start_s, 1.0, 200 * MIB)
+        stage.write(tool, f"/b/{name}", start_s, 1.0, 200 * MIB, magic=None)
+
+    assert stage.play(60) == []
+
+
+@pytest.mark.parametrize("kind", [OperationKind.READ_WRITE, OperationKind.COPY_RANGE, OperationKind.SENDFILE])
+def test_a_traced_copy_by_whatever_call(kind: OperationKind) -> None:
+    """Read and write, copy_file_range and sendfile: exactly as much read from another file as written."""
+    stage = Stage(trace=True, poll=False)
+    stage.process(program="train.py", runtimes=("torch",))
+    source = activity(path="/ckpt/step_7.pt", end_s=3.0, writes=False, kinds=int(kind), size=100 * MIB)
+    copy = activity(path="/local/step_7.pt", end_s=3.0, inode=8, kinds=int(kind))
+    stage.extra = [(3.1, source), (3.1, copy)]
+
+    assert told(stage.play(30)) == [(Kind.COPY, "/local/step_7.pt")]
+
+
+def test_a_tool_that_nobody_described_is_known_by_its_thread() -> None:
+    """A process that was gone before anybody looked at it."""
+    stage = Stage(trace=True, poll=False, described=False)
+    stage.process()
+    stage.extra = [(3.1, activity(comm="cp"))]
+
+    assert told(stage.play(9)) == [(Kind.COPY, "/ckpt/step_1.pt")]
+
+
+@LEVELS
+def test_a_restore_and_a_save_at_once_are_no_copy(trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """What was read first and written later, by a process that trains, went through the model."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    stage.read(trainer, "/ckpt/step_7.pt", 2.0, 1.0, 300 * MIB)
+    stage.write(trainer, "/ckpt/step_8.pt", 3.3, 1.0, 300 * MIB)
+
+    assert [checkpoint.kind for checkpoint in stage.play(30)] == [Kind.RESTORE, Kind.SAVE]
+
+
+@LEVELS
+def test_a_save_beside_the_reading_of_data_is_no_copy(trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """An asynchronous save runs while the same process reads its data set, about as fast."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    stage.read(trainer, "/data/train-00001.npy", 1.0, 4.0, 1100 * MIB)
+    stage.write(trainer, "/ckpt/step_8.pt", 2.0, 1.0, 300 * MIB)
+
+    saves = [checkpoint for checkpoint in stage.play(30) if checkpoint.kind is not Kind.RESTORE]
+
+    assert told(saves) == [(Kind.SAVE, "/ckpt/step_8.pt")]
+
+
+def test_an_upload_by_a_thread_of_the_trainer_is_a_copy() -> None:
+    """From end to end, by another thread of the process that saved it; what its own thread reads is a restore."""
+    stage = Stage(trace=True, poll=False)
+    stage.process()
+    same = {"path": "/ckpt/step_1.pt", "moved": 100 * MIB, "size": 100 * MIB}
+    stage.extra = [
+        (2.1, activity(**same)),
+        (9.0, activity(start_s=8.0, end_s=8.9, writes=False, tid=107, **same)),
+        (19.0, activity(start_s=18.0, end_s=18.9, writes=False, **same)),
+    ]
+
+    assert [checkpoint.kind for checkpoint in stage.play(60)] == [Kind.SAVE, Kind.COPY, Kind.RESTORE]
+
+
+def test_a_download_by_a_script_is_a_copy() -> None:
+    """It comes once, from a process without any library of machine learning, which then ends."""
+    stage = Stage()
+    loader = stage.process(program="fetch.py", runtimes=(), exit_s=5.0)
+    stage.write(loader, "/models/model.safetensors", 2.0, 2.0, 300 * MIB, magic=SAFETENSORS)
+
+    assert told(stage.play(20)) == [(Kind.COPY, "/models/model.safetensors")]
+
+
+def test_a_download_by_a_trainer_into_the_hubs_cache_is_a_copy() -> None:
+    """from_pretrained fetches what it then reads: a copy, and a restore."""
+    stage = Stage()
+    trainer = stage.process()
+    blob = "/root/.cache/huggingface/hub/models--a--b/blobs/" + "ab" * 32
+    stage.write(trainer, blob + ".incomplete", 2.0, 2.0, 300 * MIB, magic=SAFETENSORS, rename_to=blob)
+
+    assert [checkpoint.kind for checkpoint in stage.play(20)] in ([Kind.COPY], [])
