@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 import unicodedata
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ckptprof.cli.main import main
@@ -114,15 +116,38 @@ def test_database_from_the_environment(
     ],
 )  # fmt: skip
 def test_list_filters(options: list[str], steps: str, db: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every filter does what it says, in lines of nine fields."""
+    """Every filter does what it says, in lines of twelve fields."""
     code = main(["list", "--db", db, *options])
     out = capsys.readouterr().out
     lines = [line.split("\t") for line in out.splitlines()]
 
     assert code == 0
-    assert {len(line) for line in lines} == {9}
+    assert {len(line) for line in lines} == {12}
     assert "".join(line[6] for line in lines) == steps
     assert _inert(out)
+
+
+def test_copies_are_asked_for(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are left out and counted, listed with --kind copy, and shown by their number like any other."""
+    with closing(StoreWriter(db, ballast_bytes=0)) as writer:
+        one = _checkpoint(5, time.time_ns() - 60 * SECOND, "/backup/x.pt")
+        (copy,) = writer.add_checkpoints([msgspec.structs.replace(one, kind=Kind.COPY)])
+    assert main(["report", "--db", db, "--no-color"]) == 0
+    report = capsys.readouterr().out
+    assert main(["list", "--db", db, "--kind", "COPY"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert main(["report", "--db", db, "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert main(["list", "--db", db, "--since", "90s"]) == 3
+    nothing = capsys.readouterr().err
+    assert main(["show", str(copy.id), "--db", db]) == 0
+
+    assert "/backup/x.pt" not in report
+    assert "1 copy of checkpoint files was left out: `ckptprof report --kind copy`" in report
+    assert line.split("\t")[2] == "copy"
+    assert (body["copies_left_out"], len(body["checkpoints"])) == (1, 4)
+    assert nothing.endswith("only 1 copy\nhint: --kind copy lists them\n")
+    assert capsys.readouterr().out.startswith("Copy 5, job-1")
 
 
 def test_show(db: str, capsys: pytest.CaptureFixture[str]) -> None:

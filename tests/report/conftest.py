@@ -16,10 +16,14 @@ from ckptprof.model import (
     Gap,
     Kind,
     Level,
+    Mode,
+    Moments,
+    Overhead,
     Pattern,
     PatternClass,
     Point,
     Report,
+    Status,
     Stream,
     Watched,
     Writer,
@@ -98,7 +102,18 @@ def detailed() -> Checkpoint:
         )
         for rank in range(2)
     )
-    writers = tuple(Writer(pid=41210 + rank, comm="python", bytes=477 * MIB, rank=rank) for rank in range(2))
+    writers = tuple(
+        Writer(
+            pid=41210 + rank,
+            comm="python",
+            bytes=477 * MIB,
+            rank=rank,
+            start_ns=streams[rank].start_ns,
+            end_ns=streams[rank].end_ns,
+            role="thread" if rank else "trainer",
+        )
+        for rank in range(2)
+    )
     devices = (
         DeviceShare(
             device="nvme0n1",
@@ -112,8 +127,35 @@ def detailed() -> Checkpoint:
     )
     return checkpoint(
         7, 75.25, framework="torch-dcp", ranks=2, files=2, path=folder, writers=writers, streams=streams,
-        timeline=timeline, devices=devices, bytes=954 * MIB,
+        timeline=timeline, devices=devices, bytes=954 * MIB, mode=Mode.ASYNC, stall_ns=210_000_000,
+        durable_ns=base.end_ns + 5_580_000_000, written_bytes=2 * 954 * MIB, unique_bytes=954 * MIB,
+        moments=Moments(
+            first_data_ns=base.start_ns + 12_000_000, last_data_ns=base.end_ns - 70_000_000,
+            committed_ns=base.end_ns, cleaned_ns=base.end_ns + 250_000_000,
+        ),
+        overheads=(Overhead(reason="staging", bytes=954 * MIB, text="written to /tmp/lightning-x first"),),
     )  # fmt: skip
+
+
+def read_back() -> Checkpoint:
+    """Return a restore of one file by four ranks, of which one read from the disk."""
+    base = checkpoint(8, 300, kind=Kind.RESTORE, ranks=4, bytes=4 * 954 * MIB)
+    writers = tuple(
+        Writer(
+            pid=500 + rank, comm="pt_main_thread", bytes=954 * MIB, rank=rank, start_ns=base.start_ns,
+            end_ns=base.end_ns - (3 - rank) * SECOND, role="trainer",
+        )
+        for rank in range(4)
+    )  # fmt: skip
+    return checkpoint(
+        8, 300, kind=Kind.RESTORE, ranks=4, bytes=4 * 954 * MIB, writers=writers, unique_bytes=954 * MIB,
+        storage_bytes=951 * MIB, cache="cold",
+    )  # fmt: skip
+
+
+def broken() -> Checkpoint:
+    """Return a save that was broken off."""
+    return checkpoint(9, 400, status=Status.INCOMPLETE, moments=Moments(first_data_ns=T0 + 400 * SECOND))
 
 
 def _run() -> Report:
@@ -163,7 +205,40 @@ def _blank() -> Report:
     return Report(host=None, watched=Watched(start_ns=None, end_ns=None), checkpoints=())
 
 
-REPORTS: dict[str, Callable[[], Report]] = {"run": _run, "host": _host, "empty": _empty, "blank": _blank}
+def _course() -> Report:
+    """Return a job that saves in all ways: held and not, broken off, read back cold and warm; copies aside."""
+    saves = [
+        checkpoint(1, 31.4, mode=Mode.SYNC, stall_ns=4_150_000_000),
+        checkpoint(2, 62.8, mode=Mode.ASYNC, stall_ns=80_000_000),
+        checkpoint(3, 94.2, mode=Mode.ASYNC, stall_ns=None),
+        checkpoint(4, 125.6, status=Status.INCOMPLETE),
+    ]
+    restores = [
+        checkpoint(5, 200, kind=Kind.RESTORE, step=None, path=saves[2].path, cache="cold"),
+        checkpoint(6, 210, kind=Kind.RESTORE, step=None, path=saves[2].path, cache="warm", confidence=0.5),
+    ]
+    watched = Watched(start_ns=T0, end_ns=T0 + 230 * SECOND)
+    return Report(host="gpu-node-7", watched=watched, checkpoints=(*saves, *restores), copies_left_out=3)
+
+
+def _copies() -> Report:
+    """Return the copies of that job, as --kind copy lists them."""
+    copies = [
+        checkpoint(n, n * 10.0, kind=Kind.COPY, job="rsync-77", framework=None, step=None, path=f"/backup/{n}")
+        for n in range(1, 4)
+    ]
+    watched = Watched(start_ns=T0, end_ns=T0 + 230 * SECOND)
+    return Report(host="gpu-node-7", watched=watched, checkpoints=tuple(copies))
+
+
+REPORTS: dict[str, Callable[[], Report]] = {
+    "run": _run,
+    "host": _host,
+    "empty": _empty,
+    "blank": _blank,
+    "course": _course,
+    "copies": _copies,
+}
 
 
 @pytest.fixture
@@ -188,6 +263,13 @@ def make_checkpoint() -> Callable[..., Checkpoint]:
 def detailed_checkpoint() -> Checkpoint:
     """Return a checkpoint with everything that `show` can draw."""
     return detailed()
+
+
+@pytest.fixture
+def shown() -> dict[str, Checkpoint]:
+    """Return checkpoints of every kind by name, for `show`."""
+    copy = checkpoint(10, 500, kind=Kind.COPY, job="rsync-77", framework=None, step=None)
+    return {"save": detailed(), "restore": read_back(), "broken": broken(), "copy": copy}
 
 
 @pytest.fixture

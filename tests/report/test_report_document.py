@@ -34,7 +34,7 @@ def validate() -> Callable[[str, Any], None]:
     return check
 
 
-@pytest.mark.parametrize("name", ["run", "host", "empty", "blank"])
+@pytest.mark.parametrize("name", ["run", "host", "empty", "blank", "course", "copies"])
 def test_report_fits_its_schema(name: str, reports: dict[str, Report], validate: Callable[[str, Any], None]) -> None:
     """Full, empty and never watched."""
     body = json.loads(document.dump(document.report_document(reports[name])))
@@ -77,7 +77,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "at_risk_ns",
     ]
 
-    assert list(body) == ["schema_version", "host", "watched", "checkpoints"]
+    assert list(body) == ["schema_version", "host", "watched", "copies_left_out", "checkpoints"]
     assert set(body["watched"]) == {"start_ns", "end_ns", "gaps"}
     assert not set(promised) - set(body["checkpoints"][0])
     assert set(body["checkpoints"][0]) - set(promised) == {"uid", "confidence"}

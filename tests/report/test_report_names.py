@@ -10,7 +10,7 @@ from datetime import timezone
 
 import pytest
 
-from ckptprof.model import Checkpoint, DeviceShare, Evidence, Gap, Report, Stream, Watched, Writer
+from ckptprof.model import Checkpoint, DeviceShare, Evidence, Gap, Overhead, Report, Stream, Watched, Writer
 from ckptprof.report import doctor, document, show, terminal, terse
 
 _OURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -20,8 +20,9 @@ def _hostile_checkpoint(make: Callable[..., Checkpoint], name: str) -> Checkpoin
     begin = make(1, 0).start_ns
     stream = Stream(pid=1, comm=name, path=name, bytes=5, size=5, start_ns=begin, end_ns=begin + 9, seen_by=name)
     return make(
-        1, 0, job=name, framework=name, path=name, mode=name, verdict={name: name}, blind=(name,),
-        writers=(Writer(pid=1, comm=name, bytes=5),),
+        1, 0, job=name, framework=name, path=name, cache=name, verdict={name: name}, blind=(name,),
+        writers=tuple(Writer(pid=pid, comm=name, bytes=5, role=name, end_ns=begin + pid) for pid in (1, 2)),
+        overheads=(Overhead(reason=name, bytes=1, text=name),), written_bytes=2, unique_bytes=1,
         evidence=(Evidence(name=name, weight=1.0, text=name),),
         streams=(stream,),
         devices=(DeviceShare(device=name, kind=name, read_bytes=0, written_bytes=1, busy_seconds=0.1, under=name),),
@@ -64,7 +65,7 @@ def test_terse_line_stays_one_line(hostile: str, make_checkpoint: Callable[..., 
     """A name can forge neither a line nor a field."""
     lines = terse.render(_hostile_report(make_checkpoint, hostile), zone=zone).split("\n")
 
-    assert [f"{len(line.split(chr(9)))} fields" for line in lines] == ["9 fields", "9 fields", "1 fields"]
+    assert [f"{len(line.split(chr(9)))} fields" for line in lines] == ["12 fields", "12 fields", "1 fields"]
     assert {"\t"} == _raw("".join(lines))
 
 

@@ -9,7 +9,7 @@ from datetime import timezone
 import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, DeviceShare, Kind, Pattern, Point, Stream
+from ckptprof.model import Checkpoint, DeviceShare, Kind, Moments, Pattern, Point, Stream
 from ckptprof.report import chart, show
 from ckptprof.report.clean import width as cells
 
@@ -25,6 +25,75 @@ def test_show_looks_as_agreed(
 
     golden(f"show-{width}.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= width
+
+
+@pytest.mark.parametrize("name", ["restore", "broken", "copy"])
+def test_other_kinds_look_as_agreed(
+    name: str, shown: dict[str, Checkpoint], zone: timezone, golden: Callable[[str, str], None]
+) -> None:
+    """A restore, a save that was broken off and a copy, each with what can be said of it and no more."""
+    text = show.render(shown[name], width=80, colour=False, zone=zone)
+
+    golden(f"show-{name}-80.txt", text)
+    assert max(cells(line) for line in text.splitlines()) <= 80
+
+
+def test_moments_stand_in_the_order_of_time(detailed_checkpoint: Checkpoint, zone: timezone) -> None:
+    """Each at its distance from the start; what was durable before its commit was never at risk."""
+    start_ns = detailed_checkpoint.start_ns
+    early = msgspec.structs.replace(
+        detailed_checkpoint,
+        durable_ns=start_ns + SECOND,
+        moments=Moments(
+            last_data_ns=start_ns + SECOND // 2, synced_ns=start_ns + SECOND, committed_ns=start_ns + 2 * SECOND
+        ),
+    )
+    text = show.render(early, width=80, colour=False, zone=zone)
+    course = text[text.index("Course") : text.index("Bandwidth")].splitlines()
+
+    assert [line.split()[0] for line in course[2:7]] == ["+0", "+0.50", "+1.00", "+1.00", "+2.00"]
+    assert "Not seen, or there was none: first data, cleaned up." in course[7]
+    assert re.search(r"At risk +never", text)
+
+
+@pytest.mark.parametrize(
+    ("written", "unique", "expected"),
+    [
+        (100, 100, "1.00x: nothing beyond the checkpoint itself"),
+        (150 << 20, 100 << 20, "1.50x: 150 MiB written for 100 MiB"),
+        (100, 0, "not seen"),
+        (None, 100, "not seen"),
+        (100, None, "not seen"),
+    ],
+)
+def test_amplification_is_told_where_both_sides_are_known(
+    written: int | None, unique: int | None, expected: str, make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """And never divides by nothing."""
+    one = make_checkpoint(1, 0, written_bytes=written, unique_bytes=unique)
+
+    assert re.search(rf"Amplification +{re.escape(expected)}\n", show.render(one, width=80, colour=False, zone=zone))
+
+
+@pytest.mark.parametrize(
+    ("cache", "storage", "expected"),
+    [
+        ("cold", 100 << 20, "cold: 100 MiB of 100 MiB came from a device"),
+        ("warm", 0, "warm: from the page cache; 0 B of 100 MiB came from a device"),
+        ("partly", 50 << 20, "partly: 50.0 MiB of 100 MiB came from a device"),
+        ("\x1b[2J", 0, "not seen"),
+        ("cold", None, "not seen"),
+    ],
+)
+def test_where_a_restore_came_from(
+    cache: str, storage: int | None, expected: str, make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """In words, with both figures; a word that is none of ours says nothing."""
+    one = make_checkpoint(
+        1, 0, kind=Kind.RESTORE, bytes=100 << 20, unique_bytes=100 << 20, cache=cache, storage_bytes=storage
+    )
+
+    assert re.search(rf"Page cache +{re.escape(expected)}", show.render(one, width=80, colour=False, zone=zone))
 
 
 def test_show_in_ascii(detailed_checkpoint: Checkpoint, zone: timezone, golden: Callable[[str, str], None]) -> None:
@@ -46,7 +115,10 @@ def test_what_was_not_seen_is_said(make_checkpoint: Callable[..., Checkpoint], z
     assert "Restore (not stored), train.py\n" in text
     assert "the course over time was not seen" in text
     assert re.search(r"Sequential +not seen", text)
-    assert re.search(r"Training blocked +not seen", text)
+    assert re.search(r"Page cache +not seen", text)
+    for name in ("Mode", "Training blocked", "Durable", "At risk", "Amplification"):
+        saved = show.render(msgspec.structs.replace(bare, kind=Kind.SAVE), width=80, colour=False, zone=zone)
+        assert re.search(rf"{name} +not seen", saved)
 
 
 def test_sizes_have_a_histogram(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, Gap, Kind, Report, Watched
-from ckptprof.report.summary import quantile, summarise
+from ckptprof.model import Checkpoint, Gap, Kind, Mode, Report, Watched
+from ckptprof.report.summary import quantile, summarise, without_copies
 
 SECOND = 1_000_000_000
 
@@ -45,6 +46,27 @@ def test_kinds_are_apart(reports: dict[str, Report]) -> None:
 
     assert (save.kind, save.number, restore.kind, restore.number) == (Kind.SAVE, 4, Kind.RESTORE, 1)
     assert save.median_ns == save.p95_ns == 4.12 * SECOND
+
+
+def test_what_saves_held_up_is_added(reports: dict[str, Report]) -> None:
+    """Over those of which it was seen; modes, caches and what was broken off are counted."""
+    save, restore = summarise(reports["course"]).kinds
+
+    assert (save.number, save.incomplete, save.stalled, save.stall_ns) == (4, 1, 2, 4_230_000_000)
+    assert save.modes == ((Mode.SYNC, 1), (Mode.ASYNC, 2))
+    assert restore.caches == (("cold", 1), ("warm", 1))
+
+
+def test_copies_are_left_out_and_counted(reports: dict[str, Report]) -> None:
+    """As the store does for who does not ask for them; they are no time in saves or restores."""
+    both = msgspec.structs.replace(
+        reports["course"], checkpoints=(*reports["course"].checkpoints, *reports["copies"].checkpoints)
+    )
+    kept = without_copies(both)
+
+    assert kept.checkpoints == reports["course"].checkpoints
+    assert kept.copies_left_out == 6
+    assert summarise(both).busy_ns == summarise(kept).busy_ns
 
 
 @pytest.mark.parametrize(

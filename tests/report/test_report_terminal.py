@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import timezone
 
+import msgspec
 import pytest
 
 from ckptprof.model import Checkpoint, Report, Watched
@@ -14,7 +15,7 @@ from ckptprof.report.clean import width as cells
 
 
 @pytest.mark.parametrize("width", [80, 200])
-@pytest.mark.parametrize("name", ["run", "host", "empty", "blank"])
+@pytest.mark.parametrize("name", ["run", "host", "empty", "blank", "course", "copies"])
 def test_report_looks_as_agreed(
     name: str, width: int, reports: dict[str, Report], zone: timezone, golden: Callable[[str, str], None]
 ) -> None:
@@ -38,7 +39,7 @@ def test_colour_changes_nothing_else(width: int, reports: dict[str, Report], zon
 
 def test_every_column_is_shown_where_there_is_room(reports: dict[str, Report], zone: timezone) -> None:
     """At 200 columns nothing is left out."""
-    text = terminal.render(reports["host"], width=200, colour=False, zone=zone)
+    text = terminal.render(reports["course"], width=200, colour=False, zone=zone)
     header = next(line for line in text.splitlines() if line.startswith("ID"))
 
     assert header.split() == [
@@ -47,6 +48,8 @@ def test_every_column_is_shown_where_there_is_room(reports: dict[str, Report], z
         "KIND",
         "STEP",
         "DURATION",
+        "MODE",
+        "STALL",
         "SIZE",
         "RATE",
         "PATTERN",
@@ -62,6 +65,40 @@ def test_less_sure_rows_are_marked(reports: dict[str, Report], zone: timezone) -
 
     assert text.count("restore?") == 1
     assert "? is less sure" in text
+
+
+def test_incomplete_saves_stand_out(reports: dict[str, Report], zone: timezone) -> None:
+    """By a plain word, in red where there is colour, and a sentence that says what it means."""
+    text = terminal.render(reports["course"], width=80, colour=True, zone=zone)
+
+    assert "\x1b[1;31mincomplete" in text
+    assert "Incomplete saves were broken off" in text
+    assert "Saves     4 (1 incomplete)," in terminal.render(reports["course"], width=80, colour=False, zone=zone)
+
+
+def test_modes_take_the_place_of_less_where_space_is_short(reports: dict[str, Report], zone: timezone) -> None:
+    """At 80 columns with modes the pattern goes, at 60 the stall goes before the mode; without modes nothing does."""
+    headers = {}
+    for name in ("course", "run"):
+        for width in (60, 80):
+            text = terminal.render(reports[name], width=width, colour=False, zone=zone)
+            headers[name, width] = next(line for line in text.splitlines() if line.startswith("ID")).split()
+
+    assert headers["course", 80] == ["ID", "TIME", "KIND", "DURATION", "MODE", "STALL", "SIZE", "PATH"]
+    assert "STALL" not in headers["course", 60]
+    assert headers["run", 80] == ["ID", "TIME", "KIND", "DURATION", "SIZE", "RATE", "PATTERN", "PATH"]
+
+
+def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone: timezone) -> None:
+    """With the words that list them; asked for, they have a line of their own and no share of the time."""
+    text = terminal.render(reports["course"], width=200, colour=False, zone=zone, copies="--kind copy lists them")
+    copies = terminal.render(reports["copies"], width=200, colour=False, zone=zone)
+    alone = msgspec.structs.replace(reports["empty"], copies_left_out=1)
+
+    assert "3 copies of checkpoint files were left out: --kind copy lists them." in text
+    assert re.search(r"^Copies +3, 2.79 GiB", copies, re.MULTILINE)
+    assert "Share" not in copies
+    assert "only 1 copy. --kind copy lists them." in terminal.render(alone, width=200, colour=False, zone=zone)
 
 
 def test_rows_are_in_the_order_of_time(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:

@@ -25,7 +25,13 @@ Job = Annotated[
     typer.Option("--job", metavar="NAME", help="Only this job; * and ? stand for any text.", show_default=False),
 ]
 KindOption = Annotated[
-    Kind | None, typer.Option("--kind", help="Only saves or only restores.", case_sensitive=False, show_default=False)
+    Kind | None,
+    typer.Option(
+        "--kind",
+        help="Only these; copies of checkpoint files are left out unless asked for.",
+        case_sensitive=False,
+        show_default=False,
+    ),
 ]
 Limit = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N.", show_default=False)

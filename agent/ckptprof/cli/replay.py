@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from ckptprof.cli import options, output
+from ckptprof.cli import filters, options, output
 from ckptprof.errors import NothingFoundError
 from ckptprof.report import document, terminal
+from ckptprof.report.summary import of_kind
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="What `ckptprof capture` wrote.")]
+_WHY = "--why tells what was seen and left out"
 Why = Annotated[bool, typer.Option("--why", help="Tell also what was no checkpoint, and why.")]
 
 
@@ -22,6 +24,7 @@ def command(
         str | None,
         typer.Option("--db", metavar="PATH", help="Store what is found in this database.", show_default=False),
     ] = None,
+    kind: filters.KindOption = None,
     why: Why = False,
     json: options.Json = False,
     no_color: options.NoColor = False,
@@ -33,16 +36,21 @@ def command(
     from ckptprof.service.replaying import replay  # noqa: PLC0415 - `--help` needs none of it
 
     replayed = replay(file, db)
+    report = of_kind(replayed.report, kind)
     if json:
-        output.write(document.dump(document.report_document(replayed.report)))
-    elif replayed.report.checkpoints:
+        output.write(document.dump(document.report_document(report)))
+    elif report.checkpoints:
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()
-        output.write(terminal.render(replayed.report, width=width, colour=colour, zone=output.LocalZone()))
+        text = terminal.render(
+            report, width=width, colour=colour, zone=output.LocalZone(), copies="--kind copy lists them"
+        )
+        output.write(text)
     if why and not json:
         for line in replayed.rejected:
             output.write(line + "\n")
     if replayed.damage is not None:
         raise replayed.damage
-    if not replayed.report.checkpoints:
-        raise NothingFoundError(f"{file}: no checkpoint in it", hint="--why tells what was seen and left out")
+    if not report.checkpoints:
+        hint = "--kind copy lists the copies of files in it" if report.copies_left_out else _WHY
+        raise NothingFoundError(f"{file}: no {kind.value if kind else 'checkpoint'} in it", hint=hint)

@@ -15,6 +15,7 @@ from ckptprof.cli import options, output
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
 from ckptprof.model import Report
 from ckptprof.report import document, terminal
+from ckptprof.report.summary import without_copies
 
 Arguments = Annotated[
     list[str] | None,
@@ -53,7 +54,7 @@ def command(
     if quiet:
         return outcome.exit_code
     try:
-        _write(outcome.report, target, json=json, no_color=no_color)
+        _write(without_copies(outcome.report), target, json=json, no_color=no_color)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with our report, the command's code matters more
         from ckptprof.service import messages  # noqa: PLC0415
 

@@ -26,6 +26,7 @@ def report_document(report: Report) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "host": report.host,
         "watched": msgspec.to_builtins(report.watched),
+        "copies_left_out": report.copies_left_out,
         "checkpoints": [_summary(checkpoint) for checkpoint in ordered],
     }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timezone, tzinfo
 
-from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern
-from ckptprof.report import chart, units
+from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
+from ckptprof.report import chart, course, units
 from ckptprof.report.clean import clean
 from ckptprof.report.table import Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
@@ -22,6 +22,7 @@ _REQUEST_COLUMNS = (
     Column("P50", right=True, drop=4),
     Column("P99", right=True, drop=2),
 )
+_ALWAYS = ("PID", "PROGRAM", "RANK", "BYTES", "SHARE")  # the other columns of writers only where something was seen
 _LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, at ticks)"}
 
 
@@ -31,6 +32,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
     inner = width - len(_INDENT)
     sections: list[tuple[str, list[str]]] = [
         ("", facts(_facts(checkpoint, offset), inner, colour=colour)),
+        ("Course", course.moments(checkpoint, inner, colour=colour)),
         (
             "Bandwidth over time",
             chart.draw(checkpoint.timeline, inner, _CHART_ROWS, blocks=blocks, colour=colour)
@@ -59,6 +61,8 @@ def _title(checkpoint: Checkpoint, *, colour: bool) -> str:
         parts.append(f"step {checkpoint.step}")
     if checkpoint.framework is not None:
         parts.append(clean(checkpoint.framework))
+    if checkpoint.status is Status.INCOMPLETE:
+        parts.append(paint("incomplete", "bold red", colour=colour))
     if checkpoint.confidence < LOW_CONFIDENCE:
         parts.append(paint("less sure to be a checkpoint", "yellow", colour=colour))
     return ", ".join(parts)
@@ -73,29 +77,20 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     moved += f", {units.rate(speed)}" if speed is not None else ""
     class_ = checkpoint.pattern.class_
     seen = units.NOT_SEEN
+    own = {Kind.SAVE: course.of_save(checkpoint, zone), Kind.RESTORE: course.of_restore(checkpoint), Kind.COPY: []}
     return [
+        *course.status(checkpoint),
         ("Path", seen if checkpoint.path is None else clean(checkpoint.path)),
         ("Time", f"{begin} to {end} {units.offset_name(zone)}"),
         ("Duration", units.duration(spent_ns)),
         ("Moved", moved),
         ("Pattern", seen if class_ is None else class_.value),
-        ("Ranks", units.count(checkpoint.ranks)),
-        ("Mode", seen if checkpoint.mode is None else clean(checkpoint.mode)),
-        ("Training blocked", units.duration(checkpoint.stall_ns)),
-        ("Durable", _durable(checkpoint, zone)),
+        *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
+        *own[checkpoint.kind],
         ("Verdict", "none yet" if checkpoint.verdict is None else _verdict(checkpoint.verdict)),
         ("Confidence", f"{checkpoint.confidence:.2f}"),
         ("Level", _LEVELS[checkpoint.level]),
     ]
-
-
-def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
-    if checkpoint.kind is Kind.RESTORE:
-        return "nothing to make durable in a restore"
-    if checkpoint.durable_ns is None:
-        return units.NOT_SEEN
-    later = units.duration(checkpoint.durable_ns - checkpoint.end_ns)
-    return f"{units.stamp(checkpoint.durable_ns, zone, '%H:%M:%S.%f')[:-3]}, {later} after the last write"
 
 
 def _verdict(verdict: dict[str, str]) -> str:
@@ -149,7 +144,7 @@ def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     folder = "" if checkpoint.path is None else checkpoint.path.rstrip("/") + "/"  # told above, under Path
     rows = [
         [
-            Cell(_since(stream.start_ns, checkpoint)),
+            Cell(course.since(stream.start_ns, checkpoint)),
             Cell(units.duration(stream.end_ns - stream.start_ns)),
             Cell(units.size(stream.bytes)),
             Cell(NOTHING if stream.size is None else units.size(stream.size)),
@@ -173,19 +168,17 @@ def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     return render_table(columns, rows, width, colour=colour) + _rest(len(checkpoint.streams))
 
 
-def _since(at_ns: int, checkpoint: Checkpoint) -> str:
-    later_ns = at_ns - checkpoint.start_ns
-    return f"+{units.duration(later_ns)}" if later_ns >= 0 else f"-{units.duration(-later_ns)}"
-
-
 def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     rows = [
         [
             Cell(str(writer.pid)),
             Cell(clean(writer.comm)),
             Cell(NOTHING if writer.rank is None else str(writer.rank)),
+            Cell(NOTHING if writer.role is None else clean(writer.role)),
             Cell(units.size(writer.bytes)),
             Cell(units.percent(writer.bytes / checkpoint.bytes if checkpoint.bytes > 0 else None)),
+            Cell(NOTHING if writer.start_ns is None else course.since(writer.start_ns, checkpoint)),
+            Cell(NOTHING if writer.end_ns is None else course.since(writer.end_ns, checkpoint)),
         ]
         for writer in checkpoint.writers[:MAX_ROWS]
     ]
@@ -193,10 +186,17 @@ def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         Column("PID", right=True),
         Column("PROGRAM", minimum=12),
         Column("RANK", right=True),
+        Column("ROLE"),
         Column("BYTES", right=True),
-        Column("SHARE", right=True),
+        Column("SHARE", right=True, drop=1),
+        Column("FROM", right=True, drop=3),
+        Column("UNTIL", right=True, drop=2),
     )
-    return render_table(columns, rows, width, colour=colour) + _rest(len(checkpoint.writers))
+    known = [
+        i for i, column in enumerate(columns) if column.title in _ALWAYS or any(row[i].text != NOTHING for row in rows)
+    ]
+    shown = [[row[i] for i in known] for row in rows]
+    return render_table([columns[i] for i in known], shown, width, colour=colour) + _rest(len(checkpoint.writers))
 
 
 def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
@@ -243,7 +243,9 @@ def _requests(device: DeviceShare) -> list[Cell]:
 def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     lines = []
     for item in sorted(checkpoint.evidence, key=lambda evidence: -abs(evidence.weight)):
-        weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
+        weight = " " * 5  # of what says how it went, not whether it is a checkpoint
+        if item.weight:
+            weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
         first, *more = wrap(f"{clean(item.name)}: {clean(item.text)}", width - 7)
         lines += [f"{weight}  {first}", *(" " * 7 + line for line in more)]
     return lines

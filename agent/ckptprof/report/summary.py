@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ckptprof.model import Checkpoint, Gap, Kind, Report
+import msgspec
+
+from ckptprof.model import Checkpoint, Gap, Kind, Mode, Report, Status
+
+CACHES = ("cold", "warm", "partly")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,11 @@ class KindSummary:
     busy_ns: int  # time in which at least one of them ran
     median_ns: int
     p95_ns: int
+    incomplete: int = 0
+    stalled: int = 0  # of how many it was seen how long they held training
+    stall_ns: int = 0  # of these, in all
+    modes: tuple[tuple[Mode, int], ...] = ()  # how many were sync, how many async
+    caches: tuple[tuple[str, int], ...] = ()  # of restores: how many were cold, warm, partly in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,7 @@ def summarise(report: Report) -> Summary:
     watched_ns = None
     if watched.start_ns is not None and watched.end_ns is not None:
         watched_ns = max(0, watched.end_ns - watched.start_ns - gap_ns)
-    busy_ns = _busy_ns(report.checkpoints)
+    busy_ns = _busy_ns(checkpoint for checkpoint in report.checkpoints if checkpoint.kind is not Kind.COPY)
     kinds = tuple(
         _of_kind(kind, chosen)
         for kind in Kind
@@ -46,6 +56,21 @@ def summarise(report: Report) -> Summary:
     )
     share = min(1.0, busy_ns / watched_ns) if watched_ns else None
     return Summary(kinds=kinds, watched_ns=watched_ns, gap_ns=gap_ns, busy_ns=busy_ns, share=share)
+
+
+def without_copies(report: Report) -> Report:
+    """Return the report with its copies counted and left out, as the store answers who does not ask for them."""
+    kept = tuple(checkpoint for checkpoint in report.checkpoints if checkpoint.kind is not Kind.COPY)
+    left_out = report.copies_left_out + len(report.checkpoints) - len(kept)
+    return msgspec.structs.replace(report, checkpoints=kept, copies_left_out=left_out)
+
+
+def of_kind(report: Report, kind: Kind | None) -> Report:
+    """Return the report with the checkpoints of one kind, or without its copies."""
+    if kind is None:
+        return without_copies(report)
+    kept = tuple(checkpoint for checkpoint in report.checkpoints if checkpoint.kind is kind)
+    return msgspec.structs.replace(report, checkpoints=kept)
 
 
 def longest_gap(gaps: tuple[Gap, ...]) -> Gap:
@@ -62,6 +87,9 @@ def quantile(values: list[int], share: float) -> int:
 
 def _of_kind(kind: Kind, checkpoints: list[Checkpoint]) -> KindSummary:
     spent = [max(0, checkpoint.end_ns - checkpoint.start_ns) for checkpoint in checkpoints]
+    stalls = [checkpoint.stall_ns for checkpoint in checkpoints if checkpoint.stall_ns is not None]
+    modes = Counter(checkpoint.mode for checkpoint in checkpoints)
+    caches = Counter(checkpoint.cache for checkpoint in checkpoints)
     return KindSummary(
         kind=kind,
         number=len(checkpoints),
@@ -69,6 +97,11 @@ def _of_kind(kind: Kind, checkpoints: list[Checkpoint]) -> KindSummary:
         busy_ns=_busy_ns(checkpoints),
         median_ns=quantile(spent, 0.5),
         p95_ns=quantile(spent, 0.95),
+        incomplete=sum(checkpoint.status is Status.INCOMPLETE for checkpoint in checkpoints),
+        stalled=len(stalls),
+        stall_ns=sum(stalls),
+        modes=tuple((mode, modes[mode]) for mode in Mode if modes[mode]),
+        caches=tuple((cache, caches[cache]) for cache in CACHES if caches[cache]),
     )
 
 

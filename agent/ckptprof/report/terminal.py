@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from datetime import timezone, tzinfo
 from itertools import takewhile
 
-from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report
+from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
 from ckptprof.report import summary as summaries
 from ckptprof.report import units
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import Cell, Column, facts, is_cut, paint, wrap
 from ckptprof.report.table import render as render_table
 
+_KIND_TITLE = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
 LOW_CONFIDENCE = 0.6  # below it a row is marked
 NOTHING = "-"  # in a table, for what was not seen
 WIDE = 120  # from here on pattern classes and dates are written in full
@@ -30,20 +31,26 @@ _COLUMNS = (
     Column("ID", right=True),
     Column("TIME"),
     Column("KIND"),
-    Column("STEP", right=True, drop=3),
+    Column("STEP", right=True, drop=5),
     Column("DURATION", right=True),
+    Column("MODE", drop=1),
+    Column("STALL", right=True, drop=2),
     Column("SIZE", right=True),
-    Column("RATE", right=True, drop=1),
-    Column("PATTERN", drop=2),
-    Column("FILES", right=True, drop=5),
-    Column("WHO", drop=4, minimum=14, cut=shorten_end),
+    Column("RATE", right=True, drop=3),
+    Column("PATTERN", drop=4),
+    Column("FILES", right=True, drop=7),
+    Column("WHO", drop=6, minimum=14, cut=shorten_end),
     Column("PATH", minimum=11),
 )
-_STEP, _PATTERN, _PATH = 3, 7, 10
+_WHERE_SEEN = ("STEP", "MODE", "STALL")  # columns that are shown where there is anything to show
+COPIES = "`ckptprof report --kind copy` lists them"
 
 
-def render(report: Report, *, width: int, colour: bool, zone: tzinfo) -> str:
-    """Return the whole report as text that ends in a newline; `zone` gives the offset in which times are printed."""
+def render(report: Report, *, width: int, colour: bool, zone: tzinfo, copies: str = COPIES) -> str:
+    """Return the whole report as text that ends in a newline.
+
+    `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen.
+    """
     checkpoints = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
     offset = _offset(report, checkpoints, zone)
     lines = facts(_opening(report, offset), width, colour=colour)
@@ -52,7 +59,7 @@ def render(report: Report, *, width: int, colour: bool, zone: tzinfo) -> str:
         sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
         return "\n".join([*lines, "", *wrap(sentences, width), ""])
     lines += ["", *_table(report, checkpoints, offset, width, colour=colour), ""]
-    lines += [paint(line, "dim", colour=colour) for note in _notes(checkpoints) for line in wrap(note, width)]
+    lines += [paint(line, "dim", colour=colour) for note in _notes(report, copies) for line in wrap(note, width)]
     return "\n".join([*lines, ""])
 
 
@@ -63,6 +70,12 @@ def explain_empty(report: Report) -> tuple[str, str]:
         return (
             "nothing was recorded in the time asked for",
             "record one command with `ckptprof run -- CMD`, the whole host with `ckptprof agent`, or look further back",
+        )
+    if report.copies_left_out:
+        copies = _copies(report.copies_left_out)
+        return (
+            f"watched for {units.duration(spent)} and saw no save or restore that fits the question, only {copies}",
+            "--kind copy lists them",
         )
     return (
         f"watched for {units.duration(spent)} and saw no checkpoint that fits the question",
@@ -103,13 +116,10 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
     if watched.gaps:
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
     for kind in found.kinds:
-        speed = units.speed(kind.bytes, kind.busy_ns)
-        text = f"{units.count(kind.number)}, {units.size(kind.bytes)} in {units.duration(kind.busy_ns)}"
-        text += f" ({units.rate(speed)})" if speed is not None else ""
-        if kind.number > 1:
-            text += f"; duration median {units.duration(kind.median_ns)}, p95 {units.duration(kind.p95_ns)}"
-        pairs.append(("Saves" if kind.kind is Kind.SAVE else "Restores", text))
-    if found.kinds and found.share is not None:
+        pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind)))
+        if kind.kind is Kind.SAVE and (kind.modes or kind.stalled):
+            pairs.append(("Stall", _stall_line(kind)))
+    if found.share is not None and any(kind.kind is not Kind.COPY for kind in found.kinds):
         share = (
             f"{units.percent(found.share)} of the watched time ({units.duration(found.busy_ns)}) in saves and restores"
         )
@@ -117,6 +127,33 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
     if report.checkpoints:
         pairs.append(("By", _jobs(report.checkpoints)))
     return pairs
+
+
+def _kind_line(kind: summaries.KindSummary) -> str:
+    speed = units.speed(kind.bytes, kind.busy_ns)
+    text = units.count(kind.number)
+    text += f" ({units.count(kind.incomplete)} incomplete)" if kind.incomplete else ""
+    text += f", {units.size(kind.bytes)} in {units.duration(kind.busy_ns)}"
+    text += f" ({units.rate(speed)})" if speed is not None else ""
+    if kind.number > 1:
+        text += f"; duration median {units.duration(kind.median_ns)}, p95 {units.duration(kind.p95_ns)}"
+    if kind.caches:
+        text += "; " + ", ".join(f"{units.count(number)} {clean(cache)}" for cache, number in kind.caches)
+    return text
+
+
+def _stall_line(kind: summaries.KindSummary) -> str:
+    parts = []
+    if kind.stalled:
+        text = f"training held for {units.duration(kind.stall_ns)}"
+        parts.append(text if kind.stalled == kind.number else f"{text}, seen of {units.count(kind.stalled)} saves")
+    if kind.modes:
+        parts.append(", ".join(f"{units.count(number)} {mode.value}" for mode, number in kind.modes))
+    return "; ".join(parts)
+
+
+def _copies(number: int) -> str:
+    return "1 copy" if number == 1 else f"{units.count(number)} copies"
 
 
 def _jobs(checkpoints: Sequence[Checkpoint]) -> str:
@@ -140,7 +177,11 @@ def _table(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, wi
     wide = width >= WIDE
     clock = _clock(report, checkpoints, zone, width)
     rows = [_row(checkpoint, zone, clock, full=wide) for checkpoint in checkpoints]
-    keep = [i for i in range(len(_COLUMNS)) if i != _STEP or any(c.step is not None for c in checkpoints)]
+    keep = [
+        i
+        for i, column in enumerate(_COLUMNS)
+        if column.title not in _WHERE_SEEN or any(row[i].text != NOTHING for row in rows)
+    ]
     columns = [_COLUMNS[i] for i in keep]
     whole = [[row[i] for i in keep] for row in rows]
     folder = common_folder([c.path for c in checkpoints if c.path is not None])
@@ -174,13 +215,14 @@ def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, wi
 def _row(checkpoint: Checkpoint, zone: timezone, clock: str, *, full: bool) -> list[Cell]:
     spent_ns = checkpoint.end_ns - checkpoint.start_ns
     speed = units.speed(checkpoint.bytes, spent_ns)
-    unsure = checkpoint.confidence < LOW_CONFIDENCE
     return [
         Cell(str(checkpoint.id) if checkpoint.id else NOTHING, "bold"),
         Cell(units.stamp(checkpoint.start_ns, zone, clock)),
-        Cell(checkpoint.kind.value + "?" * unsure, "yellow" if unsure else KIND_STYLE[checkpoint.kind]),
+        _kind(checkpoint, full=full),
         Cell(NOTHING if checkpoint.step is None else str(checkpoint.step)),
         Cell(units.duration(spent_ns)),
+        Cell(NOTHING if checkpoint.mode is None else checkpoint.mode.value),
+        Cell(NOTHING if checkpoint.stall_ns is None else units.duration(checkpoint.stall_ns)),
         Cell(units.size(checkpoint.bytes)),
         Cell(NOTHING if speed is None else units.rate(speed)),
         _pattern(checkpoint, full=full),
@@ -190,6 +232,14 @@ def _row(checkpoint: Checkpoint, zone: timezone, clock: str, *, full: bool) -> l
     ]
 
 
+def _kind(checkpoint: Checkpoint, *, full: bool) -> Cell:
+    """Return the kind; an incomplete one is a save, which is said where there is room."""
+    mark = "?" * (checkpoint.confidence < LOW_CONFIDENCE)
+    if checkpoint.status is Status.INCOMPLETE:
+        return Cell((f"incomplete {checkpoint.kind.value}" if full else "incomplete") + mark, "bold red")
+    return Cell(checkpoint.kind.value + mark, "yellow" if mark else KIND_STYLE[checkpoint.kind])
+
+
 def _pattern(checkpoint: Checkpoint, *, full: bool) -> Cell:
     class_ = checkpoint.pattern.class_
     if class_ is None:
@@ -197,10 +247,16 @@ def _pattern(checkpoint: Checkpoint, *, full: bool) -> Cell:
     return Cell(class_.value if full else _SHORT_CLASS.get(class_, class_.value), CLASS_STYLE[class_])
 
 
-def _notes(checkpoints: Sequence[Checkpoint]) -> list[str]:
+def _notes(report: Report, copies: str) -> list[str]:
+    checkpoints, left_out = report.checkpoints, report.copies_left_out
     notes = []
+    if any(checkpoint.status is Status.INCOMPLETE for checkpoint in checkpoints):
+        notes.append("Incomplete saves were broken off before their end, or never committed: do not count on them.")
     if any(checkpoint.confidence < LOW_CONFIDENCE for checkpoint in checkpoints):
         notes.append(f"? is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
         notes.append("Seen by polling: `ckptprof show ID` tells the evidence and what was out of sight.")
+    if left_out:
+        was = "was" if left_out == 1 else "were"
+        notes.append(f"{_copies(left_out)} of checkpoint files {was} left out: {copies}.")
     return notes

@@ -12,7 +12,7 @@ NOTHING = "-"
 
 
 def render(report: Report, *, zone: tzinfo) -> str:
-    """Return the lines: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path."""
+    """Return the lines: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path, status, mode, stall."""
     ordered = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
     return "".join("\t".join(_fields(checkpoint, zone)) + "\n" for checkpoint in ordered)
 
@@ -30,4 +30,7 @@ def _fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
         NOTHING if checkpoint.step is None else str(checkpoint.step),
         clean(checkpoint.job),
         NOTHING if checkpoint.path is None else clean(checkpoint.path),
+        checkpoint.status.value,
+        NOTHING if checkpoint.mode is None else checkpoint.mode.value,
+        NOTHING if checkpoint.stall_ns is None else f"{checkpoint.stall_ns / 1e9:.3f}",
     ]

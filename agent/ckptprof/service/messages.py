@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.report import units
 from ckptprof.report.clean import clean
 
@@ -34,7 +34,21 @@ def describe(checkpoint: Checkpoint) -> str:
     step = f" of step {checkpoint.step}" if checkpoint.step is not None else ""
     took_ns = checkpoint.end_ns - checkpoint.start_ns
     rate = units.rate(units.speed(checkpoint.bytes, took_ns))
+    held = f", training held for {units.duration(checkpoint.stall_ns)}" if checkpoint.stall_ns is not None else ""
+    cache = f" ({checkpoint.cache})" if checkpoint.cache is not None else ""
     return (
-        f"{checkpoint.kind.value}{step} by {checkpoint.job}: {units.size(checkpoint.bytes)} in "
-        f"{units.duration(took_ns)} ({rate}), {checkpoint.path or 'files not seen'}"
+        f"{_kind(checkpoint)}{cache}{step} by {checkpoint.job}: {units.size(checkpoint.bytes)} in "
+        f"{units.duration(took_ns)} ({rate}){held}, {checkpoint.path or 'files not seen'}"
     )
+
+
+def _kind(checkpoint: Checkpoint) -> str:
+    """Return "save", "async save", "incomplete save", "restore", "copy of checkpoint files"."""
+    if checkpoint.kind is Kind.COPY:
+        return "copy of checkpoint files"
+    words = [checkpoint.kind.value]
+    if checkpoint.mode is not None:
+        words.insert(0, checkpoint.mode.value)
+    if checkpoint.status is Status.INCOMPLETE:
+        words.insert(0, "incomplete")
+    return " ".join(words)

@@ -1,0 +1,153 @@
+"""How a checkpoint went, in words: its moments, what it held up, what was written beyond it, where it was read from."""
+
+from __future__ import annotations
+
+from datetime import timezone
+
+from ckptprof.model import Checkpoint, Kind, Status, Writer
+from ckptprof.report import units
+from ckptprof.report.clean import clean
+from ckptprof.report.table import Cell, Column, paint, wrap
+from ckptprof.report.table import render as render_table
+
+INCOMPLETE = "incomplete: broken off before its end, or never committed; do not count on it"
+_NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
+_TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
+_SOURCES = {
+    "cold": "{} of {} came from a device or the network",
+    "warm": "from the page cache; {} of {} came from a device or the network",
+    "partly": "{} of {} came from a device or the network, the rest from the page cache",
+}
+
+
+def since(at_ns: int, checkpoint: Checkpoint) -> str:
+    """Return an instant as its distance from the checkpoint's start: +0.21 s."""
+    later_ns = at_ns - checkpoint.start_ns
+    return f"+{units.duration(later_ns)}" if later_ns >= 0 else f"-{units.duration(-later_ns)}"
+
+
+def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    """Return the moments of a save in the order of time, and what was not seen; nothing of others."""
+    if checkpoint.kind is not Kind.SAVE:
+        return []
+    course = checkpoint.moments
+    told = (
+        ("created", checkpoint.start_ns, "the first of its files was made or opened"),
+        ("first data", course.first_data_ns, "the first byte was written"),
+        ("last data", course.last_data_ns, "the last byte was written"),
+        ("synced", course.synced_ns, "the last fsync, or its like, returned"),
+        ("committed", course.committed_ns, "its marker, or its last rename: it counts as complete"),
+        ("cleaned up", course.cleaned_ns, "the last old checkpoint was deleted"),
+        ("durable", checkpoint.durable_ns, "all of it was on stable storage"),
+    )
+    seen = sorted(((at_ns, name, text) for name, at_ns, text in told if at_ns is not None), key=lambda one: one[0])
+    rows = [[Cell(since(at_ns, checkpoint)), Cell(name, "bold"), Cell(text)] for at_ns, name, text in seen]
+    columns = (Column("AT", right=True), Column("MOMENT"), Column("WHAT", minimum=12))
+    missing = [name for name, at_ns, _ in told if at_ns is None]
+    lines = render_table(columns, rows, width, colour=colour)
+    if missing:
+        lines += [
+            paint(line, "dim", colour=colour)
+            for line in wrap(f"Not seen, or there was none: {', '.join(missing)}.", width)
+        ]
+    return lines
+
+
+def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
+    """Return what a save did to training and to the storage."""
+    return [
+        ("Mode", units.NOT_SEEN if checkpoint.mode is None else checkpoint.mode.value),
+        ("Training blocked", _blocked(checkpoint)),
+        ("Durable", _durable(checkpoint, zone)),
+        ("At risk", _at_risk(checkpoint)),
+        ("Amplification", _amplification(checkpoint)),
+        *_slowest(checkpoint),
+    ]
+
+
+def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """Return where the bytes of a restore came from, and who was last."""
+    source = _SOURCES.get(checkpoint.cache or "")
+    if source is None or checkpoint.storage_bytes is None:
+        told = units.NOT_SEEN
+    else:
+        distinct = checkpoint.bytes if checkpoint.unique_bytes is None else checkpoint.unique_bytes
+        told = f"{checkpoint.cache}: {source.format(units.size(checkpoint.storage_bytes), units.size(distinct))}"
+    facts = [("Page cache", told)]
+    unique = checkpoint.unique_bytes
+    if unique and checkpoint.bytes >= _TWICE * unique:
+        number = len(checkpoint.writers)
+        readers = "1 process" if number == 1 else f"{units.count(number)} processes"
+        times = f"{checkpoint.bytes / unique:.2f}"
+        facts.append(("Read again", f"{units.size(unique)} were read {times} times over, by {readers}"))
+    if checkpoint.stall_ns is not None:
+        facts.append(("Training blocked", _blocked(checkpoint)))
+    return [*facts, *_slowest(checkpoint)]
+
+
+def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """Return a word of warning where there is reason for one."""
+    return [("Status", INCOMPLETE)] if checkpoint.status is Status.INCOMPLETE else []
+
+
+def amplification(checkpoint: Checkpoint) -> float | None:
+    """Return the bytes written over the distinct ones of a save."""
+    if checkpoint.kind is not Kind.SAVE or checkpoint.written_bytes is None or not checkpoint.unique_bytes:
+        return None
+    return checkpoint.written_bytes / checkpoint.unique_bytes
+
+
+def _blocked(checkpoint: Checkpoint) -> str:
+    if checkpoint.stall_ns is None:
+        return units.NOT_SEEN
+    spent_ns = checkpoint.end_ns - checkpoint.start_ns
+    share = units.percent(checkpoint.stall_ns / spent_ns) if 0 <= checkpoint.stall_ns <= spent_ns > 0 else None
+    return units.duration(checkpoint.stall_ns) + ("" if share is None else f", {share} of the duration")
+
+
+def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
+    if checkpoint.durable_ns is None:
+        return units.NOT_SEEN
+    last_ns = checkpoint.moments.last_data_ns or checkpoint.end_ns
+    later = units.duration(max(0, checkpoint.durable_ns - last_ns))
+    return f"{units.stamp(checkpoint.durable_ns, zone, '%H:%M:%S.%f')[:-3]}, {later} after the last write"
+
+
+def _at_risk(checkpoint: Checkpoint) -> str:
+    risk_ns = checkpoint.at_risk_ns
+    if risk_ns is None:
+        return units.NOT_SEEN
+    if risk_ns == 0:
+        return "never: on stable storage when it counted as complete"
+    since_when = "its end" if checkpoint.moments.committed_ns is None else "its commit"
+    return f"{units.duration(risk_ns)}, from {since_when} until it was on stable storage"
+
+
+def _amplification(checkpoint: Checkpoint) -> str:
+    factor = amplification(checkpoint)
+    if factor is None or checkpoint.written_bytes is None or checkpoint.unique_bytes is None:
+        return units.NOT_SEEN
+    reasons = [
+        f"{units.size(overhead.bytes)} {clean(overhead.reason)}, {clean(overhead.text)}"
+        for overhead in checkpoint.overheads
+    ]
+    if not reasons and abs(factor - 1) <= _NOTHING_BEYOND:
+        return "1.00x: nothing beyond the checkpoint itself"
+    whole = f"{factor:.2f}x: {units.size(checkpoint.written_bytes)} written for {units.size(checkpoint.unique_bytes)}"
+    return "; ".join([whole, *reasons])
+
+
+def _slowest(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """Return who was last of several, and by how much: the checkpoint takes as long as that."""
+    timed = [(writer.end_ns, writer) for writer in checkpoint.writers if writer.end_ns is not None]
+    if len(timed) < 2:
+        return []
+    first_ns = min(end_ns for end_ns, _ in timed)
+    last_ns, last = max(timed, key=lambda pair: pair[0])
+    text = f"{_who(last)}, until {since(last_ns, checkpoint)}, {units.duration(last_ns - first_ns)} after the first"
+    return [("Slowest rank" if last.rank is not None else "Slowest process", text)]
+
+
+def _who(writer: Writer) -> str:
+    name = f"{clean(writer.comm)} {writer.pid}".strip()
+    return name if writer.rank is None else f"rank {writer.rank} ({name})"
