@@ -45,7 +45,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     pattern = pattern_of(candidate, around.histories)
     durable_ns = _durable(candidate)
     files = len({part.stream.path for part in candidate.parts})
-    hold = hold_of(candidate, around.trainers)
+    hold = hold_of(candidate, around)
     spent = amplification_of(candidate)
     source = source_of(candidate, around.histories, devices.mount_of(path))
     settled = durable_ns is not None if candidate.writes else source.cache is not None

@@ -121,6 +121,11 @@ class Detector:
             self._openings.learn(event)
         for fact in tick.facts:
             self._facts.learn(at_ns, fact)
+        self._trainers.see(at_ns)
+        for stat in tick.stats.values():
+            self._trainers.learn_stat(at_ns, stat)
+        for life in tick.lives:
+            self._trainers.learn_life(life)
         for time in tick.times:
             self._trainers.learn_time(at_ns, time)
         for stacks in tick.stacks:

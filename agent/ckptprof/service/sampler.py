@@ -23,10 +23,10 @@ from ckptprof.service.flushing import Flushing
 from ckptprof.service.folders import WAKING_BYTES, Folders
 from ckptprof.service.outlet import Outlet
 from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
-from ckptprof.service.stacklooks import StackLooks
+from ckptprof.service.stacklooks import Stacks
 from ckptprof.service.steering import Control, SamplerOptions
 from ckptprof.service.watching import Watching
-from ckptprof_collectors import pystacks, registry
+from ckptprof_collectors import registry
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.facts import FactFinder
 from ckptprof_collectors.kernelfs import KernelFs, read_text
@@ -76,8 +76,7 @@ class Sampler:
         self._population = Population(fs, own, -1 if options.only_family else None)
         self._facts = FactFinder(on_open=self._folders.own)
         self._flushing = Flushing()
-        self._stack_looks = StackLooks()
-        self._stacks = pystacks.StackLooker(pystacks.find_program())
+        self._stacks = Stacks()
         self._collectors, unavailable = registry.make(fs)
         self._pending: list[Sample] = list(unavailable)
         if self._folders.reason is not None:
@@ -241,16 +240,7 @@ class Sampler:
             if question is not None:
                 self._facts.ask(question)
         self._account("processes", time.perf_counter_ns() - started)
-        self._look_at_stacks(now_ns, samples)
-
-    def _look_at_stacks(self, now_ns: int, samples: list[Sample]) -> None:
-        for watching in self._stack_looks.due(now_ns, self._population.watched):
-            if self._stacks.ask(watching.process):
-                self._stack_looks.looked(now_ns, watching.process.pid)
-                break
-        samples.extend(self._stacks.take())
-        if (reason := self._stacks.take_reason()) is not None:
-            samples.append(Unavailable(pystacks.NAME, reason))
+        samples.extend(self._stacks.look(now_ns, self._population.watched))
 
     def _ask_last(self, watching: Watching, offset_ns: int) -> None:
         question = watching.last_question(offset_ns)

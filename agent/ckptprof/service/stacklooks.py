@@ -6,7 +6,7 @@ A look costs 10 to 15 ms of CPU and does not stop its target (benchmarks/stacks_
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from itertools import zip_longest
 
 from ckptprof.service.watching import Watching
 from ckptprof_collectors.pystacks import NAME, StackLooker, find_program
@@ -23,53 +23,79 @@ _MINUTE_NS = 60_000_000_000
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
 
 
+class _Writing:
+    """One job's writing, and who of it is looked at in turn."""
+
+    def __init__(self) -> None:
+        self.since_ns: int | None = None  # when the writing that goes on began
+        self.last_ns = 0
+        self.rounds = 0
+        self.calm_ns: int | None = None  # when to look at them in peace
+        self.targets: tuple[int, ...] = ()
+        self.queue: list[int] = []
+
+    def writes(self, now_ns: int, targets: list[int]) -> None:
+        """Take note that it is writing."""
+        if self.since_ns is None:
+            self.since_ns, self.rounds, self.targets = now_ns, 0, ()
+        self.last_ns = now_ns
+        self.calm_ns = now_ns + CALM_NS
+        self.targets = tuple(dict.fromkeys((*self.targets, *targets)))[:MAX_TARGETS]
+
+    def fill(self, now_ns: int) -> None:
+        """Begin a round if one is due."""
+        if self.since_ns is not None and now_ns - self.last_ns >= PAUSE_NS:
+            self.since_ns = None
+            self.queue = []
+        if self.since_ns is not None:
+            if now_ns - self.since_ns >= _offset_ns(self.rounds):
+                while now_ns - self.since_ns >= _offset_ns(self.rounds):
+                    self.rounds += 1
+                self.queue = list(self.targets)
+        elif self.calm_ns is not None and now_ns >= self.calm_ns:
+            self.calm_ns = None
+            self.queue = list(self.targets)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be looked at."""
+        return self.since_ns is None and self.calm_ns is None and not self.queue
+
+
 class StackLooks:
     """Decides who is to be looked at next: those who write, and their parents, who may be those that train."""
 
     def __init__(self) -> None:
         """Start with nobody writing."""
-        self._since_ns: int | None = None  # when the writing that goes on began
-        self._last_ns = 0
-        self._rounds = 0
-        self._calm_ns: int | None = None  # when to look at them in peace
-        self._targets: tuple[int, ...] = ()
-        self._queue: list[int] = []
+        self._writings: dict[int, _Writing] = {}  # by the pid of the eldest of a job
         self._looks: deque[int] = deque(maxlen=MAX_PER_MINUTE)
 
     def due(self, now_ns: int, watched: dict[int, Watching]) -> list[Watching]:
         """Return those who wait to be looked at, the most important first; take one and say `looked`."""
-        writers = [watching for watching in watched.values() if now_ns - watching.wrote_ns <= WRITES_NS]
-        if writers:
-            self._write(now_ns, _targets(writers, watched))
-        elif self._since_ns is not None and now_ns - self._last_ns >= PAUSE_NS:
-            self._since_ns = None
-            self._queue = []
-        self._fill(now_ns)
-        if not self._queue or (len(self._looks) == MAX_PER_MINUTE and now_ns - self._looks[0] < _MINUTE_NS):
+        families: dict[int, list[Watching]] = {}
+        for watching in watched.values():
+            if now_ns - watching.wrote_ns <= WRITES_NS:
+                line = _line(watching, watched)
+                if line:
+                    families.setdefault(line[-1].process.pid, []).extend(line)
+        for eldest, members in families.items():
+            self._writings.setdefault(eldest, _Writing()).writes(now_ns, _in_order(members))
+        for eldest, writing in list(self._writings.items()):
+            writing.fill(now_ns)
+            if writing.is_over:
+                del self._writings[eldest]
+        if len(self._looks) == MAX_PER_MINUTE and now_ns - self._looks[0] < _MINUTE_NS:
             return []
-        return [watched[pid] for pid in self._queue if pid in watched]
-
-    def _write(self, now_ns: int, targets: Iterable[int]) -> None:
-        if self._since_ns is None:
-            self._since_ns, self._rounds, self._targets = now_ns, 0, ()
-        self._last_ns = now_ns
-        self._calm_ns = now_ns + CALM_NS
-        self._targets = tuple(dict.fromkeys((*self._targets, *targets)))[:MAX_TARGETS]
-
-    def _fill(self, now_ns: int) -> None:
-        if self._since_ns is not None:
-            if now_ns - self._since_ns >= _offset_ns(self._rounds):
-                while now_ns - self._since_ns >= _offset_ns(self._rounds):
-                    self._rounds += 1
-                self._queue = list(self._targets)
-        elif self._calm_ns is not None and now_ns >= self._calm_ns:
-            self._calm_ns = None
-            self._queue = list(self._targets)
+        queues = (writing.queue for writing in self._writings.values())
+        turns = (pid for turn in zip_longest(*queues) for pid in turn)
+        return [watched[pid] for pid in turns if pid in watched]
 
     def looked(self, now_ns: int, pid: int) -> None:
         """Take note that a look was asked for."""
         self._looks.append(now_ns)
-        self._queue.remove(pid)
+        for writing in self._writings.values():
+            if pid in writing.queue:
+                writing.queue.remove(pid)
 
 
 class Stacks:
@@ -101,22 +127,26 @@ def _offset_ns(count: int) -> int:
     return LOOKS_NS[count] if more <= 0 else LOOKS_NS[-1] + more * LATER_NS
 
 
-def _targets(writers: list[Watching], watched: dict[int, Watching]) -> list[int]:
-    """Return those of the writers and their forebears that run a framework, lower ranks and elder ones first."""
+def _line(writer: Watching, watched: dict[int, Watching]) -> list[Watching]:
+    """Return those of a writer and its forebears that run a framework, the eldest last."""
     found: dict[int, Watching] = {}
-    for writer in writers:
-        watching: Watching | None = writer
-        while watching is not None and watching.process.pid not in found:
-            found[watching.process.pid] = watching
-            watching = watched.get(watching.process.parent_pid)
-    if not any(watching.trains for watching in found.values()):  # a daemon of nobody's
-        found.update(watched)
-    trainers = [watching for watching in found.values() if watching.trains and watching.interpreter]
-    trainers.sort(key=lambda watching: (_rank(watching), watching.process.start_ticks))
-    return [watching.process.pid for watching in trainers]
+    watching: Watching | None = writer
+    while watching is not None and watching.process.pid not in found:
+        found[watching.process.pid] = watching
+        watching = watched.get(watching.process.parent_pid)
+    return [watching for watching in found.values() if watching.trains and watching.interpreter]
 
 
-def _rank(watching: Watching) -> int:
+def _in_order(members: list[Watching]) -> list[int]:
+    """Return their pids, lower ranks and elder ones first; where there are ranks, whoever has none but launches."""
+    ranks = {watching.process.pid: _rank(watching) for watching in members}
+    if any(rank is not None for rank in ranks.values()):
+        members = [watching for watching in members if ranks[watching.process.pid] is not None]
+    members.sort(key=lambda watching: (ranks[watching.process.pid] or 0, watching.process.start_ticks))
+    return [watching.process.pid for watching in members]
+
+
+def _rank(watching: Watching) -> int | None:
     environment = watching.info.environment if watching.info is not None else {}
     values = (environment.get(name, "") for name in _RANKS)
-    return next((int(value) for value in values if value.isascii() and value.isdigit()), 0)
+    return next((int(value) for value in values if value.isascii() and value.isdigit()), None)

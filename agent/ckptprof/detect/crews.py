@@ -1,0 +1,118 @@
+"""Who writes for whom: the process that trains, and its threads, children and daemons that move the bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.jobs import NUMERIC_RUNTIMES, TRAINING_RUNTIMES, JobBook
+from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.trainers import TrainerBook
+
+_LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"))
+_MAX_DEPTH = 6
+_ACTIVE_SLICES = 0.3  # a second: a launcher that waits for its workers has none
+_RECENT_NS = 30_000_000_000
+_DAEMON_NS = 10_000_000_000  # older than the save by so much: it was not started for it
+
+
+@dataclass(slots=True)
+class Crew:
+    """One process that trains, and what moved its bytes."""
+
+    trainer: ProcessKey
+    own: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of what its main thread moved
+    others: list[tuple[int, int]] = field(default_factory=list)  # of what other threads and processes moved
+    own_bytes: int = 0
+    other_bytes: int = 0
+    unknown_bytes: int = 0  # by itself, but by which thread was not seen
+    unknown: list[tuple[int, int]] = field(default_factory=list)
+    roles: dict[ProcessKey, str] = field(default_factory=dict)
+
+
+def crews_of(candidate: Candidate, jobs: JobBook, trainers: TrainerBook) -> list[Crew]:
+    """Return a crew for each process that trains."""
+    crews: dict[ProcessKey, Crew] = {}
+    by_process: dict[ProcessKey, list[Part]] = {}
+    for part in candidate.parts:
+        by_process.setdefault(part.stream.process, []).append(part)
+    for process, parts in by_process.items():
+        trainer = trainer_of(process, candidate.start_ns, jobs, trainers)
+        crew = crews.setdefault(trainer, Crew(trainer))
+        if process == trainer:
+            crew.roles[process] = _own(crew, parts, trainers)
+        else:
+            crew.roles[process] = _relation(process, candidate.start_ns, trainers)
+            crew.other_bytes += sum(part.bytes for part in parts)
+            crew.others += [(part.start_ns, part.end_ns) for part in parts]
+    return list(crews.values())
+
+
+def trainer_of(process: ProcessKey, at_ns: int, jobs: JobBook, trainers: TrainerBook) -> ProcessKey:
+    """Return the process that trains: itself, or the eldest of its forebears that runs the same rank and was active."""
+    rank, found = jobs.rank(process), []
+    current: ProcessKey | None = process
+    for _ in range(_MAX_DEPTH):
+        info = jobs.info(current) if current is not None else None
+        if current is None or info is None:
+            break
+        runs = set(info.runtimes) & (TRAINING_RUNTIMES | NUMERIC_RUNTIMES) or jobs.rank(current) is not None
+        if runs and jobs.rank(current) == rank and info.program not in _LAUNCHERS:
+            found.append(current)
+        parent = jobs.parent(current)
+        current = parent if parent != current else None
+    active = [one for one in found if _was_active(one, at_ns, trainers)]
+    return (active or found or [process])[-1]
+
+
+def _was_active(process: ProcessKey, at_ns: int, trainers: TrainerBook) -> bool:
+    stretches = trainers.stretches(process, at_ns - _RECENT_NS, at_ns - 1)
+    seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
+    if seen_ns < 1_000_000_000:
+        return False
+    return sum(one.slices for one in stretches) * 1e9 / seen_ns >= _ACTIVE_SLICES or any(
+        one.share > 0.5 for one in stretches
+    )
+
+
+def _own(crew: Crew, parts: list[Part], trainers: TrainerBook) -> str:
+    """Add what a process that trains moved itself, by its main thread or another; return its role."""
+    for part in parts:
+        trace = part.stream.trace
+        if trace is None:
+            _polled(crew, part, trainers)
+            continue
+        main = [session for session in trace.sessions.values() if session.tid == session.pid]
+        mine = sum(session.bytes for session in main)
+        total = sum(session.bytes for session in trace.sessions.values())
+        span = (part.start_ns, part.end_ns)
+        if mine * 2 >= total:
+            crew.own.append(span)
+        else:
+            crew.others.append(span)
+            crew.own += [(session.first_ns, session.last_ns) for session in main]
+        crew.own_bytes += mine
+        crew.other_bytes += max(0, total - mine)
+    return "trainer" if crew.own_bytes + crew.unknown_bytes >= crew.other_bytes else "thread"
+
+
+def _polled(crew: Crew, part: Part, trainers: TrainerBook) -> None:
+    slack_ns = 150_000_000
+    moved = trainers.moved(crew.trainer, part.start_ns - slack_ns, part.end_ns + slack_ns)
+    span = (part.start_ns, part.end_ns)
+    if moved is None:
+        crew.unknown.append(span)
+        crew.unknown_bytes += part.bytes
+        return
+    mine = min(part.bytes, moved[0] if part.stream.writes else moved[1])
+    if mine * 2 >= part.bytes:
+        crew.own.append(span)
+        crew.own_bytes += part.bytes
+    else:
+        crew.others.append(span)
+        crew.other_bytes += part.bytes
+
+
+def _relation(process: ProcessKey, start_ns: int, trainers: TrainerBook) -> str:
+    first_ns = trainers.first_ns(process)
+    return "daemon" if first_ns is not None and first_ns < start_ns - _DAEMON_NS else "child"

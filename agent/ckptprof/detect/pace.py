@@ -1,0 +1,173 @@
+"""How a thread that trains fared while others wrote: by its stacks, else by its time on CPU against its own rhythm."""
+
+from __future__ import annotations
+
+from ckptprof.detect.stacks import Doing, doing, main_frames
+from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.trainers import Rhythm, Stretch, TrainerBook
+
+Span = tuple[int, int]
+_BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
+_STILL = 0.2  # of what is usual
+_GOES_ON = 0.4
+_TELLING_SLICES = 4  # so many are missed before a thread that sleeps is called still
+_STEADY_SHARE = 0.3
+_REACH_NS = 20_000_000_000  # around a save
+_CALM_AFTER_NS = 10_000_000_000
+_STAGED_WITHIN_NS = 8_000_000_000
+_NEAR_NS = 450_000_000
+
+
+class Pace:
+    """Of one process that trains, around one save."""
+
+    def __init__(self, book: TrainerBook, process: ProcessKey, start_ns: int, end_ns: int, *, spins: bool) -> None:
+        """`spins`: it waits for its GPU on the CPU, so that only standing still tells something, not running."""
+        self.book, self.process, self.start_ns, self.end_ns = book, process, start_ns, end_ns
+        self._spins = spins
+        self._rhythm: Rhythm | None = book.rhythm(process, start_ns)
+        self.seen = ""  # what was seen, for a person
+        self._doings = self._looks()
+
+    @property
+    def reason(self) -> str:
+        """Why nothing can be told."""
+        if not self.book.knows(self.process):
+            return "the thread that trains was not looked at"
+        return "none of its Python stacks was seen, and it has no rhythm on the CPU that it could have missed"
+
+    def _looks(self) -> list[tuple[int, Doing]]:
+        """Return what it was seen doing in each look while the save went on."""
+        slack_ns = 50_000_000
+        around = self.book.stacks(self.process, self.start_ns - 2 * _REACH_NS, self.end_ns + _CALM_AFTER_NS)
+        calm = [frames for one in around if self._is_calm(one.at_ns) and (frames := main_frames(one))]
+        found = []
+        for one in around:
+            if self.start_ns - slack_ns <= one.at_ns <= self.end_ns + slack_ns:
+                what = doing(main_frames(one), calm)
+                if what is not None:
+                    found.append((one.at_ns, what))
+        return found
+
+    def _is_calm(self, at_ns: int) -> bool:
+        return not (self.start_ns - 500_000_000 <= at_ns <= self.end_ns + 500_000_000) and not self.book.in_save(at_ns)
+
+    def held(self, frames: list[Span]) -> list[Span] | None:
+        """Return when it was held within these times; None if nothing tells."""
+        stretches = self._stretches(self.start_ns, self.end_ns)
+        if self._doings:
+            held = self._by_stacks(stretches)
+        else:
+            marked = [(one, self._is_still(one)) for one in stretches]
+            known = [(one, still) for one, still in marked if still is not None]
+            if not known:
+                return self._without_rhythm(stretches)
+            held = [(one.start_ns, one.end_ns) for one, still in known if still]
+            paused = len(held)
+            self.seen = f"it stood still in {paused} of {len(known)} looks at its time on CPU"
+        cut = [(max(a[0], b[0]), min(a[1], b[1])) for a in _merged(held) for b in frames]
+        return [span for span in cut if span[0] < span[1]]
+
+    def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
+        """Return when it was held: each moment is like that of the nearest look."""
+        saving = [what != "training" for _, what in self._doings]
+        self.seen = f"{sum(saving)} of {len(saving)} looks at its Python stack met it in the save"
+        held: list[Span] = []
+        for index, (at_ns, _) in enumerate(self._doings):
+            if not saving[index] and not self._waits(index, stretches):
+                continue
+            before = self._doings[index - 1][0] if index else self.start_ns
+            after = self._doings[index + 1][0] if index + 1 < len(self._doings) else self.end_ns
+            low = (before + at_ns) // 2 if index and not saving[index - 1] else before
+            high = (after + at_ns) // 2 if index + 1 < len(self._doings) and not saving[index + 1] else after
+            held.append((min(low, at_ns), max(high, at_ns)))
+        return held
+
+    def _waits(self, index: int, stretches: list[Stretch]) -> bool:
+        del index, stretches
+        return False
+
+    def _without_rhythm(self, stretches: list[Stretch]) -> list[Span] | None:
+        """Without a past to compare with only the extremes tell: nothing at all, or a core of its own."""
+        seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
+        if seen_ns < 100_000_000 or self._rhythm is not None or not self.book.knows(self.process):
+            return None
+        share = sum(one.share * (one.end_ns - one.start_ns) for one in stretches) / seen_ns
+        if share >= _STEADY_SHARE and not self._spins:
+            self.seen = f"it used {share:.0%} of a core"
+            return []
+        if share < 0.02 and sum(one.slices for one in stretches) <= 1:
+            self.seen = "it stood still"
+            return [(self.start_ns, self.end_ns)]
+        return None
+
+    def _stretches(self, start_ns: int, end_ns: int) -> list[Stretch]:
+        rhythm = self._rhythm
+        least_ns = 80_000_000
+        if rhythm is not None and rhythm.share < _BUSY_SHARE and rhythm.slices_per_second > 0:
+            least_ns = max(least_ns, int(_TELLING_SLICES / rhythm.slices_per_second * 1e9))
+        return self.book.stretches(self.process, start_ns, end_ns, least_ns)
+
+    def _is_still(self, one: Stretch) -> bool | None:
+        """Return whether it stood still in a stretch, against its rhythm; None if that cannot be told."""
+        rhythm = self._rhythm
+        if rhythm is None:
+            return None
+        if rhythm.share >= _BUSY_SHARE:
+            if one.share < _STILL * rhythm.share:
+                return True
+            return False if one.share >= _GOES_ON * rhythm.share and not self._spins else None
+        usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
+        if usual < _TELLING_SLICES * 0.75:
+            return None
+        if one.slices < 0.25 * usual:
+            return True
+        return False if one.slices >= 0.5 * usual else None
+
+    def standing_beside(self, spans: list[Span]) -> list[Span]:
+        """Return when it stood still right before and after these times, if it hardly ever does otherwise."""
+        rhythm = self._rhythm
+        if not spans or rhythm is None or rhythm.share < _STEADY_SHARE:
+            return []
+        start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
+        before = self.book.stretches(self.process, start_ns - _REACH_NS, start_ns)
+        after = self.book.stretches(self.process, end_ns, end_ns + _REACH_NS)
+        found: list[Span] = []
+        edge = start_ns
+        for one in reversed(before):
+            if one.end_ns < edge - _NEAR_NS // 4 or not self._is_still(one):
+                break
+            edge = one.start_ns
+            found.append((one.start_ns, min(one.end_ns, start_ns)))
+        for one in after:
+            if not self._is_still(one):
+                break
+            found.append((max(one.start_ns, end_ns), one.end_ns))
+        return [span for span in found if span[0] < span[1]]
+
+    def staged(self, first_ns: int, size: int) -> list[Span]:
+        """Return when its memory grew by about the size of the checkpoint, right before its first byte was written."""
+        grown = self.book.growth(self.process, first_ns - _STAGED_WITHIN_NS, first_ns)
+        chain: list[tuple[int, int, int]] = []
+        edge = first_ns
+        for one in reversed(grown):
+            if one[2] < size // 50:
+                continue
+            if edge - one[1] > _NEAR_NS:
+                break
+            chain.append(one)
+            edge = one[0]
+        total = sum(one[2] for one in chain)
+        if not chain or not 0.5 * size <= total <= 1.6 * size:
+            return []
+        return [(edge, first_ns)]
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    made: list[Span] = []
+    for start_ns, end_ns in sorted(spans):
+        if made and start_ns <= made[-1][1]:
+            made[-1] = (made[-1][0], max(made[-1][1], end_ns))
+        else:
+            made.append((start_ns, end_ns))
+    return made

@@ -1,0 +1,87 @@
+"""What the stack of a thread that trains says: is it in the code of a save, does it wait, or does it train."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+from ckptprof_collectors.samples import StackSample
+
+Frame = tuple[str, str, int]  # function, file, line
+Doing = Literal["saving", "waiting", "training"]
+
+_SAVES = re.compile(
+    r"/(?:torch/serialization|safetensors/\w+|numpy/lib/\w*npyio\w*|joblib/numpy_pickle|pickle|cloudpickle/\w+"
+    r"|transformers/trainer_pt_utils|h5py/_hl/\w+|keras/(?:src/)?saving/.*|tensorstore/.*"
+    r"|torch/distributed/checkpoint/.*|orbax/.*|(?:\w+/)*dist_checkpointing/.*|nvidia_resiliency_ext/checkpointing/.*"
+    r"|flax/(?:training/checkpoints|serialization)|bytecheckpoint/.*|tensorflow/python/(?:checkpoint|saved_model)/.*"
+    r"|tensorflow/python/training/(?:saver|checkpoint\w*)|lightning\w*/fabric/plugins/io/.*"
+    r"|(?:\w+/)*checkpoint_engine/.*)\.py$"
+)
+_RECOMPUTES = re.compile(
+    r"/torch/utils/checkpoint\.py$|activation_checkpoint|checkpoint_wrapper\.py$|/jax/_src/ad_checkp"
+)
+_FEEDS = re.compile(r"/torch/utils/data/|/grain/|/tensorflow/python/data/|/datasets/|/webdataset/|/nvidia/dali/")
+_WAITS = re.compile(
+    r"/(?:threading|queue|selectors|subprocess|concurrent/futures/\w+|asyncio/\w+|multiprocessing/\w+"
+    r"|(?:\w+/)*torch/futures/__init__)\.py$"
+)
+_SAVE_WORDS = frozenset(
+    ("save", "saves", "saving", "saver", "savez", "checkpoint", "checkpoints", "checkpointer", "checkpointing", "ckpt",
+     "snapshot", "persist", "serialize", "serialization")
+)  # fmt: skip
+_WAIT_WORDS = frozenset(("wait", "join", "drain", "finalize", "finish", "block", "sync", "synchronize"))
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_OF_TENSORS = re.compile(r"save_for_backward|saved_tensors|save_on_cpu|saved_activ")
+
+
+def main_frames(sample: StackSample) -> tuple[Frame, ...]:
+    """Return the frames of the main thread, innermost first; empty if it was not seen."""
+    for thread in sample.threads:
+        if thread.tid == sample.pid:
+            return thread.frames
+    return ()
+
+
+def usual_depth(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> int:
+    """Return how many of the outermost frames are there outside of saves, too."""
+    deepest = 0
+    for other in calm:
+        depth = 0
+        for mine, theirs in zip(reversed(frames), reversed(other), strict=False):
+            if mine[:2] != theirs[:2]:
+                break
+            depth += 1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | None:
+    """Return what the thread does; `calm` are its stacks when nothing was saved. None: nothing can be told.
+
+    Words in names count only where the stack differs from a calm one: `train_and_checkpoint()` may run for ever.
+    """
+    if not frames:
+        return None
+    if any(frames == other for other in calm):
+        return "training"
+    depth = usual_depth(frames, calm)
+    special = frames[: len(frames) - depth]
+    if any(_SAVES.search(file) for _, file, _ in special):
+        return "saving"
+    told = [function for function, file, _ in special if not _RECOMPUTES.search(file)]
+    if any(_words(function) & _SAVE_WORDS for function in told):
+        return "saving"
+    if any(_FEEDS.search(file) for _, file, _ in frames):
+        return "training"
+    if special and (_WAITS.search(special[0][1]) or any(_words(function) & _WAIT_WORDS for function in told[:4])):
+        return "waiting"
+    return "training"
+
+
+@lru_cache(maxsize=4096)
+def _words(function: str) -> frozenset[str]:
+    if _OF_TENSORS.search(function):
+        return frozenset()
+    return frozenset(word.lower() for word in _WORD.findall(function))
