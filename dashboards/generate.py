@@ -137,6 +137,51 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (Query("sum by (kind, framework) (ckptprof_checkpoints_total{NODE})", "{{kind}} {{framework}}"),),
                 steps=True,
             ),
+            Panel(
+                "Training held by saves",
+                "percentunit",
+                "Share of the time in which a save held training, as far as it was seen; 5 % is a usual limit.",
+                (Query(_rate("checkpoint_stall_seconds_total", "instance")),),
+            ),
+            Panel(
+                "Saves by mode",
+                "short",
+                "Sync: training waited for the bytes; async: it went on meanwhile; counted since the agents started.",
+                (Query("sum by (instance, mode) (ckptprof_checkpoint_saves_total{NODE})", "{{instance}} {{mode}}"),),
+                steps=True,
+            ),
+            Panel(
+                "Incomplete saves",
+                "short",
+                "Saves that were broken off or never committed; counted since the agents started.",
+                (Query("sum by (instance) (ckptprof_incomplete_checkpoints_total{NODE})"),),
+                steps=True,
+            ),
+            Panel(
+                "At risk after the commit",
+                "s",
+                "How long the newest save counted as complete before it was on stable storage.",
+                (Query("ckptprof_last_checkpoint_at_risk_seconds{NODE}"),),
+                steps=True,
+            ),
+            Panel(
+                "Written for each byte saved",
+                "short",
+                "Staging, copies and rewriting included: 1 is nothing beyond the checkpoints themselves.",
+                (
+                    Query(
+                        "sum by (instance) (ckptprof_checkpoint_written_bytes_total{NODE})"
+                        " / (sum by (instance) (ckptprof_checkpoint_unique_bytes_total{NODE}) > 0)"
+                    ),
+                ),
+            ),
+            Panel(
+                "Restores by source",
+                "short",
+                "Cold: from a device or the network; warm: from the page cache; counted since the agents started.",
+                (Query("sum by (cache) (ckptprof_checkpoint_restores_total{NODE})", "{{cache}}"),),
+                steps=True,
+            ),
         ),
     ),
     (

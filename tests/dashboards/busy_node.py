@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.export.metrics import Metrics, RecorderHealth
-from ckptprof.model import Checkpoint, Kind, Level, Pattern, PatternClass
+from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, PatternClass
 from ckptprof_collectors.samples import (
     DeviceInfo,
     DiskSample,
@@ -87,6 +87,12 @@ def checkpoint(number: int, kind: Kind, end_ns: int) -> Checkpoint:
         blind=(),
         evidence=(),
         confidence=0.9,
+        durable_ns=end_ns + 1_000_000_000 if kind is Kind.SAVE else None,
+        mode=tuple(Mode)[number % 2] if kind is Kind.SAVE else None,
+        stall_ns=2_000_000_000 if kind is Kind.SAVE else None,
+        written_bytes=200 * 10**9 if kind is Kind.SAVE else None,
+        unique_bytes=100 * 10**9,
+        cache="cold" if kind is Kind.RESTORE else None,
     )
 
 

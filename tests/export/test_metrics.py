@@ -9,16 +9,19 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckptprof.export import metrics as metrics_module
+from ckptprof.export.checkpoints import REMEMBERED_CHECKPOINTS
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.export.tables import REMEMBERED
-from ckptprof.model import Checkpoint, Kind, Level, Pattern, PatternClass
+from ckptprof.model import Checkpoint, Kind, Level, Mode, Moments, Pattern, PatternClass, Status
 from ckptprof_collectors.samples import (
     CollectorFault,
     DeviceInfo,
@@ -51,6 +54,9 @@ HOSTILE = [
     "\x00",
     "é漢字",
 ]
+
+
+_UIDS = itertools.count()
 
 
 def frame(*samples: Sample, at_ns: int = 1, read: tuple[str, ...] = ()) -> Frame:
@@ -94,10 +100,11 @@ def checkpoint(
     pattern: PatternClass | None = PatternClass.SEQUENTIAL_LARGE,
     end_ns: int = 1_700_000_000_000_000_000,
     size: int = 1000,
+    **fields: Any,
 ) -> Checkpoint:
-    """Return a checkpoint of this kind, duration and end."""
+    """Return a checkpoint of this kind, duration and end, another one with each call."""
     return Checkpoint(
-        uid="u",
+        uid=fields.pop("uid", None) or f"u-{next(_UIDS)}",
         kind=kind,
         job="j",
         framework=framework,
@@ -114,6 +121,7 @@ def checkpoint(
         blind=(),
         evidence=(),
         confidence=1.0,
+        **fields,
     )
 
 
@@ -165,7 +173,8 @@ def full() -> Metrics:
             bursts_active=1,
         )
     )
-    metrics.checkpoint(checkpoint())
+    metrics.checkpoint(checkpoint(durable_ns=1_700_000_001_000_000_000))
+    metrics.checkpoint(checkpoint(Kind.RESTORE, cache="warm"))
     return metrics
 
 
@@ -221,6 +230,76 @@ def test_checkpoints_are_counted_by_kind_framework_and_pattern() -> None:
     assert math.isclose(series["ckptprof_checkpoint_duration_seconds_sum", save], 40_003)
 
 
+_SAVED = (("kind", "save"),)
+
+
+def test_how_saves_went_is_added_up() -> None:
+    """Stall, risk and amplification, of what was seen of each; what was broken off is no last save."""
+    metrics = Metrics()
+    end_ns = 1_700_000_000_000_000_000
+    went: dict[str, Any] = {"mode": Mode.ASYNC, "stall_ns": 500_000_000, "written_bytes": 300, "unique_bytes": 100}
+    metrics.checkpoint(checkpoint(end_ns=end_ns, durable_ns=end_ns + 2_000_000_000, **went))
+    metrics.checkpoint(checkpoint(end_ns=end_ns + 1, mode=Mode.SYNC, stall_ns=None, written_bytes=70))
+    metrics.checkpoint(checkpoint(end_ns=end_ns + 2, status=Status.INCOMPLETE, size=7))
+    metrics.checkpoint(checkpoint(Kind.RESTORE, cache="cold"))
+    metrics.checkpoint(checkpoint(Kind.RESTORE, cache="\x1b"))
+    series = parsed(metrics)
+
+    assert series["ckptprof_checkpoint_saves_total", (("mode", "async"),)] == 1
+    assert series["ckptprof_checkpoint_saves_total", (("mode", "unknown"),)] == 1
+    assert series["ckptprof_checkpoint_stall_seconds_total", ()] == 0.5
+    assert series["ckptprof_checkpoint_at_risk_seconds_total", ()] == 2
+    assert series["ckptprof_last_checkpoint_at_risk_seconds", ()] == 2
+    assert series["ckptprof_checkpoint_written_bytes_total", ()] == 300
+    assert series["ckptprof_checkpoint_unique_bytes_total", ()] == 100
+    assert series["ckptprof_incomplete_checkpoints_total", _SAVED] == 1
+    assert series["ckptprof_last_checkpoint_bytes", _SAVED] == 1000
+    assert series["ckptprof_checkpoint_restores_total", (("cache", "cold"),)] == 1
+    assert series["ckptprof_checkpoint_restores_total", (("cache", "unknown"),)] == 1
+
+
+def test_a_copy_is_counted_and_is_no_save() -> None:
+    """It enters no other series."""
+    metrics = Metrics()
+    before = parsed(metrics)
+    metrics.checkpoint(checkpoint(Kind.COPY, durable_ns=1, written_bytes=9, unique_bytes=9))
+    after = parsed(metrics)
+
+    assert {key for key in after if after[key] != before.get(key)} == {("ckptprof_checkpoint_copies_total", ())}
+
+
+def test_what_is_told_again_counts_once() -> None:
+    """Only what is new of it is added, and what is taken back stays: a counter never goes back."""
+    metrics = Metrics()
+    first = checkpoint(uid="same", stall_ns=1_000_000_000, end_ns=5_000_000_000)
+    metrics.checkpoint(first)
+    later = msgspec.structs.replace(
+        first, revision=1, durable_ns=9_000_000_000, moments=Moments(committed_ns=6 * 10**9)
+    )
+    for again in (later, later, msgspec.structs.replace(later, revision=2, stall_ns=None)):
+        metrics.checkpoint(again)
+    series = parsed(metrics)
+
+    assert series["ckptprof_checkpoint_duration_seconds_count", _SAVED] == 1
+    assert series["ckptprof_checkpoint_bytes_total", _SAVED] == 1000
+    assert series["ckptprof_checkpoint_stall_seconds_total", ()] == 1
+    assert series["ckptprof_checkpoint_at_risk_seconds_total", ()] == 3
+
+
+def test_what_was_counted_long_ago_is_not_counted_again() -> None:
+    """The memory of what was counted is bounded; a late account of a forgotten checkpoint adds nothing."""
+    metrics = Metrics()
+    first = checkpoint(uid="first")
+    metrics.checkpoint(first)
+    for _ in range(REMEMBERED_CHECKPOINTS):
+        metrics.checkpoint(checkpoint())
+    metrics.checkpoint(msgspec.structs.replace(first, revision=1, stall_ns=10**9))
+    series = parsed(metrics)
+
+    assert series["ckptprof_checkpoint_duration_seconds_count", _SAVED] == REMEMBERED_CHECKPOINTS + 1
+    assert series["ckptprof_checkpoint_stall_seconds_total", ()] == 0
+
+
 def test_a_bucket_holds_its_own_edge() -> None:
     """`le` is less or equal: a save of exactly 5 s is in the bucket of 5 s."""
     metrics = Metrics()
@@ -262,8 +341,10 @@ def test_every_countable_device_has_a_series() -> None:
 def test_no_label_holds_a_path_a_pid_or_a_job() -> None:
     """The names of all labels are a closed list."""
     labels = {key for _, pairs in parsed(full()) for key, _ in pairs}
-    allowed = "version kind framework pattern le device transport countable port link_layer collector process"
-    assert labels <= set(allowed.split())
+    allowed = (
+        "version kind framework pattern le device transport countable port link_layer collector process mode cache"
+    )
+    assert labels <= {*allowed.split(), "mode", "cache"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -364,7 +445,7 @@ def test_the_page_stays_small_on_a_large_node() -> None:
     metrics.observe(
         frame(*[disk(f"nvme{number}n1") for number in range(12)], *[nic(f"e{number}") for number in range(8)])
     )
-    assert len(parsed(metrics)) < 300
+    assert len(parsed(metrics)) < 320
 
 
 def test_it_renders_while_it_is_fed() -> None:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import ckptprof
 from ckptprof.export import families
-from ckptprof.export.exposition import MILLIONTHS, THOUSANDTHS, Histogram, Labelled, Names, render_scalars
+from ckptprof.export.checkpoints import FRAMEWORKS_CAP, UNKNOWN, CheckpointFamilies
+from ckptprof.export.exposition import MILLIONTHS, Labelled, Names, render_scalars
 from ckptprof.export.families import RecorderHealth
 from ckptprof.export.tables import About, Table
-from ckptprof.model import Checkpoint, Kind
+from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import (
     CollectorFault,
     DeviceInfo,
@@ -31,12 +32,10 @@ from ckptprof_collectors.samples import (
 )
 
 ENTITIES_CAP = 64  # per kind of entity
-FRAMEWORKS_CAP = 24
 COLLECTORS_CAP = 32
-UNKNOWN = "unknown"
 _HIDDEN_KINDS = frozenset({"partition", "ram"})  # their bytes are the disk's, or no storage's
 
-__all__ = ["Metrics", "RecorderHealth"]
+__all__ = ["FRAMEWORKS_CAP", "Metrics", "RecorderHealth"]
 
 
 class Metrics:
@@ -48,7 +47,7 @@ class Metrics:
         self._disks = _disk_table()
         self._nics = _nic_table()
         self._rdma = _rdma_table()
-        self._checkpoints = _CheckpointFamilies()
+        self._checkpoints = CheckpointFamilies()
         self._collectors = _CollectorFamilies()
         self._memory: MemorySample | None = None
         self._sampler: SamplerHealth | None = None
@@ -96,7 +95,7 @@ class Metrics:
             self._active.set(int(level == "trace"))
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Count a checkpoint that is complete; each one is to be handed in once."""
+        """Count a checkpoint; of one that is told again (the same uid) only what is new."""
         with self._lock:
             self._checkpoints.add(checkpoint)
 
@@ -223,61 +222,6 @@ def _rdma_table() -> Table[RdmaSample]:
         info=("infiniband_info", "What the port is."),
         speed=("infiniband_rate_bytes_per_second", "Rate of the port in bytes per second."),
     )
-
-
-class _CheckpointFamilies:
-    """Counters of checkpoints; by kind they start at zero, so that a rate sees the first one too."""
-
-    def __init__(self) -> None:
-        self.frameworks = Names(FRAMEWORKS_CAP)
-        self._count = Labelled(
-            "checkpoints_total", "Checkpoints seen.", ("kind", "framework", "pattern"), kind="counter"
-        )
-        self._bytes = Labelled("checkpoint_bytes_total", "Bytes of all checkpoints.", ("kind",), kind="counter")
-        self._duration = Histogram(
-            "checkpoint_duration_seconds",
-            "Time from the first to the last data of a checkpoint.",
-            "kind",
-            families.DURATION_BOUNDS_SECONDS,
-        )
-        self._last = Labelled(
-            "last_checkpoint_timestamp_seconds",
-            "When the last checkpoint ended.",
-            ("kind",),
-            kind="gauge",
-            form=THOUSANDTHS,
-        )
-        self._last_duration = Labelled(
-            "last_checkpoint_duration_seconds",
-            "Duration of the last checkpoint.",
-            ("kind",),
-            kind="gauge",
-            form=MILLIONTHS,
-        )
-        self._last_bytes = Labelled("last_checkpoint_bytes", "Bytes of the last checkpoint.", ("kind",), kind="gauge")
-        self._last_ns: dict[Kind, int] = {}
-        for kind in (Kind.SAVE, Kind.RESTORE):
-            self._bytes.set(0, kind.value)
-            self._duration.ensure(kind.value)
-
-    def add(self, checkpoint: Checkpoint) -> None:
-        kind = checkpoint.kind.value
-        framework = UNKNOWN if checkpoint.framework is None else self.frameworks.admit(checkpoint.framework)
-        pattern = checkpoint.pattern.class_
-        seconds = max(0, checkpoint.end_ns - checkpoint.start_ns) * 1e-9
-        self._count.add(1, kind, framework, UNKNOWN if pattern is None else pattern.value)
-        self._bytes.add(max(0, checkpoint.bytes), kind)
-        self._duration.observe(seconds, kind)
-        if checkpoint.end_ns >= self._last_ns.get(checkpoint.kind, 0):  # jobs end in any order
-            self._last_ns[checkpoint.kind] = checkpoint.end_ns
-            self._last.set(checkpoint.end_ns * 1e-9, kind)
-            self._last_duration.set(seconds, kind)
-            self._last_bytes.set(checkpoint.bytes, kind)
-
-    def render(self, out: list[bytes]) -> None:
-        for family in (self._count, self._bytes, self._last, self._last_duration, self._last_bytes):
-            family.render(out)
-        self._duration.render(out)
 
 
 class _CollectorFamilies:
