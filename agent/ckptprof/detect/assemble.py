@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
+from ckptprof.detect.aftermath import Aftermath, durable_evidence
 from ckptprof.detect.blind import HealthBook, blind_of
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock
+from ckptprof.detect.endings import Fate, ending_of
 from ckptprof.detect.evidence import Surroundings, candidate_bytes, framework_of
 from ckptprof.detect.exact import class_of, is_traced, traced_bytes
 from ckptprof.detect.holds import hold_of
@@ -18,7 +20,7 @@ from ckptprof.detect.overheads import amplification_of
 from ckptprof.detect.patterns import pattern_of
 from ckptprof.detect.sources import source_of
 from ckptprof.detect.writers import writers_of
-from ckptprof.model import Checkpoint, Evidence, Kind, Level, Moments, Point, Stream
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Moments, Point, Status, Stream
 from ckptprof.recording import Header
 
 MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
@@ -34,39 +36,43 @@ class Scene:
     devices: DeviceBook
     clock: Clock
     health: HealthBook
+    aftermath: Aftermath
+    fate: Fate
 
 
 def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, scene: Scene) -> Checkpoint:
-    """Return the checkpoint."""
+    """Return the checkpoint; what becomes known of it later is added to it."""
     header, around, devices, clock = scene.header, scene.around, scene.devices, scene.clock
     path = _path(candidate)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
     pattern = pattern_of(candidate, around.histories)
-    durable_ns = _durable(candidate)
+    durable = scene.aftermath.durability(candidate)
+    ending = ending_of(candidate, scene.fate)
     files = len({part.stream.path for part in candidate.parts})
     hold = hold_of(candidate, around)
     spent = amplification_of(candidate)
     source = source_of(candidate, around.histories, devices.mount_of(path))
-    settled = durable_ns is not None if candidate.writes else source.cache is not None
+    settled = durable.at_ns is not None if candidate.writes else source.cache is not None
     blind = blind_of(candidate, pattern, files, scene.health, settled=settled)
-    return Checkpoint(
+    checkpoint = Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{header.uid}|{kind.value}|{candidate.job}|{start_ns}|{path}")),
         kind=kind,
         job=candidate.job,
-        framework=framework_of(candidate),
+        framework=framework_of(candidate, around),
         step=candidate.step,
         ranks=_ranks(candidate, around),
         start_ns=start_ns,
         end_ns=end_ns,
-        durable_ns=None if durable_ns is None else clock.wall(durable_ns),
+        durable_ns=None if durable.at_ns is None else clock.wall(durable.at_ns),
         bytes=candidate_bytes(candidate),
         files=files,
         path=path,
         writers=writers_of(candidate, around.jobs, clock, hold.roles),
         mode=hold.mode,
         stall_ns=hold.stall_ns,
-        moments=moments_of(candidate, clock) if candidate.writes else Moments(),
+        status=ending.status,
+        moments=_moments(candidate, scene, committed=ending.status is Status.COMPLETE),
         written_bytes=spent.written_bytes,
         unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
         overheads=spent.overheads,
@@ -75,12 +81,23 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         pattern=pattern,
         level=Level.TRACE if is_traced(candidate) else Level.POLL,
         blind=(*blind, *hold.blind),
-        evidence=(*evidence, *hold.evidence),
+        evidence=(*evidence, *hold.evidence, *ending.evidence, *durable_evidence(durable)),
         confidence=confidence,
         streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),
         timeline=_timeline(candidate, around, clock),
         devices=devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )
+    scene.aftermath.note(candidate, checkpoint)
+    if candidate.writes and ending.status is Status.COMPLETE:
+        scene.fate.series.note(candidate)
+    return checkpoint
+
+
+def _moments(candidate: Candidate, scene: Scene, *, committed: bool) -> Moments:
+    if not candidate.writes:
+        return Moments()
+    cleaned_ns = scene.aftermath.cleaned_ns(candidate)
+    return moments_of(candidate, scene.clock, committed=committed, cleaned_ns=cleaned_ns)
 
 
 def _path(candidate: Candidate) -> str:
@@ -120,15 +137,6 @@ def _stream(part: Part, around: Surroundings, clock: Clock) -> Stream:
         class_=class_of([stream.trace]) if stream.trace is not None else None,
         seen_by=stream.seen_by,
     )
-
-
-def _durable(candidate: Candidate) -> int | None:
-    """Return when all that was written was on stable storage: every file was synced after its last write."""
-    if not candidate.writes:
-        return None
-    ends = [part.stream.trace.durable_ns if part.stream.trace is not None else None for part in candidate.parts]
-    known = [end for end in ends if end is not None]
-    return max(known) if len(known) == len(ends) else None
 
 
 def _timeline(candidate: Candidate, around: Surroundings, clock: Clock) -> tuple[Point, ...]:

@@ -11,6 +11,8 @@ from ckptprof.detect.traced import Traced
 from ckptprof.model import Pattern
 from ckptprof_collectors.samples import OperationKind, TraceHealth
 
+UNSEEN_DURABLE = "when the last byte left the page cache for stable storage"
+NOT_YET_DURABLE = "when it became durable: it was not yet when the watch ended"
 _MAX_HEALTHS = 600
 _SLACK_NS = 1_500_000_000  # health is told about once a second
 
@@ -91,7 +93,7 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthB
         blind.append("which of the bytes came from the page cache and which from the device or the network")
     else:
         inside = "" if exact else ", and the time inside fsync"
-        blind.append(f"when the last byte left the page cache for stable storage{inside}")
+        blind.append(f"{UNSEEN_DURABLE}{inside}")
     return blind
 
 

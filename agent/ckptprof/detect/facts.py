@@ -34,7 +34,7 @@ class FactBook:
             return
         key = (fact.device, fact.inode)
         earlier = self._facts.pop(key, None)
-        if earlier is not None and _is_earlier_name(fact, earlier[1]):
+        if earlier is not None and (_is_earlier_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
             self._facts[key] = earlier
             return
         if len(self._facts) >= MAX_FACTS:
@@ -43,6 +43,10 @@ class FactBook:
             self._fresh.discard(oldest)
         self._facts[key] = (at_ns, fact)
         self._fresh.add(key)
+
+    def knows(self, path: str) -> bool:
+        """Return whether a file of that name was looked at of late."""
+        return any(fact.path == path for _, fact in self._facts.values())
 
     def attach(
         self,
@@ -105,6 +109,12 @@ class FactBook:
             if learnt_ns < at_ns:
                 del self._facts[key]
                 self._fresh.discard(key)
+
+
+def _is_no_news(fact: FileFact, known: FileFact) -> bool:
+    """Whether `fact` was asked for its pages only, and nothing else has changed."""
+    same = (fact.path, fact.size, fact.modified_ns) == (known.path, known.size, known.modified_ns)
+    return same and fact.unwritten_bytes is not None and fact.magic is None
 
 
 def _is_earlier_name(fact: FileFact, known: FileFact) -> bool:

@@ -1,0 +1,202 @@
+"""Whether a save came to its end: it did not if its writer died, its disk was full, or its last step never came.
+
+A save is called incomplete only on what its own files or its series show; what could not be seen is no sign.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.lives import is_temporary
+from ckptprof.detect.removals import RemovalBook
+from ckptprof.detect.streams import ProcessKey
+from ckptprof.frameworks.names import shape
+from ckptprof.model import Evidence, Status
+
+SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
+_LOOKED_AFTER_NS = 200_000_000  # what a file looks like so long after its last write is what is left of it
+_SMALLER = 0.9  # of what the saves of the series are
+_LARGE_SHARE = 0.1  # of the bytes makes a file more than a note beside the checkpoint
+_FULL_BYTES = 64 << 10
+_MAX_SERIES = 4096
+_MAX_SIZES = 16
+# a folder of these is no checkpoint without that file (torch/distributed/checkpoint/filesystem.py, finish)
+_MARKED = ((re.compile(r"__\d+_\d+\.distcp$"), ".metadata"),)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a save ended, and why that is said; the evidence has no weight in the recognition."""
+
+    status: Status = Status.COMPLETE
+    evidence: tuple[Evidence, ...] = ()
+
+
+class SeriesBook:
+    """How large the complete saves of each job were, and whether a marker ended them."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._saves: dict[tuple[str, str], deque[tuple[int, bool]]] = {}
+
+    def note(self, candidate: Candidate) -> None:
+        """Take one that came to its end."""
+        moved = sum(part.bytes for part in candidate.parts)
+        for kind in _kinds(candidate):
+            while len(self._saves) >= _MAX_SERIES:
+                del self._saves[next(iter(self._saves))]
+            saves = self._saves.setdefault((candidate.job, kind), deque(maxlen=_MAX_SIZES))
+            saves.append((moved, _has_marker(candidate)))
+
+    def earlier(self, candidate: Candidate) -> list[tuple[int, bool]]:
+        """Return (bytes, marked) of the saves that are like it."""
+        found = (self._saves.get((candidate.job, kind)) for kind in _kinds(candidate))
+        return max((list(saves) for saves in found if saves is not None), key=len, default=[])
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of processes and files. Times are CLOCK_MONOTONIC."""
+
+    jobs: JobBook
+    ended: dict[ProcessKey, int]
+    removals: RemovalBook
+    is_written: Callable[[str, str], bool]  # whether a job was seen writing a path of late
+    series: SeriesBook = field(default_factory=SeriesBook)
+
+    def died_ns(self, process: ProcessKey) -> int | None:
+        """Return when a process ended, unless it only served another that goes on."""
+        ended_ns = self.ended.get(process)
+        parent = self.jobs.parent(process)
+        if ended_ns is None or parent is None or parent in self.ended:
+            return ended_ns
+        info = self.jobs.info(parent)
+        trains = info is not None and bool(info.runtimes)
+        return None if trains and self.jobs.rank(parent) == self.jobs.rank(process) else ended_ns
+
+
+def ending_of(candidate: Candidate, fate: Fate) -> Ending:
+    """Return how a save ended; a restore has no such end."""
+    if not candidate.writes:
+        return Ending()
+    died = [fate.died_ns(process) for process in candidate.processes]
+    known = [at_ns for at_ns in died if at_ns is not None]
+    dead = len(known) == len(died)
+    soon = dead and max(known) - candidate.end_ns <= SOON_NS
+    reasons = [*_cut(candidate), *_unfinished(candidate, fate, dead=dead, soon=soon)]
+    if not reasons:
+        return Ending()
+    if dead:
+        reasons.append("its writer has ended")
+    text = "; ".join(dict.fromkeys(reasons))
+    return Ending(Status.INCOMPLETE, (Evidence(name="incomplete", weight=0.0, text=text),))
+
+
+def _unfinished(candidate: Candidate, fate: Fate, *, dead: bool, soon: bool) -> Iterator[str]:
+    """Yield what was to come and did not."""
+    earlier = fate.series.earlier(candidate)
+    moved = sum(part.bytes for part in candidate.parts)
+    usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
+    smaller = usual is not None and moved < _SMALLER * usual and _sizes_known(candidate)
+    deleted = _deleted(candidate, fate)
+    full = _is_full(candidate)
+    if smaller and (soon or full or deleted):
+        yield f"it has {moved} bytes, and the saves before it have {usual}"
+    if deleted and (smaller or any(part.temporary for part in deleted)):
+        yield f"{_name(deleted[0])} was deleted again"
+    if full and (smaller or soon):
+        yield "its file system has no room left"
+    if not dead:
+        return
+    stuck = [part for part in _large(candidate) if _is_stuck(part, candidate, fate)]
+    if stuck and not earlier:
+        yield f"{_name(stuck[0])} never got its final name"
+    missing = _missing_marker(candidate, fate)
+    if missing is not None:
+        yield f"{missing} was never written"
+    elif earlier and all(marked for _, marked in earlier) and not _has_marker(candidate) and soon:
+        yield "the file that completed the saves before it was never written"
+
+
+def _cut(candidate: Candidate) -> Iterator[str]:
+    """Yield the files that end before their own format does; of each only a look at what is left of it counts."""
+    for part in candidate.parts:
+        fact, trace = part.stream.fact, part.stream.trace
+        if fact is None or fact.whole is not False:
+            continue
+        last_ns = trace.active_ns if trace is not None else part.stream.last_ns
+        reached = trace.totals.high_offset if trace is not None and trace.sessions else 0
+        if part.stream.fact_at_ns - last_ns >= _LOOKED_AFTER_NS and fact.size >= reached:
+            yield f"{_name(part)} ends before its format does"
+
+
+def _large(candidate: Candidate) -> list[Part]:
+    whole = sum(part.bytes for part in candidate.parts)
+    return [part for part in candidate.parts if part.bytes >= _LARGE_SHARE * whole]
+
+
+def _is_stuck(part: Part, candidate: Candidate, fate: Fate) -> bool:
+    """Return whether a temporary name was looked at after its writer's end, or traced to it, and not given up."""
+    stream = part.stream
+    if part.staged is not None or not is_temporary(stream.path):
+        return False
+    if stream.trace is not None:
+        return stream.trace.renamed_ns is None
+    ended_ns = max((fate.ended.get(process, 0) for process in candidate.processes), default=0)
+    return stream.fact is not None and stream.fact_at_ns >= ended_ns
+
+
+def _deleted(candidate: Candidate, fate: Fate) -> list[Part]:
+    """Return the large parts that were deleted after they were written, and not copied elsewhere before."""
+    return [
+        part
+        for part in _large(candidate)
+        if part.staged is None and fate.removals.removed_ns(part.stream.path, part.end_ns) is not None
+    ]
+
+
+def _sizes_known(candidate: Candidate) -> bool:
+    return all(part.stream.trace is not None or part.stream.fact is not None for part in _large(candidate))
+
+
+def _is_full(candidate: Candidate) -> bool:
+    frees = [part.stream.fact.free_bytes for part in candidate.parts if part.stream.fact is not None]
+    return any(free is not None and free < _FULL_BYTES for free in frees)
+
+
+def _missing_marker(candidate: Candidate, fate: Fate) -> str | None:
+    """Return the file without which what was written is no checkpoint, if nobody wrote it."""
+    written = {part.stream.path for part in candidate.parts}
+    for part in candidate.parts:
+        folder, _, file = part.stream.path.rpartition("/")
+        for pattern, marker in _MARKED:
+            path = f"{folder}/{marker}"
+            if not pattern.search(file) or path in written:
+                continue
+            if (part.stream.trace is not None or _seen_after_death(part, fate)) and not fate.is_written(
+                candidate.job, path
+            ):
+                return marker
+    return None
+
+
+def _seen_after_death(part: Part, fate: Fate) -> bool:
+    ended_ns = fate.ended.get(part.stream.process)
+    return ended_ns is not None and part.stream.fact is not None and part.stream.fact_at_ns >= ended_ns
+
+
+def _has_marker(candidate: Candidate) -> bool:
+    return any(part.name.commit for part in candidate.parts)
+
+
+def _kinds(candidate: Candidate) -> frozenset[str]:
+    return frozenset(shape(part.stream.path) for part in _large(candidate)[:8])
+
+
+def _name(part: Part) -> str:
+    return part.stream.path.rpartition("/")[2]
