@@ -100,7 +100,8 @@ class FolderEvents:
             return []
         at_ns = time.monotonic_ns()
         self._limit(at_ns)
-        own = {path for seen_ns, path in self._own if at_ns - seen_ns < _OWN_NS}
+        noted = self._own.copy()  # in one go: another thread appends
+        own = {path for seen_ns, path in noted if at_ns - seen_ns < _OWN_NS}
         events = []
         offset = 0
         while offset + _HEADER.size <= len(raw):
