@@ -11,19 +11,11 @@ from ckptprof.detect import rendezvous
 from ckptprof.detect.lineage import TRAINING_RUNTIMES as TRAINING_RUNTIMES  # noqa: PLC0414 - others look for it here
 from ckptprof.detect.lineage import belongs_to, is_helper, is_launcher, is_script, title
 from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.tools import MOVERS, TOOLS
 from ckptprof_collectors.samples import ProcessInfo
 
 NUMERIC_RUNTIMES = frozenset(("numpy", "safetensors"))
 GPU_RUNTIMES = frozenset(("cuda", "hip", "nccl", "gpu"))
-_TOOLS = frozenset(
-    (
-        "cp", "mv", "dd", "rsync", "scp", "sftp", "tar", "gzip", "gunzip", "pigz", "zstd", "xz", "zip", "unzip", "cat",
-        "git", "git-lfs", "pip", "pip3", "conda", "apt", "apt-get", "dpkg", "dnf", "rpm", "npm", "node", "curl", "wget",
-        "aria2c", "aws", "gsutil", "rclone", "azcopy", "huggingface-cl", "hf", "postgres", "mysqld", "sqlite3",
-        "redis-server", "fio", "cc1", "cc1plus", "ld", "rustc", "systemd-coredum", "journald", "logrotate", "rsyslogd",
-        "sha256sum", "md5sum",
-    )
-)  # fmt: skip
 MAX_KNOWN = 20_000
 _MAX_DEPTH = 64  # of a family
 _INIT = 1
@@ -51,7 +43,8 @@ class JobBook:
         self._parents: dict[ProcessKey, int] = {}  # of the same
         self._groups: dict[tuple[object, ...], list[_Group]] = {}
         self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
-        self._names: dict[str, _Group] = {}
+        self._holders: dict[str, _Group] = {}
+        self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
 
     def learn(self, info: ProcessInfo) -> None:
         """Take a description; an orphan keeps the parent that it had."""
@@ -67,6 +60,9 @@ class JobBook:
             self.end(key)  # it has become another program
         self._infos[key] = info
         self._current[info.pid] = key
+        rank = rendezvous.rank_of(info.environment) if rendezvous.is_rank(info.environment) else None
+        if rank is not None and is_script(info):
+            self._ranked[key] = rank
 
     def _drop(self, process: ProcessKey) -> None:
         self.end(process)
@@ -76,6 +72,7 @@ class JobBook:
 
     def end(self, process: ProcessKey) -> None:
         """Take note that a process has ended: its rank, and in the end the name of its job, are free again."""
+        self._ranked.pop(process, None)
         found = self._group_of.get(process)
         if found is not None:
             found[1].living.pop(process, None)
@@ -172,7 +169,7 @@ class JobBook:
         name, more = self._name(info, top, started_by or top, root)
         group = _Group(name, top, root)
         for wanted in (name, *more):
-            holder = self._names.get(wanted)
+            holder = self._holders.get(wanted)
             if holder is None or not holder.living or self._are_one(holder, group):
                 group.name = wanted
                 break
@@ -206,10 +203,10 @@ class JobBook:
     def _remember(self, key: tuple[object, ...], group: _Group) -> None:
         while len(self._groups) >= MAX_KNOWN:
             for old in self._groups.pop(next(iter(self._groups))):
-                if self._names.get(old.name) is old:
-                    del self._names[old.name]
+                if self._holders.get(old.name) is old:
+                    del self._holders[old.name]
         self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]
-        self._names[group.name] = group
+        self._holders[group.name] = group
         while len(self._group_of) > 2 * MAX_KNOWN:
             del self._group_of[next(iter(self._group_of))]
 
@@ -273,10 +270,15 @@ class JobBook:
 
     def is_tool(self, process: ProcessKey) -> bool:
         """Return whether it is a program that copies, packs, installs or serves, and trains nothing."""
+        return not TOOLS.isdisjoint(self._names(process))
+
+    def is_mover(self, process: ProcessKey) -> bool:
+        """Return whether it is a tool that copies, packs, sends or fetches files."""
+        return not MOVERS.isdisjoint(self._names(process))
+
+    def _names(self, process: ProcessKey) -> tuple[str, ...]:
         info = self._infos.get(process)
-        if info is None:
-            return self._comms.get(process) in _TOOLS
-        return info.comm in _TOOLS or info.program in _TOOLS
+        return (info.comm, info.program) if info is not None else (self._comms.get(process, ""),)
 
     def rank(self, process: ProcessKey) -> int | None:
         """Return the process's rank, from its environment."""
@@ -287,6 +289,14 @@ class JobBook:
         """Return how many ranks the job has, from the environment."""
         info = self._told(process)
         return rendezvous.size_of(info.environment) if info is not None else None
+
+    def living_ranks(self, process: ProcessKey) -> set[int]:
+        """Return the ranks of its job that are alive on this host."""
+        info = self._told(process)
+        if info is None:
+            return set()
+        group = self._group(info)
+        return {rank for other, rank in self._ranked.items() if self._group(self._infos[other]) is group}
 
     def _told(self, process: ProcessKey) -> ProcessInfo | None:
         """Return its description, or that of the process that it worked for."""

@@ -1,0 +1,134 @@
+"""Gathers what waits into candidates, job by job, and tells which of them are over."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+
+from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, group
+from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.parts import PartBook
+from ckptprof.detect.staging import join_stages
+from ckptprof.detect.streams import ProcessKey, Stream
+from ckptprof.detect.tracebook import TraceBook
+
+QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
+OPEN_NS = 60_000_000_000  # a file that is kept open holds up no judgement for longer
+_AROUND_NS = 10_000_000_000  # a file that was opened so long before the first that waits is no part of a save with it
+
+_Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
+
+
+class Gatherer:
+    """Knows whose each stream is."""
+
+    def __init__(self, jobs: JobBook, parts: PartBook, traced: TraceBook) -> None:
+        """Look into these books whenever asked."""
+        self._jobs = jobs
+        self._parts = parts
+        self._traced = traced
+
+    def gather(self, waiting: list[Stream], polled_open: list[Stream]) -> list[Candidate]:
+        """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
+
+        A stream that carries nothing of a checkpoint's is told, and in none.
+        """
+        self._parts.begin()
+        parties: dict[ProcessKey, _Party] = {}
+        moved: dict[_Party, tuple[list[Part], list[Part]]] = {}
+        for stream in waiting:
+            part = self._parts.part_of(stream)
+            if part is not None:
+                moved.setdefault(self._party(stream, parties), ([], []))[not stream.writes].append(part)
+            elif stream.trace is not None:
+                stream.trace.told = True
+        for party, part in self._open_parts(moved, polled_open, parties):
+            moved[party][not part.stream.writes].append(part)
+        found: list[Candidate] = []
+        for (job, _), directions in moved.items():
+            for parts in join_stages(*directions):
+                found += [made for made in group(job, parts) if made.open_parts < len(made.parts) or _carries(made)]
+        return sorted(found, key=lambda candidate: candidate.start_ns)
+
+    def _party(self, stream: Stream, parties: dict[ProcessKey, _Party]) -> _Party:
+        party = parties.get(stream.process)
+        if party is None:
+            party = parties[stream.process] = self._jobs.job_of(stream.process), self._jobs.is_tool(stream.process)
+        return party
+
+    def _open_parts(
+        self,
+        moved: dict[_Party, tuple[list[Part], list[Part]]],
+        polled_open: list[Stream],
+        parties: dict[ProcessKey, _Party],
+    ) -> Iterator[tuple[_Party, Part]]:
+        """Yield what goes on in the jobs that something waits of: what is written, and what is read of the same."""
+        since: dict[_Party, int] = {}
+        units: dict[_Party, set[str]] = {}
+        files: dict[_Party, set[tuple[int, int]]] = {}
+        for party, (written, read) in moved.items():
+            since[party] = min(part.start_ns for part in (*written, *read)) - _AROUND_NS
+            units[party] = {part.name.unit for part in read}
+            files[party] = {part.stream.file for part in written}
+        for stream in self._going_on(polled_open):
+            party = self._party(stream, parties)
+            if party not in moved or stream.first_ns < since[party]:
+                continue
+            part = self._parts.open_part_of(stream)
+            if part is not None and (stream.writes or part.name.unit in units[party] or stream.file in files[party]):
+                yield party, part
+
+    def _going_on(self, polled_open: list[Stream]) -> Iterable[Stream]:
+        yield from polled_open
+        for process in self._traced.open_processes():
+            yield from self._traced.open_of(process)
+
+    def is_over(self, candidate: Candidate, now_ns: int, ended: Container[ProcessKey]) -> bool:
+        """Return whether nothing more is to be expected of a candidate."""
+        over = [part for part in candidate.parts if not part.is_open]
+        last_sign_ns = max(
+            max((max(part.end_ns, part.stream.last_ns) for part in over), default=0),
+            max((stream.last_ns for part in candidate.parts for stream in part.carried), default=0),
+        )
+        quiet_ns = now_ns - last_sign_ns
+        if candidate.open_parts and quiet_ns < OPEN_NS:
+            return False
+        if quiet_ns < QUIET_NS:
+            return False
+        return quiet_ns >= self._patience_ns(candidate, ended)
+
+    def _patience_ns(self, candidate: Candidate, ended: Container[ProcessKey]) -> int:
+        """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
+        if all(process in ended for process in candidate.processes):
+            return QUIET_NS
+        if candidate.committed_ns is None and self._lacks_ranks(candidate):
+            return RANKS_GAP_NS if candidate.writes else CERTAIN_GAP_NS
+        folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
+        more = folder and candidate.committed_ns is None
+        return CERTAIN_GAP_NS if more or any(part.temporary for part in candidate.parts) else QUIET_NS
+
+    def _lacks_ranks(self, candidate: Candidate) -> bool:
+        """Return whether several ranks of this host have moved their parts, and others, which are alive, have not."""
+        if len(candidate.processes) < 2 or not any(part.name.certain for part in candidate.parts):
+            return False
+        here = self._jobs.living_ranks(candidate.processes[0])
+        if len(here) < 2:
+            return False
+        seen = {part.name.rank for part in candidate.parts}
+        seen |= {self._jobs.rank(process) for process in candidate.processes}
+        return len(seen & here) >= 2 and not here <= seen
+
+
+def settled(candidate: Candidate) -> Candidate:
+    """Return the candidate without what still goes on."""
+    if not candidate.open_parts:
+        return candidate
+    closed = Candidate(candidate.job, candidate.writes)
+    for part in candidate.parts:
+        if not part.is_open:
+            closed.add(part)
+    return closed
+
+
+def _carries(candidate: Candidate) -> bool:
+    return any(part.carried for part in candidate.parts)

@@ -1,0 +1,91 @@
+"""Makes parts of streams: edges and bytes, by the trace where there is one, else by the counters of the process."""
+
+from __future__ import annotations
+
+from ckptprof.detect.candidates import Part, name_of
+from ckptprof.detect.edges import Clock, read_edges, write_edges
+from ckptprof.detect.fusion import faulted_before, mapped_openings
+from ckptprof.detect.intervals import History
+from ckptprof.detect.lives import is_temporary
+from ckptprof.detect.openings import OpeningBook
+from ckptprof.detect.sizes import part_bytes, traced_bytes_of
+from ckptprof.detect.streams import ProcessKey, Stream
+from ckptprof.detect.tracebook import TraceBook
+
+
+class PartBook:
+    """Keeps the parts of the traced streams that wait, until something is learnt of them."""
+
+    def __init__(
+        self, histories: dict[ProcessKey, History], clock: Clock, openings: OpeningBook, traced: TraceBook
+    ) -> None:
+        """Start with nothing; what is given is looked into when a part is made."""
+        self._histories = histories
+        self._clock = clock
+        self._openings = openings
+        self._traced = traced
+        self._before: dict[int, tuple[int, Part]] = {}
+        self._parts: dict[int, tuple[int, Part]] = {}  # by the stream, with the version that they are of
+
+    def begin(self) -> None:
+        """Begin a round: what is not asked for in it is forgotten."""
+        self._before, self._parts = self._parts, {}
+
+    def part_of(self, stream: Stream) -> Part | None:
+        """Return the stream with its edges and bytes; None if it carries nothing that could be of a checkpoint."""
+        if stream.trace is not None:
+            version, part = self._before.get(id(stream), (-1, None))
+            if version != stream.trace.version or part is None or part.stream is not stream or stream.mapping:
+                part = self._traced_part(stream)
+            if part is not None:
+                part.staged, part.carried, part.is_open = None, [], False
+                self._parts[id(stream)] = (stream.trace.version, part)
+            return part
+        name = name_of(stream)
+        history = self._histories.get(stream.process)
+        if (name.never and not name.commit) or history is None:
+            return None
+        if stream.writes:
+            edges = write_edges(stream, history, self._clock, self._openings)
+        else:
+            edges = read_edges(stream, history, self._openings)
+        size = part_bytes(stream, history, edges)
+        if size <= 0:
+            return None
+        return Part(stream, name, edges[0], edges[1], size)
+
+    def open_part_of(self, stream: Stream) -> Part | None:
+        """Return what is known by now of a stream that goes on; None if it is nothing of a checkpoint's."""
+        name = name_of(stream)
+        if name.never and not name.commit:
+            return None
+        size = stream.size
+        if stream.trace is not None:
+            size = traced_bytes_of(stream)
+        return Part(stream, name, stream.first_ns, max(stream.first_ns, stream.last_ns), size, is_open=True)
+
+    def _traced_part(self, stream: Stream) -> Part | None:
+        name = name_of(stream)
+        size = traced_bytes_of(stream)
+        if (name.never and not name.commit) or size <= 0 or stream.trace is None:
+            return None
+        start_ns, end_ns = stream.trace.edges()
+        if not stream.writes and stream.trace.totals.faulted_bytes:
+            size, end_ns = self._mapped(stream, size, end_ns)
+        if size <= 0:
+            return None
+        return Part(stream, name, start_ns, end_ns, size, temporary=is_temporary(stream.path))
+
+    def _mapped(self, stream: Stream, size: int, end_ns: int) -> tuple[int, int]:
+        """Return bytes and end of a mapped file's reading: its pages count once, however often it was opened."""
+        openings = mapped_openings(stream, self._traced)
+        before = faulted_before(stream, openings)
+        if before:
+            return min(size, max(0, stream.size - before)), end_ns
+        history = self._histories.get(stream.process)
+        if stream.mapping is None or history is None:
+            return size, end_ns
+        edges = read_edges(stream.mapping, history, self._openings)
+        elsewhere = sum(traced_bytes_of(other) for other in openings[1:])
+        touched = part_bytes(stream.mapping, history, edges) - elsewhere
+        return (touched, max(end_ns, edges[1])) if touched > size else (size, end_ns)

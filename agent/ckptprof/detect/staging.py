@@ -1,0 +1,66 @@
+"""Finds files that are written only to be copied: a job writes one, reads it whole, and writes as much elsewhere.
+
+Lightning does so for every target that fsspec's transaction cannot rename to, as do writers that stage on a local disk.
+The stage is no checkpoint of its own: it stands behind the part that it became (`Part.staged`), which begins with it.
+"""
+
+from __future__ import annotations
+
+from ckptprof.detect.candidates import Part
+
+FOLLOWS_NS = 30_000_000_000  # from the end of the stage to the begin of the copy
+_EARLY_NS = 50_000_000  # a file is stamped with the clock of the last timer tick
+_LIKE = 0.01
+MIN_STAGED_BYTES = 64 << 10
+
+
+def join_stages(written: list[Part], read: list[Part]) -> tuple[list[Part], list[Part]]:
+    """Return what was written and read without the stages and the reading of them; their targets carry them.
+
+    `written` and `read` are of one job. Nothing is a stage that was not read by the job, or lies where its copy lies:
+    that is a copy under a further name.
+    """
+    readings: dict[tuple[int, int], list[Part]] = {}
+    for part in read:
+        readings.setdefault(part.stream.file, []).append(part)
+    if not readings:
+        return written, read
+    gone: set[int] = set()
+    targets = sorted(written, key=lambda part: part.start_ns)
+    for stage in sorted(written, key=lambda part: part.start_ns):
+        reading = _reading_of(stage, readings.get(stage.stream.file, []), gone)
+        target = _target_of(stage, reading, targets, gone) if reading is not None else None
+        if target is not None and reading is not None:
+            target.staged = stage.stream
+            target.carried += [stage.stream, reading.stream, *stage.carried]
+            target.start_ns = min(target.start_ns, stage.start_ns)
+            target.is_open = target.is_open or reading.is_open
+            gone |= {id(stage), id(reading)}
+    return [part for part in written if id(part) not in gone], [part for part in read if id(part) not in gone]
+
+
+def _reading_of(stage: Part, readings: list[Part], gone: set[int]) -> Part | None:
+    """Return the reading of all of a file that was written just before."""
+    if stage.is_open or stage.bytes < MIN_STAGED_BYTES:
+        return None
+    for part in readings:
+        after = stage.end_ns - _EARLY_NS <= part.end_ns and part.start_ns <= stage.end_ns + FOLLOWS_NS
+        whole = part.is_open or part.bytes >= stage.bytes * (1 - _LIKE)
+        if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
+            return part
+    return None
+
+
+def _target_of(stage: Part, reading: Part, targets: list[Part], gone: set[int]) -> Part | None:
+    folder = stage.stream.path.rpartition("/")[0]
+    for part in targets:
+        if part.stream.file == stage.stream.file or id(part) in gone or part.staged is not None:
+            continue
+        if part.stream.path.rpartition("/")[0] == folder and not stage.name.staging:
+            continue
+        in_time = stage.end_ns - _EARLY_NS <= part.start_ns <= reading.end_ns + _EARLY_NS
+        overlaps = part.end_ns >= reading.start_ns - _EARLY_NS
+        alike = part.is_open or abs(part.bytes - stage.bytes) <= _LIKE * stage.bytes
+        if in_time and overlaps and alike:
+            return part
+    return None
