@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from tests.detect.tracer import traced
 
+from ckptprof.detect.aftermath import newest
 from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
@@ -352,8 +353,8 @@ class Stage:
 
 
 def play(header: Header, frames: Sequence[Frame], **options: Any) -> list[Checkpoint]:
-    """Return the checkpoints of some frames, in order of time."""
+    """Return the checkpoints of some frames, in order of time, each as it was told last."""
     detector = Detector(header, **options)
     found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)]
     found += detector.finish()
-    return sorted(found, key=lambda checkpoint: checkpoint.start_ns)
+    return sorted(newest(found), key=lambda checkpoint: checkpoint.start_ns)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from ckptprof.detect.aftermath import newest
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 
@@ -165,7 +166,7 @@ class Keeper:
             stored = writer.add_checkpoints(some)
             self._take_out(self._checkpoints, some)
             if self.keep_stored:
-                self.stored.extend(stored)
+                self.stored = newest([*self.stored, *stored])
 
         return _store(checkpoints, store)[1]
 

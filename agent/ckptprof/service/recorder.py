@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
+from ckptprof.detect.aftermath import newest
 from ckptprof.detect.detector import Detector
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.model import Checkpoint, Session
@@ -30,7 +31,7 @@ class Recorder:
         tell: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`tell` is called with each checkpoint, `complain` with what a collector cannot see."""
+        """`tell` is called with each checkpoint once, `complain` with what a collector cannot see."""
         self._keeper = keeper
         self._metrics = metrics
         self._saved_paths = saved_paths
@@ -96,11 +97,12 @@ class Recorder:
         if self._keeper is not None:
             self._keeper.put_checkpoints(checkpoints)
         if self.keep_checkpoints:
-            self.checkpoints.extend(checkpoints)
+            self.checkpoints = newest([*self.checkpoints, *checkpoints])
         for checkpoint in checkpoints:
             if self._metrics is not None:
-                self._metrics.checkpoint(checkpoint)
-            self._tell(checkpoint)
+                self._metrics.checkpoint(checkpoint)  # counts once, and of a revision what is new
+            if checkpoint.revision == 0:
+                self._tell(checkpoint)
 
     def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0) -> None:
         """Hand over what is due; to be called about once a second."""

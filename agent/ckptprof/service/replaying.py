@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from ckptprof.detect.aftermath import newest
 from ckptprof.detect.detector import Detector
 from ckptprof.detect.recognition import Rejected
 from ckptprof.errors import RecordingError
@@ -47,7 +48,7 @@ def replay(path: Path, db: str | None) -> Replayed:
                 windows += timeline.take(before_wall_ns=frame.wall_ns)
     except RecordingError as error:
         damage = RecordingError(str(error), hint="what came before that was used")
-    checkpoints += detector.finish()
+    checkpoints = newest([*checkpoints, *detector.finish()])
     if timeline is not None and db is not None:
         windows += timeline.take(before_wall_ns=None)
         checkpoints = _store(db, header, end_ns, checkpoints, windows)
