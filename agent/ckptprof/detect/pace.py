@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import pairwise
+
 from ckptprof.detect.stacks import Doing, doing, main_frames
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.trainers import Rhythm, Stretch, TrainerBook
@@ -16,6 +19,8 @@ _REACH_NS = 20_000_000_000  # around a save
 _CALM_AFTER_NS = 10_000_000_000
 _STAGED_WITHIN_NS = 8_000_000_000
 _NEAR_NS = 450_000_000
+_AROUND_NS = 500_000_000
+_FAR_NS = 700_000_000  # between two looks
 
 
 class Pace:
@@ -40,7 +45,7 @@ class Pace:
         """Return what it was seen doing in each look while the save went on."""
         slack_ns = 50_000_000
         around = self.book.stacks(self.process, self.start_ns - 2 * _REACH_NS, self.end_ns + _CALM_AFTER_NS)
-        calm = [frames for one in around if self._is_calm(one.at_ns) and (frames := main_frames(one))]
+        calm = [frames for one in around if (frames := main_frames(one)) and self._is_calm(one.at_ns)]
         found = []
         for one in around:
             if self.start_ns - slack_ns <= one.at_ns <= self.end_ns + slack_ns:
@@ -50,7 +55,10 @@ class Pace:
         return found
 
     def _is_calm(self, at_ns: int) -> bool:
-        return not (self.start_ns - 500_000_000 <= at_ns <= self.end_ns + 500_000_000) and not self.book.in_save(at_ns)
+        """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
+        if self.start_ns - _AROUND_NS <= at_ns <= self.end_ns + _AROUND_NS or self.book.in_save(at_ns):
+            return False
+        return self._pace_at(self._stretches(at_ns - _AROUND_NS, at_ns + _AROUND_NS), at_ns) is not True
 
     def held(self, frames: list[Span]) -> list[Span] | None:
         """Return when it was held within these times; None if nothing tells."""
@@ -69,23 +77,35 @@ class Pace:
         return [span for span in cut if span[0] < span[1]]
 
     def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
-        """Return when it was held: each moment is like that of the nearest look."""
+        """Return when it was held: each moment is like that of the looks around it, its pace decides where they differ.
+
+        Looks that are far apart may miss what its pace shows.
+        """
+        times = [at_ns for at_ns, _ in self._doings]
         saving = [what != "training" for _, what in self._doings]
         self.seen = f"{sum(saving)} of {len(saving)} looks at its Python stack met it in the save"
+        edges = sorted(
+            {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
+        )
+        edges = [edge for edge in edges if self.start_ns <= edge <= self.end_ns]
         held: list[Span] = []
-        for index, (at_ns, _) in enumerate(self._doings):
-            if not saving[index] and not self._waits(index, stretches):
-                continue
-            before = self._doings[index - 1][0] if index else self.start_ns
-            after = self._doings[index + 1][0] if index + 1 < len(self._doings) else self.end_ns
-            low = (before + at_ns) // 2 if index and not saving[index - 1] else before
-            high = (after + at_ns) // 2 if index + 1 < len(self._doings) and not saving[index + 1] else after
-            held.append((min(low, at_ns), max(high, at_ns)))
+        for start_ns, end_ns in pairwise(edges):
+            middle_ns = (start_ns + end_ns) // 2
+            after = bisect_left(times, middle_ns)
+            first, last = max(0, after - 1), min(after, len(times) - 1)
+            near = first if middle_ns - times[first] <= times[last] - middle_ns else last
+            told = saving[near]
+            if saving[first] != saving[last] or (not told and times[last] - times[first] > _FAR_NS):
+                paced = self._pace_at(stretches, middle_ns)
+                told = told if paced is None else paced
+            if told:
+                held.append((start_ns, end_ns))
         return held
 
-    def _waits(self, index: int, stretches: list[Stretch]) -> bool:
-        del index, stretches
-        return False
+    def _pace_at(self, stretches: list[Stretch], at_ns: int) -> bool | None:
+        """Return whether it stood still at a time; None if that cannot be told."""
+        one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
+        return None if one is None else self._is_still(one)
 
     def _without_rhythm(self, stretches: list[Stretch]) -> list[Span] | None:
         """Without a past to compare with only the extremes tell: nothing at all, or a core of its own."""
