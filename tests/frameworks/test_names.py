@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.frameworks.names import file_format, read_name, shape, step_of
+from ckptprof.frameworks.names import file_format, is_alias, is_begin, read_name, shape, step_of
 from ckptprof.frameworks.table import FRAMEWORKS
 
 # path, framework, step, rank, unit
@@ -41,7 +41,13 @@ REAL = [
     ("/r/checkpoint-500/trainer_state.json", "transformers", 500, None, "/r/checkpoint-500"),
     # accelerate
     ("/r/checkpoints/checkpoint_4/model.safetensors", "accelerate", 4, None, "/r/checkpoints/checkpoint_4"),
-    ("/r/checkpoints/checkpoint_4/pytorch_model_fsdp_0/__1_0.distcp", "accelerate", 4, 1, "/r/checkpoints/checkpoint_4"),
+    ("/checkpoints/checkpoint_4/pytorch_model_fsdp_0/__1_0.distcp", "accelerate", 4, 1, "/checkpoints/checkpoint_4"),
+    ("/r/out/pytorch_model_fsdp_0/__1_0.distcp", "accelerate", None, 1, "/r/out"),
+    ("/r/out/optimizer_0/__3_0.distcp", "accelerate", None, 3, "/r/out"),
+    ("/r/out/random_states_3.pkl", "accelerate", None, 3, "/r/out"),
+    ("/r/out/optimizer.bin", "accelerate", None, None, "/r/out"),
+    ("/r/out/pytorch_model_fsdp_0_rank5.bin", "accelerate", None, 5, "/r/out"),
+    ("/r/checkpoint_7/pytorch_model/mp_rank_00_model_states.pt", "deepspeed", 7, 0, "/r/checkpoint_7"),
     # Lightning
     ("/r/epoch=2-step=700.ckpt", "lightning", 700, None, "/r#700"),
     ("/r/epoch=2-step=700-v1.ckpt", "lightning", 700, None, "/r#700"),
@@ -67,6 +73,84 @@ REAL = [
     # fairseq
     ("/r/checkpoint12.pt", "torch.save", 12, None, "/r#12"),
     ("/r/checkpoint_last.pt", "torch.save", None, None, "/r"),
+    ("/r/checkpoint_1_100.pt", "fairseq", 100, None, "/r#100"),
+    ("/r/checkpoint_last-shard3.pt", "fairseq", None, 3, "/r"),
+    ("/r/checkpoint.best_loss_2.10.pt", "fairseq", None, None, "/r"),
+    # torch.save by all ranks, as people write it
+    ("/r/model_step_100_rank_3.pt", "torch.save", 100, 3, "/r#100"),
+    ("/r/rank3/step100.pt", "torch.save", 100, 3, "/r#100"),
+    ("/r/step_100/rank_3.pt", "torch.save", 100, 3, "/r/step_100"),
+    ("/r/step_100/rank3/model.pt", "torch.save", 100, 3, "/r/step_100"),
+    ("/r/rank_3/checkpoint-500/optimizer.pt", "transformers", 500, 3, "/r#500"),
+    ("/r/ckpt_000100.pt", "torch.save", 100, None, "/r#100"),
+    ("/r/state-rank-00003.pt", "torch.save", None, 3, "/r"),
+    ("/r/ckpt_100_shard3of8.pt", "torch.save", 100, 3, "/r#100"),
+    ("/r/checkpoint.pth.tar", "torch.save", None, None, "/r"),
+    ("/r/checkpoint-12.pth.tar", "torch.save", 12, None, "/r#12"),
+    ("/r/ckpt/500/model.pt", "torch.save", 500, None, "/r/ckpt/500"),
+    ("/runs/exp2/checkpoint-500/model.safetensors", "transformers", 500, None, "/runs/exp2/checkpoint-500"),
+    ("/checkpoint-1/out/checkpoint-900/optimizer.pt", "transformers", 900, None, "/checkpoint-1/out/checkpoint-900"),
+    # Trainer with FSDP, with DeepSpeed, with PEFT, by ms-swift
+    ("/r/checkpoint-500/pytorch_model_fsdp_0/__1_0.distcp", "transformers", 500, 1, "/r/checkpoint-500"),
+    ("/checkpoint-5/global_step5/zero_pp_rank_1_mp_rank_00_optim_states.pt", "transformers", 5, 1, "/checkpoint-5"),
+    ("/r/checkpoint-500/adapter_model.safetensors", "transformers", 500, None, "/r/checkpoint-500"),
+    ("/v0-20250101-120000/checkpoint-5/model.safetensors", "ms-swift", 5, None, "/v0-20250101-120000/checkpoint-5"),
+    ("/r/out/adapter_model.safetensors", "peft", None, None, "/r/out"),
+    # Lightning
+    ("/r/last.ckpt/__1_0.distcp", "lightning", None, 1, "/r/last.ckpt"),
+    ("/r/sample-mnist-epoch=02-val_loss=0.32.ckpt", "lightning", 2, None, "/r#2"),
+    ("/step=9.ckpt/checkpoint/zero_pp_rank_1_mp_rank_0_optim_states.pt", "lightning", 9, 1, "/step=9.ckpt"),
+    # DeepSpeed
+    ("/r/mytag/mp_rank_00_model_states.pt", "deepspeed", None, 0, "/r/mytag"),
+    ("/r/global_step40/layer_01-model_00-model_states.pt", "deepspeed", 40, None, "/r/global_step40"),
+    ("/r/global_step40_universal/zero/lm_head.weight/exp_avg.pt", "deepspeed", 40, None, "/r/global_step40_universal"),
+    # Megatron, NVRx, NeMo
+    ("/r/release/mp_rank_01/model_optim_rng.pt", "megatron", None, 1, "/r/release"),
+    ("/r/iter_0000500/optimizer.state.exp_avg.weight/0.0.1", "megatron", 500, None, "/r/iter_0000500"),
+    ("/l/sess/3/iter_0000500_3_local.pt", "nvrx", 500, 3, "/l/sess#500"),
+    ("/l/sess/3/iter_0000500_3_local.dirty.pt", "nvrx", 500, 3, "/l/sess#500"),
+    ("/m--val_loss=2.10-step=99-last/weights/__1_0.distcp", "nemo", 99, 1, "/m--val_loss=2.10-step=99-last"),
+    ("/r/mp_rank_01/gpt--val_loss=2.1-step=99-consumed_samples=512.0.ckpt", "nemo", 99, 1, "/r#99"),
+    ("/r/gpt.nemo", "nemo", None, None, "/r"),
+    # Orbax
+    ("/r/ckpt_12/default/manifest.ocdbt", "orbax", 12, None, "/r/ckpt_12"),
+    ("/r/12/default/params.layer.kernel/.zarray", "orbax", 12, None, "/r/12"),
+    ("/r/12/default/params.layer.kernel/0.0", "orbax", 12, None, "/r/12"),
+    ("/r/12/state/checkpoint", "orbax", 12, None, "/r/12"),
+    ("/r/7/default/d/0123456789abcdef0123456789abcdef", "orbax", 7, None, "/r/7"),
+    ("/r/7/default/array_metadatas/process_1", "orbax", 7, 1, "/r/7"),
+    ("/r/checkpoint_700", "flax", 700, None, "/r#700"),
+    # torchtune, verl, ByteCheckpoint, Composer, llm.c
+    ("/r/epoch_0/model-00001-of-00001.safetensors", "torchtune", 0, None, "/r/epoch_0"),
+    ("/r/recipe_state/recipe_state.pt", "torchtune", None, None, "/r"),
+    ("/r/global_step_5/actor/model_world_size_8_rank_3.pt", "verl", 5, 3, "/r/global_step_5"),
+    ("/r/global_step_5/extra_state/extra_state_rank_3.pt", "bytecheckpoint", 5, 3, "/r/global_step_5"),
+    ("/r/global_step_5/model/__3_0.distcp", "torch-dcp", 5, 3, "/r/global_step_5"),
+    ("/r/ep0-ba100-rank3.pt", "composer", 100, 3, "/r#100"),
+    ("/r/model_00001000.bin", "llm.c", 1000, None, "/r#1000"),
+    ("/r/state_00001000_00003.bin", "llm.c", 1000, 3, "/r#1000"),
+    # TensorFlow, Keras
+    ("/r/ckpt-5.data-00000-of-00001", "tensorflow", 5, None, "/r#5"),
+    ("/r/ckpt-5.index", "tensorflow", 5, None, "/r#5"),
+    ("/r/ckpt-5.data-00000-of-00001.tempstate123456", "tensorflow", 5, None, "/r#5"),
+    ("/r/ckpt-5_temp/part-00000-of-00001.data-00000-of-00001", "tensorflow", 5, None, "/r#5"),
+    ("/r/model.ckpt-1000.data-00001-of-00004", "tensorflow", 1000, None, "/r#1000"),
+    ("/r/saved/variables/variables.data-00000-of-00001", "tensorflow", None, None, "/r/saved"),
+    ("/r/ckpt-epoch=3.keras", "keras", 3, None, "/r#3"),
+    ("/r/checkpoint.weights.h5", "keras", None, None, "/r"),
+    # PaddlePaddle, MindSpore, MXNet, MLX, boosting
+    ("/r/checkpoint-500/model_state.pdparams", "paddle", 500, None, "/r/checkpoint-500"),
+    ("/r/step_5/3_0.distcp", "paddle", 5, 3, "/r/step_5"),
+    ("/r/CKP-2_100.ckpt", "mindspore", 100, None, "/r#100"),
+    ("/r/rank_3/CKP-2_100_breakpoint.ckpt", "mindspore", 100, 3, "/r#100"),
+    ("/r/resnet-0012.params", "mxnet", 12, None, "/r#12"),
+    ("/r/0000100_adapters.safetensors", "mlx", 100, None, "/r#100"),
+    ("/r/model_12.ubj", "boosting", 12, None, "/r#12"),
+    ("/r/model.txt.snapshot_iter_30", "boosting", 30, None, "/r#30"),
+    # formats that anybody uses
+    ("/r/policy_10.pkl", "pickle", 10, None, "/r"),
+    ("/r/weights.h5", "hdf5", None, None, "/r"),
+    ("/r/model.gguf", "gguf", None, None, "/r"),
     # numpy
     ("/r/ckpt_20.npz", "numpy", 20, None, "/r#20"),
 ]  # fmt: skip
@@ -83,7 +167,7 @@ def test_a_real_name_is_understood(
         framework, step, rank, unit,
     )  # fmt: skip
     assert not name.never
-    assert not name.data or framework == "numpy"
+    assert not name.data
 
 
 @pytest.mark.parametrize(
@@ -92,6 +176,9 @@ def test_a_real_name_is_understood(
         "/r/step-7/.metadata",
         "/r/checkpoint-500/trainer_state.json",
         "/r/latest",
+        "/r/latest_universal",
+        "/r/DONE_00001000",
+        "/r/0.metadata",
         "/r/latest_checkpointed_iteration.txt",
         "/r/30/_CHECKPOINT_METADATA",
         "/r/30/commit_success.txt",
@@ -111,6 +198,17 @@ def test_what_completes_a_checkpoint_is_known(path: str) -> None:
         ("/r/model.pt~", "/r/model.pt"),
         ("/r/30.orbax-checkpoint-tmp/d/manifest.ocdbt", "/r/30/d/manifest.ocdbt"),
         ("/r/30.orbax-checkpoint-tmp-1750000000/d/manifest.ocdbt", "/r/30/d/manifest.ocdbt"),
+        ("/r/ckpt_30.orbax-checkpoint-tmp-123/default/a.b/0.0", "/r/ckpt_30/default/a.b/0.0"),
+        ("/r/tmp-checkpoint-500/optimizer.pt", "/r/checkpoint-500/optimizer.pt"),
+        ("/r/checkpoint-500.tmp/optimizer.pt", "/r/checkpoint-500/optimizer.pt"),
+        ("/r/checkpoint-500_tmp/optimizer.pt", "/r/checkpoint-500/optimizer.pt"),
+        ("/r/.tmp_step_5/model.pt", "/r/step_5/model.pt"),
+        ("/r/step_5.incomplete/model.pt", "/r/step_5/model.pt"),
+        ("/r/step_5.writing/model.pt", "/r/step_5/model.pt"),
+        ("/r/step_5.pt.tmp.4711", "/r/step_5.pt"),
+        ("/r/step_5.tmp.pt", "/r/step_5.pt"),
+        ("/r/step_5-unfinished/model.pt", "/r/step_5/model.pt"),
+        ("/r/step_5.tmp-0b6a1c2d-1111-2222/model.pt", "/r/step_5/model.pt"),
     ],
 )
 def test_a_temporary_name_is_of_the_same_checkpoint_as_the_final_one(temporary: str, final: str) -> None:
@@ -158,6 +256,67 @@ def test_data_sets_and_results_are_named_as_such(path: str) -> None:
 def test_a_checkpoint_below_a_folder_of_data_is_still_one(path: str) -> None:
     """Homes and disks are called data, too."""
     assert not read_name(path).data
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/r/last.ckpt", "/r/last-v1.ckpt", "/r/best.pt", "/r/checkpoint_last.pt", "/r/checkpoint_best.pt", "/r/latest",
+     "/r/model_best.pth.tar", "/r/m--loss=1-step=9-last/weights/__0_0.distcp", "/r/latest.weights.h5"],
+)  # fmt: skip
+def test_a_name_that_every_save_bears_is_known(path: str) -> None:
+    """It says nothing of which save it is."""
+    assert is_alias(path)
+
+
+@pytest.mark.parametrize("path", ["/r/step_5.pt", "/r/lastname.pt", "/best/of/step_5.pt", "/r/checkpoint-5/model.bin"])
+def test_other_names_are_of_one_save(path: str) -> None:
+    """Words within words, and folders further up, mean nothing."""
+    assert not is_alias(path)
+
+
+def test_the_marker_of_a_save_that_goes_on_is_known() -> None:
+    """NeMo's, which is there from before the first byte until all is complete."""
+    assert is_begin("/r/m--loss=1-step=9-unfinished")
+    assert read_name("/r/m--loss=1-step=9-unfinished").begin
+    assert not is_begin("/r/m--loss=1-step=9")
+
+
+def test_a_temporary_file_of_python_is_known_as_such() -> None:
+    """Lightning writes there first; so does much else."""
+    assert read_name("/tmp/tmpab12_x9z").staging
+    assert not read_name("/r/tmpfile.pt").staging
+
+
+def test_a_name_may_say_how_many_ranks_there_are() -> None:
+    """As verl's do."""
+    assert read_name("/r/global_step_5/actor/optim_world_size_8_rank_3.pt").world == 8
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/r/checkpoint-500.log", "/r/global_step5/plot.png", "/r/checkpoint-5/events.out.tfevents.1.host",
+     "/r/iter_0000500/a.txt",
+     "/r/step-5/trace.json.gz", "/r/epoch=1-step=2.csv", "/r/checkpoint-500.tar", "/r/iter_0000500.db"],
+)  # fmt: skip
+def test_what_only_looks_like_a_checkpoint_is_none(path: str) -> None:
+    """A log, a picture, a table or an archive in or beside one stays what it is."""
+    name = read_name(path)
+
+    assert name.never
+    assert name.framework is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/r/data.bin", "/r/x.pkl", "/r/x.h5", "/r/x.npy", "/r/x.msg", "/r/5/x.dat", "/r/checkpoint", "/r/index.index",
+     "/r/exp_12/0.0", "/zarr/12/temperature/0.0.0", "/r/0001.params.bak", "/r/shard_3_of_8.bin"],
+)  # fmt: skip
+def test_a_generic_name_is_no_strong_evidence(path: str) -> None:
+    """Neither of a framework, nor of a rank."""
+    name = read_name(path)
+
+    assert name.framework is None or name.framework.weak
+    assert name.rank is None
 
 
 @pytest.mark.parametrize(

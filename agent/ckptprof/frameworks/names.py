@@ -115,6 +115,7 @@ def read_name(path: str) -> Name:
     unit, step, certain = _unit(trunk, place.path, file, own)
     if step is None and not certain:
         step = _loose_step(stem.partition(".")[0] if not stem.startswith(".") else stem)
+        step = None if step == rank else step
     plain = f"{place.path}/{file}"
     hint_in_file = words.hints(file)
     return Name(
@@ -124,7 +125,8 @@ def read_name(path: str) -> Name:
         unit=unit,
         certain=certain,
         hint=hint_in_file or place.hint,
-        data=(framework is None or framework.weak) and ((place.data and not hint_in_file) or words.is_of_data(file)),
+        data=(framework is None or framework.weak)
+        and ((place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file)),
         never=framework is None and words.NEVER.search(plain) is not None,
         temporary=temporary,
         commit=commit,
@@ -209,7 +211,7 @@ def _place(folder: str) -> _Place:
 
 
 def _units(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
-    """Return (step, what must be below) of those that call a checkpoint's folder so; one without conditions is enough."""
+    """Return (step, what must be below) of those whose folders are called so; one without conditions is enough."""
     found: dict[tuple[int | None, re.Pattern[str] | None], None] = {}
     for unit in _UNITS:
         matched = unit.folder.fullmatch(part)

@@ -8,7 +8,7 @@ from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, m
 
 _BELOW = (
     r"(?:^|/)(?:ocdbt\.process_\d+/|manifest\.ocdbt$|_METADATA$|_CHECKPOINT_METADATA$|_sharding$|commit_success\.txt$|"
-    r"array_metadatas/|d/[0-9a-f]{32}$)|/(?:\.zarray|zarr\.json|c(?:/\d+)+|\d+(?:\.\d+)*)$"
+    r"array_metadatas/|d/[0-9a-f]{32}$)|^[\w-]+/(?:msgpack_)?checkpoint$|/(?:\.zarray|zarr\.json|c(?:/\d+)+|\d+(?:\.\d+)*)$"
 )
 
 FRAMEWORK = Framework(
