@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ckptprof.detect.aftermath import Aftermath, durable_evidence
 from ckptprof.detect.blind import HealthBook, blind_of
 from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.crowd import ranks_of
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock
 from ckptprof.detect.endings import Fate, ending_of
@@ -61,7 +62,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         job=candidate.job,
         framework=framework_of(candidate, around),
         step=candidate.step,
-        ranks=_ranks(candidate, around),
+        ranks=ranks_of(candidate, around.jobs),
         start_ns=start_ns,
         end_ns=end_ns,
         durable_ns=None if durable.at_ns is None else clock.wall(durable.at_ns),
@@ -112,16 +113,6 @@ def _path(candidate: Candidate) -> str:
             break
         shared.append(parts[0])
     return "/".join(shared) or "/"
-
-
-def _ranks(candidate: Candidate, around: Surroundings) -> int | None:
-    told = [ranks for process in candidate.processes if (ranks := around.jobs.ranks(process)) is not None]
-    named = [part.name.rank for part in candidate.parts if part.name.rank is not None]
-    if told:
-        return max(told)
-    if named:
-        return max(max(named) + 1, len(candidate.processes))
-    return len(candidate.processes)
 
 
 def _stream(part: Part, around: Surroundings, clock: Clock) -> Stream:

@@ -1,0 +1,30 @@
+"""How many ranks a checkpoint is of."""
+
+from __future__ import annotations
+
+from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.streams import ProcessKey
+
+
+def ranks_of(candidate: Candidate, jobs: JobBook) -> int:
+    """Return the ranks of its job: as the environment tells, else the names, else by who moved it.
+
+    Those that only help a rank to write are none.
+    """
+    told = [ranks for process in candidate.processes if (ranks := jobs.ranks(process)) is not None]
+    if told:
+        return max(told)
+    by_rank: dict[ProcessKey, set[int]] = {}
+    worlds = [part.name.world for part in candidate.parts if part.name.world is not None]
+    for part in candidate.parts:
+        named = by_rank.setdefault(part.stream.process, set())
+        if part.name.rank is not None:
+            named.add(part.name.rank)
+    seen = len({jobs.works_for(process) for process in candidate.processes})
+    if not candidate.writes:  # whoever reads the parts of others is not as many
+        return seen
+    if any(len(named) > 1 for named in by_rank.values()):  # parts of one rank's own making
+        return max(seen, *worlds) if worlds else seen
+    highest = max((rank for named in by_rank.values() for rank in named), default=-1)
+    return max(seen, highest + 1, *worlds)
