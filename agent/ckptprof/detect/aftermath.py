@@ -96,6 +96,8 @@ class Aftermath:
             age_ns = now_ns - awaited.end_ns
             if age_ns > PATIENCE_NS or (awaited.durable and age_ns > CLEAN_UP_NS + _SETTLED_NS):
                 del self._awaited[uid]
+        self._writeback.forget_before(now_ns - PATIENCE_NS)
+        self.removals.forget_before(now_ns - PATIENCE_NS)
         return [*told, *revised]
 
     def finish(self, told: list[Checkpoint]) -> list[Checkpoint]:
@@ -178,11 +180,6 @@ class Aftermath:
         self, job: str, shapes: frozenset[str], paths: frozenset[str], start_ns: int, end_ns: int
     ) -> int | None:
         return self.removals.last_ns(shapes, paths, start_ns, end_ns, lambda process: self._jobs.job_of(process) == job)
-
-    def forget_before(self, at_ns: int) -> None:
-        """Drop what was seen before `at_ns`; of what is still awaited nothing is that old."""
-        self._writeback.forget_before(at_ns - PATIENCE_NS)
-        self.removals.forget_before(at_ns)
 
 
 def durable_evidence(found: Durability) -> tuple[Evidence, ...]:

@@ -254,7 +254,6 @@ class Detector:
         self._moves.forget_before(keep_from_ns)
         self._trainers.forget_before(keep_from_ns)
         self._openings.forget_before(keep_from_ns)
-        self._aftermath.forget_before(keep_from_ns)
 
 
 def _tell(candidate: Candidate) -> None:
