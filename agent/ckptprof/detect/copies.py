@@ -30,7 +30,7 @@ _MAX_RECENT = 256
 
 
 def copies(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """As much moved the other way by the same processes: file by file, in the kernel, or in sum."""
+    """Weigh that as much moved the other way by the same processes: file by file, in the kernel, or in sum."""
     if sum(part.bytes for part in candidate.parts if part.staged is not None) * 2 > _bytes(candidate):
         return None  # written elsewhere first, by the same hand: one save
     found = counterparts(candidate, around)
@@ -68,9 +68,12 @@ def _other_way(candidate: Candidate, around: Surroundings, own: set[FileKey], sl
     found = []
     for process in candidate.processes[:_MAX_PROCESSES]:
         lately = _written_lately(candidate, around) if candidate.writes else set()
-        for move in around.moves.of(process, around.traced, low_ns, high_ns, writes=not candidate.writes):
-            if move.file not in own and move.file not in lately and (move.bytes is None or move.bytes * 2 > move.size):
-                found.append(move)
+        moves = around.moves.of(process, around.traced, low_ns, high_ns, writes=not candidate.writes)
+        found += [
+            move
+            for move in moves
+            if move.file not in own and move.file not in lately and (move.bytes is None or move.bytes * 2 > move.size)
+        ]
     return found
 
 
@@ -85,7 +88,7 @@ def _written_lately(candidate: Candidate, around: Surroundings) -> set[FileKey]:
 
 
 def _traced(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """In sum, from the trace: packing, splitting, or many at once."""
+    """Weigh the sums, from the trace: packing, splitting, or many at once."""
     own_files = {part.stream.file for part in candidate.parts}
     if candidate.writes:
         own_files |= _written_lately(candidate, around)
@@ -112,7 +115,7 @@ def _traced(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def _polled(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """In sum, from the counters; of a process that trains only if both went hand in hand: it may read data besides."""
+    """Weigh the sums, from the counters; those of a trainer only if both went hand in hand: it may read data."""
     if candidate.writes and _reads_own(candidate, around):
         return None
     read = written = together = 0
@@ -153,7 +156,7 @@ def _in_sum() -> Evidence:
 
 
 def uploads(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Read from end to end by a thread that does not train, in the process that wrote it (traced): sent elsewhere."""
+    """Weigh a reading from end to end by a thread that does not train, in the process that wrote it (traced)."""
     if candidate.writes or not candidate.parts:
         return None
     for part in candidate.parts:
@@ -228,6 +231,9 @@ class CopyBook:
                 told.append(side.checkpoint)
         self._read = deque(waiting, maxlen=_MAX_RECENT)
         return told
+
+    def _is_told(self, read: _Side) -> bool:
+        return any(_is_one(read, written) for written in self._written)
 
 
 def _is_one(read: _Side, written: _Side) -> bool:

@@ -54,7 +54,7 @@ class HeldBook:
             self._over.append(self._held.pop(0))
 
     def release(self, job: str, event: Event) -> list[Held]:
-        """Return the earlier ones of a series that was recognised: what was too little for one is enough for several."""
+        """Return the earlier ones of a series that was recognised: too little for one is enough for several."""
         reason = Evidence(name="recurs", weight=2 * WEIGHTS["recurs"], text="the job wrote the like of it again")
         return self._take(
             lambda held: (
@@ -94,10 +94,7 @@ class HeldBook:
 
 
 def _due_ns(held: Held, ended: dict[ProcessKey, int]) -> int:
-    if held.otherwise is Otherwise.SAVE:
-        due_ns = held.event.end_ns + _DOUBT_NS
-    else:
-        due_ns = held.event.end_ns + _SERIES_NS
+    due_ns = held.event.end_ns + (_DOUBT_NS if held.otherwise is Otherwise.SAVE else _SERIES_NS)
     if held.otherwise is Otherwise.NOTHING:
         return due_ns  # a later run may read it
     ends = [ended.get(process) for process in held.candidate.processes]

@@ -108,6 +108,8 @@ class Recogniser:
                 continue  # it may read data while it saves
             if reason.name in MOVED:
                 return True
+        if any(reason.name == "service" for reason in evidence):
+            return False
         if candidate.writes or not self._scene.around.is_alien(candidate.processes):
             return False
         mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping or part.stream.mapping)

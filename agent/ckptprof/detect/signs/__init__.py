@@ -20,6 +20,7 @@ SIGNS: tuple[Sign, ...] = (
     who.rank,
     who.computes,
     who.tool,
+    who.service,
     course.renamed,
     course.committed,
     course.tensors,

@@ -17,14 +17,14 @@ _SCANT_BYTES = 4 << 20
 
 
 def renamed(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """Temporary, then renamed: whoever reads it never meets half of it."""
+    """Weigh a temporary name, then another: whoever reads it never meets half of it."""
     if candidate.writes and any(part.stream.earlier_path is not None for part in candidate.parts):
         return Evidence(name="renamed", weight=WEIGHTS["renamed"], text="written under a temporary name, then renamed")
     return None
 
 
 def committed(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """A marker of a framework completes it."""
+    """Weigh the marker with which a framework completes a checkpoint."""
     marks = [part.stream.path.rpartition("/")[2] for part in candidate.parts if part.name.commit]
     if not marks or not candidate.writes:
         return None
@@ -32,7 +32,7 @@ def committed(candidate: Candidate, _: Surroundings) -> Evidence | None:
 
 
 def tensors(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """Many arrays of different sizes in one file (traced): operations of many sizes, the big ones with the bytes."""
+    """Weigh many arrays in one file (traced): operations of many sizes, the big ones with the bytes."""
     if not candidate.writes:
         return None
     sizes: dict[int, int] = {}
@@ -49,7 +49,7 @@ def tensors(candidate: Candidate, _: Surroundings) -> Evidence | None:
 
 
 def bulk(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Most of what its job wrote lately is of this series."""
+    """Weigh that most of what its job wrote lately is of this series."""
     if not candidate.writes:
         return None
     own = shapes(candidate)
@@ -64,7 +64,7 @@ def bulk(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def appends(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """O_APPEND, as logs are written."""
+    """Weigh O_APPEND, as logs are written."""
     appended = sum(part.bytes for part in candidate.parts if part.stream.append)
     if not candidate.writes or appended * 2 <= candidate_bytes(candidate):
         return None
@@ -72,7 +72,7 @@ def appends(candidate: Candidate, _: Surroundings) -> Evidence | None:
 
 
 def random(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """Small operations that do not follow each other (traced), as databases write."""
+    """Weigh small operations that do not follow each other (traced), as databases write."""
     traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
     totals = [trace.totals for trace in traces if trace.sessions]
     moved = sum(total.bytes for total in totals)

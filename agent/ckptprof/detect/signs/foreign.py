@@ -65,21 +65,21 @@ _RECEIVED_BYTES = 8 << 20
 
 
 def data(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """A word for data sets or results in its name."""
+    """Weigh a word for data sets or results in its name."""
     if not _mostly(candidate, lambda part: part.name.data):
         return None
     return Evidence(name="data", weight=WEIGHTS["data"], text="its name has a word for data sets or results")
 
 
 def placed(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """A place of caches, packages or databases."""
+    """Weigh a place of caches, packages or databases."""
     if not _mostly(candidate, lambda part: _PLACES.search(part.stream.path) is not None):
         return None
     return Evidence(name="place", weight=WEIGHTS["place"], text="it is in a place of caches, packages or databases")
 
 
 def foreign(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """A suffix or first bytes of something that holds no model."""
+    """Weigh a suffix or first bytes of something that holds no model."""
     kinds = [kind for part in largest(candidate, _MOST) if (kind := _other_format(part)) is not None]
     if not kinds or not _mostly(candidate, lambda part: _other_format(part) is not None):
         return None
@@ -87,7 +87,7 @@ def foreign(candidate: Candidate, _: Surroundings) -> Evidence | None:
 
 
 def received(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """As much came in by the network as a process wrote that does not train."""
+    """Weigh that as much came in by the network as a process wrote that does not train."""
     size = candidate_bytes(candidate)
     if not candidate.writes or size < _RECEIVED_BYTES or around.trains(candidate.processes):
         return None
@@ -98,7 +98,7 @@ def received(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def downloaded(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """In a cache of what hubs of models give, or under a name of what is not downloaded yet."""
+    """Weigh a place in a cache of what hubs of models give, or under a name of what is not downloaded yet."""
     if not candidate.writes:
         return None
     trains = around.trains(candidate.processes)

@@ -12,7 +12,7 @@ from ckptprof.model import Evidence
 
 
 def named(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """A framework's names; what they are worth is said in its entry."""
+    """Weigh a framework's names; what they are worth is said in its entry."""
     name = framework_of(candidate, around)
     if name is None:
         return None
@@ -20,7 +20,7 @@ def named(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def formatted(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """The first bytes of most of it."""
+    """Weigh the first bytes of most of it."""
     formats: dict[str, int] = {}
     for part in candidate.parts:
         fact = part.stream.fact
@@ -35,7 +35,7 @@ def formatted(candidate: Candidate, _: Surroundings) -> Evidence | None:
 
 
 def hinted(candidate: Candidate, _: Surroundings) -> Evidence | None:
-    """A word that people use for checkpoints, or a number that counts training."""
+    """Weigh a word that people use for checkpoints, or a number that counts training."""
     hints = sum(part.bytes for part in candidate.parts if part.name.hint)
     if hints * 2 < candidate_bytes(candidate):
         return None

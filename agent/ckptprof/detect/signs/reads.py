@@ -13,7 +13,7 @@ _MANY = 4
 
 
 def read_back(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Files that were recognised as saved before."""
+    """Weigh files that were recognised as saved before."""
     if candidate.writes:
         return None
     known = sum(part.bytes for part in candidate.parts if around.memory.was_saved(part.stream.path))
@@ -23,7 +23,7 @@ def read_back(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def read_again(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Files that an earlier run of the same program wrote, whatever they were taken for."""
+    """Weigh files that an earlier run of the same program wrote, whatever they were taken for."""
     if candidate.writes:
         return None
     own = around.programs(candidate.processes)
@@ -37,7 +37,7 @@ def read_again(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def feeds(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Files of one shape, one after the other or again and again, that nothing calls checkpoints: a data set."""
+    """Weigh files of one shape, one after the other or again and again, that nothing calls checkpoints: a data set."""
     if candidate.writes or not is_weak(framework_of(candidate, around)):
         return None
     hints = sum(part.bytes for part in candidate.parts if part.name.hint or part.name.certain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 
@@ -26,7 +27,7 @@ _PART_WORD = re.compile(
 
 
 def recurs(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """The like of it before: a file of the same shape, a size that differs little."""
+    """Weigh the like of it before: a file of the same shape, a size that differs little."""
     times = len(_alike(candidate, around)) if candidate.writes else 0
     if not times:
         return None
@@ -38,12 +39,12 @@ def recurs(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def regular(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Even periods, most of each without writing: between its saves a trainer trains."""
+    """Weigh even periods, most of each without writing: between its saves a trainer trains."""
     events = _alike(candidate, around)[-_WINDOW:] if candidate.writes else []
     if len(events) < 2:
         return None
     starts = [*(event.start_ns for event in events), candidate.start_ns]
-    periods = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+    periods = [later - earlier for earlier, later in itertools.pairwise(starts)]
     mean_ns = statistics.fmean(periods)
     took_ns = statistics.fmean(event.end_ns - event.start_ns for event in events)
     if min(periods) <= 0 or statistics.pstdev(periods) > _EVEN * mean_ns or took_ns > _PAUSE * mean_ns:
@@ -54,7 +55,7 @@ def regular(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def overwrites(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """The same file again, written anew: only the last state is wanted."""
+    """Weigh the same file again, written anew: only the last state is wanted."""
     if not candidate.writes:
         return None
     own = set(biggest(candidate))
@@ -66,14 +67,14 @@ def overwrites(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def rotates(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """The job deleted older ones of the same shape: only the last few states are wanted."""
+    """Weigh that the job deleted older ones of the same shape: only the last few states are wanted."""
     if not candidate.writes or not around.memory.rotated(candidate.job, shapes(candidate)):
         return None
     return Evidence(name="rotates", weight=WEIGHTS["rotates"], text="its job deletes older files of this kind")
 
 
 def shards(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Numbered pieces that go on counting: those of a checkpoint begin anew with each save."""
+    """Weigh numbered pieces that go on counting: those of a checkpoint begin anew with each save."""
     if not candidate.writes or _is_known(candidate, around):
         return None
     events = around.memory.series(candidate.job, shapes(candidate), writes=True)
@@ -100,7 +101,7 @@ def _is_row(candidate: Candidate) -> bool:
 
 
 def workers(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Several processes that each write at times of their own: the ranks of a job write together."""
+    """Weigh several processes that each write at times of their own: the ranks of a job write together."""
     if not candidate.writes or _is_known(candidate, around) or around.jobs.rank(candidate.processes[0]) is not None:
         return None
     events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
@@ -110,7 +111,7 @@ def workers(candidate: Candidate, around: Surroundings) -> Evidence | None:
     if len(crews) < 3 or len(everybody) < 2 or max(times.values()) < 2:
         return None
     likeness = statistics.fmean(
-        len(earlier & later) / len(earlier | later) for earlier, later in zip(crews, crews[1:], strict=False)
+        len(earlier & later) / len(earlier | later) for earlier, later in itertools.pairwise(crews)
     )
     if likeness >= _SAME:
         return None
@@ -120,7 +121,7 @@ def workers(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def continuous(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """A job that hardly ever stops writing the like."""
+    """Weigh a job that hardly ever stops writing the like."""
     if not candidate.writes:
         return None
     events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]

@@ -2,7 +2,7 @@
 
 How they were set: a known name that a trainer writes must pass without anything else (name + runtime); an unknown name
 must need a trainer and a series, or a series with two signs of care for the files (renamed, rotated, overwritten); what
-a data set or a tool does must outweigh the weak names (`.pt`, `.npy`, `.safetensors`), never all the marks of a framework.
+a data set does must outweigh the weak names (`.pt`, `.npy`, `.safetensors`), never all the marks of a framework.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ WEIGHTS: dict[str, float] = {
     "rank": 0.1,
     "computes": 0.15,
     "tool": -0.8,
+    "service": -1.2,  # even snapshots that it takes often and rotates are not a model's
     # how one candidate was written
     "renamed": 0.15,
     "commit": 0.2,
@@ -61,8 +62,8 @@ WEIGHTS: dict[str, float] = {
 }
 BEHAVIOUR = frozenset(("recurs", "regular", "overwrites", "rotates", "commit", "rank", "computes", "read-again"))
 SERIES_AGAINST = frozenset(("shards", "workers", "continuous"))
-FATAL = frozenset(
-    ("tool", "data", "place", "foreign", "copies", "received", "downloaded", "appends", "random", *SERIES_AGAINST)
+FATAL = SERIES_AGAINST | frozenset(
+    ("service", "data", "place", "foreign", "appends", "random", "tool", "copies", "received", "downloaded")
 )  # what is not held for the case that it comes again
 MOVED = frozenset(("tool", "copies", "received", "downloaded", "uploads"))
 LIKENESS = frozenset(("name", "format", "step", "word", "read-back", "commit", "data", "place", "foreign"))

@@ -13,7 +13,7 @@ _LIVED_NS = 3_000_000_000  # outside the writing: less says nothing
 
 
 def runtime(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """The libraries that its processes have loaded."""
+    """Weigh the libraries that its processes have loaded."""
     loaded = around.runtimes(candidate.processes)
     if loaded is None:
         return None
@@ -36,14 +36,14 @@ def runtime(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def rank(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """A rank in the environment: a launcher of training jobs started it."""
+    """Weigh a rank in the environment: a launcher of training jobs started it."""
     if any(around.jobs.rank(process) is not None for process in candidate.processes):
         return Evidence(name="rank", weight=WEIGHTS["rank"], text="its process carries a rank")
     return None
 
 
 def computes(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """A writer that spends its time in its own code, not at its files: it makes what it writes."""
+    """Weigh a writer that spends its time in its own code, not at its files: it makes what it writes."""
     if not candidate.writes:
         return None
     for process in candidate.processes:
@@ -55,9 +55,17 @@ def computes(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def tool(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """A program that copies, packs, installs or serves."""
-    if not any(around.jobs.is_tool(process) for process in candidate.processes):
+    """Weigh a program that copies, packs, sends or fetches."""
+    if not any(around.jobs.is_mover(process) for process in candidate.processes):
+        return None
+    return Evidence(name="tool", weight=WEIGHTS["tool"], text="its process is a tool that copies, packs or fetches")
+
+
+def service(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Weigh a program that installs, builds, serves, tests or logs: what it moves is its own."""
+    jobs = around.jobs
+    if not any(jobs.is_tool(process) and not jobs.is_mover(process) for process in candidate.processes):
         return None
     return Evidence(
-        name="tool", weight=WEIGHTS["tool"], text="its process is a tool that copies, packs, installs or serves"
+        name="service", weight=WEIGHTS["service"], text="its process is a tool that installs, builds, serves or logs"
     )
