@@ -88,7 +88,7 @@ def ending_of(candidate: Candidate, fate: Fate) -> Ending:
     known = [at_ns for at_ns in died if at_ns is not None]
     dead = len(known) == len(died)
     soon = dead and max(known) - candidate.end_ns <= SOON_NS
-    reasons = [*_cut(candidate), *_unfinished(candidate, fate, dead=dead, soon=soon)]
+    reasons = [*_cut(candidate, fate), *_unfinished(candidate, fate, dead=dead, soon=soon)]
     if not reasons:
         return Ending()
     if dead:
@@ -123,7 +123,7 @@ def _unfinished(candidate: Candidate, fate: Fate, *, dead: bool, soon: bool) -> 
         yield "the file that completed the saves before it was never written"
 
 
-def _cut(candidate: Candidate) -> Iterator[str]:
+def _cut(candidate: Candidate, fate: Fate) -> Iterator[str]:
     """Yield the files that end before their own format does; of each only a look at what is left of it counts."""
     for part in candidate.parts:
         fact, trace = part.stream.fact, part.stream.trace
@@ -131,7 +131,8 @@ def _cut(candidate: Candidate) -> Iterator[str]:
             continue
         last_ns = trace.active_ns if trace is not None else part.stream.last_ns
         reached = trace.totals.high_offset if trace is not None and trace.sessions else 0
-        if part.stream.fact_at_ns - last_ns >= _LOOKED_AFTER_NS and fact.size >= reached:
+        late = part.stream.fact_at_ns - last_ns >= _LOOKED_AFTER_NS or _seen_after_death(part, fate)
+        if late and fact.size >= reached:
             yield f"{_name(part)} ends before its format does"
 
 
