@@ -82,11 +82,11 @@ class Candidate:
         return list(self._processes)
 
     def streams(self) -> Iterator[Stream]:
-        """Yield the streams that are over, and those that its parts stand for."""
+        """Yield the streams that are over, those that its parts stand for among them."""
         for part in self.parts:
             if not part.is_open:
                 yield part.stream
-                yield from part.carried
+            yield from part.carried
 
 
 def _begins_at_once(part: Part) -> bool:

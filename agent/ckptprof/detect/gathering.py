@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, group
 from ckptprof.detect.jobs import JobBook
-from ckptprof.detect.parts import PartBook
+from ckptprof.detect.parts import PartBook, untangle
 from ckptprof.detect.staging import join_stages
 from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
@@ -46,6 +46,7 @@ class Gatherer:
             moved[party][not part.stream.writes].append(part)
         found: list[Candidate] = []
         for (job, _), directions in moved.items():
+            untangle(directions[0])
             for parts in join_stages(*directions):
                 found += [made for made in group(job, parts) if made.open_parts < len(made.parts) or _carries(made)]
         return sorted(found, key=lambda candidate: candidate.start_ns)

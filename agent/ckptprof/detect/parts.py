@@ -13,6 +13,20 @@ from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
 
 
+def untangle(written: list[Part]) -> None:
+    """Let a file that a process wrote after another one begin after that: the file's birth is that of the first."""
+    last: dict[tuple[int, int], Part] = {}
+    for part in sorted((part for part in written if part.stream.trace is None), key=lambda part: part.stream.first_ns):
+        before = last.get(part.stream.file)
+        closed_ns = before.stream.closed_ns if before is not None else None
+        first_ns = part.stream.first_ns
+        if before is not None and closed_ns is not None and closed_ns <= first_ns and part.start_ns < before.end_ns:
+            part.start_ns = min(max(part.stream.before_ns, before.end_ns), part.end_ns)
+            if part.stream.before_ns >= first_ns:
+                part.stream.before_ns = min(closed_ns, first_ns - 1)  # then it was not open: the next round knows
+        last[part.stream.file] = part
+
+
 class PartBook:
     """Keeps the parts of the traced streams that wait, until something is learnt of them."""
 
@@ -38,7 +52,6 @@ class PartBook:
             if version != stream.trace.version or part is None or part.stream is not stream or stream.mapping:
                 part = self._traced_part(stream)
             if part is not None:
-                part.staged, part.carried, part.is_open = None, [], False
                 self._parts[id(stream)] = (stream.trace.version, part)
             return part
         name = name_of(stream)

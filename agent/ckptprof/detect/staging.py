@@ -6,11 +6,15 @@ The stage is no checkpoint of its own: it stands behind the part that it became 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+
 from ckptprof.detect.candidates import Part
 
 FOLLOWS_NS = 30_000_000_000  # from the end of the stage to the begin of the copy
 _EARLY_NS = 50_000_000  # a file is stamped with the clock of the last timer tick
 _LIKE = 0.01
+_MAX_TARGETS = 64  # that may be the copy of one stage
 MIN_STAGED_BYTES = 64 << 10
 
 
@@ -27,16 +31,33 @@ def join_stages(written: list[Part], read: list[Part]) -> tuple[list[Part], list
         return written, read
     gone: set[int] = set()
     targets = sorted(written, key=lambda part: part.start_ns)
-    for stage in sorted(written, key=lambda part: part.start_ns):
+    starts = [part.start_ns for part in targets]
+    staged: dict[int, Part] = {}
+    for stage in targets:
         reading = _reading_of(stage, readings.get(stage.stream.file, []), gone)
-        target = _target_of(stage, reading, targets, gone) if reading is not None else None
-        if target is not None and reading is not None:
-            target.staged = stage.stream
-            target.carried += [stage.stream, reading.stream, *stage.carried]
-            target.start_ns = min(target.start_ns, stage.start_ns)
-            target.is_open = target.is_open or reading.is_open
+        if reading is None:
+            continue
+        first = bisect_left(starts, stage.end_ns - _EARLY_NS)
+        last = bisect_right(starts, reading.end_ns + _EARLY_NS)
+        target = _target_of(stage, reading, targets[first : min(last, first + _MAX_TARGETS)], gone | staged.keys())
+        if target is not None:
+            behind = staged.pop(id(stage), stage)
+            staged[id(target)] = _carrying(target, behind, reading)
             gone |= {id(stage), id(reading)}
-    return [part for part in written if id(part) not in gone], [part for part in read if id(part) not in gone]
+    kept = [staged.get(id(part), part) for part in written if id(part) not in gone]
+    return kept, [part for part in read if id(part) not in gone]
+
+
+def _carrying(target: Part, stage: Part, reading: Part) -> Part:
+    """Return the target as it stands for its stage: a part of its own, for the other is kept until more is learnt."""
+    over = [] if reading.is_open else [reading.stream]
+    return replace(
+        target,
+        staged=stage.stream,
+        carried=[stage.stream, *stage.carried, *over],
+        start_ns=min(target.start_ns, stage.start_ns),
+        is_open=target.is_open or reading.is_open,
+    )
 
 
 def _reading_of(stage: Part, readings: list[Part], gone: set[int]) -> Part | None:
@@ -51,16 +72,15 @@ def _reading_of(stage: Part, readings: list[Part], gone: set[int]) -> Part | Non
     return None
 
 
-def _target_of(stage: Part, reading: Part, targets: list[Part], gone: set[int]) -> Part | None:
+def _target_of(stage: Part, reading: Part, targets: list[Part], taken: set[int]) -> Part | None:
     folder = stage.stream.path.rpartition("/")[0]
     for part in targets:
-        if part.stream.file == stage.stream.file or id(part) in gone or part.staged is not None:
+        if part.stream.file == stage.stream.file or id(part) in taken:
             continue
         if part.stream.path.rpartition("/")[0] == folder and not stage.name.staging:
             continue
-        in_time = stage.end_ns - _EARLY_NS <= part.start_ns <= reading.end_ns + _EARLY_NS
         overlaps = part.end_ns >= reading.start_ns - _EARLY_NS
         alike = part.is_open or abs(part.bytes - stage.bytes) <= _LIKE * stage.bytes
-        if in_time and overlaps and alike:
+        if overlaps and alike:
             return part
     return None
