@@ -21,7 +21,7 @@ from ckptprof.detect.overheads import amplification_of
 from ckptprof.detect.patterns import pattern_of
 from ckptprof.detect.sources import source_of
 from ckptprof.detect.writers import writers_of
-from ckptprof.model import Checkpoint, Evidence, Kind, Level, Moments, Point, Status, Stream
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Status, Stream
 from ckptprof.recording import Header
 
 MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
@@ -73,7 +73,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         mode=hold.mode,
         stall_ns=hold.stall_ns,
         status=ending.status,
-        moments=_moments(candidate, scene, committed=ending.status is Status.COMPLETE),
+        moments=moments_of(candidate, clock, committed=ending.status is Status.COMPLETE),
         written_bytes=spent.written_bytes,
         unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
         overheads=spent.overheads,
@@ -94,17 +94,16 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     return checkpoint
 
 
-def _moments(candidate: Candidate, scene: Scene, *, committed: bool) -> Moments:
-    if not candidate.writes:
-        return Moments()
-    cleaned_ns = scene.aftermath.cleaned_ns(candidate)
-    return moments_of(candidate, scene.clock, committed=committed, cleaned_ns=cleaned_ns)
-
-
 def _path(candidate: Candidate) -> str:
-    """Return the file, or the folder that all files share; a file that is one rank's part stands for its folder."""
-    paths = [part.stream.path for part in candidate.parts]
-    if len(set(paths)) == 1 and candidate.parts[0].name.rank is None:
+    """Return the file, or the folder that all files share; a file that is one rank's part stands for its folder.
+
+    What completes it may lie beside that folder (`latest`) and is no part of it.
+    """
+    beside = candidate.step is not None
+    kept = [part for part in candidate.parts if not (beside and part.name.commit and part.name.step is None)]
+    kept = kept or candidate.parts
+    paths = [part.stream.path for part in kept]
+    if len(set(paths)) == 1 and kept[0].name.rank is None:
         return paths[0]
     split = [path.split("/")[:-1] for path in paths]
     shared = []

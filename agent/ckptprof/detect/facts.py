@@ -212,6 +212,8 @@ def _alone(
     if not small and _left_over(history, own, others, birth, modified) < credit * fact.size:
         return None
     start = max(birth, around[0].start_ns) if birth <= modified else modified
+    if small and modified - birth > _BESIDE_NS:
+        start = modified  # written anew, as `latest` is with each save
     return Stream(
         process=(fact.pid, fact.start_ticks),
         file=(fact.device, fact.inode),
