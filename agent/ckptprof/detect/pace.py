@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import pairwise
 
-from ckptprof.detect.stacks import Doing, doing, main_frames
+from ckptprof.detect.stacks import Doing, Frame, doing, is_parked, main_frames, runs_library
 from ckptprof.detect.streams import ProcessKey
-from ckptprof.detect.trainers import Rhythm, Stretch, TrainerBook
+from ckptprof.detect.trainers import Rhythm, Stretch, TrainerBook, rhythm_of
 
 Span = tuple[int, int]
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
@@ -16,10 +16,13 @@ _GOES_ON = 0.4
 _TELLING_SLICES = 4  # so many are missed before a thread that sleeps is called still
 _STEADY_SHARE = 0.3
 _REACH_NS = 20_000_000_000  # around a save
-_CALM_AFTER_NS = 10_000_000_000
+_CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
 _STAGED_WITHIN_NS = 8_000_000_000
 _NEAR_NS = 450_000_000
 _AROUND_NS = 500_000_000
+_STIRS = 5.0  # a second
+_WAKES = 1.0  # a second: who is held does not
+_RECENT_NS = 1_500_000_000
 _FAR_NS = 700_000_000  # between two looks
 
 
@@ -30,9 +33,21 @@ class Pace:
         """`spins`: it waits for its GPU on the CPU, so that only standing still tells something, not running."""
         self.book, self.process, self.start_ns, self.end_ns = book, process, start_ns, end_ns
         self._spins = spins
-        self._rhythm: Rhythm | None = book.rhythm(process, start_ns)
+        self._rhythm = self._usual()
         self.seen = ""  # what was seen, for a person
         self._doings = self._looks()
+
+    def _usual(self) -> Rhythm | None:
+        """Return its rhythm before the save; if it never took that up again, what is usual by now."""
+        before = self.book.rhythm(self.process, self.start_ns)
+        after = self.book.stretches(self.process, self.end_ns, self.end_ns + _CALM_AFTER_NS)
+        if before is None or before.share < _BUSY_SHARE or not after:
+            return before
+        if sum(one.share >= _GOES_ON * before.share for one in after) * 4 >= len(after):
+            return before
+        recent = self.book.stretches(self.process, self.start_ns - _RECENT_NS, self.start_ns)
+        now = rhythm_of([*recent, *after])
+        return now if now is not None and now.slices_per_second >= _WAKES else before
 
     @property
     def reason(self) -> str:
@@ -45,7 +60,7 @@ class Pace:
         """Return what it was seen doing in each look while the save went on."""
         slack_ns = 50_000_000
         around = self.book.stacks(self.process, self.start_ns - 2 * _REACH_NS, self.end_ns + _CALM_AFTER_NS)
-        calm = [frames for one in around if (frames := main_frames(one)) and self._is_calm(one.at_ns)]
+        calm = [frames for one in around if (frames := main_frames(one)) and self._is_calm(one.at_ns, frames)]
         found = []
         for one in around:
             if self.start_ns - slack_ns <= one.at_ns <= self.end_ns + slack_ns:
@@ -54,9 +69,11 @@ class Pace:
                     found.append((one.at_ns, what))
         return found
 
-    def _is_calm(self, at_ns: int) -> bool:
+    def _is_calm(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
         """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
         if self.start_ns - _AROUND_NS <= at_ns <= self.end_ns + _AROUND_NS or self.book.in_save(at_ns):
+            return False
+        if runs_library(frames) or is_parked(frames):
             return False
         return self._pace_at(self._stretches(at_ns - _AROUND_NS, at_ns + _AROUND_NS), at_ns) is not True
 
@@ -110,13 +127,14 @@ class Pace:
     def _without_rhythm(self, stretches: list[Stretch]) -> list[Span] | None:
         """Without a past to compare with only the extremes tell: nothing at all, or a core of its own."""
         seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
-        if seen_ns < 100_000_000 or self._rhythm is not None or not self.book.knows(self.process):
+        if seen_ns < 100_000_000 or not self.book.knows(self.process):
             return None
         share = sum(one.share * (one.end_ns - one.start_ns) for one in stretches) / seen_ns
         if share >= _STEADY_SHARE and not self._spins:
             self.seen = f"it used {share:.0%} of a core"
             return []
-        if share < 0.02 and sum(one.slices for one in stretches) <= 1:
+        was_active = self._rhythm is None or self._rhythm.share >= _BUSY_SHARE
+        if was_active and share < 0.02 and sum(one.slices for one in stretches) <= 1:
             self.seen = "it stood still"
             return [(self.start_ns, self.end_ns)]
         return None
@@ -134,8 +152,8 @@ class Pace:
         if rhythm is None:
             return None
         if rhythm.share >= _BUSY_SHARE:
-            if one.share < _STILL * rhythm.share:
-                return True
+            if one.share < _STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
+                return True if one.slices <= max(1.0, _STIRS * (one.end_ns - one.start_ns) / 1e9) else None
             return False if one.share >= _GOES_ON * rhythm.share and not self._spins else None
         usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
         if usual < _TELLING_SLICES * 0.75:
@@ -155,8 +173,8 @@ class Pace:
         found: list[Span] = []
         edge = start_ns
         for one in reversed(before):
-            if one.end_ns < edge - _NEAR_NS // 4 or not self._is_still(one):
-                break
+            if one.end_ns < edge - _NEAR_NS // 4 or not self._is_still(one) or self.book.in_save(one.start_ns):
+                break  # what it waited for an earlier save is that one's
             edge = one.start_ns
             found.append((one.start_ns, min(one.end_ns, start_ns)))
         for one in after:

@@ -44,6 +44,16 @@ def main_frames(sample: StackSample) -> tuple[Frame, ...]:
     return ()
 
 
+def runs_library(frames: tuple[Frame, ...]) -> bool:
+    """Return whether any frame is in a library that saves."""
+    return any(_SAVES.search(file) for _, file, _ in frames)
+
+
+def is_parked(frames: tuple[Frame, ...]) -> bool:
+    """Return whether the innermost frame waits for another thread or process, and not for data."""
+    return bool(frames) and bool(_WAITS.search(frames[0][1])) and not any(_FEEDS.search(file) for _, file, _ in frames)
+
+
 def usual_depth(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> int:
     """Return how many of the outermost frames are there outside of saves, too."""
     deepest = 0
@@ -68,7 +78,7 @@ def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | N
         return "training"
     depth = usual_depth(frames, calm)
     special = frames[: len(frames) - depth]
-    if any(_SAVES.search(file) for _, file, _ in special):
+    if runs_library(special):
         return "saving"
     told = [function for function, file, _ in special if not _RECOMPUTES.search(file)]
     if any(_words(function) & _SAVE_WORDS for function in told):

@@ -16,6 +16,7 @@ from ckptprof_collectors.samples import FileLifeEvent, ProcessStat, StackSample,
 
 SPACING_NS = 80_000_000  # between looks that are kept: the shares of shorter times are noise
 BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
+_LEAST_SEEN_NS = 500_000_000
 _MAX_LOOKS = 3000  # of one process
 _MAX_PROCESSES = 1024
 _MAX_STACKS = 256  # of one process
@@ -61,6 +62,27 @@ class _Thread:
     acts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ACTS))
 
 
+def rhythm_of(stretches: list[Stretch]) -> Rhythm | None:
+    """Return what is usual in some stretches; None if they are too short."""
+    seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
+    if seen_ns < _LEAST_SEEN_NS:
+        return None
+    slices = sum(one.slices for one in stretches) * 1e9 / seen_ns
+    return Rhythm(median(one.share for one in stretches), slices, seen_ns)
+
+
+def _between(before: Look, after: Look, at_ns: int) -> Look:
+    """Return how the counters stood between two looks."""
+    part = (at_ns - before.at_ns) / max(1, after.at_ns - before.at_ns)
+    return before._replace(
+        at_ns=at_ns,
+        runnable_ns=before.runnable_ns + int(part * (after.runnable_ns - before.runnable_ns)),
+        slices=before.slices + round(part * (after.slices - before.slices)),
+        written_chars=before.written_chars if part < 1 else after.written_chars,
+        read_chars=before.read_chars if part < 1 else after.read_chars,
+    )
+
+
 class TrainerBook:
     """The recent past of the threads that train."""
 
@@ -102,8 +124,10 @@ class TrainerBook:
         known = self._threads.get((stat.pid, stat.start_ticks))
         if known is not None and stat.rss_bytes is not None:
             own = stat.rss_bytes - (stat.rss_file_bytes or 0)
-            if not known.memory or known.memory[-1][1] != own:
-                known.memory.append((at_ns, own))
+            last = known.memory[-1] if known.memory else (at_ns, own)
+            if last[0] < self._previous_ns:  # until the tick before it had not changed
+                known.memory.append((self._previous_ns, last[1]))
+            known.memory.append((at_ns, own))
 
     def learn_stacks(self, stacks: StackSample) -> None:
         """Take one look at a process's stacks."""
@@ -171,7 +195,11 @@ class TrainerBook:
             looks.append(looks[-1]._replace(at_ns=self._now_ns))
         first = max((i for i, look in enumerate(looks) if look.at_ns <= start_ns), default=0)
         last = min((i for i, look in enumerate(looks) if look.at_ns >= end_ns), default=len(looks) - 1)
-        return looks[first : last + 1]
+        found = looks[first : last + 1]
+        if len(found) > 1:
+            found[0] = _between(found[0], found[1], max(start_ns, found[0].at_ns))
+            found[-1] = _between(found[-2], found[-1], max(found[-2].at_ns, min(end_ns, found[-1].at_ns)))
+        return found
 
     def moved(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (written, read) by its main thread itself in a time; None if that was not looked at."""
@@ -189,12 +217,7 @@ class TrainerBook:
     def rhythm(self, process: ProcessKey, before_ns: int) -> Rhythm | None:
         """Return what was usual for its main thread before a time, saves left out; None if too little was seen."""
         stretches = self.stretches(process, before_ns - BASELINE_NS, before_ns)
-        calm = [one for one in stretches if one.end_ns <= before_ns and not self._in_save(one)]
-        seen_ns = sum(one.end_ns - one.start_ns for one in calm)
-        if len(calm) < 4:
-            return None
-        slices = sum(one.slices for one in calm) * 1e9 / seen_ns
-        return Rhythm(median(one.share for one in calm), slices, seen_ns)
+        return rhythm_of([one for one in stretches if not self._in_save(one)])
 
     def in_save(self, at_ns: int) -> bool:
         """Return whether something was being saved then."""
@@ -211,7 +234,7 @@ class TrainerBook:
         readings = list(known.memory)
         pairs = pairwise(readings)
         return [
-            (max(before[0], after[0] - 1_000_000_000), after[0], after[1] - before[1])
+            (before[0], after[0], after[1] - before[1])
             for before, after in pairs
             if after[0] > start_ns and before[0] < end_ns and after[1] > before[1]
         ]

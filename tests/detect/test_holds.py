@@ -1,0 +1,222 @@
+"""Sync or async, and how long training was held: by writer, by pace, by stacks, on machines made by hand."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage
+
+from ckptprof.detect.detector import Detector
+from ckptprof.model import Checkpoint, Mode
+from ckptprof_collectors.samples import FileActivity, Frame, Sample, StackSample, ThreadStack, ThreadTime
+
+LOOP = (("step", "/job/train.py", 30), ("main", "/job/train.py", 80))
+SAVING = (("_save", "/site/torch/serialization.py", 900), ("main", "/job/train.py", 90))
+JOINING = (("Thread.join", "/lib/python3.11/threading.py", 1119), ("write_out", "/job/train.py", 50), LOOP[1])
+UNKNOWN = (("put_away", "/job/train.py", 44), LOOP[1])
+FOR_SECONDS = 16.0
+
+
+def times(
+    actor: Actor, still: tuple[tuple[float, float], ...] = (), *, share: float = 0.9, slices: float = 40.0
+) -> list[tuple[float, Sample]]:
+    """Return what a thread's counters show at an even pace but for some times, at each tick at which they changed."""
+    found: list[tuple[float, Sample]] = []
+    before = None
+    for count in range(int(FOR_SECONDS * 25)):
+        at_s = count / 25
+        moved_s = at_s - sum(max(0.0, min(at_s, high) - low) for low, high in still if low < at_s)
+        values = (int(moved_s * share * 1e9), 0, int(moved_s * slices))
+        if values != before:
+            found.append((at_s, ThreadTime(actor.pid, actor.info.start_ticks, actor.pid, *values)))
+            before = values
+    return found
+
+
+def stacks(actor: Actor, at_s: float, frames: tuple[tuple[str, str, int], ...]) -> tuple[float, Sample]:
+    """Return one look at the main thread."""
+    sample = StackSample(
+        MONOTONIC_NS + int(at_s * SECOND_NS), actor.pid, actor.info.start_ticks, 10_000_000,
+        (ThreadStack(actor.pid, "MainThread", active=True, frames=frames),),
+    )  # fmt: skip
+    return at_s + 0.03, sample
+
+
+def by_thread(frames: list[Frame], pid: int) -> list[Frame]:
+    """Return the frames with everything that a process wrote written by another of its threads."""
+    return [
+        msgspec.structs.replace(
+            frame,
+            samples=tuple(
+                msgspec.structs.replace(sample, tid=pid + 1)
+                if isinstance(sample, FileActivity) and sample.pid == pid
+                else sample
+                for sample in frame.samples
+            ),
+        )
+        for frame in frames
+    ]
+
+
+def detect(stage: Stage, frames: list[Frame] | None = None) -> list[Checkpoint]:
+    """Return what is found."""
+    detector = Detector(stage.header())
+    found: dict[str, Checkpoint] = {}
+    for frame in frames if frames is not None else stage.frames(FOR_SECONDS):
+        for checkpoint in detector.feed(frame):
+            found.setdefault(checkpoint.uid, checkpoint)
+    for checkpoint in detector.finish():
+        found.setdefault(checkpoint.uid, checkpoint)
+    return list(found.values())
+
+
+def threaded(
+    still: tuple[tuple[float, float], ...] = (), looks: tuple[tuple[float, tuple[tuple[str, str, int], ...]], ...] = (),
+    **pace: float,
+) -> Checkpoint:  # fmt: skip
+    """Return the save of a trainer whose other thread writes from second 8 to 10."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer, still, **pace)
+    stage.extra += [stacks(trainer, *look) for look in looks]
+    found = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+    assert len(found) == 1
+    return found[0]
+
+
+def seconds(checkpoint: Checkpoint) -> float:
+    """Return the stall in seconds."""
+    assert checkpoint.stall_ns is not None
+    return checkpoint.stall_ns / 1e9
+
+
+def test_the_trainer_that_writes_itself_is_held_all_the_time() -> None:
+    """The main thread wrote every byte: sync, as long as the save."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB, held_s=0.5)
+    stage.extra += times(trainer)
+    (found,) = detect(stage)
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(2.5, abs=0.1)
+    assert found.writers[0].role == "trainer"
+
+
+def test_a_thread_that_writes_while_the_trainer_keeps_its_pace_is_async() -> None:
+    """Nothing is held: the stall is zero, and that is known."""
+    found = threaded()
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+    assert found.writers[0].role == "thread"
+
+
+def test_a_thread_that_writes_while_the_trainer_stands_still_is_sync() -> None:
+    """It joined its writer: for the pace it is the same as if it wrote, with what it waited before and after."""
+    found = threaded(still=((7.5, 10.3),))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(2.8, abs=0.35)
+
+
+def test_a_wait_at_the_end_of_an_async_save_counts_as_long_as_it_lasts() -> None:
+    """The next save waits for the last one: async all the same, with a stall."""
+    found = threaded(still=((9.4, 10.0),), looks=((8.1, LOOP), (8.6, LOOP), (9.7, JOINING)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.6, abs=0.2)
+
+
+@pytest.mark.parametrize("frames", [SAVING, JOINING])
+def test_stacks_tell_of_a_trainer_that_spins_while_it_is_held(frames: tuple[tuple[str, str, int], ...]) -> None:
+    """Waiting for a GPU or a barrier takes a whole core, as training does: the stack knows better."""
+    found = threaded(looks=((8.1, frames), (8.5, frames), (9.5, frames), (11.5, LOOP)))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_function_that_holds_the_whole_loop_is_no_save_for_its_name() -> None:
+    """`train_and_save` is in every stack, also long after."""
+    outer = ("train_and_save", "/job/train.py", 12)
+    found = threaded(looks=((8.1, (LOOP[0], outer)), (9.0, (LOOP[0], outer)), (11.5, (LOOP[0], outer))))
+
+    assert found.mode is Mode.ASYNC
+
+
+@pytest.mark.parametrize("looks", [(), ((8.1, UNKNOWN), (11.5, LOOP))])
+def test_a_trainer_that_sleeps_is_judged_by_its_wakings(
+    looks: tuple[tuple[float, tuple[tuple[str, str, int], ...]], ...],
+) -> None:
+    """It hardly uses the CPU, but wakes up twenty times a second unless it is held."""
+    held = threaded(still=((8.0, 10.0),), share=0.01, slices=20.0)
+    free = threaded(looks=looks, share=0.01, slices=20.0)
+
+    assert (held.mode, free.mode) == (Mode.SYNC, Mode.ASYNC)
+    assert seconds(held) == pytest.approx(2.0, abs=0.35)
+
+
+def test_nothing_is_invented_where_nothing_tells() -> None:
+    """A trainer without rhythm, and no stacks: neither mode nor stall, and a sentence that says why."""
+    found = threaded(share=0.0, slices=0.1)
+
+    assert (found.mode, found.stall_ns) == (None, None)
+    assert any(sentence.startswith("whether training went on") for sentence in found.blind)
+
+
+@pytest.mark.parametrize(("still", "mode"), [((), Mode.ASYNC), (((7.0, 10.1),), Mode.SYNC)])
+def test_a_child_that_writes_is_held_against_its_parent(still: tuple[tuple[float, float], ...], mode: Mode) -> None:
+    """The trainer is who started the child, whether it joins the child or goes on."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    child = stage.process(200, parent_pid=100, born_s=7.2, exit_s=10.1)
+    stage.write(child, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer, still)
+    (found,) = detect(stage)
+
+    assert found.mode is mode
+    assert [writer.role for writer in found.writers] == ["child"]
+    assert found.stall_ns == 0 if mode is Mode.ASYNC else seconds(found) == pytest.approx(3.1, abs=0.4)
+
+
+def test_workers_of_a_launcher_train_themselves() -> None:
+    """A parent that has the runtime loaded but only waits for its workers is not who trains."""
+    stage = Stage(trace=True)
+    launcher = stage.process(100)
+    worker = stage.process(200, parent_pid=100)
+    stage.write(worker, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += [*times(launcher, share=0.0, slices=0.0), *times(worker)]
+    (found,) = detect(stage)
+
+    assert (found.mode, found.writers[0].role) == (Mode.SYNC, "trainer")
+    assert seconds(found) == pytest.approx(2.0, abs=0.1)
+
+
+def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
+    """/proc/PID/task/PID/io: the main thread's own bytes are those of the file, or they are not."""
+    modes = []
+    for share in (1.0, 0.0):
+        stage = Stage()
+        trainer = stage.process()
+        move = stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+        for when_s, sample in times(trainer):
+            assert isinstance(sample, ThreadTime)
+            written = int(move.moved(when_s) * share)
+            stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=written, read_chars=0)))
+        (found,) = detect(stage)
+        modes.append((found.mode, found.writers[0].role))
+
+    assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
+
+
+def test_a_restore_holds_who_reads_it() -> None:
+    """It has no mode; training begins when it is over."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.read(trainer, "/ckpt/step_1.pt", 2.0, 1.5, 200 * MIB)
+    stage.extra += times(trainer)
+    (found,) = detect(stage)
+
+    assert found.mode is None
+    assert seconds(found) == pytest.approx(1.5, abs=0.1)
