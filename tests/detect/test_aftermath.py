@@ -195,3 +195,21 @@ def test_the_newest_revision_takes_the_place_of_the_first() -> None:
 
     assert newest([first, other, later]) == [later, other]
     assert newest([later, first]) == [later]
+
+
+def test_what_the_next_save_deletes_is_its_own_clean_up() -> None:
+    """Each deletes the one before it when it is complete; the last, and one that was deleted itself, say no more."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for number in range(1, 4):
+        move = stage.write(trainer, f"/ckpt/step_{number}.pt", 4.0 * number, 1.0, 100 * MIB)
+        looked(stage, move, 4.0 * number + 1.4, 100 * MIB)
+        gone_s = 4.0 * number + 1.2
+        path = f"/ckpt/step_{number - 1}.pt"
+        stage.extra.append((gone_s + 0.001, life("unlinked", gone_s, inode=None, path=path)))
+
+    found = newest(told(stage, 20.0))
+
+    assert [at(one.moments.cleaned_ns) for one in found] == [pytest.approx(4.0 * n + 1.2, abs=0.01) for n in (1, 2, 3)]
+    pending = [any("when the watch ended" in sentence for sentence in one.blind) for one in found]
+    assert pending == [False, False, True]

@@ -12,6 +12,8 @@ from ckptprof.detect.candidates import Candidate
 from ckptprof.detect.edges import Clock
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.removals import RemovalBook
+from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.tracebook import TraceBook
 from ckptprof.detect.writeback import Durability, FileEnd, WritebackBook, durability, ends_of
 from ckptprof.frameworks.names import shape
 from ckptprof.model import Checkpoint, Evidence, Kind
@@ -35,7 +37,9 @@ class _Awaited:
     whole: bool  # whether `ends` has all its files
     shapes: frozenset[str]
     paths: frozenset[str]
+    processes: tuple[ProcessKey, ...]
     durable: bool
+    lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
     cleaned_ns: int | None = None  # CLOCK_MONOTONIC, as told
 
@@ -43,9 +47,10 @@ class _Awaited:
 class Aftermath:
     """Keeps the saves that were told, bounded in number and time, and what is learnt of their files."""
 
-    def __init__(self, jobs: JobBook, clock: Clock) -> None:
+    def __init__(self, jobs: JobBook, traced: TraceBook, clock: Clock) -> None:
         """Start with nothing."""
         self._jobs = jobs
+        self._traced = traced
         self._clock = clock
         self._writeback = WritebackBook()
         self._version = 0
@@ -55,22 +60,24 @@ class Aftermath:
 
     def learn(self, at_ns: int, fact: FileFact) -> None:
         """Take one fact."""
+        if fact.missing:
+            self._lose(fact.path)
         if self._writeback.learn(at_ns, fact):
             self._version += 1
 
     def happen(self, event: FileLifeEvent) -> None:
         """Take one event of a file's life."""
         self.removals.learn(event)
+        if event.kind == "unlinked" and event.path is not None:
+            self._lose(event.path)
+
+    def _lose(self, path: str) -> None:
+        for awaited in self._awaited.values():
+            awaited.lost = awaited.lost or path in awaited.paths
 
     def durability(self, candidate: Candidate) -> Durability:
         """Return what is known now of when a candidate's files were on stable storage."""
         return durability(ends_of(candidate, self._clock), self._writeback)
-
-    def cleaned_ns(self, candidate: Candidate) -> int | None:
-        """Return when the last old file of its kind was deleted, by now."""
-        return self._cleaned(
-            candidate.job, _shapes(candidate), _paths(candidate), candidate.start_ns, candidate.end_ns + CLEAN_UP_NS
-        )
 
     def note(self, candidate: Candidate, checkpoint: Checkpoint) -> None:
         """Remember the files of a save that is about to be told, or held."""
@@ -82,23 +89,27 @@ class Aftermath:
         self._noted[checkpoint.uid] = _Awaited(
             checkpoint, candidate.start_ns, candidate.end_ns, self._clock.offset_ns, ends[:MAX_ENDS],
             whole=len(ends) <= MAX_ENDS, shapes=_shapes(candidate), paths=_paths(candidate),
-            durable=checkpoint.durable_ns is not None, cleaned_ns=self.cleaned_ns(candidate),
+            processes=tuple(candidate.processes), durable=checkpoint.durable_ns is not None,
         )  # fmt: skip
 
     def follow(self, told: list[Checkpoint], now_ns: int) -> list[Checkpoint]:
         """Take what is told now; return it with the revisions of what was told before."""
         self._keep(told)
+        new = {checkpoint.uid: checkpoint for checkpoint in told}
         revised = []
         for uid, awaited in list(self._awaited.items()):
             found = self._revision(awaited, now_ns)
-            if found is not None:
+            if found is not None and uid in new:  # known before it was told: told at once
+                found = awaited.checkpoint = msgspec.structs.replace(found, revision=new[uid].revision)
+                new[uid] = found
+            elif found is not None:
                 revised.append(found)
             age_ns = now_ns - awaited.end_ns
             if age_ns > PATIENCE_NS or (awaited.durable and age_ns > CLEAN_UP_NS + _SETTLED_NS):
                 del self._awaited[uid]
         self._writeback.forget_before(now_ns - PATIENCE_NS)
         self.removals.forget_before(now_ns - PATIENCE_NS)
-        return [*told, *revised]
+        return [*new.values(), *revised]
 
     def finish(self, told: list[Checkpoint]) -> list[Checkpoint]:
         """Take what is told last; return it, and the last revisions of all: the recording is over."""
@@ -155,9 +166,7 @@ class Aftermath:
 
     def _cleaned_up(self, awaited: _Awaited, checkpoint: Checkpoint, now_ns: int | None) -> tuple[Checkpoint, bool]:
         """Return it with its clean-up, and whether no more of that is just going on."""
-        cleaned_ns = self._cleaned(
-            checkpoint.job, awaited.shapes, awaited.paths, awaited.start_ns, awaited.end_ns + CLEAN_UP_NS
-        )
+        cleaned_ns = self._cleaned_ns(awaited)
         if cleaned_ns is None or cleaned_ns == awaited.cleaned_ns:
             return checkpoint, True
         if now_ns is not None and now_ns - cleaned_ns < _SETTLED_NS:
@@ -168,7 +177,7 @@ class Aftermath:
 
     def _undecided(self, awaited: _Awaited, checkpoint: Checkpoint) -> Checkpoint:
         """Say of a save that is not yet durable that it is not."""
-        if awaited.durable:
+        if awaited.durable or awaited.lost:
             return checkpoint
         unwritten = durability(awaited.ends, self._writeback).unwritten_bytes
         if not unwritten:
@@ -176,10 +185,30 @@ class Aftermath:
         sentence = f"{NOT_YET_DURABLE}: {unwritten} bytes of it were not yet written"
         return msgspec.structs.replace(checkpoint, blind=(*_without(checkpoint.blind), sentence))
 
-    def _cleaned(
-        self, job: str, shapes: frozenset[str], paths: frozenset[str], start_ns: int, end_ns: int
-    ) -> int | None:
-        return self.removals.last_ns(shapes, paths, start_ns, end_ns, lambda process: self._jobs.job_of(process) == job)
+    def _cleaned_ns(self, awaited: _Awaited) -> int | None:
+        """Return when the last old file of its kind was deleted for it, which is before the next save of the kind."""
+
+        def is_own(process: ProcessKey) -> bool:
+            return self._jobs.job_of(process) == awaited.checkpoint.job
+
+        def last_ns(until_ns: int) -> int | None:
+            return self.removals.last_ns(awaited.shapes, awaited.paths, awaited.start_ns, until_ns, is_own)
+
+        found_ns = last_ns(awaited.end_ns + CLEAN_UP_NS)
+        if found_ns is None or found_ns <= awaited.end_ns:
+            return found_ns
+        return last_ns(min(found_ns, self._next_ns(awaited)))
+
+    def _next_ns(self, awaited: _Awaited) -> int:
+        """Return when its writers began to write the next of the kind; far away if they have not."""
+        later = [
+            stream.first_ns
+            for process in awaited.processes
+            for stream in self._traced.moved_by(process)
+            if stream.writes and stream.first_ns > awaited.end_ns and stream.path not in awaited.paths
+            and shape(stream.path) in awaited.shapes
+        ]  # fmt: skip
+        return min(later, default=awaited.end_ns + CLEAN_UP_NS)
 
 
 def durable_evidence(found: Durability) -> tuple[Evidence, ...]:

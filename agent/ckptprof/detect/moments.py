@@ -8,8 +8,13 @@ from ckptprof.detect.traced import COMMIT_NS
 from ckptprof.model import Moments
 
 
-def moments_of(candidate: Candidate, clock: Clock, *, committed: bool, cleaned_ns: int | None) -> Moments:
-    """Return the moments that were seen; one that was not `committed` has no such moment."""
+def moments_of(candidate: Candidate, clock: Clock, *, committed: bool) -> Moments:
+    """Return the moments that were seen; one that was not `committed` has no such moment.
+
+    Of the clean-up the aftermath tells: it may come later.
+    """
+    if not candidate.writes:
+        return Moments()
     first = min(_first_data(part) for part in candidate.parts)
     last = max(_last_data(part, clock) for part in candidate.parts)
     return Moments(
@@ -17,7 +22,6 @@ def moments_of(candidate: Candidate, clock: Clock, *, committed: bool, cleaned_n
         last_data_ns=clock.wall(max(first, last)),
         synced_ns=_wall(clock, _synced(candidate)),
         committed_ns=_wall(clock, _committed(candidate, clock) if committed else None),
-        cleaned_ns=_wall(clock, cleaned_ns),
     )
 
 
