@@ -57,6 +57,7 @@ def health(tick: int) -> RecorderHealth:
         frames=tick,
         dropped_frames=0,
         late_frames=0,
+        detection_faults=0,
         store_errors=0,
         store_bytes=40 << 20,
         store_queue=1,

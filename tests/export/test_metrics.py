@@ -164,6 +164,7 @@ def full() -> Metrics:
             frames=9,
             dropped_frames=0,
             late_frames=0,
+            detection_faults=0,
             store_errors=0,
             store_bytes=4096,
             store_queue=0,

@@ -21,6 +21,7 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     frames: int | None = None
     dropped_frames: int | None = None  # not stored: the queue was full or the store failed
     late_frames: int | None = None  # came more than a tick after their time
+    detection_faults: int | None = None  # what was going on was lost, and detection began anew
     store_errors: int | None = None
     store_bytes: int | None = None  # gauge: the database with its WAL
     store_queue: int | None = None  # gauge: batches that wait for the writer
@@ -159,6 +160,7 @@ RECORDER = (
     _RECORDER("recorder_frames_total", "Frames that reached the recorder.", lambda s: s.frames),
     _RECORDER("recorder_dropped_frames_total", "Frames that were not stored.", lambda s: s.dropped_frames),
     _RECORDER("recorder_late_frames_total", "Frames that reached the recorder late.", lambda s: s.late_frames),
+    _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
     _RECORDER("sampler_restarts_total", "Times the sampler had to be started again.", lambda s: s.sampler_restarts),
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),
     _RECORDER("store_size_bytes", "Size of the database.", lambda s: s.store_bytes, kind="gauge"),

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from ckptprof.detect.aftermath import newest
-from ckptprof.detect.detector import Detector
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.model import Checkpoint, Session
 from ckptprof.recording import Header
+from ckptprof.service.detecting import Detection
 from ckptprof.service.keeper import Keeper
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
@@ -37,7 +37,7 @@ class Recorder:
         self._saved_paths = saved_paths
         self._tell = tell
         self._complain = complain
-        self._detector: Detector | None = None
+        self._detector: Detection | None = None
         self._timeline = TimelineBuilder()
         self._session: Session | None = None
         self._session_kept = 0.0
@@ -45,6 +45,7 @@ class Recorder:
         self.late_frames = 0
         self.last_frame_ns = 0  # CLOCK_MONOTONIC
         self.sampler_starts = 0
+        self._past_faults = 0  # of the detection, in earlier sessions
         self.dropped_frames = 0
         self.checkpoints: list[Checkpoint] = []  # of `run`, which reports them at its end
         self.keep_checkpoints = False
@@ -66,7 +67,7 @@ class Recorder:
         self.sampler_starts += 1
         if self._metrics is not None:
             self._metrics.level(header.level)
-        self._detector = Detector(header, saved_paths=self._saved_paths)
+        self._detector = Detection(header, saved_paths=self._saved_paths, complain=self._complain)
         self._session = Session(
             uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel, version=header.ckptprof,
             level=header.level, start_ns=header.wall_ns, end_ns=header.wall_ns, clean=False,
@@ -124,6 +125,7 @@ class Recorder:
             self._keeper.put_windows(self._timeline.take(before_wall_ns=None))
         self._session = _extended(self._session, self._session.end_ns, self.dropped_frames, clean=clean)
         self._keep_session()
+        self._past_faults += self._detector.faults
         self._detector = None
         self._timeline = TimelineBuilder()
 
@@ -138,6 +140,7 @@ class Recorder:
             frames=self.frames,
             dropped_frames=self.dropped_frames + (keeper.dropped_windows if keeper else 0) + self._timeline.dropped,
             late_frames=self.late_frames,
+            detection_faults=self._past_faults + (self._detector.faults if self._detector is not None else 0),
             store_errors=keeper.store_errors if keeper else None,
             store_bytes=keeper.size_bytes() if keeper else None,
             store_queue=keeper.queued if keeper else None,
