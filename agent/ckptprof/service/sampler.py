@@ -347,11 +347,11 @@ class Sampler:
             names = (tracing.NAME, *names)
         for watching in list(self._population.watched.values()):
             try:
-                watching.tick(now_ns, self._page_bytes, samples)
-                if watching.traced.moved_bytes:
-                    watching.learn_traced()
+                watching.last_tick(now_ns, self._page_bytes, samples)
                 question = watching.question_if_due(now_ns, wall_ns - now_ns, force=True)
-            except (ProcessGone, OSError):
+            except (ProcessGone, OSError) as error:
+                if isinstance(error, ProcessGone):  # whether its writer ended tells a cut save from a short one
+                    self._population.forget(watching.process.pid, samples)
                 question = watching.last_question(wall_ns - now_ns)
             if question is not None:
                 self._facts.ask(question)

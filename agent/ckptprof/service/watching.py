@@ -9,10 +9,11 @@ from ckptprof.service.folders import folders_of, is_shared
 from ckptprof.service.traced import HELD_BYTES, Traced
 from ckptprof_collectors.facts import Question
 from ckptprof_collectors.openfiles import OpenFiles
-from ckptprof_collectors.processes import Process, describe, is_interpreter, places, starters
+from ckptprof_collectors.processes import Process, ProcessGone, describe, is_interpreter, places, starters
 from ckptprof_collectors.samples import FileScan, ProcessInfo, Sample
 from ckptprof_collectors.threads import ThreadClock
 
+_ENDED = frozenset("ZXx")  # states of /proc/PID/stat: a zombie, and dead
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 MAX_KNOWN_FILES = 512
 MAX_FOLDERS = 48
@@ -85,6 +86,14 @@ class Watching:
         time = self._clock.read(moved=not traced)
         if time is not None:
             samples.append(time)
+
+    def last_tick(self, now_ns: int, page_bytes: int, samples: list[Sample]) -> None:
+        """Read the counters a last time; one that has ended is gone, whether its parent took note of that or not."""
+        self.tick(now_ns, page_bytes, samples)
+        if self.traced.moved_bytes:
+            self.learn_traced()
+        if self.process.stat is not None and self.process.stat.state in _ENDED:
+            raise ProcessGone
 
     def learn_traced(self) -> None:
         """Take over what the trace has told since the last tick, in the place of a scan of the open files."""
