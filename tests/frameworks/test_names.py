@@ -125,7 +125,7 @@ REAL = [
     ("/r/recipe_state/recipe_state.pt", "torchtune", None, None, "/r"),
     ("/r/global_step_5/actor/model_world_size_8_rank_3.pt", "verl", 5, 3, "/r/global_step_5"),
     ("/r/global_step_5/extra_state/extra_state_rank_3.pt", "bytecheckpoint", 5, 3, "/r/global_step_5"),
-    ("/r/global_step_5/model/__3_0.distcp", "torch-dcp", 5, 3, "/r/global_step_5"),
+    ("/r/global_step_5/model/__3_0.distcp", "bytecheckpoint", 5, 3, "/r/global_step_5"),
     ("/r/ep0-ba100-rank3.pt", "composer", 100, 3, "/r#100"),
     ("/r/model_00001000.bin", "llm.c", 1000, None, "/r#1000"),
     ("/r/state_00001000_00003.bin", "llm.c", 1000, 3, "/r#1000"),

@@ -5,7 +5,10 @@ from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
 FRAMEWORK = Framework(
     name="bytecheckpoint",
     layer=Layer.ENGINE,
-    files=(mark(r"extra_states?_rank_?(?P<rank>\d+)\.pt", r"(?P<below>/extra_states?)$"),),
+    files=(
+        mark(r"__(?P<rank>\d+)_\d+\.distcp", r"/global_step_(?P<step>\d{1,12})/(?:model|optimizer)$"),
+        mark(r"extra_states?_rank_?(?P<rank>\d+)\.pt", r"(?P<below>/extra_states?)$"),
+    ),
     units=(unit(r"global_step_(?P<step>\d{1,12})"),),
     asynchronous=(Async.CHILD, Async.THREAD),
 )
