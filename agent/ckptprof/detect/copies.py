@@ -24,6 +24,10 @@ _CLOSE_NS = 150_000_000
 _LIKE = (0.8, 1.25)
 _SAME = (0.95, 1.05)
 _SMALL_BYTES = 64 << 10  # sizes of small files are equal by chance
+_PIECES = 8
+_FILES = 3  # one alone may be read so by a loader of its own kind
+_EVEN = 0.9
+_SEEKING = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".bin")  # zip archives, or mapped
 _MAX_PARTS = 512
 _MAX_PROCESSES = 64
 _MAX_RECENT = 256
@@ -43,7 +47,7 @@ def copies(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 def counterparts(candidate: Candidate, around: Surroundings) -> list[Move]:
     """Return the files of the same sizes that were moved the other way meanwhile, if they explain most of the bytes."""
-    own = {part.stream.file for part in candidate.parts}
+    own = _own_files(candidate)
     slack_ns = _CLOSE_NS
     sizes: dict[int, list[Move]] = {}
     for move in _other_way(candidate, around, own, slack_ns):
@@ -89,7 +93,7 @@ def _written_lately(candidate: Candidate, around: Surroundings) -> set[FileKey]:
 
 def _traced(candidate: Candidate, around: Surroundings) -> Evidence | None:
     """Weigh the sums, from the trace: packing, splitting, or many at once."""
-    own_files = {part.stream.file for part in candidate.parts}
+    own_files = _own_files(candidate)
     if candidate.writes:
         own_files |= _written_lately(candidate, around)
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
@@ -156,20 +160,47 @@ def _in_sum() -> Evidence:
 
 
 def uploads(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Weigh a reading from end to end by a thread that does not train, in the process that wrote it (traced)."""
-    if candidate.writes or not candidate.parts:
+    """Weigh a reading from end to end in even pieces (traced), as no model is loaded."""
+    big = [part for part in candidate.parts if part.bytes >= _SMALL_BYTES]
+    if candidate.writes or not big or not all(_is_straight(part) for part in big):
         return None
-    for part in candidate.parts:
-        author = around.memory.author(part.stream.path)
-        trace = part.stream.trace
-        if author is None or trace is None or part.stream.process not in author.processes:
-            return None
-        for session in trace.sessions.values():
-            straight = session.consecutive_operations == session.operations and session.first_offset == 0
-            if session.tid == session.pid or not straight or session.faulted_bytes:
-                return None
-    text = "a thread of the process that wrote it read it from end to end, as uploads do"
+    other_thread = all(_is_of_other_threads(part, around) for part in big)
+    files = {part.stream.path for part in big}
+    if not other_thread and (len(files) < _FILES or not any(path.endswith(_SEEKING) for path in files)):
+        return None
+    text = "read from end to end in even pieces, as uploads and checks do, and no loader of such files does"
+    if other_thread:
+        text = "a thread of the process that wrote it read it from end to end, as uploads do"
     return Evidence(name="uploads", weight=WEIGHTS["uploads"], text=text)
+
+
+def _is_straight(part: Part) -> bool:
+    """Return whether the whole file was read in order, by operations of one size."""
+    trace = part.stream.trace
+    if trace is None or not trace.sessions or part.bytes < part.stream.size:
+        return False
+    operations = biggest = 0
+    for session in trace.sessions.values():
+        if session.consecutive_operations != session.operations or session.first_offset or session.faulted_bytes:
+            return False
+        operations += session.operations
+        biggest += max((count for _, count, _ in session.sizes), default=0)
+    return operations >= _PIECES and biggest >= _EVEN * operations
+
+
+def _is_of_other_threads(part: Part, around: Surroundings) -> bool:
+    """Return whether the process wrote the file itself, and none but its other threads read it."""
+    author = around.memory.author(part.stream.path)
+    trace = part.stream.trace
+    if author is None or trace is None or part.stream.process not in author.processes:
+        return False
+    return all(session.tid != session.pid for session in trace.sessions.values())
+
+
+def _own_files(candidate: Candidate) -> set[FileKey]:
+    """Return its files, and those that it was written to first."""
+    staged = {part.staged.file for part in candidate.parts if part.staged is not None}
+    return staged | {part.stream.file for part in candidate.parts}
 
 
 def _bytes(candidate: Candidate) -> int:

@@ -13,7 +13,7 @@ from ckptprof.detect.streams import ProcessKey
 from ckptprof.model import Checkpoint, Evidence
 
 MAX_HELD = 64
-_DOUBT_NS = 20_000_000_000  # a single save is told after so long
+_DOUBT_NS = 60_000_000_000  # a single save is told after so long
 _ENDED_NS = 3_000_000_000
 _SERIES_NS = 3_600_000_000_000  # an unknown trainer may take so long from save to save
 _LIKE = 2.0  # sizes of one series differ by less than this factor

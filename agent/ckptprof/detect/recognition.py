@@ -28,9 +28,9 @@ from ckptprof.detect.signs.weights import BEHAVIOUR, FATAL, MOVED, SERIES_AGAINS
 from ckptprof.model import Checkpoint, Evidence, Kind
 
 LIKE = 0.65  # a weak name and the right first bytes, with a word for checkpoints
-_HOLD_SCORE = -0.15  # what a process without any library writes, with nothing else against it: kept, it may come again
+_HOLD_SCORE = -0.45  # what a process without any library writes, with nothing else against it: kept, it may come again
 _MAX_REJECTED = 256
-_CLEAR = BEHAVIOUR | {"step", "word", "renamed"}
+_CLEAR = BEHAVIOUR - {"computes"} | {"step", "word"}
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,26 @@ class Recogniser:
         evidence = weigh(candidate, around)
         names = frozenset(reason.name for reason in evidence)
         event = event_of(candidate, around)
-        earlier = self._held.read_again(event) if "read-again" in names else []
         self._memory.note(candidate.job, event, writes=candidate.writes)
         if self._is_moved(candidate, evidence):
-            return [*self._released(earlier), *self._copied(candidate, evidence)]
+            return self._copied(candidate, evidence)
         total = score(evidence)
         if names & SERIES_AGAINST:
             self._held.drop(candidate.job, event.shapes)
-        told = self._released(earlier)
         if total < THRESHOLD:
             self._reject(candidate, total, evidence)
             if candidate.writes and total >= _HOLD_SCORE and not names & FATAL:
                 self._hold(candidate, evidence, event, self._otherwise(candidate, evidence))
-            return told
+            return []
         if candidate.writes and self._is_doubtful(candidate, names):
             alien = around.is_alien(candidate.processes)
             self._hold(candidate, evidence, event, self._otherwise(candidate, evidence) if alien else Otherwise.SAVE)
-            return told
-        if candidate.writes:
-            told += self._released(self._held.release(candidate.job, event))
-        return [*told, self._saved(candidate, assemble(candidate, evidence, confidence(total), self._scene))]
+            return []
+        earlier = self._held.release(candidate.job, event) if candidate.writes else self._held.read_again(event)
+        return [
+            *self._released(earlier),
+            self._saved(candidate, assemble(candidate, evidence, confidence(total), self._scene)),
+        ]
 
     def settle(self, now_ns: int) -> list[Checkpoint]:
         """Return what waited for something that did not come."""

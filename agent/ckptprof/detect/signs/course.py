@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.detect.candidates import Candidate
 from ckptprof.detect.character import candidate_bytes, shapes
+from ckptprof.detect.signs.series import is_row_of_data
 from ckptprof.detect.signs.weights import WEIGHTS
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.model import Evidence
@@ -54,7 +55,7 @@ def bulk(candidate: Candidate, around: Surroundings) -> Evidence | None:
         return None
     own = shapes(candidate)
     events = around.memory.events(candidate.job, writes=True)
-    if not events:
+    if not events or is_row_of_data(candidate, around):
         return None
     alike = candidate_bytes(candidate) + sum(event.bytes for event in events if event.shapes & own)
     others = sum(event.bytes for event in events if not event.shapes & own)

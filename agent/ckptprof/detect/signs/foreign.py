@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ckptprof.detect.candidates import Candidate, Part
-from ckptprof.detect.character import candidate_bytes, largest
+from ckptprof.detect.character import candidate_bytes, largest, shapes
 from ckptprof.detect.signs.weights import WEIGHTS
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.model import Evidence
@@ -26,7 +26,7 @@ _SUFFIXES = re.compile(
     r"\.(?:sst|ldb|mdb|rdb|aof|ibd|frm|myd|myi|tsm|tsi|wandb|rrd|dbf|duckdb|parquet|orc|avro|arrow|feather|lance|"
     r"tfrecords?|recordio|mds|webdataset|idx|beton|ffcv|mkv|webm|avi|mov|mpe?g|flac|mp3|ogg|tiff?|webp|gif|bmp|exr|"
     r"nsys-rep|qdrep|ncu-rep|perf|etl|ftrace|pftrace|perfetto-trace|iso|img|qcow2|vmdk|vdi|squashfs|sif|deb|rpm|apk|"
-    r"jar|class|rlib|rmeta|pdb|dll|exe|dylib|node|wasm|pack|pdf|docx?|xlsx?|pptx?|ya?ml|xml|svg|log|json|ipynb)"
+    r"jar|class|so|cubin|ptx|fatbin|cuh?|cpp|hpp|hsaco|ttir|ttgir|llir|neff|rlib|rmeta|pdb|dll|exe|dylib|node|wasm|pack|pdf|docx?|xlsx?|pptx?|ya?ml|xml|svg|log|json|ipynb)"
     r"(?:[.-]\d+)?$|/data\.mdb$|\.db-(?:wal|shm|journal)$|\.sqlite-\w+$",
     re.IGNORECASE,
 )
@@ -61,6 +61,7 @@ _UNFINISHED = re.compile(
 )
 _MOST = 256  # files
 _RECEIVED = (0.9, 1.6)
+_RECEIVED_EXACTLY = (0.97, 1.2)  # of what a trainer writes
 _RECEIVED_BYTES = 8 << 20
 
 
@@ -87,12 +88,16 @@ def foreign(candidate: Candidate, _: Surroundings) -> Evidence | None:
 
 
 def received(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Weigh that as much came in by the network as a process wrote that does not train."""
+    """Weigh that as much came in by the network as was written, at the same time."""
     size = candidate_bytes(candidate)
-    if not candidate.writes or size < _RECEIVED_BYTES or around.trains(candidate.processes):
+    if not candidate.writes or size < _RECEIVED_BYTES or _has_ranks(candidate, around):
         return None
+    trains = around.trains(candidate.processes)
+    if trains and around.memory.series(candidate.job, shapes(candidate), writes=True):
+        return None  # it saves such files again and again
+    low, high = _RECEIVED_EXACTLY if trains else _RECEIVED
     came = around.devices.received_bytes(candidate.start_ns, candidate.end_ns)
-    if came is None or not _RECEIVED[0] * size <= came <= _RECEIVED[1] * size:
+    if came is None or not low * size <= came <= high * size:
         return None
     return Evidence(name="received", weight=WEIGHTS["received"], text="as much came in by the network at the same time")
 
@@ -112,6 +117,10 @@ def downloaded(candidate: Candidate, around: Surroundings) -> Evidence | None:
     if not _mostly(candidate, is_download):
         return None
     return Evidence(name="downloaded", weight=WEIGHTS["downloaded"], text="it is where, or named as, downloads are")
+
+
+def _has_ranks(candidate: Candidate, around: Surroundings) -> bool:
+    return any(around.jobs.rank(process) is not None for process in candidate.processes)
 
 
 def _other_format(part: Part) -> str | None:

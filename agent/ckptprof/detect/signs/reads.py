@@ -10,6 +10,8 @@ from ckptprof.detect.surroundings import Surroundings
 from ckptprof.model import Evidence
 
 _MANY = 4
+_BESIDE_NS = 30_000_000_000
+_CROWD = 64
 
 
 def read_back(candidate: Candidate, around: Surroundings) -> Evidence | None:
@@ -45,7 +47,7 @@ def feeds(candidate: Candidate, around: Surroundings) -> Evidence | None:
         return None
     own = set(biggest(candidate, 64))
     rows: dict[str, int] = {}
-    for path in own:
+    for path in own | _read_beside(candidate, around):
         rows[shape_of(path)] = rows.get(shape_of(path), 0) + 1
     processes = frozenset(candidate.processes)
     earlier = around.memory.series(candidate.job, shapes(candidate), writes=False)
@@ -55,3 +57,13 @@ def feeds(candidate: Candidate, around: Surroundings) -> Evidence | None:
     return Evidence(
         name="feeds", weight=WEIGHTS["feeds"], text="files of one shape in a row or again, as data sets are read"
     )
+
+
+def _read_beside(candidate: Candidate, around: Surroundings) -> set[str]:
+    """Return the files that its processes read soon before it or after it."""
+    low_ns, high_ns = candidate.start_ns - _BESIDE_NS, candidate.end_ns + _BESIDE_NS
+    return {
+        move.path
+        for process in candidate.processes[:_CROWD]
+        for move in around.moves.of(process, around.traced, low_ns, high_ns, writes=False)
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.detect.candidates import Candidate
 from ckptprof.detect.jobs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.detect.signs.series import is_row_of_data
 from ckptprof.detect.signs.weights import WEIGHTS
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.model import Evidence
@@ -44,7 +45,7 @@ def rank(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 def computes(candidate: Candidate, around: Surroundings) -> Evidence | None:
     """Weigh a writer that spends its time in its own code, not at its files: it makes what it writes."""
-    if not candidate.writes:
+    if not candidate.writes or is_row_of_data(candidate, around):
         return None
     for process in candidate.processes:
         history = around.histories.get(process)
