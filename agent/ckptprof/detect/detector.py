@@ -145,6 +145,8 @@ class Detector:
         self._trainers.see(at_ns)
         for stat in tick.stats.values():
             self._trainers.learn_stat(at_ns, stat)
+        for gone in tick.exits:
+            self._trainers.end((gone.pid, gone.start_ticks), at_ns)
         for life in tick.lives:
             self._trainers.learn_life(life)
         for time in tick.times:

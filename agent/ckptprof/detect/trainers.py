@@ -55,6 +55,7 @@ class Rhythm:
 @dataclass(slots=True)
 class _Thread:
     first_ns: int
+    ended_ns: int | None = None
     looks: deque[Look] = field(default_factory=lambda: deque(maxlen=_MAX_LOOKS))
     pending: Look | None = None  # came too soon after the last one that was kept
     memory: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_LOOKS))
@@ -123,11 +124,10 @@ class TrainerBook:
         """Take the memory of a process that trains."""
         known = self._threads.get((stat.pid, stat.start_ticks))
         if known is not None and stat.rss_bytes is not None:
-            own = stat.rss_bytes - (stat.rss_file_bytes or 0)
-            last = known.memory[-1] if known.memory else (at_ns, own)
+            last = known.memory[-1] if known.memory else (at_ns, stat.rss_bytes)
             if last[0] < self._previous_ns:  # until the tick before it had not changed
                 known.memory.append((self._previous_ns, last[1]))
-            known.memory.append((at_ns, own))
+            known.memory.append((at_ns, stat.rss_bytes))
 
     def learn_stacks(self, stacks: StackSample) -> None:
         """Take one look at a process's stacks."""
@@ -147,6 +147,12 @@ class TrainerBook:
             known.acts[-1] = (min(start_ns, known.acts[-1][0]), max(event.at_ns, known.acts[-1][1]))
         else:
             known.acts.append((start_ns, event.at_ns))
+
+    def end(self, process: ProcessKey, at_ns: int) -> None:
+        """Take note that a process has ended: it does not stand still."""
+        known = self._threads.get(process)
+        if known is not None and known.ended_ns is None:
+            known.ended_ns = min(at_ns, self._previous_ns)
 
     def note_save(self, start_ns: int, end_ns: int) -> None:
         """Take note that something was saved then: what was done meanwhile is not usual."""
@@ -191,8 +197,9 @@ class TrainerBook:
         if known is None or not known.looks:
             return []
         looks = [*known.looks, *([known.pending] if known.pending is not None else [])]
-        if self._now_ns > looks[-1].at_ns:
-            looks.append(looks[-1]._replace(at_ns=self._now_ns))
+        until_ns = self._now_ns if known.ended_ns is None else known.ended_ns
+        if until_ns > looks[-1].at_ns:
+            looks.append(looks[-1]._replace(at_ns=until_ns))
         first = max((i for i, look in enumerate(looks) if look.at_ns <= start_ns), default=0)
         last = min((i for i, look in enumerate(looks) if look.at_ns >= end_ns), default=len(looks) - 1)
         found = looks[first : last + 1]
