@@ -33,6 +33,7 @@ class Interval(NamedTuple):
     minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
     returned_bytes: int = 0  # what the `reads` of this interval returned (rchar): positions move with it
     fetched_bytes: int = 0  # came from a device or the network (read_bytes)
+    major_faults: int = 0  # pages that had to be fetched for a mapping, of whatever file
 
 
 class Run(NamedTuple):
@@ -97,6 +98,7 @@ class History:
         resident = _growth(stat_before, stat)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
         minor_faults = max(0, stat.minor_faults - stat_before.minor_faults) if stat and stat_before else 0
+        major_faults = max(0, stat.major_faults - stat_before.major_faults) if stat and stat_before else 0
         if (io is None or before is None) and resident <= 0 and not minor_faults:
             return None
         counts = _difference(before, io)
@@ -106,8 +108,9 @@ class History:
         read = self._fetched.new(at_ns, called, fetched)
         wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(
-            start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote, minor_faults, called, fetched
-        )
+            start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote,
+            minor_faults, called, fetched, major_faults,
+        )  # fmt: skip
         if len(self.intervals) == MAX_INTERVALS:
             self.dropped += 1
         self.intervals.append(interval)

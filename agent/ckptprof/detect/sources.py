@@ -8,6 +8,7 @@ storage fetch in threads of their own or do not count: what was counted came fro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.exact import is_mapped
@@ -17,7 +18,10 @@ from ckptprof_collectors.samples import MountInfo
 
 COLD_SHARE = 0.9  # of the distinct bytes came from storage
 WARM_SHARE = 0.1
-_AROUND_NS = 100_000_000  # edges are exact to a tick, and read-ahead comes before the call
+_AROUND_NS = 100_000_000  # polled edges are exact to a tick
+_AROUND_TRACED_NS = 20_000_000
+_CODE_BYTES = 1 << 20  # that a page fault may fetch with the page: of code that is paged in while a checkpoint is read
+_MAX_CODE_BYTES = 32 << 20
 _SEEN_SHARE = 0.9  # of the bytes asked for must show in the counters, or the rest of the fetching was not seen, too
 _IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
 _COUNTING = frozenset(("nfs", "nfs4", "zfs", "btrfs", "overlay"))  # beside all that is on a block device
@@ -32,6 +36,13 @@ class Source:
     cache: str | None = None  # cold | warm | partly
 
 
+class _Fetched(NamedTuple):
+    """What came from storage while a checkpoint was read, and how much of it may have been code instead."""
+
+    fetched_bytes: int
+    code_bytes: int
+
+
 def source_of(candidate: Candidate, histories: dict[ProcessKey, History], mount: MountInfo | None) -> Source:
     """Return where the bytes came from; of a save nothing. `mount`: the one that its files are on, if known."""
     if candidate.writes:
@@ -41,11 +52,14 @@ def source_of(candidate: Candidate, histories: dict[ProcessKey, History], mount:
         return Source()
     if mount is not None and mount.fs_type in _IN_MEMORY:
         return Source(0, unique, "warm")
-    fetched = _fetched_bytes(candidate.parts, histories)
-    if fetched is None or (fetched < COLD_SHARE * unique and not _counts(mount)):
+    seen = _fetched_by_all(candidate.parts, histories)
+    if seen is None or (seen.fetched_bytes < COLD_SHARE * unique and not _counts(mount)):
         return Source(unique_bytes=unique)
-    share = fetched / unique
-    return Source(fetched, unique, "cold" if share >= COLD_SHARE else "warm" if share <= WARM_SHARE else "partly")
+    if seen.fetched_bytes >= COLD_SHARE * unique:
+        cache = "cold"
+    else:
+        cache = "warm" if seen.fetched_bytes - seen.code_bytes <= WARM_SHARE * unique else "partly"
+    return Source(seen.fetched_bytes, unique, cache)
 
 
 def _counts(mount: MountInfo | None) -> bool:
@@ -88,30 +102,32 @@ def _stretch(ranges: list[tuple[int, int]]) -> int:
     return total
 
 
-def _fetched_bytes(parts: list[Part], histories: dict[ProcessKey, History]) -> int | None:
+def _fetched_by_all(parts: list[Part], histories: dict[ProcessKey, History]) -> _Fetched | None:
     """Return what the readers had fetched while they read; None if one of them was not looked at all the time."""
     by_process: dict[ProcessKey, list[Part]] = {}
     for part in parts:
         by_process.setdefault(part.stream.process, []).append(part)
-    total = 0
+    every = []
     for process, own in by_process.items():
         history = histories.get(process)
         fetched = _fetched_by(own, history) if history is not None else None
         if fetched is None:
             return None
-        total += fetched
-    return total
+        every.append(fetched)
+    return _Fetched(sum(one.fetched_bytes for one in every), sum(one.code_bytes for one in every))
 
 
-def _fetched_by(parts: list[Part], history: History) -> int | None:
+def _fetched_by(parts: list[Part], history: History) -> _Fetched | None:
     start_ns, end_ns = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
-    around = history.between(start_ns - _AROUND_NS, end_ns + _AROUND_NS)
-    fetched = sum(interval.fetched_bytes for interval in around)
+    traced = all(part.stream.trace is not None for part in parts)
+    slack_ns = _AROUND_TRACED_NS if traced else _AROUND_NS
+    around = history.between(start_ns - slack_ns, end_ns + slack_ns)
     asked = sum(part.bytes for part in parts if not is_mapped(part))
     returned = sum(interval.returned_bytes for interval in around)
     looked = history.first_ns <= start_ns + _AROUND_NS and history.last_ns >= end_ns - _AROUND_NS
-    if returned < _SEEN_SHARE * asked and not looked:
+    if not looked and (asked == 0 or returned < _SEEN_SHARE * asked):
         return None
-    if asked == 0 and not looked:
-        return None
-    return fetched
+    code = 0
+    if not any(is_mapped(part) for part in parts):
+        code = min(_MAX_CODE_BYTES, _CODE_BYTES * sum(interval.major_faults for interval in around))
+    return _Fetched(sum(interval.fetched_bytes for interval in around), code)
