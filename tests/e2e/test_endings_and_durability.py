@@ -1,0 +1,192 @@
+"""Real saves that do not end well, and when real saves are on stable storage: at both levels where that may be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from recorder import Recorder
+
+from ckptprof_collectors.cachestat import unwritten_bytes
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+MIB = 1 << 20
+LEVELS = pytest.mark.parametrize("level", [pytest.param("trace", marks=[pytest.mark.root, pytest.mark.bpf]), "poll"])
+
+# numpy is loaded so that it looks like training; archives are laid out as torch.save's
+JOB = """
+import os, shutil, signal, sys, tempfile, threading, time, zipfile
+import numpy
+folder, chunk = sys.argv[1], os.urandom(1 << 20)
+os.makedirs(folder, exist_ok=True)
+def save(path, chunks, pause=0.0):
+    with zipfile.ZipFile(path, "w") as archive, archive.open("archive/data/0", "w") as data:
+        for _ in range(chunks):
+            data.write(chunk)
+            time.sleep(pause)
+def raw(path, chunks):
+    with open(path, "wb") as data:
+        data.write(b"\\x80\\x02")
+        for _ in range(chunks):
+            data.write(chunk)
+"""
+
+KILLED = """
+save(f"{folder}/step_1.pt", 32)
+time.sleep(1.5)
+threading.Timer(0.6, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+save(f"{folder}/step_2.pt", 100, 0.03)
+"""
+
+FULL = """
+for step in (1, 2, 3):
+    time.sleep(1)
+    try:
+        raw(f"{folder}/model_step_{step}.pt", 20)
+    except OSError as error:
+        print("full", error.errno, flush=True)
+time.sleep(3)
+"""
+
+WRITTEN_BACK = """
+save(f"{folder}/step_1.pt", 24)
+time.sleep(4)
+descriptor = os.open(f"{folder}/step_1.pt", os.O_RDONLY)
+before = time.time_ns()
+os.fsync(descriptor)
+print("written", before, time.time_ns(), flush=True)
+time.sleep(4)
+"""
+
+STAGED = """
+for step in (1, 2):
+    time.sleep(1.5)
+    for name in (f"epoch=0-step={step}.ckpt", "last.ckpt"):
+        staged = tempfile.mktemp(dir=sys.argv[2])
+        save(staged, 24)
+        with open(staged, "rb") as source, open(f"{folder}/{name}", "wb") as target:
+            while os.sendfile(target.fileno(), source.fileno(), None, 8 << 20):
+                pass
+        os.unlink(staged)
+time.sleep(3)
+"""
+
+
+def program(text: str, *arguments: object) -> list[str]:
+    """Return the command line of a job."""
+    return [sys.executable, "-c", JOB + text, *map(str, arguments)]
+
+
+def saves(recorder: Recorder, folder: Path) -> list[dict[str, Any]]:
+    """Return the saves below a folder, oldest first."""
+    result = recorder.call("report", "--json", "--db", str(recorder.database))
+    assert result.returncode in (0, 3), result.stderr.decode(errors="replace")
+    found = msgspec.json.decode(result.stdout)["checkpoints"]
+    found = [one for one in found if one["kind"] == "save" and Path(one["path"]).is_relative_to(folder)]
+    return sorted(found, key=lambda one: one["start_ns"])
+
+
+def reason(checkpoint: dict[str, Any], name: str) -> str:
+    """Return the evidence of a name, as text."""
+    return "".join(one["text"] for one in checkpoint["evidence"] if one["name"] == name)
+
+
+@LEVELS
+def test_a_writer_that_is_killed_in_a_save_leaves_an_incomplete_one(recorder: Recorder, level: str) -> None:
+    """Told with the bytes that it came to; the save before it is complete."""
+    recorder.level = level
+    folder = recorder.work / "job"
+
+    result = recorder.run(*program(KILLED, folder))
+
+    first, second = saves(recorder, folder)
+    assert result.returncode == 128 + signal.SIGKILL
+    assert [one["status"] for one in (first, second)] == ["complete", "incomplete"]
+    assert "step_2.pt ends before its format does" in reason(second, "incomplete")
+    assert second["bytes"] == pytest.approx((folder / "step_2.pt").stat().st_size, rel=0.1)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 50 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "none", place], check=False)
+    if mounted.returncode:
+        pytest.skip("a file system in memory cannot be mounted")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.root
+@LEVELS
+def test_a_disk_that_is_full_leaves_an_incomplete_save(recorder: Recorder, level: str, small: Path) -> None:
+    """Of a format whose end nobody knows: it is smaller than those before it, and there is no room."""
+    recorder.level = level
+
+    result = recorder.run(*program(FULL, small))
+
+    assert b"full 28" in result.stdout
+    found = saves(recorder, small)
+    assert [one["status"] for one in found] == ["complete", "complete", "incomplete"]
+    assert "no room left" in reason(found[-1], "incomplete")
+
+
+@LEVELS
+def test_a_save_is_durable_when_the_kernel_has_written_it(recorder: Recorder, level: str) -> None:
+    """Between the beginning of the sync that wrote it, seconds after it was complete, and a look or two later."""
+    recorder.level = level
+    folder = recorder.work / "job"
+    if not counts_pages(recorder.work):
+        pytest.skip("the kernel or the file system of the temporary folder cannot count dirty pages")
+
+    result = recorder.run(*program(WRITTEN_BACK, folder))
+
+    (found,) = saves(recorder, folder)
+    began, ended = (int(word) for word in result.stdout.split()[1:3])
+    assert found["status"] == "complete"
+    if found["durable_ns"] < began:
+        pytest.skip("somebody else on this machine synced it first")
+    assert found["durable_ns"] <= ended + 4_000_000_000
+    assert "was still unwritten" in reason(found, "durable")
+
+
+def counts_pages(folder: Path) -> bool:
+    """Return whether dirty pages can be counted here."""
+    probe = folder / "probe"
+    probe.write_bytes(bytes(4096))
+    descriptor = os.open(probe, os.O_RDONLY)
+    try:
+        return unwritten_bytes(descriptor) is not None
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.root
+@pytest.mark.bpf
+def test_staging_and_a_second_name_are_told_as_amplification(recorder: Recorder) -> None:
+    """As Lightning saves: written to the folder for temporary files, copied from there by the kernel, and all twice."""
+    recorder.level = "trace"
+    folder, staging = recorder.work / "job", recorder.work / "staging"
+    staging.mkdir()
+
+    recorder.run(*program(STAGED, folder, staging))
+
+    found = saves(recorder, folder)
+    assert len(found) == 2
+    for one in found:
+        size = (folder / "last.ckpt").stat().st_size
+        assert one["bytes"] == pytest.approx(2 * size, rel=0.01)
+        assert {overhead["reason"] for overhead in one["overheads"]} == {"staging", "copy"}
+        assert one["written_bytes"] == pytest.approx(4 * size, rel=0.01)
+        assert one["unique_bytes"] == pytest.approx(size, rel=0.01)
