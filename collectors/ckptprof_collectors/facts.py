@@ -195,11 +195,14 @@ def _unwritten(search: _Search, fd: int) -> int | None:
 
 
 def _free_bytes(fd: int) -> int | None:
+    """Return how much its owner may still write to a file's file system; None: it does not tell."""
     try:
-        status = os.fstatvfs(fd)
+        system, owner = os.fstatvfs(fd), os.fstat(fd).st_uid
     except OSError:
         return None
-    return status.f_bavail * status.f_frsize
+    if system.f_blocks == 0:  # without a limit, or in user space and not caring
+        return None
+    return (system.f_bfree if owner == 0 else system.f_bavail) * system.f_frsize
 
 
 def _first_bytes(fd: int) -> bytes | None:

@@ -282,7 +282,7 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     missing: bool = False  # the path was gone when looked at
     unwritten_bytes: int | None = None  # dirty or under writeback in the page cache (cachestat(2)); None: not seen
     whole: bool | None = None  # whether it is as long as its format says; None: not looked, or the format does not tell
-    free_bytes: int | None = None  # that others than root may still write on its file system; None: not looked
+    free_bytes: int | None = None  # that its owner may still write on its file system; None: not seen
 
 
 class OperationKind(IntFlag):

@@ -156,12 +156,23 @@ def test_a_child_that_ends_after_its_work_leaves_the_commit_to_its_parent(*, tra
 
 
 @LEVELS
-@pytest.mark.parametrize("whole", [True, None])
-def test_a_whole_save_is_never_called_incomplete(*, trace: bool, whole: bool | None) -> None:
-    """In place, by a script that ends with it; the file could be looked into or not."""
-    stage = stage_of(trace=trace, **{"step_1.pt": {"whole": whole, "free_bytes": None if whole is None else 0}})
+def test_the_first_save_of_no_known_end_on_a_full_disk_was_its_writers_last(*, trace: bool) -> None:
+    """Nothing to hold it against, but no room is left and its writer ended with it."""
+    stage = stage_of(trace=trace, **{"step_1.npy": {"free_bytes": 0}})
+    stage.write(stage.process(exit_s=3.1), "/ckpt/step_1.npy", 2.0, 1.0, 100 * MIB, magic=NUMPY)
+
+    (found,) = saves(stage)
+
+    assert found.status is Status.INCOMPLETE
+    assert "no room left" in why(found)
+
+
+@LEVELS
+@pytest.mark.parametrize("seen", [{"whole": True, "free_bytes": 0}, {"free_bytes": 1 << 30}, {}])
+def test_a_whole_save_is_never_called_incomplete(*, trace: bool, seen: dict[str, Any]) -> None:
+    """In place, by a script that ends with it: it just fitted, could not be looked into, or there was nothing to see."""
+    stage = stage_of(trace=trace, **{"step_1.pt": seen})
     stage.write(stage.process(exit_s=9.1), "/ckpt/step_1.pt", 2.0, 7.0, 100 * MIB)
-    stage.remains["/ckpt/step_1.pt"] = {"whole": whole}
 
     (found,) = saves(stage)
 

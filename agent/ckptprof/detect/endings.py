@@ -109,7 +109,7 @@ def _unfinished(candidate: Candidate, fate: Fate, *, dead: bool, soon: bool) -> 
         yield f"it has {moved} bytes, and the saves before it have {usual}"
     if deleted and (smaller or any(part.temporary for part in deleted)):
         yield f"{_name(deleted[0])} was deleted again"
-    if full and (smaller or soon):
+    if full and (smaller or (soon and usual is None)):
         yield "its file system has no room left"
     if not dead:
         return
@@ -166,8 +166,10 @@ def _sizes_known(candidate: Candidate) -> bool:
 
 
 def _is_full(candidate: Candidate) -> bool:
-    frees = [part.stream.fact.free_bytes for part in candidate.parts if part.stream.fact is not None]
-    return any(free is not None and free < _FULL_BYTES for free in frees)
+    """Return whether there was no room left beside a file of which nothing says that it is whole."""
+    facts = [part.stream.fact for part in _large(candidate) if part.stream.fact is not None]
+    doubtful = [fact for fact in facts if not fact.whole]
+    return any(fact.free_bytes is not None and fact.free_bytes < _FULL_BYTES for fact in doubtful)
 
 
 def _missing_marker(candidate: Candidate, fate: Fate) -> str | None:
