@@ -34,6 +34,7 @@ _EVALUATE_NS = 500_000_000
 _CROWD = 2000  # so many streams that wait are looked at less often, by one turn for each
 _MAX_CROWDS = 9
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
+_FORGET_NS = 5_000_000_000  # what is old is looked for so often
 _MAX_HISTORIES = 4096  # more than a sampler watches at once
 
 
@@ -77,6 +78,7 @@ class Detector:
         self._previous_tick_ns = header.at_ns
         self._previous_frame_ns = header.at_ns
         self._evaluated_ns = 0
+        self._forgotten_ns = 0
 
     @property
     def rejected(self) -> deque[Rejected]:
@@ -246,6 +248,9 @@ class Detector:
     def _forget(self, now_ns: int) -> None:
         oldest = min((stream.first_ns for stream in [*self._waiting, *self._streams.open_streams()]), default=now_ns)
         keep_from_ns = min(now_ns - _KEEP_NS, oldest - 10_000_000_000)
+        if keep_from_ns - self._forgotten_ns < _FORGET_NS:
+            return
+        self._forgotten_ns = keep_from_ns
         self._traced.forget_before(keep_from_ns)
         for process, history in list(self._histories.items()):
             history.forget_before(keep_from_ns)
