@@ -6,7 +6,8 @@ import os
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, Stage
+from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, Stage, play
+from tests.detect.tracer import mono
 
 from ckptprof.model import Checkpoint, Kind
 
@@ -332,3 +333,22 @@ def test_hostile_names_pass_unharmed() -> None:
 
     assert (name, "<script>.py-100", 3) == (save.path, save.job, save.step)
     assert save.writers[0].comm == "\x1b]0;x\x07"
+
+
+@pytest.mark.parametrize("magic", [b"SQLite format 3\0", b"\x37\x7f\x06\x82\0\x2d\xe2\x18\0\0\x10\0\0\0\0\0"])
+def test_a_database_beside_a_save_is_no_part_of_it(magic: bytes) -> None:
+    """Our own may lie in the folder that a job saves to, and is written while it saves."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.write(trainer, "/work/step_1.pt", 2.0, 1.0, 200 * MIB, magic=TORCH_ZIP)
+    frames = stage.frames(10.0)
+    move = stage.write(trainer, "/work/flight-recorder", 2.2, 0.3, 256 << 10, magic=magic)
+    fact = msgspec.structs.replace(stage.fact(move, 4.0), path="/work/flight-recorder", magic=magic)
+    told = [
+        msgspec.structs.replace(frame, samples=(*frame.samples, fact)) if abs(frame.at_ns - mono(4.0)) < 1e8 else frame
+        for frame in frames
+    ]
+
+    (save,) = play(stage.header(), told)
+
+    assert (save.path, save.files) == ("/work/step_1.pt", 1)

@@ -56,8 +56,9 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     source = source_of(candidate, around.histories, devices.mount_of(path))
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
     blind = blind_of(candidate, pattern, files, scene.health, settled=settled)
+    identity = (header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
     checkpoint = Checkpoint(
-        uid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{header.uid}|{kind.value}|{candidate.job}|{start_ns}|{path}")),
+        uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
         kind=kind,
         job=candidate.job,
         framework=framework_of(candidate, around),

@@ -13,6 +13,7 @@ from ckptprof_collectors.samples import FileFact
 MAX_FACTS = 20_000
 _MIN_ALONE_BYTES = 1  # an empty file carries nothing
 _SMALL_BYTES = 1 << 20
+_LOGS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")  # SQLite's write-ahead log (sqlite.org/fileformat.html, 4.1)
 _BESIDE_NS = 1_000_000_000
 _CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
 _CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
@@ -72,7 +73,10 @@ class FactBook:
             modified = clock.mono(fact.modified_ns)
             if any(stream.writes for stream in traced.near(key, modified, modified)):
                 continue  # who wrote it is known
-            alone = _alone(at_ns, fact, histories, clock, list(self._claims.values()))
+            claims = list(self._claims.values())
+            if traced.moved_by((fact.pid, fact.start_ticks)) and not _may_be_missed(fact, claims, clock):
+                continue
+            alone = _alone(at_ns, fact, histories, clock, claims)
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
@@ -185,6 +189,19 @@ def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
     return _size(stream) * max(0, inside_ns) // (last_ns - first_ns)
 
 
+def _is_database(fact: FileFact) -> bool:
+    """Return whether it is one of SQLite's files, as our own is."""
+    beginning = fact.magic or b""
+    return beginning.startswith((b"SQLite format 3", *_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
+
+
+def _may_be_missed(fact: FileFact, others: list[Stream], clock: Clock) -> bool:
+    """Return whether the trace of its process may not have told of a file: it misses but small ones among many."""
+    modified = clock.mono(fact.modified_ns)
+    birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
+    return fact.size < _SMALL_BYTES and _is_beside(fact.path, (fact.pid, fact.start_ticks), others, birth, modified)
+
+
 def _alone(
     at_ns: int, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock, others: list[Stream]
 ) -> Stream | None:
@@ -193,7 +210,7 @@ def _alone(
     Its process must have written as much as the file holds at that time, beside what `others` account for.
     """
     history = histories.get((fact.pid, fact.start_ticks))
-    if history is None or fact.size < _MIN_ALONE_BYTES:
+    if history is None or fact.size < _MIN_ALONE_BYTES or _is_database(fact):
         return None
     modified = clock.mono(fact.modified_ns)
     birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
