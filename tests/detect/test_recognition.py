@@ -132,10 +132,10 @@ def test_the_shards_of_workers_are_no_saves(pattern: str, runtimes: tuple[str, .
 
 
 def test_pieces_that_only_count_on_are_no_saves() -> None:
-    """Arrays one by one, by a process that has nothing of a trainer: that they come again says nothing."""
+    """Parts of something that never begins anew: that they come again says nothing."""
     stage = Stage()
     who = stage.process(program="prepare.py", runtimes=("numpy",))
-    series(stage, who, [f"/mnt/out/{number:05d}.npy" for number in range(6)], magic=NUMPY)
+    series(stage, who, [f"/mnt/out/part-{number:05d}.npy" for number in range(6)], magic=NUMPY)
 
     assert stage.play(70) == []
 

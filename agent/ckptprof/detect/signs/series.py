@@ -117,8 +117,8 @@ def _counts(candidate: Candidate, around: Surroundings) -> bool:
     if len(pieces) * 2 > len(own):
         return True
     writers = frozenset(candidate.processes).union(*(event.processes for event in events))
-    if len(writers) == 1 and around.trains(candidate.processes):
-        return False  # one process that trains may well count its states one by one
+    if len(writers) == 1:
+        return False  # one process may well count its states one by one
     return is_nameless(candidate, around) and (_is_dense(own | before) or _follow(own, before))
 
 
