@@ -170,7 +170,7 @@ def test_the_first_save_of_no_known_end_on_a_full_disk_was_its_writers_last(*, t
 @LEVELS
 @pytest.mark.parametrize("seen", [{"whole": True, "free_bytes": 0}, {"free_bytes": 1 << 30}, {}])
 def test_a_whole_save_is_never_called_incomplete(*, trace: bool, seen: dict[str, Any]) -> None:
-    """In place, by a script that ends with it: it just fitted, could not be looked into, or there was nothing to see."""
+    """In place, by a script that ends with it: it just fitted, or there was nothing to see."""
     stage = stage_of(trace=trace, **{"step_1.pt": seen})
     stage.write(stage.process(exit_s=9.1), "/ckpt/step_1.pt", 2.0, 7.0, 100 * MIB)
 

@@ -30,7 +30,7 @@ def _wall(clock: Clock, mono_ns: int | None) -> int | None:
 
 
 def _first_data(part: Part) -> int:
-    trace = part.stream.trace
+    trace = (part.staged or part.stream).trace
     return trace.totals.first_ns if trace is not None and trace.sessions else part.start_ns
 
 
