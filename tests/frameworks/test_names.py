@@ -400,9 +400,20 @@ def test_a_number_that_would_overflow_a_database_is_no_step_and_no_rank(name: st
 
 
 LONGEST = ["a" * 4000, "-" * 4000, "1" * 4000, "/".join(["step-1"] * 600), "checkpoint" * 400, ".tmp" * 1000]
+FOLDERS = [
+    "-" * 255,
+    "--" * 127 + "1",
+    "step=" * 50 + "1",
+    "epoch=1-" * 31,
+    "_1" * 127,
+    "rank_1" * 42,
+    "a--step=1" * 28,
+]
+FILES = ["__0_0.distcp", "x.ckpt", "0.0", "io.json", "step=" * 51, "-1" * 127, "--step=" * 36 + ".ckpt"]
+HOSTILE = [f"{'/'.join([folder] * 15)}/{file}" for folder in FOLDERS for file in FILES]
 
 
-@pytest.mark.parametrize("path", LONGEST)
+@pytest.mark.parametrize("path", [*LONGEST, *HOSTILE], ids=range(len(LONGEST) + len(HOSTILE)))
 def test_the_longest_names_cost_little(path: str) -> None:
     """No expression backtracks without end: a name of the kernel's greatest length is read in a blink."""
     import time  # noqa: PLC0415 - measured here only

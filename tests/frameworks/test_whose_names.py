@@ -57,5 +57,5 @@ def test_first_bytes_may_belie_a_name(magic: bytes | None, framework: str | None
 
 
 def test_names_that_data_sets_bear_weigh_little() -> None:
-    """A name alone makes no checkpoint of a pickle; Megatron's names are beyond doubt, an unknown one's are taken so."""
+    """A name alone makes no checkpoint of a pickle; Megatron's names are beyond doubt, and so are unknown ones."""
     assert weight_of("pickle") < weight_of("torch.save") < weight_of("megatron") == weight_of("no-such-framework")

@@ -6,7 +6,8 @@ the first byte until it is complete; NAME-last is the same again. NeMo 1 has mp_
 
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
 
-_NAME = r"[^/]*--[^/]*(?:epoch|step|consumed_samples)=[^/]*"
+_MODEL = r"(?:[^/-]|-(?!-))*--"  # up to the first two dashes: one way only to match, so that no name costs much
+_NAME = rf"{_MODEL}[^/]*(?:epoch|step|consumed_samples)=[^/]*"
 
 FRAMEWORK = Framework(
     name="nemo",
@@ -22,8 +23,8 @@ FRAMEWORK = Framework(
         mark(r".*\.nemo"),
     ),
     units=(
-        unit(r".*--.*[-_]step=(?P<step>\d{1,12})(?:\D.*)?"),
-        unit(r".*--.*(?:epoch|consumed_samples)=\d.*"),
+        unit(rf"{_MODEL}.*[-_]step=(?P<step>\d{{1,12}})(?:\D.*)?"),
+        unit(rf"{_MODEL}.*(?:epoch|consumed_samples)=\d.*"),
     ),
     begin=(mark(r".*-unfinished"),),
     durability=Durability.FSYNC,
