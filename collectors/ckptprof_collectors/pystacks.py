@@ -149,8 +149,8 @@ class StackLooker:
 
 def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) -> tuple[bytes, str, int]:
     """Run it once; return (JSON, b"" if it failed; its complaint; the CPU time it took). Raises OSError."""
-    out_read, out_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    told_read, told_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    out_read, out_write = os.pipe2(os.O_CLOEXEC)
+    told_read, told_write = os.pipe2(os.O_CLOEXEC)
     try:
         child = os.posix_spawn(
             program,

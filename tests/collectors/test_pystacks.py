@@ -1,0 +1,153 @@
+"""Python stacks by py-spy: a real process that is not stopped, and programs that misbehave in its place."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ckptprof_collectors import pystacks
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes import Process
+from ckptprof_collectors.pystacks import StackLooker, dump, find_program, parse
+
+PROGRAM = find_program() or ""
+needs_it = pytest.mark.skipif(not PROGRAM, reason="py-spy is not installed")
+SLEEPER = "import time\ndef lie_down():\n    print(flush=True)\n    time.sleep(60)\nlie_down()\n"
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a Python process that sleeps in a function of its own."""
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child
+        child.kill()
+
+
+def impostor(tmp_path: Path, script: str) -> str:
+    """Return a program that does something else than py-spy would."""
+    path = tmp_path / "py-spy"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def seen_by(looker: StackLooker, pid: int) -> list[pystacks.StackSample]:
+    """Return what one look yields."""
+    assert looker.ask(Process(KernelFs(), pid))
+    deadline = time.monotonic() + 10
+    while looker.busy and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return looker.take()
+
+
+@needs_it
+def test_the_function_in_which_a_process_sleeps_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
+    """With its thread, its file and what the look cost."""
+    (sample,) = seen_by(StackLooker(PROGRAM), sleeper.pid)
+
+    (thread,) = sample.threads
+    assert thread.tid == sample.pid == sleeper.pid
+    assert [frame[0] for frame in thread.frames] == ["lie_down", "<module>"]
+    assert 0 < sample.cost_ns < 1e9
+
+
+@needs_it
+def test_a_look_does_not_stop_its_target() -> None:
+    """A process under `--nonblocking` is traced by nobody: the longest pause of its loop is that of its scheduler."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time\nwhile True: time.sleep(0.001)"], stdout=subprocess.PIPE
+    ) as child:
+        states = set()
+        looker = StackLooker(PROGRAM)
+        time.sleep(0.3)
+        assert looker.ask(Process(KernelFs(), child.pid))
+        while looker.busy:
+            status = Path(f"/proc/{child.pid}/status").read_text()
+            states.add((status.split("State:\t")[1][0], status.split("TracerPid:\t")[1].split("\n")[0]))
+        child.kill()
+
+    assert states
+    assert {state for state, _ in states} <= {"R", "S"}
+    assert {tracer for _, tracer in states} == {"0"}
+
+
+@needs_it
+def test_only_one_look_is_taken_at_a_time(sleeper: subprocess.Popen[bytes]) -> None:
+    """What is asked for meanwhile is refused, not queued."""
+    looker = StackLooker(PROGRAM)
+    process = Process(KernelFs(), sleeper.pid)
+    answers = [looker.ask(process) for _ in range(3)]
+    while looker.busy:
+        time.sleep(0.01)
+
+    assert answers == [True, False, False]
+    assert len(looker.take()) == 1
+
+
+def test_without_py_spy_that_is_told_once() -> None:
+    """Nothing is asked for, and the reason is given a single time."""
+    looker = StackLooker(None)
+
+    assert not looker.ask(Process(KernelFs(), os.getpid()))
+    assert [looker.take_reason(), looker.take_reason()] == [
+        "py-spy is not installed: Python stacks are not seen",
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo Error: Permission Denied >&2; exit 1", "may not read the process"),
+        ("echo one >&2; echo 'Error: two' >&2; exit 1", "py-spy failed: Error: two"),
+        ("exec sleep 60", "not done within"),
+        ("exec cat /dev/zero", "not done within"),
+        ("exit 3", "it said nothing"),
+    ],
+)
+def test_a_program_that_fails_hangs_or_babbles_is_ended(tmp_path: Path, script: str, reason: str) -> None:
+    """Time and output are bounded, and nothing is left behind."""
+    raw, complaint, _ = dump(impostor(tmp_path, script), os.getpid(), timeout_seconds=0.5)
+
+    assert raw == b""
+    assert reason in complaint
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_process_that_may_not_be_read_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """It is tried once, told once, and not again."""
+    looker = StackLooker(impostor(tmp_path, "echo Permission denied >&2; exit 1"))
+    seen = seen_by(looker, sleeper.pid)
+    reason = looker.take_reason()
+
+    assert seen == []
+    assert "CAP_SYS_PTRACE" in (reason or "")
+    assert not looker.may_look(Process(KernelFs(), sleeper.pid))
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{}", b"[1]", b"null", b'[{"frames": [{"name": 1}]}]', b'[{"frames": [', b"\xff"]
+)
+def test_what_is_no_dump_has_no_threads(raw: bytes) -> None:
+    """Whatever comes out of the pipe."""
+    assert parse(raw) == ()
+
+
+def test_deep_and_hostile_stacks_are_cut() -> None:
+    """Of a recursion both ends are kept, of a name its end."""
+    frames = [{"name": "\x1b[2J" + "n" * 300, "filename": "/f" * 200, "line": line} for line in range(300)]
+    threads = parse(msgspec.json.encode([{"os_thread_id": 7, "thread_name": "t", "frames": frames}] * 80))
+
+    assert len(threads) == pystacks.MAX_THREADS
+    assert [frame[2] for frame in threads[0].frames][:: pystacks.MAX_FRAMES] == [0, 300 - pystacks.MAX_FRAMES]
+    assert all(len(name) <= pystacks.MAX_NAME and len(file) <= pystacks.MAX_NAME for name, file, _ in threads[0].frames)

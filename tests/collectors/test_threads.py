@@ -1,0 +1,101 @@
+"""The main thread's time on CPU and its own bytes, held against what this very process does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes import Process, ProcessGone
+from ckptprof_collectors.threads import ThreadClock, parse
+
+
+@pytest.fixture
+def clock() -> ThreadClock:
+    """Return the clock of this process's main thread."""
+    return ThreadClock(Process(KernelFs(), os.getpid()))
+
+
+def test_time_on_cpu_grows_with_work_and_not_with_sleep(clock: ThreadClock) -> None:
+    """Twenty milliseconds of work are seen, as many of sleep are not."""
+    if threading.get_native_id() != os.getpid():
+        pytest.skip("the test does not run in the main thread")
+    first = clock.read(moved=False)
+    until = time.thread_time() + 0.02
+    while time.thread_time() < until:
+        pass
+    second = clock.read(moved=False)
+
+    assert first is not None
+    assert second is not None
+    assert 0.01e9 < second.on_cpu_ns - first.on_cpu_ns < 0.2e9
+    assert (second.pid, second.tid) == (os.getpid(), os.getpid())
+    clock.close()
+
+
+def test_only_the_bytes_of_the_main_thread_count(clock: ThreadClock, tmp_path: Path) -> None:
+    """What another thread writes is not in /proc/PID/task/PID/io."""
+
+    def write(size: int) -> None:
+        (tmp_path / "file").write_bytes(bytes(size))
+
+    before = clock.read(moved=True)
+    other = threading.Thread(target=write, args=(5 << 20,))
+    other.start()
+    other.join()
+    between = clock.read(moved=True)
+    write(3 << 20)
+    after = clock.read(moved=True)
+
+    assert before is not None
+    assert between is not None
+    assert after is not None
+    assert before.written_chars is not None
+    assert between.written_chars is not None
+    assert after.written_chars is not None
+    if threading.get_native_id() == os.getpid():
+        assert between.written_chars - before.written_chars < 1 << 20
+        assert after.written_chars - between.written_chars >= 3 << 20
+    clock.close()
+
+
+def test_a_thread_that_sleeps_yields_nothing_new() -> None:
+    """Counters that did not change are no sample."""
+    with subprocess.Popen(["/usr/bin/sleep", "30"]) as child:
+        time.sleep(0.1)
+        clock = ThreadClock(Process(KernelFs(), child.pid))
+        first, second = clock.read(moved=False), clock.read(moved=False)
+        child.kill()
+
+    assert (first is not None, second) == (True, None)
+    with pytest.raises(ProcessGone):
+        clock.read(moved=False)
+    clock.close()
+
+
+@pytest.mark.parametrize(
+    ("schedstat", "io", "expected"),
+    [
+        (b"10 20 3\n", b"", (10, 20, 3, None, None)),
+        (b"10 20 3\n", b"rchar: 7\nwchar: 8\nsyscr: 1\n", (10, 20, 3, 8, 7)),
+        (b"10 20 3\n", b"rchar: x\nwchar: 8\n", (10, 20, 3, None, None)),
+        (b"10 20", b"", None),
+        (b"", b"", None),
+        (b"a b c", b"", None),
+    ],
+)
+def test_what_is_not_complete_is_not_taken(
+    schedstat: bytes, io: bytes, expected: tuple[int | None, ...] | None
+) -> None:
+    """A kernel that says less, or something else, yields less or nothing."""
+    time_ = parse(1, 2, 1, schedstat, io)
+
+    found = None
+    if time_ is not None:
+        found = (time_.on_cpu_ns, time_.waited_ns, time_.slices, time_.written_chars, time_.read_chars)
+    assert found == expected
