@@ -337,3 +337,18 @@ def test_a_file_that_stays_open_does_not_hold_up_a_save_for_ever() -> None:
     told = [(frame.at_ns, save) for frame in frames for save in detector.feed(frame)]
 
     assert [save.step for _, save in told] == [5]
+
+
+@LEVELS
+def test_what_else_a_job_writes_above_its_saves_is_no_part_of_them(traced: bool) -> None:  # noqa: FBT001 - a parameter
+    """A data base, or a file of an unknown kind, in the folder that holds the folder of the saves."""
+    stage = Stage(hz=10, trace=traced)
+    job = stage.process()
+    stage.write(job, "/run/xdb", 0.5, 14.0, 30 * MIB, magic=b"SQLite format 3\0")
+    for step in (1, 2):
+        stage.write(job, f"/run/ckpt/step_{step}.pt", 2.0 + 5 * step, 1.0, 40 * MIB)
+
+    found = stage.play(30)
+
+    assert saves(found) == [(1, 1), (2, 1)]
+    assert len({save.uid for save in found}) == 2

@@ -110,8 +110,11 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
         return gap_ns <= CERTAIN_GAP_NS
     if _is_alias(later) or _is_alias(earlier):
         return gap_ns <= JOIN_GAP_NS
-    siblings = not earlier.steps and not later.steps and _is_known(earlier) and _is_known(later)
-    return gap_ns <= (LOOSE_GAP_NS // 2 if siblings else NUMBERED_GAP_NS if _is_known(later) else 0)
+    if not _is_known(earlier) or not _is_known(later):  # it lies in the folder of the other, or is not of it
+        known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
+        own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
+        return gap_ns <= 0 and own
+    return gap_ns <= (NUMBERED_GAP_NS if earlier.steps or later.steps else LOOSE_GAP_NS // 2)
 
 
 def _is_certain(candidate: Candidate) -> bool:
