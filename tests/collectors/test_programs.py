@@ -1,0 +1,80 @@
+"""What a command line runs, and what of an environment is looked at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes import Process, starters
+from ckptprof_collectors.programs import environment_of, program_of
+
+SPAWN = b"from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "program"),
+    [
+        ([b"/usr/bin/python3", b"-u", b"/home/u/train.py", b"--lr", b"1"], b"train.py"),
+        ([b"python3", b"-m", b"pkg.train"], b"pkg.train"),
+        ([b"python3", b"-um", b"pkg.train"], b"pkg.train"),
+        ([b"python3", b"-mpkg.train"], b"pkg.train"),
+        ([b"python3", b"-X", b"dev", b"-Wignore", b"train.py"], b"train.py"),
+        ([b"python3", b"--check-hash-based-pycs", b"always", b"train.py"], b"train.py"),
+        ([b"python3", b"-c", b"import torch; secret = 1"], b"python3"),
+        ([b"python3", b"-c", SPAWN, b"--multiprocessing-fork"], b"multiprocessing.spawn"),
+        ([b"python3", b"-sBc", b"from multiprocessing.forkserver import main; main()"], b"multiprocessing.forkserver"),
+        ([b"python3", b"/opt/pkg/train/__main__.py"], b"train"),
+        ([b"python3", b"/opt/pkg/train/"], b"train"),
+        ([b"python3", b"-"], b"python3"),
+        ([b"/usr/bin/python3", b"/usr/bin/torchrun", b"--nproc-per-node", b"4", b"train.py"], b"torchrun"),
+        ([b"mpirun", b"-n", b"4", b"python3", b"train.py"], b"mpirun"),
+        ([b"python3"], b"python3"),
+        ([b""], b"kthing"),
+        ([], b"kthing"),
+    ],
+)
+def test_a_program_is_named_by_what_it_runs(arguments: list[bytes], program: bytes) -> None:
+    """Scripts, modules, pools; the text of `-c` is never told."""
+    assert program_of(arguments, b"kthing") == program
+
+
+def test_only_known_variables_are_read() -> None:
+    """Nothing else of an environment leaves the function, and no value is long."""
+    raw = b"RANK=3\0AWS_SECRET_ACCESS_KEY=x\0WORLD_SIZE=" + b"9" * 5000 + b"\0RANK=4\0broken\0=\0MASTER_PORT=29500"
+
+    found = environment_of(raw)
+
+    assert (found["RANK"], found["MASTER_PORT"], len(found["WORLD_SIZE"])) == ("3", "29500", 256)
+    assert set(found) == {"RANK", "WORLD_SIZE", "MASTER_PORT"}
+
+
+def test_the_shell_above_a_process_is_described() -> None:
+    """With its parent and its rank, up to the interpreter that started it."""
+    wait = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(
+        ["/bin/sh", "-c", '"$@"; true', "sh", *wait], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "RANK": "2"},
+    ) as shell:  # fmt: skip
+        child = _child_of(shell.pid)
+        process = Process(KernelFs(), child)
+        try:
+            found = starters(process)
+        finally:
+            process.close()
+            shell.communicate(b"\n")
+
+    assert [info.pid for info in found] == [shell.pid]
+    assert (found[0].program, found[0].environment["RANK"], found[0].parent_pid) == ("sh", "2", os.getpid())
+
+
+def _child_of(pid: int) -> int:
+    for _ in range(1_000_000):
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as stream:  # noqa: PTH123 - of the kernel
+            found = stream.read().split()
+        if found:
+            return int(found[0])
+    raise AssertionError("the shell started nothing")
