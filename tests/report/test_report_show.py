@@ -9,7 +9,7 @@ from datetime import timezone
 import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, DeviceShare, Kind, Moments, Pattern, Point, Stream
+from ckptprof.model import Checkpoint, DeviceShare, Evidence, Kind, Mode, Moments, Pattern, Point, Status, Stream
 from ckptprof.report import chart, show
 from ckptprof.report.clean import width as cells
 
@@ -36,6 +36,22 @@ def test_other_kinds_look_as_agreed(
 
     golden(f"show-{name}-80.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= 80
+
+
+def test_reasons_stand_beside_what_they_explain(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Evidence of mode and ending has no weight, and is no evidence for a checkpoint."""
+    evidence = (
+        Evidence(name="mode", weight=0.0, text="a thread wrote"),
+        Evidence(name="incomplete", weight=0.0, text="its writer died"),
+        Evidence(name="other", weight=0.0, text="a remark"),
+        Evidence(name="name", weight=0.5, text="step in its name"),
+    )
+    one = make_checkpoint(1, 0, evidence=evidence, mode=Mode.ASYNC, status=Status.INCOMPLETE)
+    text = " ".join(show.render(one, width=200, colour=False, zone=zone).split())
+
+    assert "Mode async; a thread wrote" in text
+    assert "do not count on it; its writer died" in text
+    assert "Evidence +0.5 name: step in its name other: a remark" in text
 
 
 def test_moments_stand_in_the_order_of_time(detailed_checkpoint: Checkpoint, zone: timezone) -> None:

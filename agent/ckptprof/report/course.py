@@ -11,6 +11,7 @@ from ckptprof.report.table import Cell, Column, paint, wrap
 from ckptprof.report.table import render as render_table
 
 INCOMPLETE = "incomplete: broken off before its end, or never committed; do not count on it"
+REASONS = ("mode", "incomplete")  # evidence without a weight: told beside what it is the reason for
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
 _SOURCES = {
@@ -56,7 +57,7 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
 def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     """Return what a save did to training and to the storage."""
     return [
-        ("Mode", units.NOT_SEEN if checkpoint.mode is None else checkpoint.mode.value),
+        ("Mode", units.NOT_SEEN if checkpoint.mode is None else _because(checkpoint, checkpoint.mode.value, "mode")),
         ("Training blocked", _blocked(checkpoint)),
         ("Durable", _durable(checkpoint, zone)),
         ("At risk", _at_risk(checkpoint)),
@@ -87,7 +88,15 @@ def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     """Return a word of warning where there is reason for one."""
-    return [("Status", INCOMPLETE)] if checkpoint.status is Status.INCOMPLETE else []
+    if checkpoint.status is not Status.INCOMPLETE:
+        return []
+    return [("Status", _because(checkpoint, INCOMPLETE, "incomplete"))]
+
+
+def _because(checkpoint: Checkpoint, word: str, reason: str) -> str:
+    """Return a word with the evidence that goes by this name, if there is any."""
+    texts = [clean(evidence.text) for evidence in checkpoint.evidence if evidence.name == reason]
+    return "; ".join([word, *texts])
 
 
 def amplification(checkpoint: Checkpoint) -> float | None:

@@ -242,7 +242,8 @@ def _requests(device: DeviceShare) -> list[Cell]:
 
 def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     lines = []
-    for item in sorted(checkpoint.evidence, key=lambda evidence: -abs(evidence.weight)):
+    told = [item for item in checkpoint.evidence if item.weight or item.name not in course.REASONS]
+    for item in sorted(told, key=lambda evidence: -abs(evidence.weight)):
         weight = " " * 5  # of what says how it went, not whether it is a checkpoint
         if item.weight:
             weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
