@@ -114,7 +114,8 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
         own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
         return gap_ns <= 0 and own
-    return gap_ns <= (NUMBERED_GAP_NS if earlier.steps or later.steps else LOOSE_GAP_NS // 2)
+    numbered = bool(earlier.steps or later.steps) and not (_is_named(earlier) and _is_named(later))
+    return gap_ns <= (NUMBERED_GAP_NS if numbered else LOOSE_GAP_NS // 2)
 
 
 def _is_certain(candidate: Candidate) -> bool:
@@ -124,6 +125,12 @@ def _is_certain(candidate: Candidate) -> bool:
 def _is_known(candidate: Candidate) -> bool:
     """Return whether it is named as something that is saved."""
     return all(part.name.framework is not None or part.name.hint for part in candidate.parts[:16])
+
+
+def _is_named(candidate: Candidate) -> bool:
+    """Return whether a framework names all of it so, and no mere format."""
+    found = [part.name.framework for part in candidate.parts[:16]]
+    return all(framework is not None and not framework.weak for framework in found)
 
 
 def _is_alias(candidate: Candidate) -> bool:
