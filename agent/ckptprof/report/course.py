@@ -37,7 +37,7 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         ("first data", course.first_data_ns, "the first byte was written"),
         ("last data", course.last_data_ns, "the last byte was written"),
         ("synced", course.synced_ns, "the last fsync, or its like, returned"),
-        ("committed", course.committed_ns, "its marker, or its last rename: it counts as complete"),
+        ("committed", course.committed_ns, "its marker, last rename or close: it counts as complete"),
         ("cleaned up", course.cleaned_ns, "the last old checkpoint was deleted"),
         ("durable", checkpoint.durable_ns, "all of it was on stable storage"),
     )
