@@ -198,7 +198,7 @@ class Pace:
         total = sum(one[2] for one in chain)
         if not chain or not 0.5 * size <= total <= 1.6 * size:
             return []
-        return [(edge, first_ns)]
+        return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be held
 
 
 def _merged(spans: list[Span]) -> list[Span]:
