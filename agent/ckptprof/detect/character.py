@@ -12,6 +12,7 @@ from ckptprof.frameworks.table import BY_NAME
 
 _SHAPED = 8  # so many of its biggest files show what a series is
 _REMEMBERED = 64
+_NAMED = 2000
 _ENDING = 6  # characters of a path that tell a format
 
 
@@ -37,14 +38,14 @@ def largest(candidate: Candidate, count: int = _REMEMBERED) -> list[Part]:
 
 def framework_of(candidate: Candidate, around: Surroundings) -> str | None:
     """Return the framework whose names its files bear."""
-    files: dict[tuple[str, bytes | None, str], tuple[str, int]] = {}  # those that say the same stand for each other
-    for part in candidate.parts:
-        if part.name.framework is not None:
-            path, magic = part.stream.path, part.stream.fact.magic if part.stream.fact else None
-            alike = (part.name.framework.name, magic, path[-_ENDING:])
-            files[alike] = (files[alike][0] if alike in files else path), files.get(alike, ("", 0))[1] + part.bytes
-    told = ((path, moved, magic) for (_, magic, _), (path, moved) in files.items())
-    return identity.framework_of(told, around.programs(candidate.processes))
+    key = id(candidate)
+    if key not in around.memo:
+        files = (
+            (part.stream.path, part.bytes, part.stream.fact.magic if part.stream.fact else None)
+            for part in largest(candidate, _NAMED)
+        )
+        around.memo[key] = identity.framework_of(files, around.programs(candidate.processes))
+    return around.memo[key]
 
 
 def is_weak(framework: str | None) -> bool:

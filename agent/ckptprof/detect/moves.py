@@ -28,17 +28,23 @@ class MoveBook:
     def __init__(self, streams: StreamBook | None = None) -> None:
         """Start with nothing; `streams` are those that are still open."""
         self._streams = streams or StreamBook()
-        self._done: deque[Stream] = deque(maxlen=MAX_MOVES)
+        self._done: deque[Stream] = deque()
+        self._by_process: dict[ProcessKey, deque[Stream]] = {}
 
     def note(self, streams: list[Stream]) -> None:
         """Take note of streams that are over."""
-        self._done.extend(stream for stream in streams if stream.trace is None)
+        for stream in streams:
+            if stream.trace is None:
+                self._done.append(stream)
+                self._by_process.setdefault(stream.process, deque()).append(stream)
+        while len(self._done) > MAX_MOVES:
+            self._forget_oldest()
 
     def of(self, process: ProcessKey, traced: TraceBook, start_ns: int, end_ns: int, *, writes: bool) -> list[Move]:
         """Return what a process moved in one direction and in part between two times."""
         found: dict[tuple[FileKey, int], Move] = {}
-        for stream in [*self._done, *self._streams.open_streams()]:
-            if stream.process == process and stream.writes == writes:
+        for stream in [*self._by_process.get(process, ()), *self._streams.open_of(process)]:
+            if stream.writes == writes:
                 move = _polled(stream)
                 if move.start_ns <= end_ns and move.end_ns >= start_ns:
                     found[stream.file, 0] = move
@@ -55,7 +61,14 @@ class MoveBook:
     def forget_before(self, at_ns: int) -> None:
         """Drop what was over before `at_ns`."""
         while self._done and self._done[0].last_ns < at_ns:
-            self._done.popleft()
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        process = self._done.popleft().process
+        own = self._by_process[process]
+        own.popleft()
+        if not own:
+            del self._by_process[process]
 
 
 def _polled(stream: Stream) -> Move:

@@ -61,6 +61,7 @@ class Recogniser:
         if candidate_bytes(candidate) < MIN_BYTES:
             return []
         around = self._scene.around
+        around.memo.clear()
         evidence = weigh(candidate, around)
         names = frozenset(reason.name for reason in evidence)
         event = event_of(candidate, around)

@@ -88,6 +88,10 @@ class StreamBook:
         """Return the streams whose files are still open."""
         return list(self._open.values())
 
+    def open_of(self, process: ProcessKey) -> list[Stream]:
+        """Return the streams of one process whose files are still open."""
+        return [self._open[key] for key in self._by_process.get(process, ()) if key in self._open]
+
     def scan(self, at_ns: int, scan: FileScan) -> None:
         """Take one complete look at a process's files."""
         process = (scan.pid, scan.start_ticks)

@@ -26,6 +26,7 @@ class Surroundings:
     moves: MoveBook = field(default_factory=MoveBook)
     devices: DeviceBook = field(default_factory=DeviceBook)
     ended: dict[ProcessKey, int] = field(default_factory=dict)  # processes that are gone, and since when
+    memo: dict[int, str | None] = field(default_factory=dict)  # of the candidate that is being judged: its framework
 
     def runtimes(self, processes: list[ProcessKey]) -> frozenset[str] | None:
         """Return what some processes have loaded; None if none of them was described."""
