@@ -74,5 +74,5 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-all: $(VENV)/.installed
-	@$(VENV)/bin/python $(PIP) install --group torch --group orbax $(EXTRA_INDEX)
+	@$(VENV)/bin/python $(PIP) install --group torch --group orbax --group frameworks $(EXTRA_INDEX)
 	@touch $@

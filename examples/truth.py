@@ -29,6 +29,10 @@ class Event:
     bytes: int  # sum of the sizes of its files
     path: str
     format: str
+    framework: str | None = None  # the name ckptprof gives it; None: the job does not say
+    ranks: int | None = None
+    mode: str | None = None  # sync | async
+    stall_ns: int | None = None  # how long the loop was held by an asynchronous save
 
 
 class TruthLog:
@@ -45,9 +49,14 @@ class TruthLog:
         yield
         end_ns = time.time_ns()
         size = size_of(path)
-        event = Event(kind, step, start_ns, end_ns, size, str(path), format_)
-        seconds = (end_ns - start_ns) / 1e9
-        print(f"step {step}: {kind} of {size / 1e6:.0f} MB took {seconds:.2f} s ({path.name})", flush=True)
+        self.add(Event(kind, step, start_ns, end_ns, size, str(path), format_))
+
+    def add(self, event: Event) -> None:
+        """Print and log an event that was timed elsewhere."""
+        seconds, name = (event.end_ns - event.start_ns) / 1e9, Path(event.path).name
+        print(
+            f"step {event.step}: {event.kind} of {event.bytes / 1e6:.0f} MB took {seconds:.2f} s ({name})", flush=True
+        )
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(asdict(event)) + "\n")

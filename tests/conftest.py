@@ -51,6 +51,12 @@ def _missing_orbax() -> str | None:
     return f"not installed: {', '.join(missing)}" if missing else None
 
 
+def _missing_frameworks() -> str | None:
+    wanted = ("accelerate", "deepspeed", "h5py", "joblib", "keras", "lightning", "megatron", "torch", "transformers")
+    missing = [name for name in wanted if not importlib.util.find_spec(name)]
+    return f"not installed: {', '.join(missing)}" if missing else None
+
+
 def _missing_bpf() -> str | None:
     # Whether the kernel then takes the programs is what the tests find out.
     return None if Path("/sys/kernel/btf/vmlinux").exists() else "needs a kernel with BTF"
@@ -60,6 +66,7 @@ REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "root": _missing_root,
     "torch": _missing_torch,
     "orbax": _missing_orbax,
+    "frameworks": _missing_frameworks,
     "bpf": _missing_bpf,
     "clang": _missing_clang,
     "prometheus": functools.partial(_missing_commands, "prometheus", "promtool"),

@@ -1,0 +1,107 @@
+"""The jobs with real frameworks in jobs/, how one is run under ckptprof, and what was found beside what it logged."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder import Recorder
+
+from truth import Comparison, Row, compare, read_log
+
+JOBS_DIRECTORY = Path(__file__).resolve().parent / "jobs"
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+OFFLINE |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "KERAS_BACKEND": "torch"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One way of one framework to save and restore."""
+
+    script: str
+    variant: str = ""
+    ranks: int = 1  # more than one: under torchrun
+    family: str = "frameworks"  # the marker of the tests that need the libraries
+    proven: tuple[str, ...] = ("trace",)  # the levels whose promise the tests hold it to
+
+    @property
+    def name(self) -> str:
+        """Return what it is called in tests and tables."""
+        return "-".join(part for part in (self.script.replace("_", "-"), self.variant) if part)
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return its command line."""
+        python = [sys.executable]
+        if self.ranks > 1:
+            python += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.ranks)]
+        variant = ["--variant", self.variant] if self.variant else []
+        return [*python, str(JOBS_DIRECTORY / f"{self.script}.py"), *variant, *arguments]
+
+
+JOBS = (
+    Job("torch_save", "zip", family="torch"),
+    Job("torch_save", "legacy", family="torch"),
+    Job("torch_save", "safetensors", family="torch"),
+    Job("torch_save", "pickle"),
+    Job("torch_save", "joblib"),
+    Job("dcp", "sync", ranks=4, family="torch"),
+    Job("dcp", "async-thread", ranks=4, family="torch"),
+    Job("dcp", "async-process", ranks=4, family="torch"),
+    Job("hf_trainer"),
+    Job("accelerator", "plain", ranks=2),
+    Job("accelerator", "fsdp", ranks=2),
+    Job("lightning_fit"),
+    Job("deepspeed_zero", "zero1", ranks=2),
+    Job("deepspeed_zero", "zero3", ranks=2),
+    Job("megatron_core", "sync", ranks=2),
+    Job("orbax_manager", "sync", family="orbax"),
+    Job("orbax_manager", "async", family="orbax"),
+    Job("keras_fit", "keras"),
+    Job("keras_fit", "weights"),
+)
+
+
+def run_job(recorder: Recorder, job: Job, *, saves: int = 3) -> Comparison:
+    """Save under `ckptprof run`, restore in a second life without the files in memory, and compare."""
+    directory, log = recorder.work / "job", recorder.work / "truth" / "truth.jsonl"
+    log.parent.mkdir(exist_ok=True)
+    recorder.environment |= OFFLINE
+    arguments = ("--dir", str(directory), "--truth", str(log))
+    _must_succeed(recorder.run(*job.command(*arguments, "--saves", str(saves))))
+    recorder.forget_cache()
+    _must_succeed(recorder.run(*job.command(*arguments, "--saves", "0", "--resume")))
+    return compare(read_log(log), recorder.checkpoints())
+
+
+def _must_succeed(result: subprocess.CompletedProcess[bytes]) -> None:
+    if result.returncode != 0:
+        raise RuntimeError(result.stderr.decode(errors="replace")[-4000:])
+
+
+def wrong(row: Row, words: Iterable[str]) -> list[str]:
+    """Say of an event that was found where ckptprof says something else than the job."""
+    told: list[str] = []
+    for word in words:
+        mine, theirs = getattr(row.truth, word), (row.seen or {}).get(word)
+        if mine is not None and mine != theirs:
+            told.append(f"{row.truth.kind if row.truth else '?'} {word} {theirs} instead of {mine}")
+    return told
+
+
+def edge_errors_ms(rows: Iterable[Row]) -> list[float]:
+    """Return how far starts and ends are from the log, all of them."""
+    return [abs(edge) for row in rows for edge in (row.start_error_ms, row.end_error_ms) if edge is not None]
+
+
+def figure(level: str, job: Job, comparison: Comparison) -> str:
+    """Return one line for the summary of a test run."""
+    counts = "/".join(str(len(comparison.of(verdict))) for verdict in ("found", "missed", "invented"))
+    edges, size = edge_errors_ms(comparison.rows), comparison.worst_bytes_error_percent
+    if not edges or size is None:
+        return f"{level:5} {job.name:28} {counts} found/missed/invented"
+    spread = f"edges {statistics.median(edges):.0f} ms (median), {max(edges):.0f} ms (worst)"
+    return f"{level:5} {job.name:28} {counts} found/missed/invented, {spread}, bytes {size:.2f} % (worst)"
