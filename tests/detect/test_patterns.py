@@ -72,8 +72,11 @@ def test_pwrite_is_followed_by_the_growth_of_the_file() -> None:
 def test_a_file_with_a_large_and_a_random_half_is_mixed_or_less() -> None:
     """Two writers, one in order and one not, are not called sequential."""
     stage = Stage()
-    stage.write(stage.process(100, environment={"SLURM_JOB_ID": "1"}), "/run/step-1/__0_0.distcp", 2.0, 2.0, 300 * MIB)
-    other = stage.process(101, environment={"SLURM_JOB_ID": "1"})
+    job, other = (
+        stage.process(100 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "2", "SLURM_JOB_ID": "1"})
+        for rank in range(2)
+    )
+    stage.write(job, "/run/step-1/__0_0.distcp", 2.0, 2.0, 300 * MIB)
     stage.write(other, "/run/step-1/__1_0.distcp", 2.0, 2.0, 250 * MIB, layout="random")
 
     (save,) = stage.play(10)
