@@ -229,7 +229,10 @@ def make(name: str, job: Job, level: Wish, place: Path) -> dict[str, Any]:
     events = [json.loads(line) for line in truth.read_text().splitlines()] if truth.exists() else []
     for event in events:
         event["framework"] = job.framework
-        event["class"] = None if job.mapped and event["kind"] == "restore" else "sequential-large"
+        if not (job.mapped and event["kind"] == "restore"):
+            event["class"] = "sequential-large"
+        elif level == "poll":
+            event["class"] = None  # at trace level it depends on how much was read before it was mapped
     if not job.ends_well:
         events.append(interrupted(folder, events, job))
     shutil.rmtree(folder)
