@@ -9,6 +9,8 @@ from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.frameworks.names import Name, read_name
 
 _AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end
+_WHOLE = 0.9  # of a file that was read as a whole
+_MAX_READINGS = 16  # of one file by one process that a further one is held against
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Candidate:
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
     _moved: dict[str, dict[ProcessKey, Part]] = field(default_factory=dict)  # by path, the last part of each process
+    _read: dict[tuple[str, ProcessKey], list[Part]] = field(default_factory=dict)
     _processes: dict[ProcessKey, None] = field(default_factory=dict)
 
     def add(self, part: Part) -> None:
@@ -52,15 +55,26 @@ class Candidate:
         if part.name.commit and not part.is_open:
             self.committed_ns = max(self.committed_ns or 0, part.end_ns)
         self._moved.setdefault(part.stream.path, {})[part.stream.process] = part
+        if not part.stream.writes:
+            self._read.setdefault((part.stream.path, part.stream.process), []).append(part)
         self._processes[part.stream.process] = None
 
     def has(self, part: Part) -> bool:
         """Return whether the part moves a file anew that was moved in it already, by the same process or before it."""
+        if not part.stream.writes:
+            return self._reads_again(part)
         for process, earlier in self._moved.get(part.stream.path, {}).items():
             own = process == part.stream.process
-            if own or (part.stream.writes and earlier.end_ns <= part.start_ns and _begins_at_once(part)):
+            if own or (earlier.end_ns <= part.start_ns and _begins_at_once(part)):
                 return part.bytes * _AMENDED > earlier.bytes
         return False
+
+    def _reads_again(self, part: Part) -> bool:
+        """Return whether its process reads bytes of a file again that it has read: any, if it had read all of it."""
+        earlier = self._read.get((part.stream.path, part.stream.process), [])[-_MAX_READINGS:]
+        size = max((part.stream.size, part.stream.mapped_bytes, *(one.stream.size for one in earlier)))
+        whole = 0 < size * _WHOLE <= sum(one.bytes for one in earlier)
+        return any(_is_again(one, part, whole=whole) for one in earlier)
 
     def moved(self, path: str) -> bool:
         """Return whether any process moved the file in it."""
@@ -87,6 +101,24 @@ class Candidate:
             if not part.is_open:
                 yield part.stream
             yield from part.carried
+
+
+def _is_again(earlier: Part, later: Part, *, whole: bool) -> bool:
+    """Return whether a part reads what an earlier one has; `whole`: all of the file had been read by then."""
+    if whole:
+        return True
+    if earlier.bytes * _AMENDED <= later.bytes or later.bytes * _AMENDED <= earlier.bytes:
+        return False  # a look at the header
+    return not _goes_on(earlier, later)
+
+
+def _goes_on(earlier: Part, later: Part) -> bool:
+    """Return whether a part is seen to read another stretch of the file than the part before it."""
+    before, after = earlier.stream.trace, later.stream.trace
+    if before is None or after is None or not before.sessions or not after.sessions:
+        return False
+    one, other = before.totals, after.totals
+    return one.high_offset <= other.low_offset or other.high_offset <= one.low_offset
 
 
 def _begins_at_once(part: Part) -> bool:

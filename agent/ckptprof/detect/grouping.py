@@ -98,7 +98,7 @@ def _distance(earlier: Candidate, later: Candidate) -> tuple[bool, int]:
 
 def _same_save(earlier: Candidate, later: Candidate) -> bool:
     gap_ns = later.start_ns - earlier.end_ns
-    if any(part.stream.writes and earlier.has(part) for part in later.parts):
+    if (later.writes or gap_ns > AGAIN_NS) and any(earlier.has(part) for part in later.parts):
         return False
     if earlier.steps and later.steps:
         if earlier.step is None or earlier.step != later.step or gap_ns > JOIN_GAP_NS:
