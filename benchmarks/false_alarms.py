@@ -12,6 +12,7 @@ checkpoints on this host are listed, and are false alarms with --whole-host only
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -137,6 +138,7 @@ def settings() -> argparse.Namespace:
 
 def main() -> None:
     """Measure and print; raises SystemExit with 1 at any false alarm or if the job was reported otherwise."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the agents end, the folder goes
     options = settings()
     tasks, notes = chosen(options.tasks)
     started, levels = time.time(), tuple(options.level.split(","))

@@ -38,7 +38,7 @@ class JobBeside:
     def start(self) -> None:
         """Begin."""
         self.folder.mkdir()
-        self._thread = threading.Thread(target=self._train)
+        self._thread = threading.Thread(target=self._train, daemon=True)
         self._thread.start()
 
     def end(self) -> None:

@@ -110,7 +110,7 @@ class Office:
                 for path in old:
                     subprocess.run(["rm", "-rf", str(path)], check=False)
 
-        threads = [threading.Thread(target=worker) for _ in range(at_once)]
+        threads = [threading.Thread(target=worker, daemon=True) for _ in range(at_once)]
         for thread in threads:
             thread.start()
         for thread in threads:
