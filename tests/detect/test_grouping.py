@@ -352,3 +352,29 @@ def test_what_else_a_job_writes_above_its_saves_is_no_part_of_them(traced: bool)
 
     assert saves(found) == [(1, 1), (2, 1)]
     assert len({save.uid for save in found}) == 2
+
+
+def test_ranks_that_nobody_saw_writing_are_told_by_their_files() -> None:
+    """Two short-lived children write one after the other; polling meets neither, and credits their parent with both."""
+    stage = Stage()
+    job = stage.process()
+    for rank in range(2):
+        stage.write(job, f"/run/step_300/__{rank}_0.distcp", 2.0 + rank, 0.5, 40 * MIB, magic=None, seen_open=False)
+    stage.write(job, "/run/step_300/.metadata", 3.8, 0.1, 40_000, magic=None)
+
+    (save,) = stage.play(20)
+
+    assert (save.step, save.ranks) == (300, 2)
+
+
+@LEVELS
+def test_one_process_that_writes_the_parts_of_two_ranks_is_one(traced: bool) -> None:  # noqa: FBT001 - a parameter
+    """It was seen with both files open: a checkpoint that was cut anew for as many ranks."""
+    stage = Stage(trace=traced)
+    job = stage.process()
+    for rank in range(2):
+        stage.write(job, f"/run/step_300/__{rank}_0.distcp", 2.0 + rank, 0.9, 40 * MIB, magic=None)
+
+    (save,) = stage.play(20)
+
+    assert save.ranks == 1
