@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from everyday.task import Place, Task
+from everyday.task import TASK_SECONDS, Place, Task
 from recorder import Recorder
 
 KEPT_FOLDERS = 6  # what tasks have left stays for a while, as work does, and within 3 GB
@@ -92,14 +92,14 @@ class Office:
     def work(self, tasks: Sequence[Task], *, at_once: int, seconds: float, seed: int = 1) -> None:
         """Do all tasks in some order, and again until the time is over; each once at least. A failure is noted."""
         turns = _turns(tasks, time.monotonic() + seconds, seed)
-        lock = threading.Lock()
+        lock, over = threading.Lock(), threading.Event()
         folders: list[Path] = []
 
         def worker() -> None:
             while True:
                 with lock:
                     turn = next(turns, None)
-                if turn is None:
+                if turn is None or over.is_set():
                     return
                 number, task = turn
                 folder = self.desk(task.name) / str(number)
@@ -113,8 +113,13 @@ class Office:
         threads = [threading.Thread(target=worker, daemon=True) for _ in range(at_once)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join(TASK_SECONDS)  # at once, unless this was interrupted
         for path in folders:
             shutil.rmtree(path, ignore_errors=True)
 
