@@ -123,12 +123,18 @@ class Mapping:
     bytes: int
     touched: float
     unmapped_s: float
+    from_disk: bool = False
 
     def resident(self, at_s: float) -> int:
         """Return the bytes of its pages that are mapped."""
         if at_s >= self.unmapped_s or at_s <= self.start_s:
             return 0
         share = min(1.0, (at_s - self.start_s) / (self.end_s - self.start_s))
+        return int(self.bytes * self.touched * share)
+
+    def fetched(self, at_s: float) -> int:
+        """Return the bytes of its pages that were brought in by then."""
+        share = min(1.0, max(0.0, at_s - self.start_s) / (self.end_s - self.start_s))
         return int(self.bytes * self.touched * share)
 
 
@@ -196,10 +202,11 @@ class Stage:
         return move
 
     def map(self, actor: Actor, path: str, start_s: float, seconds: float, size: int, *, touched: float = 1.0,
-            unmapped_s: float | None = None) -> Mapping:  # fmt: skip
+            unmapped_s: float | None = None, from_disk: bool = False,
+            inode: int | None = None) -> Mapping:  # fmt: skip
         """Declare a restore by mmap."""
-        end_s = start_s + seconds
-        mapping = Mapping(actor, path, self._inode_of(path), start_s, end_s, size, touched, unmapped_s or end_s + 0.3)
+        end_s, inode = start_s + seconds, inode or self._inode_of(path)
+        mapping = Mapping(actor, path, inode, start_s, end_s, size, touched, unmapped_s or end_s + 0.3, from_disk)
         self.mappings.append(mapping)
         return mapping
 
@@ -278,6 +285,7 @@ class Stage:
             counts[2 + at] += calls
             counts[4 + at] += moved if move.writes or move.from_disk else 0
         read, written, reads, writes, from_disk, dirtied = counts
+        from_disk += sum(one.fetched(at_s) for one in self.mappings if one.actor is actor and one.from_disk)
         return ProcessIo(actor.pid, actor.info.start_ticks, read, written, reads, writes, from_disk, dirtied, 0)
 
     def _stat(self, actor: Actor, at_s: float) -> ProcessStat:

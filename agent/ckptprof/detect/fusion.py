@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from ckptprof.detect.streams import Stream
-from ckptprof.detect.tracebook import TraceBook
+from ckptprof.detect.tracebook import NEAR_NS, TraceBook
 
 _INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
 
@@ -49,9 +49,20 @@ def mapped_openings(exact: Stream, book: TraceBook) -> list[Stream]:
     found = [
         stream
         for stream in book.near(exact.file, exact.first_ns, exact.last_ns)
-        if stream.process == exact.process and not stream.writes and _faulted(stream)
+        if stream.process == exact.process
+        and not stream.writes
+        and _faulted(stream)
+        and _apart_ns(stream, exact) < NEAR_NS
     ]
     return sorted(found, key=_faulted, reverse=True)
+
+
+def _apart_ns(one: Stream, other: Stream) -> int:
+    """Return the time between the faults of two mappings: who maps a file again later touches all of it again."""
+    if one.trace is None or other.trace is None:
+        return 0
+    here, there = one.trace.totals, other.trace.totals
+    return max(here.first_ns, there.first_ns) - min(here.last_ns, there.last_ns)
 
 
 def faulted_before(exact: Stream, openings: list[Stream]) -> int:

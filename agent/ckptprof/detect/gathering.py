@@ -47,6 +47,7 @@ class Gatherer:
         found: list[Candidate] = []
         for (job, _), directions in moved.items():
             untangle(directions[0])
+            self._parts.count_once(directions[1])
             for parts in join_stages(*directions):
                 found += [made for made in group(job, parts) if made.open_parts < len(made.parts) or _carries(made)]
         return sorted(found, key=lambda candidate: candidate.start_ns)

@@ -12,6 +12,8 @@ from ckptprof.detect.sizes import part_bytes, traced_bytes_of
 from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
 
+BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made of it
+
 
 def untangle(written: list[Part]) -> None:
     """Let a file that a process wrote after another one begin after that: the file's birth is that of the first."""
@@ -25,6 +27,12 @@ def untangle(written: list[Part]) -> None:
             if part.stream.before_ns >= first_ns:
                 part.stream.before_ns = min(closed_ns, first_ns - 1)  # then it was not open: the next round knows
         last[part.stream.file] = part
+
+
+def _is_beside(part: Part, mapping: Part) -> bool:
+    """Return whether a file was mapped while it was open, or right before or after."""
+    apart_ns = max(part.start_ns, mapping.start_ns) - min(part.end_ns, mapping.end_ns)
+    return apart_ns < BESIDE_NS
 
 
 class PartBook:
@@ -76,6 +84,24 @@ class PartBook:
         if stream.trace is not None:
             size = traced_bytes_of(stream)
         return Part(stream, name, stream.first_ns, max(stream.first_ns, stream.last_ns), size, is_open=True)
+
+    def count_once(self, read: list[Part]) -> None:
+        """Leave to a mapping what came in through it: a descriptor beside it carries what calls returned.
+
+        Polled only: what a process had fetched is told by neither file nor way.
+        """
+        mapped: dict[tuple[ProcessKey, tuple[int, int]], list[Part]] = {}
+        for part in read:
+            if part.stream.is_mapping:
+                mapped.setdefault((part.stream.process, part.stream.file), []).append(part)
+        for part in read if mapped else ():
+            stream, history = part.stream, self._histories.get(part.stream.process)
+            if stream.trace is not None or stream.is_mapping or part.is_open or history is None:
+                continue
+            beside = mapped.get((stream.process, stream.file), ())
+            if any(_is_beside(part, other) for other in beside):
+                around = history.between(part.start_ns, part.end_ns + 1)
+                part.bytes = min(part.bytes, max(1, sum(interval.returned_bytes for interval in around)))
 
     def _traced_part(self, stream: Stream) -> Part | None:
         name = name_of(stream)

@@ -30,6 +30,12 @@ def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
         if _leaves_holes(stream, history):
             return min(size, moved)
         return size if _written_whole(stream, moved, size, edges) else min(size, max(moved, stream.advanced_bytes))
+    mapped = min(_mapped(stream, history, edges), stream.size) if stream.mapped_bytes else 0
+    return max(mapped, _read(stream, moved))
+
+
+def _read(stream: Stream, moved: int) -> int:
+    """Return the bytes that came by calls, as far as the way of the position and what its process read tell."""
     size = stream.size
     reached = max((look.position for look in stream.looks), default=0)
     if moved <= 0 or (reached <= 0 and moved < _WHOLE * size):

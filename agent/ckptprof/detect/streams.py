@@ -114,7 +114,7 @@ class StreamBook:
                 self._map(key, at_ns, map_before_ns, mapped)
             self._last_map_ns[process] = at_ns
         for key in self._by_process.get(process, set()) - present:
-            if scan.mapped is None and self._open[key].is_mapping:
+            if scan.mapped is None and self._open[key].mapped_bytes:  # it may be mapped yet
                 continue
             self._close(key, at_ns)
         self._last_scan_ns[process] = at_ns

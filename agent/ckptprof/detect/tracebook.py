@@ -78,9 +78,10 @@ class TraceBook:
         stream, trace = known.stream, known.stream.trace
         if trace is None or (trace.told and not moved):
             return None
-        if moved and (trace.told or _begins_anew(stream, trace, known.raw, activity)):
+        again_ns = _reads_again_ns(stream, known.raw, activity, before_ns) if moved else None
+        if moved and (trace.told or again_ns is not None or _begins_anew(stream, trace, known.raw, activity)):
             known.base = known.raw
-            known.since_ns = max(since(known.raw, activity, before_ns), trace.closed_ns or 0)
+            known.since_ns = max(since(known.raw, activity, before_ns), trace.closed_ns or 0, again_ns or 0)
             part = minus(activity, known.base, known.since_ns)
             known.stream = self._stream_for(part, but=stream)
         else:
@@ -287,6 +288,7 @@ def _continues(trace: Traced, activity: FileActivity) -> bool:
     if activity.writes and activity.size < totals.high_offset:
         return False  # truncated meanwhile
     again = activity.first_offset == totals.low_offset and _covers(trace)
+    again = again or (not activity.writes and _covers(trace) and activity.low_offset < totals.high_offset)
     return not (again and activity.first_ns - totals.last_ns > REOPEN_NS)
 
 
@@ -306,3 +308,21 @@ def _begins_anew(stream: Stream, trace: Traced, before: FileActivity, after: Fil
         return False
     grown = after.high_offset > before.high_offset
     return stream.writes and _covers(trace) and (not grown or after.size < trace.totals.high_offset)
+
+
+def _reads_again_ns(stream: Stream, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
+    """Return when a thread began to read again what it had read or mapped, after a pause; None: it did not.
+
+    The kernel's session goes on if nobody closed it: a mapping is let go of without a sign, and who reads by calls
+    after a pause has opened the file again.
+    """
+    trace = stream.trace
+    if stream.writes or trace is None or not trace.sessions:
+        return None
+    begun_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
+    if begun_ns - trace.active_ns <= REOPEN_NS:
+        return None
+    totals = trace.totals
+    mapped = totals.faulted_bytes * 2 > totals.bytes and after.faulted_bytes == before.faulted_bytes
+    again = mapped or (_covers(trace) and after.high_offset <= before.high_offset)
+    return begun_ns if again else None
