@@ -26,7 +26,7 @@ from ckptprof.detect.streams import ProcessKey, Stream, StreamBook
 from ckptprof.detect.tick import Tick
 from ckptprof.detect.tracebook import TraceBook
 from ckptprof.detect.trainers import TrainerBook
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, Level
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame, ProcessIo, ProcessStat
 
@@ -44,6 +44,7 @@ class Detector:
     def __init__(self, header: Header, *, saved_paths: tuple[str, ...] = ()) -> None:
         """Begin a recording; `saved_paths` are files and folders that were saved before it."""
         self._header = header
+        self._is_traced = header.level == Level.TRACE.value
         self._clock = Clock()
         self._clock.set(header.at_ns, header.wall_ns)
         self._jobs = JobBook(header.monitor_pids)
@@ -207,9 +208,11 @@ class Detector:
         self._moves.note(over)
         polled_open = self._fuse(now_ns)
         self._waiting = self._facts.attach(self._waiting, polled_open, self._histories, self._clock, self._traced)
-        found = self._openings.unexplained(now_ns, [*self._waiting, *polled_open], self._histories)
-        self._waiting += unexplained(found, self._traced) if self._traced else found
-        self._moves.note(found)
+        if not self._is_traced:  # the trace told of every reading, and by whom
+            known = [*self._waiting, *polled_open]
+            found = self._openings.unexplained(now_ns, known, self._histories, self._scene.around.may_restore)
+            self._waiting += found
+            self._moves.note(found)
         done: list[Checkpoint] = []
         if self._waiting:
             done = self._judge(now_ns, polled_open)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ckptprof.detect.intervals import History, reading
@@ -65,8 +66,17 @@ class OpeningBook:
                 return closed_ns
         return None
 
-    def unexplained(self, now_ns: int, explained: list[Stream], histories: dict[ProcessKey, History]) -> list[Stream]:
-        """Return streams for files that were read between two looks, by the process that read as much then."""
+    def unexplained(
+        self,
+        now_ns: int,
+        explained: list[Stream],
+        histories: dict[ProcessKey, History],
+        may_read: Callable[[ProcessKey], bool],
+    ) -> list[Stream]:
+        """Return streams for files that were read between two looks, by the process that read as much then.
+
+        Anybody may have opened them, another recorder too: only those are asked who may have wanted what they hold.
+        """
         found: list[Stream] = []
         for opening in list(self._openings):
             if opening.written or opening.size < MIN_BYTES or now_ns - opening.opened_ns < _SETTLE_NS:
@@ -74,7 +84,7 @@ class OpeningBook:
             self._openings.remove(opening)
             if any(_explains(stream, opening) for stream in [*explained, *found]):
                 continue
-            stream = _reader(opening, histories)
+            stream = _reader(opening, histories, may_read)
             if stream is not None:
                 found.append(stream)
         return found
@@ -92,13 +102,15 @@ def _explains(stream: Stream, opening: Opening) -> bool:
     return stream.file == opening.file and stream.before_ns - _SLACK_NS <= opening.opened_ns <= last_ns + _SLACK_NS
 
 
-def _reader(opening: Opening, histories: dict[ProcessKey, History]) -> Stream | None:
+def _reader(
+    opening: Opening, histories: dict[ProcessKey, History], may_read: Callable[[ProcessKey], bool]
+) -> Stream | None:
     """Return the stream of the process that read as much as the file holds while it was open."""
     if opening.closed_ns is None:
         return None
     for process, history in histories.items():
         while_open = history.between(opening.opened_ns - _LATE_NS, opening.closed_ns)
-        if sum(reading(interval) for interval in while_open) >= _WHOLE * opening.size:
+        if sum(reading(interval) for interval in while_open) >= _WHOLE * opening.size and may_read(process):
             return _stream(process, opening, opening.closed_ns)
     return None
 

@@ -45,6 +45,13 @@ class Surroundings:
         loaded = self.runtimes(processes)
         return loaded is not None and not loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)
 
+    def may_restore(self, process: ProcessKey) -> bool:
+        """Return whether it has a library loaded with which checkpoints are read, and is no tool that moves files."""
+        loaded = self.runtimes([process])
+        return bool(loaded and loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)) and not (
+            self.jobs.is_tool(process)
+        )
+
     def programs(self, processes: list[ProcessKey]) -> frozenset[str]:
         """Return the programs that they run, as far as they were described."""
         infos = (self.jobs.info(process) for process in processes)

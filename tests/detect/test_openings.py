@@ -1,0 +1,48 @@
+"""Files that were opened and read between two looks: to whom they are credited, and to whom not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.detect.stage import MIB, SECOND_NS
+
+from ckptprof.detect.intervals import History, Interval
+from ckptprof.detect.openings import OpeningBook
+from ckptprof.detect.streams import Stream
+from ckptprof_collectors.samples import FileEvent
+
+SIZE = 70 * MIB
+
+
+def openings() -> OpeningBook:
+    """Return a book of one file that was open from 10.0 to 10.2 s."""
+    book = OpeningBook()
+    for kind, at_s in (("opened", 10.0), ("closed-read", 10.2)):
+        book.learn(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, "/run/checkpoint-500/optimizer.pt"))
+    return book
+
+
+def reader(read_bytes: int) -> History:
+    """Return a process that read so much while the file was open."""
+    history = History.empty()
+    interval = Interval(round(10.0 * SECOND_NS), round(10.2 * SECOND_NS), read_bytes, 0, 0, 70, 0, 0, 0.5)
+    history.intervals.append(interval)
+    return history
+
+
+def credited(read_bytes: int, *, may_read: bool) -> list[Stream]:
+    """Return what is made of the opening."""
+    histories = {(100, 1): reader(read_bytes)}
+    return openings().unexplained(20 * SECOND_NS, [], histories, lambda _: may_read)
+
+
+def test_what_was_read_while_it_was_open_is_credited_to_a_process_that_loads_models() -> None:
+    """Its counters rose by the size of the file."""
+    (stream,) = credited(SIZE, may_read=True)
+
+    assert (stream.process, stream.path, stream.size) == ((100, 1), "/run/checkpoint-500/optimizer.pt", SIZE)
+
+
+@pytest.mark.parametrize(("read_bytes", "may_read"), [(SIZE, False), (SIZE // 2, True)])
+def test_nobody_is_credited_who_did_not_read_as_much_or_loads_no_models(read_bytes: int, may_read: bool) -> None:  # noqa: FBT001 - a case
+    """Gzip read it, and a shell moved as many bytes elsewhere meanwhile."""
+    assert credited(read_bytes, may_read=may_read) == []
