@@ -91,6 +91,17 @@ class Moments(msgspec.Struct, frozen=True, kw_only=True):
     cleaned_ns: int | None = None  # the last old checkpoint was deleted
 
 
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What its processes did to files beside moving data, from start to end. None: not seen."""
+
+    created: int | None = None
+    renamed: int | None = None
+    unlinked: int | None = None
+    synced: int | None = None
+    at_least: bool = False  # more of each was done than was told
+    data_call_ns: int | None = None  # spent in the calls that moved the data, of all threads together
+
+
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that were written beyond the checkpoint itself."""
 
@@ -190,6 +201,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     stall_ns: int | None = None  # how long training was held
     status: Status = Status.COMPLETE
     moments: Moments = Moments()
+    metadata: Metadata = Metadata()
     written_bytes: int | None = None  # of a save: with staging and copies; `bytes` are those of its files
     unique_bytes: int | None = None  # of a save without duplicates; of a restore without what several ranks read again
     overheads: tuple[Overhead, ...] = ()  # why written_bytes is more than unique_bytes

@@ -16,6 +16,7 @@ from ckptprof.model import (
     Gap,
     Kind,
     Level,
+    Metadata,
     Mode,
     Moments,
     Overhead,
@@ -133,6 +134,7 @@ def detailed() -> Checkpoint:
             first_data_ns=base.start_ns + 12_000_000, last_data_ns=base.end_ns - 70_000_000,
             committed_ns=base.end_ns, cleaned_ns=base.end_ns + 250_000_000,
         ),
+        metadata=Metadata(created=2, renamed=1, unlinked=0, data_call_ns=420_000_000),
         overheads=(Overhead(reason="staging", bytes=954 * MIB, text="written to /tmp/lightning-x first"),),
     )  # fmt: skip
 

@@ -69,6 +69,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "evidence",
         "status",
         "moments",
+        "metadata",
         "written_bytes",
         "unique_bytes",
         "overheads",

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import inspect
 
 from ckptprof.errors import StoreError
-from ckptprof.model import Checkpoint, CheckpointQuery, DeviceShare, Kind, Moments, Overhead, Status
+from ckptprof.model import Checkpoint, CheckpointQuery, DeviceShare, Kind, Metadata, Moments, Overhead, Status
 from ckptprof.store import schema
 from ckptprof.store.migrations import LATEST
 from ckptprof.store.reader import StoreReader
@@ -83,6 +83,7 @@ def test_checkpoints_of_the_second_schema_are_complete_and_of_an_unknown_course(
     assert (second.written_bytes, second.unique_bytes, second.storage_bytes, second.cache) == (None, None, None, None)
     assert (second.writers[0].start_ns, second.writers[0].role) == (None, None)
     assert (third.status, third.moments.committed_ns) == (Status.INCOMPLETE, 60_950_000_000)
+    assert (second.metadata, third.metadata.created, third.metadata.at_least) == (Metadata(), 20_000, True)
     assert third.overheads == (Overhead(reason="staging", bytes=1234, text="staged in /tmp"),)
     assert (third.writers[0].end_ns, third.writers[0].role) == (61_000_000_000, "thread")
 

@@ -270,6 +270,7 @@ def test_tables_that_are_views_are_refused(db: Path) -> None:
         "UPDATE checkpoints SET status = 'fine'",
         "UPDATE checkpoints SET mode = 'both'",
         "UPDATE checkpoints SET moments = 'none'",
+        'UPDATE checkpoints SET metadata = \'{"created": "many"}\'',
         'UPDATE checkpoints SET moments = \'{"synced_ns": "now"}\'',
         "UPDATE checkpoints SET overheads = '[{}]'",
         "UPDATE checkpoints SET written_bytes = x'00'",

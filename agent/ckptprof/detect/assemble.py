@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 
 from ckptprof.detect.aftermath import Aftermath, durable_evidence
-from ckptprof.detect.blind import HealthBook, blind_of
+from ckptprof.detect.blind import HealthBook, blind_of, unfound
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.crowd import ranks_of
 from ckptprof.detect.devices import DeviceBook
@@ -16,6 +16,7 @@ from ckptprof.detect.evidence import Surroundings, candidate_bytes, framework_of
 from ckptprof.detect.exact import class_of, is_traced, traced_bytes
 from ckptprof.detect.holds import hold_of
 from ckptprof.detect.intervals import faulting, reading, writing
+from ckptprof.detect.metadata import NameBook, metadata_of
 from ckptprof.detect.moments import moments_of
 from ckptprof.detect.overheads import amplification_of
 from ckptprof.detect.patterns import pattern_of
@@ -39,6 +40,7 @@ class Scene:
     health: HealthBook
     aftermath: Aftermath
     fate: Fate
+    names: NameBook
 
 
 def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, scene: Scene) -> Checkpoint:
@@ -75,6 +77,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         stall_ns=hold.stall_ns,
         status=ending.status,
         moments=moments_of(candidate, clock, committed=ending.status is Status.COMPLETE),
+        metadata=metadata_of(candidate, scene.names, scene.health, clock),
         written_bytes=spent.written_bytes,
         unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
         overheads=spent.overheads,
@@ -82,7 +85,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         cache=source.cache,
         pattern=pattern,
         level=Level.TRACE if is_traced(candidate) else Level.POLL,
-        blind=(*blind, *hold.blind),
+        blind=(*blind, *unfound(candidate, around.histories, spent.written_bytes), *hold.blind),
         evidence=(*evidence, *hold.evidence, *ending.evidence, *durable_evidence(durable)),
         confidence=confidence,
         streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.evidence import candidate_bytes
 from ckptprof.detect.exact import is_mapped, is_traced
+from ckptprof.detect.intervals import History, Interval, writing
 from ckptprof.detect.patterns import SEEN_SHARE
+from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.traced import Traced
 from ckptprof.model import Pattern
 from ckptprof_collectors.samples import OperationKind, TraceHealth
 
 UNSEEN_DURABLE = "when the last byte left the page cache for stable storage"
 NOT_YET_DURABLE = "when it became durable: it was not yet when the watch ended"
+_UNFOUND_BYTES = 1 << 20
+_UNFOUND_SHARE = 0.1  # of the files found: logs and counters that are a tick apart make less
 _MAX_HEALTHS = 600
 _SLACK_NS = 1_500_000_000  # health is told about once a second
 
@@ -32,6 +38,11 @@ class HealthBook:
     def degraded(self) -> tuple[str, ...]:
         """What the trace cannot see here, as last told."""
         return self._told[-1][1].degraded if self._told else ()
+
+    @property
+    def sees_names(self) -> bool:
+        """Whether the trace tells of files that are created, renamed and deleted: perf events tell of syncs only."""
+        return not self._told or self._told[-1][1].programs.get("calls") != "perf-event"
 
     def lost(self, start_ns: int, end_ns: int) -> list[str]:
         """Return what was lost while something went on, as sentences."""
@@ -95,6 +106,30 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthB
         inside = "" if exact else ", and the time inside fsync"
         blind.append(f"{UNSEEN_DURABLE}{inside}")
     return blind
+
+
+def unfound(candidate: Candidate, histories: Mapping[ProcessKey, History], written_bytes: int | None) -> list[str]:
+    """Return a sentence if its processes wrote far more while it went on than is in the files that polling found."""
+    if not candidate.writes or any(part.stream.trace is not None for part in candidate.parts):
+        return []
+    found = max(candidate_bytes(candidate), written_bytes or 0)
+    wrote = sum(
+        _within(interval, candidate.start_ns, candidate.end_ns)
+        for process in candidate.processes
+        if (history := histories.get(process)) is not None
+        for interval in history.between(candidate.start_ns, candidate.end_ns)
+    )
+    if wrote - found < max(_UNFOUND_BYTES, _UNFOUND_SHARE * found):
+        return []
+    share = "most" if wrote > 2 * found else "a part"
+    return [f"{share} of what was written: its processes wrote {wrote} bytes meanwhile, the files found hold {found}"]
+
+
+def _within(interval: Interval, start_ns: int, end_ns: int) -> int:
+    """Return what of an interval's bytes falls into a time, at an even rate."""
+    spent_ns = max(1, interval.end_ns - interval.start_ns)
+    inside_ns = min(interval.end_ns, end_ns) - max(interval.start_ns, start_ns)
+    return writing(interval) * max(0, inside_ns) // spent_ns
 
 
 def _is_guessed(part: Part) -> bool:

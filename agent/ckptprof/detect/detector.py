@@ -18,6 +18,7 @@ from ckptprof.detect.gathering import QUIET_NS, Gatherer, settled
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.memory import Memory
+from ckptprof.detect.metadata import NameBook
 from ckptprof.detect.moves import MoveBook
 from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.parts import PartBook
@@ -58,6 +59,7 @@ class Detector:
         self._traced = TraceBook()
         self._health = HealthBook()
         self._trainers = TrainerBook()
+        self._names = NameBook()
         self._moves = MoveBook(self._streams)
         around = Surroundings(
             self._jobs,
@@ -71,7 +73,9 @@ class Detector:
         )
         self._aftermath = Aftermath(self._jobs, self._traced, self._clock)
         fate = Fate(self._jobs, self._ended, self._aftermath.removals, self._is_written)
-        self._scene = Scene(header, around, self._devices, self._clock, self._health, self._aftermath, fate)
+        self._scene = Scene(
+            header, around, self._devices, self._clock, self._health, self._aftermath, fate, self._names
+        )
         self._waiting: list[Stream] = []
         parts = PartBook(self._histories, self._clock, self._openings, self._traced)
         self._gatherer = Gatherer(self._jobs, parts, self._traced)
@@ -115,6 +119,7 @@ class Detector:
         for event in tick.lives:
             self._traced.happen(event)
             self._aftermath.happen(event)
+            self._names.happen(event)
             if event.kind == "unlinked" and event.path is not None:
                 self._memory.vanished(event.path, self._jobs.job_of((event.pid, event.start_ticks)))
         for health in tick.healths:
@@ -263,6 +268,7 @@ class Detector:
         self._facts.forget_before(keep_from_ns)
         self._moves.forget_before(keep_from_ns)
         self._trainers.forget_before(keep_from_ns)
+        self._names.forget_before(keep_from_ns)
         self._openings.forget_before(keep_from_ns)
 
 

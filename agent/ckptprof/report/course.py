@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timezone
 
-from ckptprof.model import Checkpoint, Kind, Status, Writer
+from ckptprof.model import Checkpoint, Kind, Metadata, Status, Writer
 from ckptprof.report import units
 from ckptprof.report.clean import clean
 from ckptprof.report.table import Cell, Column, paint, wrap
@@ -62,6 +62,7 @@ def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         ("Durable", _durable(checkpoint, zone)),
         ("At risk", _at_risk(checkpoint)),
         ("Amplification", _amplification(checkpoint)),
+        ("Files and names", _metadata(checkpoint.metadata)),
         *_slowest(checkpoint),
     ]
 
@@ -144,6 +145,21 @@ def _amplification(checkpoint: Checkpoint) -> str:
         return "1.00x: nothing beyond the checkpoint itself"
     whole = f"{factor:.2f}x: {units.size(checkpoint.written_bytes)} written for {units.size(checkpoint.unique_bytes)}"
     return "; ".join([whole, *reasons])
+
+
+def _metadata(metadata: Metadata) -> str:
+    """Return what was done to files beside moving data, and how long the moving took."""
+    counts = (
+        ("created", metadata.created),
+        ("renamed", metadata.renamed),
+        ("deleted", metadata.unlinked),
+        ("synced", metadata.synced),
+    )
+    told = [f"{units.count(number)} {word}" for word, number in counts if number is not None]
+    parts = [("at least " if metadata.at_least else "") + ", ".join(told)] if told else []
+    if metadata.data_call_ns is not None:
+        parts.append(f"{units.duration(metadata.data_call_ns)} in write calls")
+    return "; ".join(parts) if parts else units.NOT_SEEN
 
 
 def _slowest(checkpoint: Checkpoint) -> list[tuple[str, str]]:

@@ -85,6 +85,7 @@ _COURSE = Step(
             for column in (
                 "status TEXT NOT NULL DEFAULT 'complete'",
                 "moments TEXT NOT NULL DEFAULT '{}'",
+                "metadata TEXT NOT NULL DEFAULT '{}'",
                 "written_bytes INTEGER",
                 "unique_bytes INTEGER",
                 "overheads TEXT NOT NULL DEFAULT '[]'",

@@ -28,7 +28,7 @@ _PLAIN = (
     "uid", "kind", "job", "framework", "step", "ranks", "start_ns", "end_ns", "durable_ns", "bytes", "files", "path",
     "mode", "stall_ns", "level", "confidence", "status", "written_bytes", "unique_bytes", "storage_bytes", "cache",
 )  # fmt: skip
-_JSON = ("verdict", "blind", "pattern", "moments", "overheads")
+_JSON = ("verdict", "blind", "pattern", "moments", "metadata", "overheads")
 _SESSION = Session.__struct_fields__
 _encode = msgspec.json.Encoder().encode
 _decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode

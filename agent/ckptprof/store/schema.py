@@ -66,6 +66,7 @@ checkpoints = Table(
     Column("timeline", LargeBinary, nullable=False),  # a block of two columns: end - start, bytes
     _text("status"),
     _text("moments"),  # JSON
+    _text("metadata"),  # JSON
     _whole("written_bytes", nullable=True),
     _whole("unique_bytes", nullable=True),
     _text("overheads"),  # JSON, a list of objects
