@@ -28,13 +28,20 @@ class Event(NamedTuple):
     programs: frozenset[str]
 
 
+class Saved(NamedTuple):
+    """What is known of a saved file, or of the folder of a save."""
+
+    framework: str | None = None
+    step: int | None = None
+
+
 class Memory:
     """Bounded in jobs, events and paths: the oldest are forgotten."""
 
     def __init__(self, saved_paths: tuple[str, ...] = ()) -> None:
         """Start with the paths that the store knows."""
         self._events: dict[tuple[str, bool], deque[Event]] = {}
-        self._saved: dict[str, None] = dict.fromkeys(saved_paths[:MAX_PATHS])
+        self._saved: dict[str, Saved] = dict.fromkeys(saved_paths[:MAX_PATHS], Saved())
         self._authors: dict[str, tuple[str, Event]] = {}  # of files that were written, saved or not: job and event
         self._gone: dict[str, dict[str, None]] = {}  # job -> its files that it deleted again
 
@@ -83,12 +90,16 @@ class Memory:
         """Return how many files of these shapes the job wrote and deleted again."""
         return sum(1 for path in self._gone.get(job, ()) if shape_of(path) in shapes)
 
-    def saved(self, path: str) -> None:
-        """Take note of a saved file."""
+    def saved(self, path: str, framework: str | None = None, step: int | None = None) -> None:
+        """Take note of a saved file, by whom it was made and what step it holds, as far as the save told."""
         self._saved.pop(path, None)
         while len(self._saved) >= MAX_PATHS:
             self._saved.pop(next(iter(self._saved)))
-        self._saved[path] = None
+        self._saved[path] = Saved(framework, step)
+
+    def known(self, path: str) -> Saved | None:
+        """Return what the last save of a file told of it; None if it was not seen."""
+        return self._saved.get(path)
 
     def was_saved(self, path: str) -> bool:
         """Return whether the file, or the folder that it is in, was saved."""

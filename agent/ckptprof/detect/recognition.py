@@ -24,6 +24,7 @@ from ckptprof.detect.evidence import (
 )
 from ckptprof.detect.held import Held, HeldBook, Otherwise
 from ckptprof.detect.memory import Event
+from ckptprof.detect.recall import recalled
 from ckptprof.detect.signs.weights import BEHAVIOUR, FATAL, MOVED, SERIES_AGAINST, WEIGHTS
 from ckptprof.model import Checkpoint, Evidence, Kind
 
@@ -155,11 +156,11 @@ class Recogniser:
         return told
 
     def _saved(self, candidate: Candidate, checkpoint: Checkpoint) -> Checkpoint:
-        """Take note of what was saved; return it."""
-        if candidate.writes:
-            for part in candidate.parts:
-                self._memory.saved(part.stream.path)
-            self._memory.saved(candidate.unit.partition("#")[0] if "#" not in candidate.unit else candidate.unit)
+        """Take note of what was saved; return it. A restore is returned with what is known of its save."""
+        if not candidate.writes:
+            return recalled(candidate, checkpoint, self._memory)
+        for path in (*(part.stream.path for part in candidate.parts), candidate.unit):
+            self._memory.saved(path, checkpoint.framework, checkpoint.step)
         return checkpoint
 
     def _reject(self, candidate: Candidate, total: float, evidence: list[Evidence]) -> None:

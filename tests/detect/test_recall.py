@@ -1,0 +1,52 @@
+"""A restore of a name that every save uses anew takes framework and step from the save that was seen last."""
+
+from __future__ import annotations
+
+import pytest
+from tests.detect.stage import MIB, Stage
+
+from ckptprof.detect.memory import MAX_PATHS, Memory, Saved
+from ckptprof.model import Kind
+
+LEVELS = pytest.mark.parametrize("traced", [False, True])
+
+
+@LEVELS
+def test_a_restore_of_the_last_checkpoint_is_of_the_last_save(traced: bool) -> None:  # noqa: FBT001 - a parameter
+    """Lightning's `last.ckpt` bears no step and looks like torch.save: what wrote it tells."""
+    stage = Stage(trace=traced)
+    job = stage.process()
+    for number, step in enumerate((10, 20)):
+        at_s = 2.0 + 6 * number
+        stage.write(job, f"/run/epoch=0-step={step}.ckpt", at_s, 0.5, 80 * MIB)
+        stage.write(job, "/run/last.ckpt", at_s + 0.6, 0.5, 80 * MIB)
+    stage.read(job, "/run/last.ckpt", 20.0, 1.0, 80 * MIB)
+
+    *saves, restore = stage.play(40)
+
+    assert [(save.kind, save.step) for save in saves] == [(Kind.SAVE, 10), (Kind.SAVE, 20)]
+    assert (restore.kind, restore.path, restore.step) == (Kind.RESTORE, "/run/last.ckpt", 20)
+    assert restore.framework == saves[0].framework == "lightning"
+
+
+@LEVELS
+def test_a_restore_of_what_nobody_saw_saved_says_what_its_name_says(traced: bool) -> None:  # noqa: FBT001 - a parameter
+    """A path from an earlier session adds no step, and takes nothing away."""
+    stage = Stage(trace=traced)
+    stage.read(stage.process(), "/run/last.ckpt", 2.0, 1.0, 80 * MIB)
+
+    (restore,) = stage.play(20, saved_paths=("/run/last.ckpt",))
+
+    assert (restore.kind, restore.step) == (Kind.RESTORE, None)
+    assert restore.framework is not None
+
+
+def test_no_more_is_remembered_than_there_is_room_for() -> None:
+    """The oldest are forgotten, the newest save of a path is known."""
+    memory = Memory(("/old",))
+    for number in range(MAX_PATHS):
+        memory.saved(f"/run/{number}", "lightning", number)
+    memory.saved("/run/1", "lightning", 7)
+
+    assert (memory.known("/old"), memory.was_saved("/old")) == (None, False)
+    assert memory.known("/run/1") == Saved("lightning", 7)
