@@ -14,6 +14,7 @@ from ckptprof.detect.candidates import Part
 FOLLOWS_NS = 30_000_000_000  # from the end of the stage to the begin of the copy
 _EARLY_NS = 50_000_000  # a file is stamped with the clock of the last timer tick
 _LIKE = 0.01
+_UNSEEN = 0.5  # of a file may be written after the last look at it
 _MAX_TARGETS = 64  # that may be the copy of one stage
 MIN_STAGED_BYTES = 64 << 10
 
@@ -80,7 +81,17 @@ def _target_of(stage: Part, reading: Part, targets: list[Part], taken: set[int])
         if part.stream.path.rpartition("/")[0] == folder and not stage.name.staging:
             continue
         overlaps = part.end_ns >= reading.start_ns - _EARLY_NS
-        alike = part.is_open or abs(part.bytes - stage.bytes) <= _LIKE * stage.bytes
-        if overlaps and alike:
+        if overlaps and (part.is_open or _is_as_big(part, stage, reading)):
             return part
     return None
+
+
+def _is_as_big(target: Part, stage: Part, reading: Part) -> bool:
+    """Return whether a copy has the size of its stage.
+
+    Polled, what was seen of a file that is gone is the least that it held, and its reading tells how much that was; so
+    is what was seen of a target of which the file system has not told yet.
+    """
+    size = stage.bytes if stage.stream.trace is not None else max(stage.bytes, reading.stream.size)
+    least = _LIKE if target.stream.trace is not None or target.stream.fact is not None else _UNSEEN
+    return size * (1 - least) <= target.bytes <= size * (1 + _LIKE)
