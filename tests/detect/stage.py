@@ -52,6 +52,7 @@ class Actor:
     busy: float = 1.0  # share of a core
     exit_s: float | None = None
     born_s: float = 0.0
+    kept: tuple[float, float, int] = (0.0, 0.0, 0)  # (from, to, bytes): its own memory grows by so much
 
 
 @dataclass(eq=False)
@@ -293,10 +294,13 @@ class Stage:
         busy_s = at_s - sum(
             max(0.0, min(at_s, move.closed_s) - move.end_s) for move in self.moves if move.actor is actor
         )  # it waits in fsync between its last byte and the closing
+        since_s, until_s, grown = actor.kept
+        kept = int(grown * min(1.0, max(0.0, at_s - since_s) / (until_s - since_s))) if grown else 0
         return ProcessStat(
             pid=actor.pid, start_ticks=actor.info.start_ticks, state="R",
             user_ticks=int(busy_s * actor.busy * TICKS_PER_SECOND), system_ticks=0,
-            minor_faults=0, major_faults=0, threads=1, rss_bytes=100 * MIB + resident, rss_file_bytes=MIB + resident,
+            minor_faults=0, major_faults=0, threads=1, rss_bytes=100 * MIB + resident + kept,
+            rss_file_bytes=MIB + resident,
         )  # fmt: skip
 
     def _scan_due(self, actor: Actor, at_s: float) -> bool:

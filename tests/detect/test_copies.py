@@ -150,6 +150,23 @@ def test_an_upload_by_a_thread_of_the_trainer_is_a_copy() -> None:
     assert [checkpoint.kind for checkpoint in stage.play(60)] == [Kind.SAVE, Kind.COPY, Kind.RESTORE]
 
 
+@pytest.mark.parametrize(
+    ("kept", "kind"), [(0.0, Kind.COPY), (0.3, Kind.COPY), (0.6, Kind.RESTORE), (1.1, Kind.RESTORE)]
+)
+def test_who_keeps_what_it_reads_from_end_to_end_loads_it(kept: float, kind: Kind) -> None:
+    """Three files in even pieces: a loader's memory grows by them, an uploader's or a hasher's does not."""
+    stage = Stage(trace=True)
+    job = stage.process()
+    job.kept = (2.0, 5.0, int(kept * 900 * MIB))
+    for number in range(3):
+        path = f"/ckpt/checkpoint-500/model-0000{number + 1}-of-00003.safetensors"
+        stage.read(job, path, 2.0 + number, 1.0, 300 * MIB)
+
+    (found,) = stage.play(60, saved_paths=("/ckpt/checkpoint-500",))
+
+    assert (found.kind, found.bytes) == (kind, 900 * MIB)
+
+
 def test_a_download_by_a_script_is_a_copy() -> None:
     """It comes once, from a process without any library of machine learning, which then ends."""
     stage = Stage()

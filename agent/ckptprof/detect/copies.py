@@ -27,6 +27,7 @@ _SMALL_BYTES = 64 << 10  # sizes of small files are equal by chance
 _PIECES = 8
 _FILES = 3  # one alone may be read so by a loader of its own kind
 _EVEN = 0.9
+_KEPT = 0.5
 _SEEKING = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".bin")  # zip archives, or mapped
 _MAX_PARTS = 512
 _MAX_PROCESSES = 64
@@ -160,7 +161,7 @@ def _in_sum() -> Evidence:
 
 
 def uploads(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Weigh a reading from end to end in even pieces (traced), as no model is loaded."""
+    """Weigh a reading from end to end in even pieces (traced), as no model is loaded: nothing of it is kept."""
     big = [part for part in candidate.parts if part.bytes >= _SMALL_BYTES]
     if candidate.writes or not big or not all(_is_straight(part) for part in big):
         return None
@@ -168,10 +169,25 @@ def uploads(candidate: Candidate, around: Surroundings) -> Evidence | None:
     files = {part.stream.path for part in big}
     if not other_thread and (len(files) < _FILES or not any(path.endswith(_SEEKING) for path in files)):
         return None
+    if _is_kept(candidate, around):
+        return None
     text = "read from end to end in even pieces, as uploads and checks do, and no loader of such files does"
     if other_thread:
         text = "a thread of the process that wrote it read it from end to end, as uploads do"
     return Evidence(name="uploads", weight=WEIGHTS["uploads"], text=text)
+
+
+def _is_kept(candidate: Candidate, around: Surroundings) -> bool:
+    """Return whether the memory of its processes was seen to grow by much of what they read: who loads a model does."""
+    kept = 0
+    for process in candidate.processes[:_MAX_PROCESSES]:
+        history = around.histories.get(process)
+        grown = highest = 0
+        for interval in history.between(candidate.start_ns, candidate.end_ns + _CLOSE_NS) if history else ():
+            grown += interval.grown_bytes
+            highest = max(highest, grown)
+        kept += highest
+    return kept >= _KEPT * _bytes(candidate)
 
 
 def _is_straight(part: Part) -> bool:

@@ -34,6 +34,7 @@ class Interval(NamedTuple):
     returned_bytes: int = 0  # what the `reads` of this interval returned (rchar): positions move with it
     fetched_bytes: int = 0  # came from a device or the network (read_bytes)
     major_faults: int = 0  # pages that had to be fetched for a mapping, of whatever file
+    grown_bytes: int = 0  # of anonymous memory, since the interval before; negative if it shrank
 
 
 class Run(NamedTuple):
@@ -72,6 +73,7 @@ class History:
     last_ns: int = 0  # the last tick at which the process was read, changed or not
     dropped: int = 0
     inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
+    _grown_bytes: int = 0  # of what no interval has told yet
     _fetched: _Ahead = field(default_factory=_Ahead)
     _dirtied: _Ahead = field(default_factory=_Ahead)
     _own: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_SECONDS))  # seconds in its own code
@@ -99,6 +101,7 @@ class History:
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
         minor_faults = max(0, stat.minor_faults - stat_before.minor_faults) if stat and stat_before else 0
         major_faults = max(0, stat.major_faults - stat_before.major_faults) if stat and stat_before else 0
+        self._grown_bytes += _anonymous_growth(stat_before, stat)
         if (io is None or before is None) and resident <= 0 and not minor_faults:
             return None
         counts = _difference(before, io)
@@ -109,8 +112,9 @@ class History:
         wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(
             start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote,
-            minor_faults, called, fetched, major_faults,
+            minor_faults, called, fetched, major_faults, self._grown_bytes,
         )  # fmt: skip
+        self._grown_bytes = 0
         if len(self.intervals) == MAX_INTERVALS:
             self.dropped += 1
         self.intervals.append(interval)
@@ -185,6 +189,17 @@ def _growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
     if before is None or after is None or before.rss_file_bytes is None or after.rss_file_bytes is None:
         return 0
     return max(0, after.rss_file_bytes - before.rss_file_bytes)
+
+
+def _anonymous(stat: ProcessStat | None) -> int | None:
+    if stat is None or stat.rss_bytes is None or stat.rss_file_bytes is None:
+        return None
+    return stat.rss_bytes - stat.rss_file_bytes
+
+
+def _anonymous_growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
+    had, has = _anonymous(before), _anonymous(after)
+    return has - had if had is not None and has is not None else 0
 
 
 def _busy(before: ProcessStat | None, after: ProcessStat | None, span_ns: int, ticks_per_second: int) -> float | None:
