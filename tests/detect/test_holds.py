@@ -8,11 +8,25 @@ from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage
 
 from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint, Mode
-from ckptprof_collectors.samples import FileActivity, Frame, Sample, StackSample, ThreadStack, ThreadTime
+from ckptprof_collectors.samples import (
+    FileActivity,
+    Frame,
+    ProcessStat,
+    Sample,
+    StackSample,
+    ThreadStack,
+    ThreadTime,
+)
 
 LOOP = (("step", "/job/train.py", 30), ("main", "/job/train.py", 80))
 SAVING = (("_save", "/site/torch/serialization.py", 900), ("main", "/job/train.py", 90))
 JOINING = (("Thread.join", "/lib/python3.11/threading.py", 1119), ("write_out", "/job/train.py", 50), LOOP[1])
+STEPPING = (LOOP[0], ("save_in_background", "/job/train.py", 60), LOOP[1])
+FINISHING = (
+    ("Thread.join", "/lib/python3.11/threading.py", 1119),
+    ("AsyncCheckpointer.wait_until_finished", "/site/orbax/checkpoint/_src/checkpointers/async_checkpointer.py", 700),
+    LOOP[1],
+)
 UNKNOWN = (("put_away", "/job/train.py", 44), LOOP[1])
 FOR_SECONDS = 16.0
 
@@ -58,6 +72,22 @@ def by_thread(frames: list[Frame], pid: int) -> list[Frame]:
     ]
 
 
+def growing(frames: list[Frame], grows: tuple[tuple[float, float, int], ...]) -> list[Frame]:
+    """Return the frames with each process's memory growing evenly in some times by so many bytes."""
+    made = []
+    for frame in frames:
+        at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
+        more = sum(int(size * max(0.0, min(1.0, (at_s - low) / (high - low)))) for low, high, size in grows)
+        samples = tuple(
+            msgspec.structs.replace(sample, rss_bytes=(sample.rss_bytes or 0) + more)
+            if isinstance(sample, ProcessStat)
+            else sample
+            for sample in frame.samples
+        )
+        made.append(msgspec.structs.replace(frame, samples=samples))
+    return made
+
+
 def detect(stage: Stage, frames: list[Frame] | None = None) -> list[Checkpoint]:
     """Return what is found."""
     detector = Detector(stage.header())
@@ -72,7 +102,7 @@ def detect(stage: Stage, frames: list[Frame] | None = None) -> list[Checkpoint]:
 
 def threaded(
     still: tuple[tuple[float, float], ...] = (), looks: tuple[tuple[float, tuple[tuple[str, str, int], ...]], ...] = (),
-    **pace: float,
+    grows: tuple[tuple[float, float, int], ...] = (), **pace: float,
 ) -> Checkpoint:  # fmt: skip
     """Return the save of a trainer whose other thread writes from second 8 to 10."""
     stage = Stage(trace=True)
@@ -80,7 +110,7 @@ def threaded(
     stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
     stage.extra += times(trainer, still, **pace)
     stage.extra += [stacks(trainer, *look) for look in looks]
-    found = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+    found = detect(stage, growing(by_thread(stage.frames(FOR_SECONDS), trainer.pid), grows))
     assert len(found) == 1
     return found[0]
 
@@ -143,6 +173,52 @@ def test_a_function_that_holds_the_whole_loop_is_no_save_for_its_name() -> None:
     found = threaded(looks=((8.1, (LOOP[0], outer)), (9.0, (LOOP[0], outer)), (11.5, (LOOP[0], outer))))
 
     assert found.mode is Mode.ASYNC
+
+
+def test_a_step_of_training_is_none_of_the_save_that_it_was_called_from() -> None:
+    """`save_in_background` goes on training while it waits for its thread: what is called last decides."""
+    found = threaded(looks=((8.1, STEPPING), (8.6, STEPPING), (9.6, STEPPING), (11.5, LOOP)))
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+
+
+def test_waiting_for_what_a_library_writes_in_the_background_is_async_with_a_stall() -> None:
+    """The last save of a run: nothing is left to train, and the program waits for its checkpointer."""
+    found = threaded(looks=((8.1, FINISHING), (8.6, FINISHING), (9.6, FINISHING), (11.5, LOOP)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_rank_that_often_waits_for_others_is_not_held_by_the_save() -> None:
+    """In a collective the thread that trains stands still, too, before, during and after."""
+    pauses = tuple((0.7 + count, 1.1 + count) for count in range(15))
+    found = threaded(still=pauses)
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+
+
+@pytest.mark.parametrize(
+    ("grows", "stall"),
+    [
+        (((7.4, 7.9, 200 * MIB),), 0.5),
+        (((7.4, 7.9, 20 * MIB),), 0.0),
+        (((7.4, 7.9, 600 * MIB),), None),
+        (tuple((0.4 + count, 0.9 + count, 200 * MIB) for count in range(15)), None),
+    ],
+)
+def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
+    grows: tuple[tuple[float, float, int], ...], stall: float | None
+) -> None:
+    """Its size, right before the first byte; growth of another size, or one that is usual, tells nothing."""
+    found = threaded(grows=grows)
+
+    assert found.mode is Mode.ASYNC
+    assert found.blind
+    if stall is None:
+        assert found.stall_ns is None
+    else:
+        assert seconds(found) == pytest.approx(stall, abs=0.15)
 
 
 @pytest.mark.parametrize("looks", [(), ((8.1, UNKNOWN), (11.5, LOOP))])

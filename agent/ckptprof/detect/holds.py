@@ -20,6 +20,9 @@ from ckptprof.model import Evidence, Mode
 _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
 _SYNC_SHARE = 0.5  # of the time in which others write
 _MIN_STALL_NS = 20_000_000
+_BESIDE_NS = 500_000_000  # a wait right before or after that is longer, and longer than the save, is for something else
+_UNSEEN = "how long training was held before the first byte, to copy its state, beyond what its memory showed"
+_UNTOLD = "how long training was held: neither its memory nor its pace tells whether its state was copied before"
 Span = tuple[int, int]
 
 
@@ -57,10 +60,14 @@ def hold_of(candidate: Candidate, around: Surroundings) -> Hold:
     told = {mode: sum(one.bytes for one in verdicts if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
     mode = max(told, key=lambda one: told[one]) if any(told.values()) else None
     leading = max((one for one in verdicts if one.mode is mode), key=lambda one: one.bytes, default=verdicts[0])
-    stalls = [one.stall_ns for one in verdicts if one.stall_ns is not None]
+    stalls = sorted(one.stall_ns for one in verdicts if one.stall_ns is not None and one.mode is mode)
     evidence = (Evidence(name="mode", weight=0.0, text=leading.text),) if leading.text else ()
     blind = tuple(dict.fromkeys(sentence for one in verdicts for sentence in one.blind))
-    return Hold(mode if candidate.writes else None, max(stalls, default=None), evidence, blind, roles)
+    if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
+        stall_ns = stalls[(len(stalls) - 1) // 2] if len(stalls) * 2 > len(verdicts) else None
+    else:
+        stall_ns = stalls[-1] if stalls else None
+    return Hold(mode if candidate.writes else None, stall_ns, evidence, blind, roles)
 
 
 def _judge(crew: Crew, candidate: Candidate, around: Surroundings) -> _Verdict:
@@ -89,7 +96,9 @@ def _alone(crew: Crew, pace: Pace) -> _Verdict:
     """Judge a crew whose trainer wrote everything by its main thread."""
     acts = pace.book.acts(crew.trainer, pace.start_ns, pace.end_ns + _BETWEEN_NS)
     spans = _joined([*crew.own, *acts], _BETWEEN_NS)
-    spans = _joined([*spans, *pace.standing_beside(spans)], 0)
+    most_ns = max(_BESIDE_NS, length(spans))
+    beside = [span for span in pace.standing_beside(spans) if span[1] - span[0] <= most_ns]
+    spans = _joined([*spans, *beside], 0)
     return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), "the thread that trains wrote all of it itself")
 
 
@@ -110,16 +119,20 @@ def _beside(crew: Crew, pace: Pace) -> _Verdict:
     covered = length(_cut(everything, foreign)) / max(1, length(foreign))
     if covered >= _SYNC_SHARE or crew.own_bytes * 2 > total:
         everything = _joined([*everything, *pace.standing_beside(everything)], 0)
+        if pace.background and crew.own_bytes * 2 <= total:
+            text = f"a library wrote it in the background, and the thread that trains waited for that: {pace.seen}"
+            return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,))
         text = f"{who} wrote, and the thread that trains waited: {pace.seen}"
         return _Verdict(total, Mode.SYNC, length(everything), text)
-    staged = pace.staged(foreign[0][0], total) if foreign else []
+    staged = pace.staged(foreign[0][0], total, long_before=bool(by)) if foreign else []
+    text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
+    if staged is None:
+        return _Verdict(total, Mode.ASYNC, None, text, (_UNTOLD,))
     everything = _joined([*everything, *pace.standing_beside(foreign), *staged], 0)
     stall = length(everything)
-    text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
     if staged:
         text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
-    unseen = "how long training was held before the first byte, to copy its state, beyond what its memory showed"
-    return _Verdict(total, Mode.ASYNC, stall if stall >= _MIN_STALL_NS else 0, text, (unseen,))
+    return _Verdict(total, Mode.ASYNC, stall if stall >= _MIN_STALL_NS else 0, text, (_UNSEEN,))
 
 
 def length(spans: list[Span]) -> int:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import pairwise
 
-from ckptprof.detect.stacks import Doing, Frame, doing, is_parked, main_frames, runs_library
+from ckptprof.detect.stacks import (
+    Doing,
+    Frame,
+    doing,
+    is_parked,
+    main_frames,
+    runs_library,
+    saves_in_background,
+)
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.trainers import Rhythm, Stretch, TrainerBook, rhythm_of
 
@@ -23,6 +31,8 @@ _AROUND_NS = 500_000_000
 _STIRS = 5.0  # a second
 _WAKES = 1.0  # a second: who is held does not
 _RECENT_NS = 1_500_000_000
+_JUST_NS = 150_000_000
+_AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is told as none
 _FAR_NS = 700_000_000  # between two looks
 
 
@@ -35,7 +45,9 @@ class Pace:
         self._spins = spins
         self._rhythm = self._usual()
         self.seen = ""  # what was seen, for a person
+        self.background = False  # a library was seen saving in the background, and the thread only waiting for that
         self._doings = self._looks()
+        self._pause_ns = self._usual_pause_ns()
 
     def _usual(self) -> Rhythm | None:
         """Return its rhythm before the save; if it never took that up again, what is usual by now."""
@@ -67,7 +79,28 @@ class Pace:
                 what = doing(main_frames(one), calm)
                 if what is not None:
                     found.append((one.at_ns, what))
+                self.background = self.background or saves_in_background(one)
+        self.background = self.background and not any(what == "saving" for _, what in found)
         return found
+
+    def _usual_pause_ns(self) -> int:
+        """Return for how long it stands still when nothing is saved, as it does in collectives: that tells nothing.
+
+        The longest of all is left out: who starts waits once for the others.
+        """
+        before = self._stretches(self.start_ns - _REACH_NS, self.start_ns)
+        after = self._stretches(self.end_ns, self.end_ns + _CALM_AFTER_NS)
+        runs = [run for part in (before, after) for run in _merged([one[:2] for one in part if self._is_still(one)])]
+        lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
+        return lengths[-2] if len(lengths) > 1 else 0
+
+    def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
+        at_this = start_ns <= self.end_ns + _JUST_NS and end_ns >= self.start_ns - _JUST_NS
+        return at_this or self.book.in_save(start_ns - _JUST_NS) or self.book.in_save(end_ns + _JUST_NS)
+
+    def _is_unusual(self, span: Span) -> bool:
+        """Return whether it stood still for longer than it does without a save."""
+        return self._pause_ns == 0 or span[1] - span[0] > 1.5 * self._pause_ns + _JUST_NS
 
     def _is_calm(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
         """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
@@ -89,6 +122,7 @@ class Pace:
                 return self._without_rhythm(stretches)
             held = [(one.start_ns, one.end_ns) for one, still in known if still]
             paused = len(held)
+            held = [span for span in _merged(held) if self._is_unusual(span)]
             self.seen = f"it stood still in {paused} of {len(known)} looks at its time on CPU"
         cut = [(max(a[0], b[0]), min(a[1], b[1])) for a in _merged(held) for b in frames]
         return [span for span in cut if span[0] < span[1]]
@@ -114,7 +148,7 @@ class Pace:
             told = saving[near]
             if saving[first] != saving[last] or (not told and times[last] - times[first] > _FAR_NS):
                 paced = self._pace_at(stretches, middle_ns)
-                told = told if paced is None else paced
+                told = told if paced is None or (paced and self._pause_ns) else paced
             if told:
                 held.append((start_ns, end_ns))
         return held
@@ -181,11 +215,16 @@ class Pace:
             if not self._is_still(one):
                 break
             found.append((max(one.start_ns, end_ns), one.end_ns))
-        return [span for span in found if span[0] < span[1]]
+        return [span for span in _merged(found) if span[0] < span[1] and self._is_unusual(span)]
 
-    def staged(self, first_ns: int, size: int) -> list[Span]:
-        """Return when its memory grew by about the size of the checkpoint, right before its first byte was written."""
-        grown = self.book.growth(self.process, first_ns - _STAGED_WITHIN_NS, first_ns)
+    def staged(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
+        """Return when its memory grew by about the size of the checkpoint, right before its first byte was written.
+
+        None: it grew, but as it does without a save, or by another size; or it may have room from an earlier save; or
+        it grew `long_before`: a process that writes for it has to be started first.
+        """
+        from_ns = first_ns - _STAGED_WITHIN_NS
+        grown = self.book.growth(self.process, from_ns, first_ns)
         chain: list[tuple[int, int, int]] = []
         edge = first_ns
         for one in reversed(grown):
@@ -196,8 +235,16 @@ class Pace:
             chain.append(one)
             edge = one[0]
         total = sum(one[2] for one in chain)
-        if not chain or not 0.5 * size <= total <= 1.6 * size:
-            return []
+        unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
+        if total * 4 < size:
+            earlier = self.book.growth(self.process, first_ns - 2 * _REACH_NS, first_ns) if long_before else []
+            roomy = self._spins or self.book.has_room(self.process, size) or not self.book.knows_memory(self.process)
+            return unknown if roomy or sum(one[2] for one in earlier) * 2 >= size else []
+        seen_ns = edge - max(from_ns, self.book.first_ns(self.process) or 0)
+        usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, seen_ns)
+        if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
+            return unknown
+        self.book.note_room(self.process, total)
         return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be held
 
 

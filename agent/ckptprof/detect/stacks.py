@@ -33,6 +33,14 @@ _SAVE_WORDS = frozenset(
 )  # fmt: skip
 _WAIT_WORDS = frozenset(("wait", "join", "drain", "finalize", "finish", "block", "sync", "synchronize"))
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_TRAINS = re.compile(r"/torch/(?:optim/(?!.*state_dict)\w+|autograd/__init__|nn/modules/\w+|nn/functional)\.py$")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<(?!stdin)")
+_OUTER = frozenset(("main", "<module>", "<lambda>"))  # in every stack
+_ASYNC = re.compile(
+    r"/(?:torch/distributed/checkpoint/_async_\w+|checkpointers/async_checkpointer|strategies/async_utils"
+    r"|nvidia_resiliency_ext/checkpointing/async_ckpt/\w+|plugins/io/async_plugin|fast_persist\w*)\.py$"
+)
+_BEGINS = re.compile(r"(?:^|\.)_*(?:async_)?save(?!\w*(?:finali|wait))\w*$")
 _OF_TENSORS = re.compile(r"save_for_backward|saved_tensors|save_on_cpu|saved_activ")
 
 
@@ -70,7 +78,8 @@ def usual_depth(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> int
 def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | None:
     """Return what the thread does; `calm` are its stacks when nothing was saved. None: nothing can be told.
 
-    Words in names count only where the stack differs from a calm one: `train_and_checkpoint()` may run for ever.
+    Words in names count only where the stack differs from a calm one: `train_and_checkpoint()` may run for ever. What
+    is called last decides: a step of training that `save_in_background()` takes while it waits is training.
     """
     if not frames:
         return None
@@ -78,16 +87,42 @@ def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | N
         return "training"
     depth = usual_depth(frames, calm)
     special = frames[: len(frames) - depth]
-    if runs_library(special):
-        return "saving"
-    told = [function for function, file, _ in special if not _RECOMPUTES.search(file)]
-    if any(_words(function) & _SAVE_WORDS for function in told):
-        return "saving"
+    if special and _in_background(special):
+        return "waiting"
+    usual = {frame[:2] for other in calm for frame in other if _is_of_training(frame)}
+    library = runs_library(special)
+    for frame in special:
+        if frame[:2] in usual or (not library and _TRAINS.search(frame[1])):
+            return "training"
+        if _SAVES.search(frame[1]) or (_words(frame[0]) & _SAVE_WORDS and not _RECOMPUTES.search(frame[1])):
+            return "saving"
     if any(_FEEDS.search(file) for _, file, _ in frames):
         return "training"
+    told = [function for function, file, _ in special if not _RECOMPUTES.search(file)]
     if special and (_WAITS.search(special[0][1]) or any(_words(function) & _WAIT_WORDS for function in told[:4])):
         return "waiting"
     return "training"
+
+
+def saves_in_background(sample: StackSample) -> bool:
+    """Return whether any thread is in the code by which a library saves in the background."""
+    return any(_ASYNC.search(file) for thread in sample.threads for _, file, _ in thread.frames)
+
+
+def _in_background(special: tuple[Frame, ...]) -> bool:
+    """Return whether it waits for what a library does in the background, and is not in the call that began it."""
+    for function, file, _ in special:
+        if _BEGINS.search(function):
+            return False
+        if _SAVES.search(file) and _words(function) & _WAIT_WORDS:
+            return True
+    return False
+
+
+def _is_of_training(frame: Frame) -> bool:
+    """Return whether a function that is met in peace is one of the program's own, and no name of a save or a wait."""
+    function, file, _ = frame
+    return not _LIBRARY.search(file) and not _words(function) & (_SAVE_WORDS | _WAIT_WORDS) and function not in _OUTER
 
 
 @lru_cache(maxsize=4096)

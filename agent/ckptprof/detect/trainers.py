@@ -61,6 +61,7 @@ class _Thread:
     memory: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_LOOKS))
     stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=_MAX_STACKS))
     acts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ACTS))
+    room_bytes: int = 0  # that it was once seen to take for a copy of its state
 
 
 def rhythm_of(stretches: list[Stretch]) -> Rhythm | None:
@@ -245,6 +246,22 @@ class TrainerBook:
             for before, after in pairs
             if after[0] > start_ns and before[0] < end_ns and after[1] > before[1]
         ]
+
+    def knows_memory(self, process: ProcessKey) -> bool:
+        """Return whether its memory was looked at."""
+        known = self._threads.get(process)
+        return known is not None and bool(known.memory)
+
+    def note_room(self, process: ProcessKey, size: int) -> None:
+        """Take note that it took memory to copy its state: it may use that again."""
+        known = self._threads.get(process)
+        if known is not None:
+            known.room_bytes = max(known.room_bytes, size)
+
+    def has_room(self, process: ProcessKey, size: int) -> bool:
+        """Return whether it may have memory left for a copy of its state."""
+        known = self._threads.get(process)
+        return known is not None and known.room_bytes * 2 >= size
 
     def forget_before(self, at_ns: int) -> None:
         """Drop those of whom nothing newer was seen."""
