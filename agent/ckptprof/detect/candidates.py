@@ -9,6 +9,7 @@ from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.frameworks.names import Name, read_name
 
 _AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end
+_MANIFEST_BYTES = 64 << 10
 _WHOLE = 0.9  # of a file that was read as a whole
 _MAX_READINGS = 16  # of one file by one process that a further one is held against
 
@@ -52,7 +53,7 @@ class Candidate:
         self.open_parts += part.is_open
         if part.name.step is not None:
             self.steps.add(part.name.step)
-        if part.name.commit and not part.is_open:
+        if part.name.commit and not part.is_open and not part.temporary:
             self.committed_ns = max(self.committed_ns or 0, part.end_ns)
         self._moved.setdefault(part.stream.path, {})[part.stream.process] = part
         if not part.stream.writes:
@@ -66,7 +67,7 @@ class Candidate:
         for process, earlier in self._moved.get(part.stream.path, {}).items():
             own = process == part.stream.process
             if own or (earlier.end_ns <= part.start_ns and _begins_at_once(part)):
-                return part.bytes * _AMENDED > earlier.bytes
+                return part.bytes * _AMENDED > earlier.bytes and not _is_kept_up(earlier, part)
         return False
 
     def _reads_again(self, part: Part) -> bool:
@@ -119,6 +120,12 @@ def _goes_on(earlier: Part, later: Part) -> bool:
         return False
     one, other = before.totals, after.totals
     return one.high_offset <= other.low_offset or other.high_offset <= one.low_offset
+
+
+def _is_kept_up(earlier: Part, later: Part) -> bool:
+    """Return whether it is a small file in a step's folder: a manifest is written anew as the others come."""
+    in_step = later.name.certain and later.name.step is not None
+    return in_step and max(earlier.bytes, later.bytes) <= _MANIFEST_BYTES
 
 
 def _begins_at_once(part: Part) -> bool:
