@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_randomly
+
+# DeepSpeed asks to be seeded before each test, for which it and PyTorch would be imported by every process of the suite
+pytest_randomly.entrypoint_reseeds = []
 
 LOCKS = "CKPTPROF_TEST_LOCKS"  # the directory of the locks of `alone`
 
