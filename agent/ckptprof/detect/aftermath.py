@@ -21,6 +21,7 @@ from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
 MAX_AWAITED = 64
 MAX_NOTED = 128
+MAX_NOTED_FILES = 16_384  # of all of them together
 MAX_ENDS = 1024  # of one save, the largest files
 PATIENCE_NS = 150_000_000_000  # longer than the sampler asks
 CLEAN_UP_NS = 30_000_000_000  # a deletion that comes later makes room for the next one
@@ -55,7 +56,7 @@ class Aftermath:
         self._writeback = WritebackBook()
         self._version = 0
         self.removals = RemovalBook()
-        self._noted: dict[str, _Awaited] = {}
+        self._noted: dict[str, _Awaited] = {}  # held, or about to be told
         self._awaited: dict[str, _Awaited] = {}
 
     def learn(self, at_ns: int, fact: FileFact) -> None:
@@ -84,8 +85,9 @@ class Aftermath:
         if checkpoint.kind is not Kind.SAVE:
             return
         ends = ends_of(candidate, self._clock)
-        while len(self._noted) >= MAX_NOTED:
-            del self._noted[next(iter(self._noted))]
+        files = sum(len(noted.paths) for noted in self._noted.values())
+        while self._noted and (len(self._noted) >= MAX_NOTED or files > MAX_NOTED_FILES):
+            files -= len(self._noted.pop(next(iter(self._noted))).paths)
         self._noted[checkpoint.uid] = _Awaited(
             checkpoint, candidate.start_ns, candidate.end_ns, self._clock.offset_ns, ends[:MAX_ENDS],
             whole=len(ends) <= MAX_ENDS, shapes=_shapes(candidate), paths=_paths(candidate),
@@ -133,8 +135,9 @@ class Aftermath:
                 continue
             awaited.checkpoint = checkpoint
             self._awaited.pop(checkpoint.uid, None)
-            while len(self._awaited) >= MAX_AWAITED:
-                del self._awaited[next(iter(self._awaited))]
+            files = sum(len(one.paths) for one in self._awaited.values())
+            while self._awaited and (len(self._awaited) >= MAX_AWAITED or files > MAX_NOTED_FILES):
+                files -= len(self._awaited.pop(next(iter(self._awaited))).paths)
             self._awaited[checkpoint.uid] = awaited
 
     def _revision(self, awaited: _Awaited, now_ns: int | None) -> Checkpoint | None:

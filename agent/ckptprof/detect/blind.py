@@ -64,7 +64,7 @@ class HealthBook:
         if sessions > 0:
             found.append(f"details of {sessions} small files: there were too many at once, they were only counted")
         if events > 0:
-            found.append(f"{events} events (names, syncs, renames, last operations): the trace's ring was full")
+            found.append(f"{events} events (names, syncs, renames, last operations): there were too many at once")
         return found
 
 

@@ -260,11 +260,13 @@ class Detector:
             return
         self._forgotten_ns = keep_from_ns
         self._traced.forget_before(keep_from_ns)
-        for process, history in list(self._histories.items()):
+        gone = [process for process, ended_ns in self._ended.items() if ended_ns < keep_from_ns]
+        for process in gone:
+            del self._ended[process]
+            self._histories.pop(process, None)
+        for history in self._histories.values():
             history.forget_before(keep_from_ns)
-            ended_ns = self._ended.get(process)
-            if ended_ns is not None and ended_ns < keep_from_ns:
-                del self._histories[process], self._ended[process]
+        self._jobs.forget(gone)
         self._facts.forget_before(keep_from_ns)
         self._moves.forget_before(keep_from_ns)
         self._trainers.forget_before(keep_from_ns)
@@ -276,4 +278,4 @@ def _tell(candidate: Candidate) -> None:
     """Close the traced streams of a candidate that was judged: what is seen of them later is another one."""
     for stream in candidate.streams():
         if stream.trace is not None:
-            stream.trace.told = True
+            stream.trace.tell()

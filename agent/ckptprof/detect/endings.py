@@ -23,7 +23,7 @@ _LOOKED_AFTER_NS = 200_000_000  # what a file looks like so long after its last 
 _SMALLER = 0.9  # of what the saves of the series are
 _LARGE_SHARE = 0.1  # of the bytes makes a file more than a note beside the checkpoint
 _FULL_BYTES = 64 << 10
-_MAX_SERIES = 4096
+_MAX_SERIES = 1024
 _MAX_SIZES = 16
 # a folder of these is no checkpoint without that file (torch/distributed/checkpoint/filesystem.py, finish)
 _MARKED = ((re.compile(r"__\d+_\d+\.distcp$"), ".metadata"),)

@@ -41,7 +41,7 @@ class Gatherer:
             if part is not None:
                 moved.setdefault(self._party(stream, parties), ([], []))[not stream.writes].append(part)
             elif stream.trace is not None:
-                stream.trace.told = True
+                stream.trace.tell()
         for party, part in self._open_parts(moved, polled_open, parties):
             moved[party][not part.stream.writes].append(part)
         found: list[Candidate] = []

@@ -13,7 +13,9 @@ from ckptprof.detect.streams import ProcessKey
 from ckptprof.model import Checkpoint, Evidence
 
 MAX_HELD = 64
+MAX_HELD_FILES = 4096  # of all of them together, but for the last two
 _DOUBT_NS = 60_000_000_000  # a single save is told after so long
+_LEAST_HELD = 2
 _ENDED_NS = 3_000_000_000
 _SERIES_NS = 3_600_000_000_000  # an unknown trainer may take so long from save to save
 _LIKE = 2.0  # sizes of one series differ by less than this factor
@@ -50,7 +52,9 @@ class HeldBook:
         """Keep one until more is known."""
         held.otherwise = otherwise
         self._held.append(held)
-        if len(self._held) > MAX_HELD:
+        files = sum(len(one.candidate.parts) for one in self._held)
+        while len(self._held) > MAX_HELD or (len(self._held) > _LEAST_HELD and files > MAX_HELD_FILES):
+            files -= len(self._held[0].candidate.parts)
             self._over.append(self._held.pop(0))
 
     def release(self, job: str, event: Event) -> list[Held]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +18,7 @@ from ckptprof_collectors.samples import ProcessInfo
 NUMERIC_RUNTIMES = frozenset(("numpy", "safetensors"))
 GPU_RUNTIMES = frozenset(("cuda", "hip", "nccl", "gpu"))
 MAX_KNOWN = 20_000
+MAX_HEARD = 8192
 _MAX_DEPTH = 64  # of a family
 _INIT = 1
 
@@ -44,6 +46,7 @@ class JobBook:
         self._groups: dict[tuple[object, ...], list[_Group]] = {}
         self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
         self._holders: dict[str, _Group] = {}
+        self._gone: dict[ProcessKey, None] = {}  # ended long ago, but others descend from them
         self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
 
     def learn(self, info: ProcessInfo) -> None:
@@ -67,6 +70,8 @@ class JobBook:
     def _drop(self, process: ProcessKey) -> None:
         self.end(process)
         del self._infos[process]
+        self._group_of.pop(process, None)
+        self._gone.pop(process, None)
         if self._current.get(process[0]) == process:
             del self._current[process[0]]
 
@@ -77,10 +82,39 @@ class JobBook:
         if found is not None:
             found[1].living.pop(process, None)
 
+    def __len__(self) -> int:
+        """Return how many things are held."""
+        by_process = (self._infos, self._comms, self._parents, self._group_of, self._gone, self._ranked)
+        return sum(len(book) for book in by_process) + len(self._current) + len(self._groups) + len(self._holders)
+
+    def forget(self, gone: Iterable[ProcessKey]) -> None:
+        """Drop what is known of processes that ended long ago, but for those that living ones descend from."""
+        self._gone.update((process, None) for process in gone if process in self._infos)
+        if not self._gone:
+            return
+        needed: set[ProcessKey] = set()
+        for process, info in self._infos.items():
+            above = None if process in self._gone else self._current.get(info.parent_pid)
+            while above is not None and above not in needed:
+                needed.add(above)
+                above = self._current.get(self._infos[above].parent_pid)
+        for process in [process for process in self._gone if process not in needed]:
+            self._drop(process)
+        met = {id(group) for _, group in self._group_of.values()}
+        for key, groups in list(self._groups.items()):
+            left = [group for group in groups if group.living or id(group) in met]
+            if left:
+                self._groups[key] = left
+            else:
+                del self._groups[key]
+        for name, group in list(self._holders.items()):
+            if not group.living and id(group) not in met:
+                del self._holders[name]
+
     def hear(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
         """Take the name of a process that did something; whether it will be described is open."""
         if process not in self._infos:
-            while len(self._comms) >= MAX_KNOWN and process not in self._comms:
+            while len(self._comms) >= MAX_HEARD and process not in self._comms:
                 oldest = next(iter(self._comms))
                 del self._comms[oldest]
                 self._parents.pop(oldest, None)

@@ -12,6 +12,7 @@ from ckptprof.frameworks.names import shape
 MAX_JOBS = 256
 MAX_EVENTS = 64
 MAX_PATHS = 8192
+MAX_REMEMBERED = 32_768  # paths in the events of all jobs
 LIKE = 0.15  # sizes of one series of saves differ by less
 _HASH = re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*\d)[0-9a-f]{8,64}(?![0-9A-Za-z])")
 
@@ -41,6 +42,7 @@ class Memory:
     def __init__(self, saved_paths: tuple[str, ...] = ()) -> None:
         """Start with the paths that the store knows."""
         self._events: dict[tuple[str, bool], deque[Event]] = {}
+        self._remembered = 0  # paths in events
         self._saved: dict[str, Saved] = dict.fromkeys(saved_paths[:MAX_PATHS], Saved())
         self._authors: dict[str, tuple[str, Event]] = {}  # of files that were written, saved or not: job and event
         self._gone: dict[str, dict[str, None]] = {}  # job -> its files that it deleted again
@@ -48,15 +50,25 @@ class Memory:
     def note(self, job: str, event: Event, *, writes: bool) -> None:
         """Take note of one candidate."""
         key = (job, writes)
-        if key not in self._events and len(self._events) >= MAX_JOBS:
-            self._events.pop(next(iter(self._events)))
-        self._events.setdefault(key, deque(maxlen=MAX_EVENTS)).append(event)
+        events = self._events.pop(key, None) or deque()
+        self._events[key] = events  # whoever did nothing for the longest is forgotten first
+        events.append(event)
+        self._remembered += len(event.paths)
+        while len(events) > MAX_EVENTS:
+            self._forget_first(key)
+        while len(self._events) > MAX_JOBS or (self._remembered > MAX_REMEMBERED and len(self._events) > 1):
+            self._forget_first(next(iter(self._events)))
         for path in event.paths if writes else ():
             self._authors.pop(path, None)
             while len(self._authors) >= MAX_PATHS:
                 self._authors.pop(next(iter(self._authors)))
             self._authors[path] = (job, event)
             self._gone.get(job, {}).pop(path, None)
+
+    def _forget_first(self, key: tuple[str, bool]) -> None:
+        self._remembered -= len(self._events[key].popleft().paths)
+        if not self._events[key]:
+            del self._events[key]
 
     def series(self, job: str, shapes: frozenset[str], *, writes: bool) -> list[Event]:
         """Return the job's earlier candidates with a file of the same shape, oldest first."""

@@ -49,7 +49,7 @@ class MoveBook:
                 if move.start_ns <= end_ns and move.end_ns >= start_ns:
                     found[stream.file, 0] = move
         for stream in traced.moved_by(process):
-            if stream.writes == writes and stream.trace is not None and stream.trace.sessions:
+            if stream.writes == writes and stream.trace is not None and stream.trace.moved:
                 totals = stream.trace.totals
                 if totals.first_ns <= end_ns and totals.last_ns >= start_ns:
                     found.pop((stream.file, 0), None)

@@ -15,6 +15,7 @@ from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 IDLE_NS = 60_000_000_000  # a file that stays open without any operation for so long is taken as done with
 REOPEN_NS = 1_000_000_000  # a file that is opened again so soon, where it ended, is written on
 NEAR_NS = 1_500_000_000  # what polling sees of a stream lies within so much of it
+MAX_TOLD = 16_384  # that were judged: of more the oldest are forgotten at once
 MAX_SESSIONS = 65_536  # that are followed: of those whose end was never told the oldest are forgotten
 _COVERED = 0.95
 _KERNELS = ("/proc/", "/sys/")
@@ -223,7 +224,7 @@ class TraceBook:
         for writes in (True, False):
             for stream in self._files.get((file, writes), ()):
                 trace = stream.trace
-                if trace is not None and trace.sessions:
+                if trace is not None and trace.moved:
                     start_ns, end_ns = trace.edges()
                     if start_ns - NEAR_NS <= high_ns and low_ns <= max(end_ns, stream.last_ns) + NEAR_NS:
                         yield stream
@@ -235,6 +236,9 @@ class TraceBook:
     def forget_before(self, at_ns: int) -> None:
         """Drop the streams that were over before `at_ns`."""
         for stream in list(itertools.takewhile(lambda stream: stream.last_ns < at_ns, self._over.values())):
+            self._forget(stream)
+        crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_TOLD)))
+        for stream in itertools.takewhile(lambda stream: stream.trace is None or stream.trace.told, crowd):
             self._forget(stream)
         while self._gone and self._gone[0][0] < at_ns:
             _, process = self._gone.popleft()
@@ -317,7 +321,7 @@ def _reads_again_ns(stream: Stream, before: FileActivity, after: FileActivity, b
     after a pause has opened the file again.
     """
     trace = stream.trace
-    if stream.writes or trace is None or not trace.sessions:
+    if stream.writes or trace is None or not trace.moved:
         return None
     begun_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
     if begun_ns - trace.active_ns <= REOPEN_NS:

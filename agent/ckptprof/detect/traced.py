@@ -89,6 +89,19 @@ class Traced:
             self.points = [(min(a[0], b[0]), max(a[1], b[1]), a[2] + b[2]) for a, b in pairs]
         self.points.append((start_ns, max(end_ns, start_ns + 1), moved))
 
+    def tell(self) -> None:
+        """Take note that it was judged: only its sums and edges are asked for from now on."""
+        self.told = True
+        if self.sessions:
+            self._totals = self.totals
+            self.sessions = {}
+        self.points = []
+
+    @property
+    def moved(self) -> bool:
+        """Whether any operation was counted, so that it has totals and edges."""
+        return bool(self.sessions) or self._totals is not None
+
     @property
     def active_ns(self) -> int:
         """When its last operation ended."""

@@ -63,7 +63,7 @@ class WritebackBook:
             del self._looks[file]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileEnd:
     """What decides when a written file is durable. Times are CLOCK_MONOTONIC."""
 

@@ -1,0 +1,130 @@
+"""What the detector holds of thousands of short-lived processes is bounded, and gone when they are long over."""
+
+from __future__ import annotations
+
+import pytest
+from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
+from tests.detect.tracer import activity, life
+
+from ckptprof.detect.detector import Detector
+from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.memory import MAX_EVENTS, MAX_REMEMBERED, Event, Memory
+from ckptprof.detect.tracebook import MAX_TOLD, TraceBook
+from ckptprof_collectors.samples import FileFact, Frame, ProcessExit, ProcessInfo, ProcessIo, Sample
+
+_EACH_S = 0.1  # a process begins
+_FILES = 2
+_WRITERS = 200
+
+
+def process(pid: int, parent_pid: int = 10, program: str = "prep.py") -> ProcessInfo:
+    """Describe one."""
+    return ProcessInfo(pid=pid, start_ticks=pid * 10, parent_pid=parent_pid, uid=1000, comm="python3", program=program,
+                       runtimes=("numpy",), environment={}, cgroup="/user.slice")  # fmt: skip
+
+
+def short_lived(stage: Stage, pid: int, at_s: float, *, traced: bool) -> tuple[list[Sample], list[Sample]]:
+    """Return what is seen of a process that writes two files, at two looks."""
+    written = _FILES * 2 * MIB
+    first: list[Sample] = [process(pid), ProcessIo(pid, pid * 10, 0, 0, 0, 0, 0, 0, 0)]
+    last: list[Sample] = [ProcessIo(pid, pid * 10, 300_000, written, 9, 9, 0, written, 0)]
+    for number in range(_FILES):
+        path, inode = f"/data/part_{pid % 7}/out_{pid}_{number}.npy", pid * _FILES + number
+        if traced:
+            last += [
+                life("created", at_s, pid, inode=inode, path=path),
+                activity(pid, path, at_s, at_s + 0.01, 2 * MIB, inode=inode),
+                activity(pid, f"/usr/share/x_{number}.npy", at_s, at_s + 0.01, 70_000, inode=number, writes=False),
+                life("unlinked", at_s + 0.02, pid, inode=None, path=f"/tmp/x{pid}_{number}"),
+            ]
+        stamp = stage.wall(at_s)
+        last.append(FileFact(pid, pid * 10, 2049, inode, path, 2 * MIB, False, stamp, stamp, stamp, None, NUMPY))  # noqa: FBT003 - it is no folder
+    return first, [*last, ProcessExit(pid, pid * 10)]
+
+
+def sizes(detector: Detector) -> dict[str, int]:
+    """Return the lengths of its books."""
+    return {
+        "jobs": len(detector._jobs),
+        "histories": len(detector._histories),
+        "ended": len(detector._ended),
+        "traced": len(detector._traced),
+        "names": len(detector._names),
+        "waiting": len(detector._waiting),
+    }
+
+
+@pytest.mark.parametrize("traced", [True, False], ids=["trace", "poll"])
+def test_thousands_of_short_lived_writers_are_forgotten(traced: bool) -> None:  # noqa: FBT001 - a parameter
+    """Of one in each tenth of a second so many are known as the last two minutes brought, later none."""
+    stage = Stage()
+    detector = Detector(stage.header())
+    coming: list[Sample] = []
+
+    def feed(at_s: float, samples: list[Sample]) -> None:
+        at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
+        detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), (*coming, *samples)))
+
+    for number in range(_WRITERS):
+        first, last = short_lived(stage, 20_000 + number, number * _EACH_S, traced=traced)
+        feed((number + 1) * _EACH_S, first)
+        coming = last
+    full = sizes(detector)
+    for later_s in range(1, 240, 2):
+        feed(_WRITERS * _EACH_S + later_s, [])
+        coming = []
+    idle = sizes(detector)
+
+    assert full["histories"] <= _WRITERS
+    assert full["jobs"] <= 8 * _WRITERS
+    assert full["traced"] <= 16 * _FILES * _WRITERS
+    assert max(idle.values()) < 20, idle
+
+
+def test_a_process_that_others_descend_from_is_kept() -> None:
+    """A launcher that is long gone still tells what job its ranks are of."""
+    book = JobBook()
+    for pid, parent_pid in ((10, 1), (11, 10), (12, 11), (13, 1)):
+        book.learn(process(pid, parent_pid))
+    name = book.job_of((12, 120))
+    for pid in (10, 11, 13):
+        book.end((pid, pid * 10))
+    book.forget([(pid, pid * 10) for pid in (10, 11, 13)])
+
+    assert book.job_of((12, 120)) == name
+    assert book.info((11, 110)) is not None
+    assert book.info((13, 130)) is None
+    book.end((12, 120))
+    book.forget([(12, 120)])
+    assert len(book) == 0
+
+
+def test_the_streams_that_were_judged_are_bounded() -> None:
+    """In a flood of files the oldest go, and what is left keeps its sums but not its sessions."""
+    book = TraceBook()
+    for inode in range(MAX_TOLD + 500):
+        book.learn(activity(100, f"/d/{inode}", 2.0, 2.01, 2000, inode=inode), 0)
+        for stream in book.take_done(0):
+            assert stream.trace is not None
+            stream.trace.tell()
+    book.forget_before(0)
+    left = book.moved_by((100, 1000))
+
+    assert len(left) == MAX_TOLD
+    assert {stream.trace.totals.bytes for stream in left if stream.trace is not None} == {2000}
+    assert not any(stream.trace.sessions for stream in left if stream.trace is not None)
+
+
+def test_remembered_candidates_are_bounded_over_all_jobs() -> None:
+    """Those of the job that did nothing for the longest go first."""
+    memory = Memory()
+    for number in range(2000):
+        paths = frozenset(f"/d/{number}/{file}" for file in range(64))
+        event = Event(number, number + 1, 1, frozenset(("/d/0",)), paths, frozenset(), frozenset())
+        for job in ("busy", f"job-{number}"):
+            memory.note(job, event, writes=True)
+
+    held = [event for events in memory._events.values() for event in events]
+    assert sum(len(event.paths) for event in held) <= MAX_REMEMBERED
+    assert len(memory.events("busy", writes=True)) == MAX_EVENTS
+    assert len(memory.events("job-1999", writes=True)) == 1
