@@ -80,7 +80,9 @@ def _judge(crew: Crew, candidate: Candidate, around: Surroundings) -> _Verdict:
         return _restore(crew, pace)
     if crew.own_bytes and not crew.others and not crew.unknown:
         return _alone(crew, pace)
-    return _beside(crew, pace)
+    size = sum(part.bytes for part in candidate.parts)
+    first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
+    return _beside(crew, pace, max(first_ns, start_ns))  # a small file tells only that it is about to begin
 
 
 def _restore(crew: Crew, pace: Pace) -> _Verdict:
@@ -102,7 +104,7 @@ def _alone(crew: Crew, pace: Pace) -> _Verdict:
     return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), "the thread that trains wrote all of it itself")
 
 
-def _beside(crew: Crew, pace: Pace) -> _Verdict:
+def _beside(crew: Crew, pace: Pace, first_ns: int) -> _Verdict:
     """Judge a crew by what the thread that trains did while others wrote, or while it is not known who did."""
     total = crew.own_bytes + crew.other_bytes + crew.unknown_bytes
     by = [role for role in ("child", "daemon") if role in crew.roles.values()]
@@ -124,7 +126,7 @@ def _beside(crew: Crew, pace: Pace) -> _Verdict:
             return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,))
         text = f"{who} wrote, and the thread that trains waited: {pace.seen}"
         return _Verdict(total, Mode.SYNC, length(everything), text)
-    staged = pace.staged(foreign[0][0], total, long_before=bool(by)) if foreign else []
+    staged = pace.staged(first_ns, total, long_before=bool(by))
     text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
     if staged is None:
         return _Verdict(total, Mode.ASYNC, None, text, (_UNTOLD,))

@@ -80,7 +80,7 @@ class Pace:
                 if what is not None:
                     found.append((one.at_ns, what))
                 self.background = self.background or saves_in_background(one)
-        self.background = self.background and not any(what == "saving" for _, what in found)
+        self.background = self.background and not any(what in ("saving", "named") for _, what in found)
         return found
 
     def _usual_pause_ns(self) -> int:
@@ -133,7 +133,7 @@ class Pace:
         Looks that are far apart may miss what its pace shows.
         """
         times = [at_ns for at_ns, _ in self._doings]
-        saving = [what != "training" for _, what in self._doings]
+        saving = [self._is_held(at_ns, what, stretches) for at_ns, what in self._doings]
         self.seen = f"{sum(saving)} of {len(saving)} looks at its Python stack met it in the save"
         edges = sorted(
             {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
@@ -152,6 +152,10 @@ class Pace:
             if told:
                 held.append((start_ns, end_ns))
         return held
+
+    def _is_held(self, at_ns: int, what: Doing, stretches: list[Stretch]) -> bool:
+        """Return whether a look met it in the save; a `save()` that keeps the usual pace trains until all is out."""
+        return what != "training" and not (what == "named" and self._pace_at(stretches, at_ns) is False)
 
     def _pace_at(self, stretches: list[Stretch], at_ns: int) -> bool | None:
         """Return whether it stood still at a time; None if that cannot be told."""
@@ -235,6 +239,10 @@ class Pace:
             chain.append(one)
             edge = one[0]
         total = sum(one[2] for one in chain)
+        little = total // 25  # is not its beginning yet
+        while chain and (little := little - chain[-1][2]) > 0:
+            chain.pop()
+        edge = chain[-1][0] if chain else first_ns
         unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
         if total * 4 < size:
             earlier = self.book.growth(self.process, first_ns - 2 * _REACH_NS, first_ns) if long_before else []

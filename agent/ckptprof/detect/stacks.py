@@ -9,7 +9,7 @@ from typing import Literal
 from ckptprof_collectors.samples import StackSample
 
 Frame = tuple[str, str, int]  # function, file, line
-Doing = Literal["saving", "waiting", "training"]
+Doing = Literal["saving", "named", "waiting", "training"]  # named: for a save, by who wrote the program
 
 _SAVES = re.compile(
     r"/(?:torch/serialization|safetensors/\w+|numpy/lib/\w*npyio\w*|joblib/numpy_pickle|pickle|cloudpickle/\w+"
@@ -94,8 +94,10 @@ def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | N
     for frame in special:
         if frame[:2] in usual or (not library and _TRAINS.search(frame[1])):
             return "training"
-        if _SAVES.search(frame[1]) or (_words(frame[0]) & _SAVE_WORDS and not _RECOMPUTES.search(frame[1])):
+        if _SAVES.search(frame[1]):
             return "saving"
+        if _words(frame[0]) & _SAVE_WORDS and not _RECOMPUTES.search(frame[1]):
+            return "saving" if _WAITS.search(special[0][1]) else "named"
     if any(_FEEDS.search(file) for _, file, _ in frames):
         return "training"
     told = [function for function, file, _ in special if not _RECOMPUTES.search(file)]

@@ -16,6 +16,7 @@ from ckptprof_collectors.samples import FileLifeEvent, ProcessStat, StackSample,
 
 SPACING_NS = 80_000_000  # between looks that are kept: the shares of shorter times are noise
 BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
+_USUAL_NS = 5_000_000_000  # before that it may have done something else: imported, read, evaluated
 _LEAST_SEEN_NS = 500_000_000
 _MAX_LOOKS = 3000  # of one process
 _MAX_PROCESSES = 1024
@@ -223,9 +224,16 @@ class TrainerBook:
         return written - written_before, read - read_before
 
     def rhythm(self, process: ProcessKey, before_ns: int) -> Rhythm | None:
-        """Return what was usual for its main thread before a time, saves left out; None if too little was seen."""
-        stretches = self.stretches(process, before_ns - BASELINE_NS, before_ns)
-        return rhythm_of([one for one in stretches if not self._in_save(one)])
+        """Return what was usual for its main thread right before a time, saves left out; None if too little is known."""
+        recent: list[Stretch] = []
+        seen_ns = 0
+        for one in reversed(self.stretches(process, before_ns - BASELINE_NS, before_ns)):
+            if seen_ns >= _USUAL_NS:
+                break
+            if not self._in_save(one):
+                recent.append(one)
+                seen_ns += one.end_ns - one.start_ns
+        return rhythm_of(recent)
 
     def in_save(self, at_ns: int) -> bool:
         """Return whether something was being saved then."""
