@@ -11,7 +11,6 @@ import contextlib
 import os
 import queue
 import select
-import shutil
 import signal
 import sys
 import threading
@@ -52,7 +51,11 @@ class _Thread(msgspec.Struct):
 def find_program() -> str | None:
     """Return the path of py-spy: beside this Python, or in PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
-    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    if os.access(beside, os.X_OK):
+        return beside
+    import shutil  # noqa: PLC0415 - seldom needed, and it brings bz2 and lzma into the sampler
+
+    return shutil.which("py-spy")
 
 
 class StackLooker:
