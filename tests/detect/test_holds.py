@@ -182,6 +182,15 @@ def test_a_step_of_training_is_none_of_the_save_that_it_was_called_from() -> Non
     assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
 
 
+@pytest.mark.parametrize(("still", "mode"), [((), Mode.ASYNC), (((8.0, 10.0),), Mode.SYNC)])
+def test_a_function_named_for_a_save_is_held_to_its_pace(still: tuple[tuple[float, float], ...], mode: Mode) -> None:
+    """`save_all` may train on until its thread is done, or stand still in code that no pattern knows."""
+    frames = (("advance", "/job/native.py", 5), ("save_all", "/job/train.py", 60), LOOP[1])
+    found = threaded(still, looks=((8.1, frames), (8.6, frames), (9.6, frames), (11.5, LOOP)))
+
+    assert found.mode is mode
+
+
 def test_waiting_for_what_a_library_writes_in_the_background_is_async_with_a_stall() -> None:
     """The last save of a run: nothing is left to train, and the program waits for its checkpointer."""
     found = threaded(looks=((8.1, FINISHING), (8.6, FINISHING), (9.6, FINISHING), (11.5, LOOP)))

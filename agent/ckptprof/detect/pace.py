@@ -11,6 +11,7 @@ from ckptprof.detect.stacks import (
     doing,
     is_parked,
     main_frames,
+    names_save,
     runs_library,
     saves_in_background,
 )
@@ -104,7 +105,9 @@ class Pace:
 
     def _is_calm(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
         """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
-        if self.start_ns - _AROUND_NS <= at_ns <= self.end_ns + _AROUND_NS or self.book.in_save(at_ns):
+        if self.start_ns <= at_ns <= self.end_ns or self.book.in_save(at_ns):
+            return False
+        if self.start_ns - _AROUND_NS <= at_ns <= self.end_ns + _AROUND_NS and names_save(frames):
             return False
         if runs_library(frames) or is_parked(frames):
             return False

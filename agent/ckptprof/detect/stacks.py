@@ -57,6 +57,11 @@ def runs_library(frames: tuple[Frame, ...]) -> bool:
     return any(_SAVES.search(file) for _, file, _ in frames)
 
 
+def names_save(frames: tuple[Frame, ...]) -> bool:
+    """Return whether any function is named for a save."""
+    return any(_words(function) & _SAVE_WORDS for function, _, _ in frames)
+
+
 def is_parked(frames: tuple[Frame, ...]) -> bool:
     """Return whether the innermost frame waits for another thread or process, and not for data."""
     return bool(frames) and bool(_WAITS.search(frames[0][1])) and not any(_FEEDS.search(file) for _, file, _ in frames)

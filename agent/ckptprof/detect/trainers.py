@@ -224,7 +224,7 @@ class TrainerBook:
         return written - written_before, read - read_before
 
     def rhythm(self, process: ProcessKey, before_ns: int) -> Rhythm | None:
-        """Return what was usual for its main thread right before a time, saves left out; None if too little is known."""
+        """Return what was usual for its main thread before a time: its last seconds without a save; None if unknown."""
         recent: list[Stretch] = []
         seen_ns = 0
         for one in reversed(self.stretches(process, before_ns - BASELINE_NS, before_ns)):
