@@ -35,7 +35,8 @@ class FactBook:
             return
         key = (fact.device, fact.inode)
         earlier = self._facts.pop(key, None)
-        if earlier is not None and (_is_earlier_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
+        same_file = earlier is not None and earlier[1].birth_ns == fact.birth_ns  # else its inode is another file's now
+        if earlier is not None and same_file and (_is_earlier_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
             self._facts[key] = earlier
             return
         if len(self._facts) >= MAX_FACTS:
@@ -65,7 +66,7 @@ class FactBook:
                 by_file.setdefault(stream.file, []).append(stream)
         open_files = {stream.file for stream in still_open if stream.writes}
         found = list(waiting)
-        unknown = self._join_known(by_file, open_files)
+        unknown = self._join_known(by_file, open_files, clock)
         for stream in [*waiting, *still_open]:
             self._claim(stream)
         for key in unknown:  # what the others do not account for is left for these
@@ -85,13 +86,16 @@ class FactBook:
             self._used.pop(next(iter(self._used)))
         return found
 
-    def _join_known(self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey]) -> list[FileKey]:
+    def _join_known(
+        self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey], clock: Clock
+    ) -> list[FileKey]:
         """Give the fresh facts to the streams of their files; return the files that nobody was seen writing."""
         unknown: list[FileKey] = []
         for key in list(self._fresh):
             at_ns, fact = self._facts[key]
             if key in by_file:
-                _join(by_file[key][-1], at_ns, fact)
+                if not _is_of_before(fact, by_file[key][-1], clock):
+                    _join(by_file[key][-1], at_ns, fact)
                 self._used[key, fact.modified_ns] = None
             elif key in open_files:
                 continue  # its stream is not over: keep the fact for it
@@ -119,6 +123,12 @@ def _is_no_news(fact: FileFact, known: FileFact) -> bool:
     """Whether `fact` was asked for its pages only, and nothing else has changed."""
     same = (fact.path, fact.size, fact.modified_ns) == (known.path, known.size, known.modified_ns)
     return same and fact.unwritten_bytes is not None and fact.magic is None
+
+
+def _is_of_before(fact: FileFact, stream: Stream, clock: Clock) -> bool:
+    """Whether a file was looked at before a stream wrote it: deleted since, perhaps, and its inode is another's."""
+    touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
+    return touched_ns < min(stream.first_ns, stream.before_ns) - SLACK_NS
 
 
 def _is_earlier_name(fact: FileFact, known: FileFact) -> bool:

@@ -1,0 +1,66 @@
+"""A file that takes the inode of one that was deleted is another file: it keeps its own name."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptprof.detect.edges import Clock
+from ckptprof.detect.facts import FactBook
+from ckptprof.detect.streams import Stream
+from ckptprof.detect.tracebook import TraceBook
+from ckptprof_collectors.samples import FileFact
+
+SECOND_NS = 1_000_000_000
+OLD, NEW = "/run/checkpoint_0/model.safetensors", "/run/checkpoint_2/model.safetensors"
+TEMPORARY = "/run/checkpoint_2/.tmpXq3f9a"
+
+
+def fact(path: str, born_s: float, changed_s: float) -> FileFact:
+    """Return what the file system says; wall and monotonic clock are the same here."""
+    born, changed = round(born_s * SECOND_NS), round(changed_s * SECOND_NS)
+    return FileFact(100, 1, 8, 7, path, 40 << 20, False, born, changed, changed, None, None)  # noqa: FBT003 - no folder
+
+
+def written(path: str, start_s: float, end_s: float) -> Stream:
+    """Return a stream of one process that wrote the file."""
+    start, end = round(start_s * SECOND_NS), round(end_s * SECOND_NS)
+    return Stream((100, 1), (8, 7), writes=True, path=path, first_ns=start, last_ns=end, before_ns=start)
+
+
+def attached(book: FactBook, stream: Stream) -> Stream:
+    """Return the stream with what the book knows of it."""
+    (one,) = book.attach([stream], [], {}, Clock(), TraceBook())
+    return one
+
+
+def test_a_look_from_before_gives_no_name() -> None:
+    """The old file was looked at, deleted, and its inode given to the new one within half a second."""
+    book = FactBook()
+    book.learn(10 * SECOND_NS, fact(OLD, 5.0, 6.0))
+
+    one = attached(book, written(NEW, 10.2, 10.4))
+
+    assert (one.path, one.earlier_path, one.fact) == (NEW, None, None)
+
+
+@pytest.mark.parametrize(("born_s", "path"), [(10.2, TEMPORARY), (5.0, OLD)])
+def test_a_temporary_name_after_a_final_one_is_a_new_file_if_it_was_born_later(born_s: float, path: str) -> None:
+    """Else it is but an earlier look at the file whose final name is known."""
+    book = FactBook()
+    book.learn(10 * SECOND_NS, fact(OLD, 5.0, 10.3))
+    book.learn(11 * SECOND_NS, fact(TEMPORARY, born_s, 10.4))
+
+    one = attached(book, written(TEMPORARY, 10.2, 10.4))
+
+    assert one.fact is not None
+    assert one.fact.path == path
+
+
+def test_a_look_from_after_gives_the_final_name() -> None:
+    """As it must be, for files that are renamed when they are complete."""
+    book = FactBook()
+    book.learn(11 * SECOND_NS, fact(NEW, 10.2, 10.4))
+
+    one = attached(book, written(TEMPORARY, 10.2, 10.4))
+
+    assert (one.path, one.earlier_path) == (NEW, TEMPORARY)
