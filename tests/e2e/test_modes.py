@@ -12,19 +12,21 @@ from recorder import Recorder
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.torch, pytest.mark.timeout(180)]
 
 JOB = Path(__file__).parent / "jobs" / "modes.py"
-MODES = {
-    "in-line": "sync",
-    "thread": "async",
-    "thread-joined": "sync",
-    "fork": "async",
-    "spawn": "async",
-    "spawn-joined": "sync",
-    "dcp": "sync",
-    "dcp-threads": "sync",
-    "dcp-async": "async",
-    "dcp-process": "async",
-}
-LEVELS = [pytest.param("poll"), pytest.param("trace", marks=[pytest.mark.root, pytest.mark.bpf])]
+ROOT = (pytest.mark.root, pytest.mark.bpf)
+CASES = [
+    *(pytest.param("trace", way, mode, marks=ROOT) for way, mode in (
+        ("in-line", "sync"),
+        ("thread-joined", "sync"),
+        ("fork", "async"),
+        ("dcp-threads", "sync"),
+        ("dcp-async", "async"),
+        ("dcp-process", "async"),
+    )),
+    pytest.param("poll", "in-line", "sync"),
+    pytest.param("poll", "thread", "async"),
+    pytest.param("poll", "thread-joined", "sync"),
+    pytest.param("poll", "dcp-async", "async"),
+]  # fmt: skip
 
 
 def hold_to_truth(recorder: Recorder, way: str, mode: str, *options: str) -> None:
@@ -33,27 +35,34 @@ def hold_to_truth(recorder: Recorder, way: str, mode: str, *options: str) -> Non
     job = [sys.executable, str(JOB), way, "--dir", str(recorder.work / "job"), "--truth", str(truth), *options]
     recorder.run(*job)
     held = {row["step"]: row["held"] for row in map(json.loads, truth.read_text().splitlines())}
-    saves = {save["step"]: save for save in recorder.checkpoints() if save["kind"] == "save"}
+    saves = [save for save in recorder.checkpoints() if save["kind"] == "save"]
 
-    assert set(saves) == set(held) == {1, 2}
-    for step, save in saves.items():
+    assert sorted(save["step"] for save in saves) == sorted(held) == [1, 2]
+    for save in saves:
+        step = save["step"]
         assert save["mode"] == mode, (step, save["evidence"], save["blind"])
-        if save["level"] == "poll" and save["stall_ns"] is None:
-            assert save["blind"]
+        if mode == "async" and save["stall_ns"] is None:
+            assert any(sentence.startswith("how long training was held") for sentence in save["blind"])
             continue
-        assert save["stall_ns"] / 1e9 == pytest.approx(held[step], abs=max(0.3, 0.25 * held[step])), save["evidence"]
+        rough = mode == "async" and save["level"] == "poll"  # when its first byte was written is not seen exactly
+        slack = max(0.35, (1.0 if rough else 0.25) * held[step])
+        assert save["stall_ns"] / 1e9 == pytest.approx(held[step], abs=slack), save["evidence"]
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("way", "mode"), MODES.items())
+@pytest.mark.parametrize(("level", "way", "mode"), CASES)
 def test_mode_and_stall_are_those_that_the_job_logged(recorder: Recorder, level: str, way: str, mode: str) -> None:
-    """A trainer with work to do, whoever writes for it."""
+    """A trainer with work to do, whoever writes for it; a stall that nothing shows is not told."""
     recorder.level = level
     hold_to_truth(recorder, way, mode)
 
 
-@pytest.mark.parametrize(("way", "mode"), [("thread", "async"), ("thread-joined", "sync"), ("fork-joined", "sync")])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("level", "way", "mode"),
+    [
+        pytest.param("trace", "thread", "async", marks=ROOT),
+        pytest.param("poll", "fork-joined", "sync"),
+    ],
+)
 def test_a_loop_that_only_sleeps_is_told_from_one_that_waits(
     recorder: Recorder, level: str, way: str, mode: str
 ) -> None:
@@ -63,9 +72,10 @@ def test_a_loop_that_only_sleeps_is_told_from_one_that_waits(
 
 
 @pytest.mark.orbax
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.root
+@pytest.mark.bpf
 @pytest.mark.parametrize(("way", "mode"), [("orbax", "sync"), ("orbax-async", "async")])
-def test_orbax_writes_from_threads_in_either_mode(recorder: Recorder, level: str, way: str, mode: str) -> None:
+def test_orbax_writes_from_threads_in_either_mode(recorder: Recorder, way: str, mode: str) -> None:
     """Only whether the trainer waits for them differs."""
-    recorder.level = level
+    recorder.level = "trace"
     hold_to_truth(recorder, way, mode)
