@@ -93,8 +93,8 @@ def received(candidate: Candidate, around: Surroundings) -> Evidence | None:
     if not candidate.writes or size < _RECEIVED_BYTES or _has_ranks(candidate, around):
         return None
     trains = around.trains(candidate.processes)
-    if trains and around.memory.series(candidate.job, shapes(candidate), writes=True):
-        return None  # it saves such files again and again
+    if trains and (candidate.step is not None or around.memory.series(candidate.job, shapes(candidate), writes=True)):
+        return None  # it counts its training, or saves such files again and again; the network may serve anybody
     low, high = _RECEIVED_EXACTLY if trains else _RECEIVED
     came = around.devices.received_bytes(candidate.start_ns, candidate.end_ns)
     if came is None or not low * size <= came <= high * size:
