@@ -52,7 +52,7 @@ class Detector:
         self._histories: dict[ProcessKey, History] = {}
         self._ended: dict[ProcessKey, int] = {}
         self._streams = StreamBook()
-        self._facts = FactBook()
+        self._facts = FactBook(self._kin)
         self._openings = OpeningBook()
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
@@ -224,6 +224,12 @@ class Detector:
         done += self._recogniser.settle(now_ns)
         self._forget(now_ns)
         return done
+
+    def _kin(self, process: ProcessKey) -> list[ProcessKey]:
+        """Return the processes of a job that were met, its tools left out."""
+        job = self._jobs.job_of(process)
+        same = (other for other in self._histories if self._jobs.job_of(other) == job)
+        return [other for other in same if not self._jobs.is_tool(other)]
 
     def _fuse(self, now_ns: int) -> list[Stream]:
         """Take what the trace saw in place of what polling saw of the same; return the open streams that are left."""

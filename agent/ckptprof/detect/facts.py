@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.edges import SLACK_NS, Clock
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from ckptprof.detect.edges import SLACK_NS, UNSEEN_NS, Clock
 from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
@@ -22,10 +26,15 @@ _CREDIT = 0.8  # of a file's bytes its process must have written: counters and s
 class FactBook:
     """The latest fact of each file, and which of them belong to a stream already."""
 
-    def __init__(self) -> None:
-        """Start with nothing."""
+    def __init__(self, kin: Callable[[ProcessKey], Iterable[ProcessKey]] = lambda _: ()) -> None:
+        """Start with nothing.
+
+        `kin` tells the processes of the same job: a file may be of one that ended before it could ask for it itself.
+        """
+        self._kin = kin
         self._facts: dict[FileKey, tuple[int, FileFact]] = {}
         self._fresh: set[FileKey] = set()
+        self._askers: dict[FileKey, dict[ProcessKey, None]] = {}  # on whose behalf a fresh one was looked at
         self._used: dict[tuple[FileKey, int], None] = {}
         self._claims: dict[tuple[ProcessKey, FileKey, int], Stream] = {}  # what was written lately, judged or not
 
@@ -42,9 +51,16 @@ class FactBook:
         if len(self._facts) >= MAX_FACTS:
             oldest = next(iter(self._facts))
             del self._facts[oldest]
-            self._fresh.discard(oldest)
+            self._settle(oldest)
+        if not same_file:
+            self._askers.pop(key, None)
         self._facts[key] = (at_ns, fact)
         self._fresh.add(key)
+        self._askers.setdefault(key, {})[fact.pid, fact.start_ticks] = None
+
+    def _settle(self, key: FileKey) -> None:
+        self._fresh.discard(key)
+        self._askers.pop(key, None)
 
     def knows(self, path: str) -> bool:
         """Return whether a file of that name was looked at of late."""
@@ -70,21 +86,33 @@ class FactBook:
         for stream in [*waiting, *still_open]:
             self._claim(stream)
         for key in unknown:  # what the others do not account for is left for these
-            at_ns, fact = self._facts[key]
-            modified = clock.mono(fact.modified_ns)
-            if any(stream.writes for stream in traced.near(key, modified, modified)):
-                continue  # who wrote it is known
-            claims = list(self._claims.values())
-            if traced.moved_by((fact.pid, fact.start_ticks)) and not _may_be_missed(fact, claims, clock):
-                continue
-            alone = _alone(at_ns, fact, histories, clock, claims)
+            alone = self._credited(key, histories, clock, traced)
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
-                self._used[key, fact.modified_ns] = None
+                self._used[key, self._facts[key][1].modified_ns] = None
+            self._settle(key)
         while len(self._used) > MAX_FACTS:
             self._used.pop(next(iter(self._used)))
         return found
+
+    def _credited(
+        self, key: FileKey, histories: dict[ProcessKey, History], clock: Clock, traced: TraceBook
+    ) -> Stream | None:
+        """Return a file that nobody was seen writing as a stream of who may have written it."""
+        at_ns, fact = self._facts[key]
+        modified = clock.mono(fact.modified_ns)
+        if any(stream.writes for stream in traced.near(key, modified, modified)):
+            return None  # who wrote it is known
+        claims = list(self._claims.values())
+        for process in _suspects(fact, self._askers.get(key, {}), self._kin):
+            credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
+            if traced.moved_by(process) and not _may_be_missed(credited, claims, clock):
+                continue
+            alone = _alone(at_ns, credited, histories, clock, claims)
+            if alone is not None:
+                return alone
+        return None
 
     def _join_known(
         self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey], clock: Clock
@@ -93,7 +121,7 @@ class FactBook:
         unknown: list[FileKey] = []
         for key in list(self._fresh):
             at_ns, fact = self._facts[key]
-            if key in by_file:
+            if key in by_file and not _is_written_anew(fact, by_file[key][-1], clock):
                 if not _is_of_before(fact, by_file[key][-1], clock):
                     _join(by_file[key][-1], at_ns, fact)
                 self._used[key, fact.modified_ns] = None
@@ -101,7 +129,8 @@ class FactBook:
                 continue  # its stream is not over: keep the fact for it
             elif (key, fact.modified_ns) not in self._used:
                 unknown.append(key)
-            self._fresh.discard(key)
+                continue
+            self._settle(key)
         return unknown
 
     def _claim(self, stream: Stream) -> None:
@@ -116,7 +145,17 @@ class FactBook:
         for key, (learnt_ns, _) in list(self._facts.items()):
             if learnt_ns < at_ns:
                 del self._facts[key]
-                self._fresh.discard(key)
+                self._settle(key)
+
+
+def _suspects(
+    fact: FileFact, askers: Iterable[ProcessKey], kin: Callable[[ProcessKey], Iterable[ProcessKey]]
+) -> Iterator[ProcessKey]:
+    """Yield who may have written a file: whoever asked for it, the latest first, then others of their job."""
+    asked = list(askers)[::-1]
+    yield from asked
+    if fact.size >= _SMALL_BYTES:
+        yield from (process for process in kin((fact.pid, fact.start_ticks)) if process not in asked)
 
 
 def _is_no_news(fact: FileFact, known: FileFact) -> bool:
@@ -129,6 +168,12 @@ def _is_of_before(fact: FileFact, stream: Stream, clock: Clock) -> bool:
     """Whether a file was looked at before a stream wrote it: deleted since, perhaps, and its inode is another's."""
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
     return touched_ns < min(stream.first_ns, stream.before_ns) - SLACK_NS
+
+
+def _is_written_anew(fact: FileFact, stream: Stream, clock: Clock) -> bool:
+    """Whether a small file that was found by its times was written again since: `latest`, with the next save."""
+    found = stream.seen_by == "directory" and stream.fact is not None and fact.size < _SMALL_BYTES
+    return found and clock.mono(fact.modified_ns) > stream.last_ns + _BESIDE_NS
 
 
 def _is_earlier_name(fact: FileFact, known: FileFact) -> bool:
@@ -199,6 +244,18 @@ def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
     return _size(stream) * max(0, inside_ns) // (last_ns - first_ns)
 
 
+def _wrote_unseen(history: History, process: ProcessKey, others: list[Stream], birth_ns: int, size: int) -> bool:
+    """Return whether a process that was met while the file was written, or after, wrote as much in all its life.
+
+    What it had written by the first look is in no interval: the kernel counts from nought (kernel/fork.c).
+    """
+    met_ns = history.first_ns
+    if history.last_io is None or size < _SMALL_BYTES or not birth_ns <= met_ns <= birth_ns + UNSEEN_NS:
+        return False
+    claimed = sum(_size(other) for other in others if other.process == process and other.writes)
+    return history.last_io.write_chars - claimed >= _CREDIT * size
+
+
 def _is_database(fact: FileFact) -> bool:
     """Return whether it is one of SQLite's files, as our own is."""
     beginning = fact.magic or b""
@@ -234,11 +291,11 @@ def _alone(
     )
     small = fact.size < _SMALL_BYTES  # markers and metadata are lost in the noise of the counters
     credit = _CREDIT_BESIDE if _is_beside(fact.path, own, others, birth, modified) else _CREDIT
-    if not written or (not small and written - claimed < credit * fact.size):
+    enough = written > 0 and (small or written - claimed >= credit * fact.size)
+    enough = enough and (small or _left_over(history, own, others, birth, modified) >= credit * fact.size)
+    if not enough and not _wrote_unseen(history, own, others, birth, fact.size):
         return None  # somebody else wrote it
-    if not small and _left_over(history, own, others, birth, modified) < credit * fact.size:
-        return None
-    start = max(birth, around[0].start_ns) if birth <= modified else modified
+    start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified
     if small and modified - birth > _BESIDE_NS:
         start = modified  # written anew, as `latest` is with each save
     return Stream(

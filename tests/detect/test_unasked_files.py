@@ -1,0 +1,100 @@
+"""A file that nobody was caught writing is of the process that wrote as much, whoever of its job asked for it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, Stage, play
+
+from ckptprof.detect.edges import Clock
+from ckptprof.detect.facts import FactBook
+from ckptprof.detect.intervals import History, Interval
+from ckptprof.detect.streams import Stream
+from ckptprof.detect.tracebook import TraceBook
+from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo
+
+SECOND_NS = 1_000_000_000
+CHILDREN = (201, 202)
+
+
+def asked_by_the_trainer_only(frames: list[Frame]) -> list[Frame]:
+    """Let nobody see what the children hold open, and their parent ask for all files of the folder."""
+    changed = []
+    for frame in frames:
+        samples = [s for s in frame.samples if not (isinstance(s, FileScan) and s.pid in CHILDREN)]
+        facts = [msgspec.structs.replace(s, pid=100, start_ticks=1000) for s in samples if isinstance(s, FileFact)]
+        rest = [s for s in samples if not isinstance(s, FileFact)]
+        changed.append(msgspec.structs.replace(frame, samples=(*rest, *facts)))
+    return changed
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.6])
+def test_files_of_children_that_ended_at_once_are_of_the_save(seconds: float) -> None:
+    """Megatron's writers live as long as one file takes, and are gone before anybody looks at what they have open."""
+    stage = Stage(poll=True)
+    stage.process()
+    for rank, pid in enumerate(CHILDREN):
+        child = stage.process(pid, parent_pid=100, born_s=4.5, exit_s=5.2 + seconds)
+        stage.write(child, f"/run/iter_0000007/__0_{rank}.distcp", 5.0, seconds, 30 * MIB)
+
+    (save,) = play(stage.header(), asked_by_the_trainer_only(stage.frames(20)))
+
+    assert (save.step, save.files, save.bytes) == (7, 2, 60 * MIB)
+
+
+def fact(pid: int, modified_s: float, *, path: str = "/run/ckpt_7/a.pt", size: int = 30 * MIB) -> FileFact:
+    """Return what was told to one process; wall and monotonic clock are the same here."""
+    modified = round(modified_s * SECOND_NS)
+    return FileFact(pid, 1, 8, 7, path, size, False, SECOND_NS * 10, modified, modified, None, None)  # noqa: FBT003 - no folder
+
+
+def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0) -> History:
+    """Return the history of a process that was met at a time, with what it wrote in its life and since it was met."""
+    counters = ProcessIo(1, 1, 0, total, 0, 0, 0, 0, 0)
+    intervals = deque(
+        [Interval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), 0, wrote, wrote, 0, 1, 0, 1.0, wrote)]
+    )
+    return History(intervals if wrote else deque(), counters, None, round(first_s * SECOND_NS))
+
+
+def credited(book: FactBook, histories: dict[tuple[int, int], History]) -> list[Stream]:
+    """Return the streams that are made of facts only."""
+    return book.attach([], [], histories, Clock(), TraceBook())
+
+
+def test_a_file_is_of_any_of_those_who_asked() -> None:
+    """Two ranks look at one folder, and the one that did not write looks last."""
+    book = FactBook()
+    book.learn(12 * SECOND_NS, fact(100, 10.5))
+    book.learn(12 * SECOND_NS, fact(101, 10.5))
+    writer, other = history(first_s=9, total=30 * MIB, wrote=30 * MIB), history(first_s=9, total=0)
+
+    (one,) = credited(book, {(100, 1): writer, (101, 1): other})
+
+    assert one.process == (100, 1)
+
+
+@pytest.mark.parametrize(("first_s", "total", "found"), [(10.4, 31, 1), (10.4, 12, 0), (8.0, 31, 0), (14.0, 31, 0)])
+def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: int, found: int) -> None:
+    """It was forked, wrote, and was met with its counters at their last: but others that were met then are not it."""
+    book = FactBook(kin=lambda _: [(200, 1)])
+    book.learn(12 * SECOND_NS, fact(100, 10.5))
+
+    streams = credited(book, {(200, 1): history(first_s=first_s, total=total * MIB)})
+
+    assert [stream.process for stream in streams] == [(200, 1)] * found
+
+
+def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
+    """DeepSpeed's `latest` has one inode for all saves; the one before may wait for judgement still."""
+    book = FactBook()
+    histories = {(100, 1): history(first_s=9, total=99, wrote=99, until_s=14)}
+    book.learn(11 * SECOND_NS, fact(100, 10.5, path="/run/latest", size=12))
+    (first,) = credited(book, histories)
+    book.learn(14 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
+
+    streams = book.attach([first], [], histories, Clock(), TraceBook())
+
+    assert [stream.last_ns / SECOND_NS for stream in streams] == [10.5, 12.5]
