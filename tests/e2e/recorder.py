@@ -17,6 +17,7 @@ from typing import Any
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 DEADLINE_SECONDS = 120
+AGENT_END_SECONDS = 60  # its own patience is up to 30 s (a last drain, then the store), and a loaded host is slower
 
 
 def ckptprof_command() -> list[str]:
@@ -117,7 +118,7 @@ class Recorder:
         address = self.work / "notify"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(str(address))
-            notify.settimeout(30)
+            notify.settimeout(60)
             with (self.work / "agent.log").open("ab") as log:
                 agent = subprocess.Popen(
                     self.ckptprof("agent", *self.options, *arguments),
@@ -135,7 +136,7 @@ class Recorder:
                 if agent.poll() is None:
                     agent.send_signal(signal.SIGTERM)
                 try:
-                    agent.wait(timeout=30)
+                    agent.wait(timeout=AGENT_END_SECONDS)
                 except subprocess.TimeoutExpired:
                     agent.kill()
                     agent.wait()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from recorder import EXAMPLES, Recorder
+from recorder import AGENT_END_SECONDS, EXAMPLES, Recorder
 
 from truth import compare, read_log
 
@@ -46,7 +46,7 @@ def test_a_signal_ends_the_agent_with_everything_stored(recorder: Recorder, name
         save_twice(recorder)
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.send_signal(getattr(signal, name))
-        code = agent.wait(timeout=20)
+        code = agent.wait(timeout=AGENT_END_SECONDS)
 
     assert code == 0
     assert outcome(recorder) == (2, 0, 0)
@@ -61,7 +61,7 @@ def test_kill_9_keeps_what_was_stored_and_the_next_start_works(recorder: Recorde
         time.sleep(6)  # a burst is settled some seconds after its last byte; it is stored then
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.kill()
-        agent.wait(timeout=20)
+        agent.wait(timeout=AGENT_END_SECONDS)
     after_kill = outcome(recorder)
     survivors = psutil.wait_procs(children, timeout=10)[1]
     with recorder.agent():
