@@ -41,6 +41,38 @@ def test_a_restore_of_what_nobody_saw_saved_says_what_its_name_says(traced: bool
     assert restore.framework is not None
 
 
+@LEVELS
+@pytest.mark.parametrize(
+    ("beside", "framework"),
+    [("/run/epoch=0-step=12.ckpt", "lightning"), ("/other/epoch=0-step=12.ckpt", "torch.save"), (None, "torch.save")],
+)
+def test_an_alias_that_is_saved_alone_is_of_what_lies_beside_it(
+    traced: bool,  # noqa: FBT001 - a parameter
+    beside: str | None,
+    framework: str,
+) -> None:
+    """A life that resumes, takes one step and ends writes `last.ckpt` only."""
+    stage = Stage(trace=traced)
+    job = stage.process()
+    if beside is not None:
+        stage.read(job, beside, 2.0, 1.0, 80 * MIB)
+    stage.write(job, "/run/last.ckpt", 20.0, 0.5, 80 * MIB, magic=b"PK\x03\x04" + bytes(12))
+
+    *_, save = stage.play(40)
+
+    assert (save.kind, save.step, save.framework) == (Kind.SAVE, None, framework)
+
+
+def test_an_alias_is_of_what_an_earlier_session_saved_beside_it() -> None:
+    """The store knows the paths only, and these say it."""
+    stage = Stage()
+    stage.write(stage.process(), "/run/last.ckpt", 2.0, 0.5, 80 * MIB)
+
+    (save,) = stage.play(20, saved_paths=("/run/epoch=0-step=12.ckpt",))
+
+    assert save.framework == "lightning"
+
+
 def test_no_more_is_remembered_than_there_is_room_for() -> None:
     """The oldest are forgotten, the newest save of a path is known."""
     memory = Memory(("/old",))

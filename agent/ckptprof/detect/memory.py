@@ -113,6 +113,11 @@ class Memory:
         """Return what the last save of a file told of it; None if it was not seen."""
         return self._saved.get(path)
 
+    def beside(self, folder: str) -> list[str]:
+        """Return the files of a folder that are remembered: saved, written or read."""
+        moved = (path for events in self._events.values() for event in events for path in event.paths)
+        return [path for path in (*self._saved, *moved) if path.rpartition("/")[0] == folder]
+
     def was_saved(self, path: str) -> bool:
         """Return whether the file, or the folder that it is in, was saved."""
         return path in self._saved or path.rpartition("/")[0] in self._saved

@@ -1,12 +1,13 @@
-"""What a restore is of, when its names do not say: `last.ckpt` was seen when it was saved."""
+"""What a file is of whose name does not say: `last.ckpt` was seen when it was saved, or lies beside others that say."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ckptprof.detect.candidates import Candidate
-from ckptprof.detect.character import largest
+from ckptprof.detect.character import is_weak, largest
 from ckptprof.detect.memory import Memory
+from ckptprof.frameworks.names import read_name
 from ckptprof.model import Checkpoint
 
 
@@ -20,3 +21,13 @@ def recalled(candidate: Candidate, restore: Checkpoint, memory: Memory) -> Check
         return restore
     step = restore.step if restore.step is not None or candidate.steps else save.step
     return msgspec.structs.replace(restore, framework=save.framework or restore.framework, step=step)
+
+
+def named_as_its_like(candidate: Candidate, save: Checkpoint, memory: Memory) -> Checkpoint:
+    """Return the save of an alias alone with the framework of what was saved or restored beside it, if it is one."""
+    if candidate.steps or not is_weak(save.framework) or not all(part.name.alias for part in largest(candidate)):
+        return save
+    folders = {part.stream.path.rpartition("/")[0] for part in largest(candidate)}
+    known = {read_name(path).framework for folder in folders for path in memory.beside(folder)}
+    found = {framework.name for framework in known if framework is not None and not framework.weak}
+    return msgspec.structs.replace(save, framework=found.pop()) if len(found) == 1 else save

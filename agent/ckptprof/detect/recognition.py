@@ -24,7 +24,7 @@ from ckptprof.detect.evidence import (
 )
 from ckptprof.detect.held import Held, HeldBook, Otherwise
 from ckptprof.detect.memory import Event
-from ckptprof.detect.recall import recalled
+from ckptprof.detect.recall import named_as_its_like, recalled
 from ckptprof.detect.signs.weights import BEHAVIOUR, FATAL, MOVED, SERIES_AGAINST, WEIGHTS
 from ckptprof.model import Checkpoint, Evidence, Kind
 
@@ -159,6 +159,7 @@ class Recogniser:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
         if not candidate.writes:
             return recalled(candidate, checkpoint, self._memory)
+        checkpoint = named_as_its_like(candidate, checkpoint, self._memory)
         for path in (*(part.stream.path for part in candidate.parts), candidate.unit):
             self._memory.saved(path, checkpoint.framework, checkpoint.step)
         return checkpoint
