@@ -6,6 +6,7 @@ Takes no lock that a page fault of the process would wait for: smaps is never re
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 from ckptprof_collectors.processes import Process, ProcessGone
@@ -16,11 +17,15 @@ MAX_FILES = 256
 _MIN_MAPPED_BYTES = 1 << 20
 _PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
 _CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
+_STAGED = re.compile(rb"/dev/shm/(?:[^/]+/)*tmp[0-9a-z_]{8}(?:/|$)")  # by Python's tempfile, if $TMPDIR lies there
 
 
 def is_data_path(path: bytes) -> bool:
-    """Return whether `path` may be a data file: no pseudo file, no code, no locale."""
-    if not path.startswith(b"/") or path.startswith(_PSEUDO):
+    """Return whether `path` may be a data file: no pseudo file, no code, no locale.
+
+    Memory that processes share by name (/dev/shm) is none, but a checkpoint may be staged there before it is copied.
+    """
+    if not path.startswith(b"/") or (path.startswith(_PSEUDO) and not _STAGED.match(path)):
         return False
     return not path.endswith(_CODE) and b".so." not in path
 

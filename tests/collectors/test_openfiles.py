@@ -202,14 +202,34 @@ def test_any_maps_and_any_fdinfo_are_survived(raw: bytes) -> None:
     assert all(path.startswith(b"/") for path in parse_maps(raw))
 
 
-@pytest.mark.parametrize("path", [b"/r/a.pt", b"/r/model.safetensors", b"/r/\xff\n", b"/home/dev/x.bin"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"/r/a.pt",
+        b"/r/model.safetensors",
+        b"/r/\xff\n",
+        b"/home/dev/x.bin",
+        b"/dev/shm/tmpab12cd_4",
+        b"/dev/shm/job/tmpab12cd_4/last.ckpt",
+    ],
+)
 def test_data_files_are_data(path: bytes) -> None:
     """Whatever their names."""
     assert is_data_path(path)
 
 
 @pytest.mark.parametrize(
-    "path", [b"pipe:[1]", b"/dev/shm/x", b"/memfd:x (deleted)", b"/usr/lib/libc.so.6", b"/a/b.py", b"[heap]"]
+    "path",
+    [
+        b"pipe:[1]",
+        b"/dev/shm/x",
+        b"/dev/shm/torch_1_tmpab12cd_4",
+        b"/dev/shm/tmpab12cd_40",
+        b"/memfd:x (deleted)",
+        b"/usr/lib/libc.so.6",
+        b"/a/b.py",
+        b"[heap]",
+    ],
 )
 def test_code_and_pseudo_files_are_none(path: bytes) -> None:
     """They are never looked at."""
