@@ -33,6 +33,7 @@ QUICK: dict[str, list[str]] = {
     "scrape": ["--rounds", "1", "--scrapes", "2"],
     "lateness": ["--seconds", "2", "--rates", "10", "--busy", "1"],
     "accuracy": ["--size-mb", "16", "--interval", "0.5", "--saves", "1", "--frameworks", "numpy", "--ways", "run"],
+    "frameworks": ["--jobs", "torch-save-zip", "--level", "poll", "--saves", "1"],
     "workload": ["--pairs", "1", "--megabytes", "8", "--sizes", "65536"],
     "false_alarms": ["--minutes", "0.05", "--level", "poll", "--tasks", "cp into", "mail"],
     "trace_cost": ["--rounds", "1", "--scale", "0.01", "--files", "10"],

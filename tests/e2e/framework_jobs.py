@@ -17,6 +17,8 @@ JOBS_DIRECTORY = Path(__file__).resolve().parent / "jobs"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
 OFFLINE |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "KERAS_BACKEND": "torch"}
 
+BOTH = ("trace", "poll")
+
 
 @dataclass(frozen=True)
 class Job:
@@ -43,25 +45,26 @@ class Job:
 
 
 JOBS = (
-    Job("torch_save", "zip", family="torch"),
-    Job("torch_save", "legacy", family="torch"),
-    Job("torch_save", "safetensors", family="torch"),
-    Job("torch_save", "pickle"),
-    Job("torch_save", "joblib"),
-    Job("dcp", "sync", ranks=4, family="torch"),
+    Job("torch_save", "zip", proven=BOTH),
+    Job("torch_save", "legacy", proven=BOTH),
+    Job("torch_save", "safetensors", proven=BOTH),
+    Job("torch_save", "pickle", proven=BOTH),
+    Job("torch_save", "joblib", proven=BOTH),
+    Job("dcp", "sync", ranks=4, family="torch", proven=BOTH),
     Job("dcp", "async-thread", ranks=4, family="torch"),
-    Job("dcp", "async-process", ranks=4, family="torch"),
-    Job("hf_trainer"),
-    Job("accelerator", "plain", ranks=2),
+    Job("dcp", "async-process", ranks=4, family="torch", proven=()),
+    Job("hf_trainer", proven=BOTH),
+    Job("accelerator", "plain", ranks=2, proven=()),
     Job("accelerator", "fsdp", ranks=2),
-    Job("lightning_fit"),
+    Job("lightning_fit", "renamed", proven=()),
+    Job("lightning_fit", "moved", proven=()),
     Job("deepspeed_zero", "zero1", ranks=2),
     Job("deepspeed_zero", "zero3", ranks=2),
     Job("megatron_core", "sync", ranks=2),
-    Job("orbax_manager", "sync", family="orbax"),
-    Job("orbax_manager", "async", family="orbax"),
-    Job("keras_fit", "keras"),
-    Job("keras_fit", "weights"),
+    Job("orbax_manager", "sync", family="orbax", proven=()),
+    Job("orbax_manager", "async", family="orbax", proven=()),
+    Job("keras_fit", "keras", proven=BOTH),
+    Job("keras_fit", "weights", proven=BOTH),
 )
 
 

@@ -1,10 +1,15 @@
-"""PyTorch's distributed checkpoint under torchrun: synchronous, and asynchronous by a thread or by a process."""
+"""PyTorch's distributed checkpoint under torchrun: synchronous, and asynchronous by a thread or by a process.
+
+Before the first file is made the ranks agree on who writes what: a save begins with the first `write_data` of a rank,
+a restore with the first `read_metadata`. The child of async-process keeps that to itself: there it is the call.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from life import Logbook, options
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.device_mesh import init_device_mesh
@@ -20,6 +26,26 @@ from torch.distributed.fsdp import fully_shard
 from torch_loop import Loop
 
 KINDS = {"async-thread": AsyncCheckpointerType.THREAD, "async-process": AsyncCheckpointerType.PROCESS}
+
+begun: list[int] = []  # when this rank began to write or to read
+
+
+def noting(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the call such that it notes when it is made."""
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        begun.append(time.time_ns())
+        return call(*arguments, **named)
+
+    return noted
+
+
+def first_ns(otherwise_ns: int) -> int:
+    """Return when the first of all ranks began, and forget it."""
+    first = torch.tensor(begun[0] if begun else otherwise_ns)
+    dist.all_reduce(first, op=dist.ReduceOp.MIN)
+    begun.clear()
+    return int(first)
 
 
 class Shared(Loop):
@@ -51,9 +77,9 @@ def save_async(loop: Shared, path: Path, group: dist.ProcessGroup, book: Logbook
     while not agreed(bool(ended)):
         loop.learn()
     future.result()
-    edges = torch.tensor([-start_ns, ended[0]])
-    dist.all_reduce(edges, op=dist.ReduceOp.MAX)
-    book.add("save", step, path, -int(edges[0]), int(edges[1]), stall_ns=stall_ns)
+    end = torch.tensor(ended[0])
+    dist.all_reduce(end, op=dist.ReduceOp.MAX)
+    book.add("save", step, path, first_ns(start_ns), int(end), stall_ns=stall_ns)
 
 
 def agreed(over: bool) -> bool:  # noqa: FBT001 - the answer of this rank
@@ -70,7 +96,8 @@ def restore(loop: Shared, path: Path, book: Logbook) -> None:
     start_ns = time.time_ns()
     dcp.load(state, checkpoint_id=path)
     dist.barrier()
-    book.add("restore", loop.step, path, start_ns, time.time_ns())
+    end_ns = time.time_ns()
+    book.add("restore", loop.step, path, first_ns(start_ns), end_ns)
     set_state_dict(loop.model, loop.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
 
@@ -78,6 +105,8 @@ def main() -> None:
     """Save three times, or restore once and go on."""
     warnings.filterwarnings("ignore")
     told = options("sync", *KINDS)
+    FileSystemWriter.write_data = noting(FileSystemWriter.write_data)
+    FileSystemReader.read_metadata = noting(FileSystemReader.read_metadata)
     dist.init_process_group("cpu:gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     book = Logbook(told, "torch-dcp", ranks, told.variant.split("-")[0], silent=rank != 0)
@@ -99,7 +128,8 @@ def main() -> None:
             start_ns = time.time_ns()
             dcp.save(state, checkpoint_id=path)
             dist.barrier()
-            book.add("save", loop.step, path, start_ns, time.time_ns())
+            end_ns = time.time_ns()
+            book.add("save", loop.step, path, first_ns(start_ns), end_ns, stall_ns=end_ns - start_ns)
         else:
             save_async(loop, path, group, book)
     dist.barrier()

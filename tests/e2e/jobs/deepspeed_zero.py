@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from life import Logbook, options
+from life import Logbook, asked_bytes, options
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 import deepspeed
@@ -46,11 +46,14 @@ def main() -> None:
     learn()
     if told.resume:
         dist.barrier()
-        start_ns = time.time_ns()
+        start_ns, before = time.time_ns(), asked_bytes()
         path, _ = engine.load_checkpoint(str(told.dir))
+        asked = torch.tensor([asked_bytes() - before])  # DeepSpeed reads some files twice, and on each rank
         dist.barrier()
+        end_ns = time.time_ns()
+        dist.all_reduce(asked)
         folder = Path(path).parent
-        book.add("restore", number(folder), folder, start_ns, time.time_ns())
+        book.add("restore", number(folder), folder, start_ns, end_ns, size=lambda: int(asked))
     for _ in range(told.saves):
         end = time.monotonic() + told.interval
         while agreed(time.monotonic() < end):

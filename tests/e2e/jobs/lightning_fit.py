@@ -1,12 +1,18 @@
-"""Lightning's ModelCheckpoint with `last.ckpt`: staged in $TMPDIR, which may lie in another file system."""
+"""Lightning's ModelCheckpoint with `last.ckpt`: staged in $TMPDIR, of the same file system or of another.
+
+Lightning serialises a checkpoint in memory before it opens a file, so a save begins when it asks for the file system.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec.core
 import torch
 from life import Logbook, options
 from lightning.pytorch import LightningModule, Trainer
@@ -42,10 +48,11 @@ class Timed(ModelCheckpoint):
     """A ModelCheckpoint that logs: the file of a step and `last.ckpt` are one save."""
 
     book: Logbook
+    opened: list[int]  # when each of the files was asked for
 
     def on_train_batch_end(self, trainer: Any, *arguments: Any, **named: Any) -> None:
         """Save if it is time."""
-        start_ns = time.time_ns()
+        self.opened.clear()
         before = self._last_global_step_saved
         super().on_train_batch_end(trainer, *arguments, **named)
         step = trainer.global_step
@@ -56,7 +63,7 @@ class Timed(ModelCheckpoint):
                 if path.name == "last.ckpt" or f"={step}." in path.name
             ]
             size = sum(path.stat().st_size for path in files)
-            self.book.add("save", step, self.book.told.dir, start_ns, time.time_ns(), size=lambda: size)
+            self.book.add("save", step, self.book.told.dir, self.opened[0], time.time_ns(), size=lambda: size)
 
 
 class TimedRestore(TorchCheckpointIO):
@@ -75,17 +82,21 @@ class TimedRestore(TorchCheckpointIO):
 def main() -> None:
     """Train to the third checkpoint, or resume from the newest."""
     warnings.filterwarnings("ignore")
-    told = options()
+    told = options("renamed", "moved")
+    if told.variant == "moved":
+        tempfile.tempdir = "/dev/shm"
     torch.set_num_threads(1)
     book = Logbook(told, "lightning")
     callback = Timed(dirpath=told.dir, every_n_train_steps=STEPS, save_last=True, save_top_k=-1)
     reader = TimedRestore()
-    callback.book, reader.book = book, book
+    callback.book, reader.book, callback.opened = book, book, []
+    fsspec.core.url_to_fs = noting(fsspec.core.url_to_fs, callback.opened)
     newest = max(told.dir.glob("epoch*.ckpt"), key=step_of) if told.resume else None
     before = step_of(newest) if newest else 0
     trainer = Trainer(
         max_steps=before + max(1, STEPS * told.saves),
-        callbacks=[callback],
+        callbacks=[callback] if told.saves else [],
+        enable_checkpointing=told.saves > 0,  # else it saves `last.ckpt` at the end
         plugins=[reader],
         accelerator="cpu",
         logger=False,
@@ -96,6 +107,16 @@ def main() -> None:
     model = Model(told.size_mb, told.interval / STEPS)
     batches = torch.utils.data.DataLoader(torch.randn(400, model.layers[0].in_features), batch_size=4)
     trainer.fit(model, batches, ckpt_path=newest)
+
+
+def noting(call: Callable[..., Any], times: list[int]) -> Callable[..., Any]:
+    """Return the call such that it notes when it is made."""
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        times.append(time.time_ns())
+        return call(*arguments, **named)
+
+    return noted
 
 
 def step_of(path: Path) -> int:

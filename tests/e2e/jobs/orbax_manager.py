@@ -41,13 +41,13 @@ def main() -> None:
         step += 1
 
     settings = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=told.variant == "async")
+    learn()
+    start_ns = time.time_ns()  # a restore begins where the manager reads what there is
     with ocp.CheckpointManager(told.dir.resolve(), options=settings) as manager:
-        learn()
         if told.resume:
             step = manager.latest_step()
-            path = told.dir / str(step)
-            with book.timed("restore", step, path):
-                state = manager.restore(step, args=ocp.args.StandardRestore(state))
+            state = manager.restore(step, args=ocp.args.StandardRestore(state))
+            book.add("restore", step, told.dir / str(step), start_ns, time.time_ns())
         for _ in range(told.saves):
             train(learn, told)
             save(manager, step, state, learn, book)
