@@ -11,13 +11,14 @@ from ckptprof.detect.streams import Stream
 from ckptprof_collectors.samples import FileEvent
 
 SIZE = 70 * MIB
+PATH = "/run/checkpoint-500/optimizer.pt"
 
 
 def openings() -> OpeningBook:
     """Return a book of one file that was open from 10.0 to 10.2 s."""
     book = OpeningBook()
     for kind, at_s in (("opened", 10.0), ("closed-read", 10.2)):
-        book.learn(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, "/run/checkpoint-500/optimizer.pt"))
+        book.learn(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
     return book
 
 
@@ -32,17 +33,29 @@ def reader(read_bytes: int) -> History:
 def credited(read_bytes: int, *, may_read: bool) -> list[Stream]:
     """Return what is made of the opening."""
     histories = {(100, 1): reader(read_bytes)}
-    return openings().unexplained(20 * SECOND_NS, [], histories, lambda _: may_read)
+    return openings().unexplained(
+        20 * SECOND_NS, [], histories, lambda _, path: may_read and path.endswith("optimizer.pt")
+    )
 
 
 def test_what_was_read_while_it_was_open_is_credited_to_a_process_that_loads_models() -> None:
     """Its counters rose by the size of the file."""
     (stream,) = credited(SIZE, may_read=True)
 
-    assert (stream.process, stream.path, stream.size) == ((100, 1), "/run/checkpoint-500/optimizer.pt", SIZE)
+    assert (stream.process, stream.path, stream.size) == ((100, 1), PATH, SIZE)
 
 
 @pytest.mark.parametrize(("read_bytes", "may_read"), [(SIZE, False), (SIZE // 2, True)])
 def test_nobody_is_credited_who_did_not_read_as_much_or_loads_no_models(read_bytes: int, may_read: bool) -> None:  # noqa: FBT001 - a case
     """Gzip read it, and a shell moved as many bytes elsewhere meanwhile."""
     assert credited(read_bytes, may_read=may_read) == []
+
+
+@pytest.mark.parametrize(("path", "credited_to"), [("/run/checkpoint-500/model.pt", 1), ("/run/data/model.pt", 0)])
+def test_who_was_seen_at_a_file_of_the_folder_is_credited_too(path: str, credited_to: int) -> None:
+    """The smaller files of a checkpoint are read between two looks, beside the larger ones."""
+    seen = Stream((100, 1), (1, 8), writes=False, path=path, first_ns=0, last_ns=10 * SECOND_NS, before_ns=0)
+
+    found = openings().unexplained(20 * SECOND_NS, [seen], {(100, 1): reader(SIZE)}, lambda *_: False)
+
+    assert len(found) == credited_to

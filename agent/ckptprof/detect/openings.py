@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ckptprof.detect.intervals import History, reading
@@ -71,11 +71,12 @@ class OpeningBook:
         now_ns: int,
         explained: list[Stream],
         histories: dict[ProcessKey, History],
-        may_read: Callable[[ProcessKey], bool],
+        may_read: Callable[[ProcessKey, str], bool],
     ) -> list[Stream]:
         """Return streams for files that were read between two looks, by the process that read as much then.
 
-        Anybody may have opened them, another recorder too: only those are asked who may have wanted what they hold.
+        Anybody may have opened them, another recorder too, while a trainer read its data: only those are asked who may
+        read that path, or were seen at another file of its folder.
         """
         found: list[Stream] = []
         for opening in list(self._openings):
@@ -84,7 +85,9 @@ class OpeningBook:
             self._openings.remove(opening)
             if any(_explains(stream, opening) for stream in [*explained, *found]):
                 continue
-            stream = _reader(opening, histories, may_read)
+            readers = _at_folder(opening, (*explained, *found))
+            readers.update(process for process in histories if may_read(process, opening.path))
+            stream = _reader(opening, {one: histories[one] for one in readers if one in histories})
             if stream is not None:
                 found.append(stream)
         return found
@@ -102,15 +105,19 @@ def _explains(stream: Stream, opening: Opening) -> bool:
     return stream.file == opening.file and stream.before_ns - _SLACK_NS <= opening.opened_ns <= last_ns + _SLACK_NS
 
 
-def _reader(
-    opening: Opening, histories: dict[ProcessKey, History], may_read: Callable[[ProcessKey], bool]
-) -> Stream | None:
+def _at_folder(opening: Opening, streams: Iterable[Stream]) -> set[ProcessKey]:
+    """Return the processes that were seen at a file of its folder."""
+    folder = opening.path.rpartition("/")[0]
+    return {stream.process for stream in streams if stream.path.rpartition("/")[0] == folder}
+
+
+def _reader(opening: Opening, histories: dict[ProcessKey, History]) -> Stream | None:
     """Return the stream of the process that read as much as the file holds while it was open."""
     if opening.closed_ns is None:
         return None
     for process, history in histories.items():
         while_open = history.between(opening.opened_ns - _LATE_NS, opening.closed_ns)
-        if sum(reading(interval) for interval in while_open) >= _WHOLE * opening.size and may_read(process):
+        if sum(reading(interval) for interval in while_open) >= _WHOLE * opening.size:
             return _stream(process, opening, opening.closed_ns)
     return None
 

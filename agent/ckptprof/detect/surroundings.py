@@ -45,8 +45,10 @@ class Surroundings:
         loaded = self.runtimes(processes)
         return loaded is not None and not loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)
 
-    def may_restore(self, process: ProcessKey) -> bool:
-        """Return whether it has a library loaded with which checkpoints are read, and is no tool that moves files."""
+    def may_restore(self, process: ProcessKey, path: str) -> bool:
+        """Return whether it may have read what was seen being saved: with a library for it, and as no tool."""
+        if not self.memory.was_saved(path):
+            return False
         loaded = self.runtimes([process])
         return bool(loaded and loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)) and not (
             self.jobs.is_tool(process)
