@@ -423,3 +423,21 @@ def test_the_longest_names_cost_little(path: str) -> None:
     shape(path)
 
     assert time.process_time() - started < 0.25
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/run/step_100/shard_3.bin", False),
+        ("/run/step_100/embeddings.bin", False),
+        ("/run/step_100/train_tokens.bin", True),
+        ("/data/prepared/shard_3.bin", True),
+        ("/runs/train/00001.npy", True),
+        ("/runs/train_01/00001.npy", False),
+        ("/tmp/test_of_mine0/w.bin", False),
+        ("/runs/my_dataset/00001.npy", True),
+    ],
+)
+def test_words_for_data_count_where_they_mean_data(path: str, *, data: bool) -> None:
+    """A shard in a step's folder is one of a model, and a run may be called after what it does."""
+    assert read_name(path).data is data

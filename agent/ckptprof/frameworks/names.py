@@ -118,6 +118,7 @@ def read_name(path: str) -> Name:
         step = None if step == rank else step
     plain = f"{place.path}/{file}"
     hint_in_file = words.hints(file)
+    in_step = certain and "#" not in unit and step is not None
     return Name(
         framework=framework,
         step=step,
@@ -126,7 +127,7 @@ def read_name(path: str) -> Name:
         certain=certain,
         hint=hint_in_file or place.hint,
         data=(framework is None or framework.weak)
-        and ((place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file)),
+        and ((place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file, in_step=in_step)),
         never=framework is None and words.NEVER.search(plain) is not None,
         temporary=temporary,
         commit=commit,
@@ -206,7 +207,7 @@ def _place(folder: str) -> _Place:
         rank=rank,
         trunk="/".join(parts[:trunk]),
         hint=any(words.hints(part) for part in parts[-2:]),
-        data=words.is_of_data(parts[-1]),
+        data=words.is_data_folder(parts[-1]),
     )
 
 

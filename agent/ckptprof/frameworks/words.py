@@ -53,6 +53,8 @@ _DATA = frozenset(
         "preprocessed", "profile", "trace",
     )
 )  # fmt: skip
+_OF_RUNS = frozenset(("train", "training", "test", "tests", "eval", "output", "outputs", "result", "results"))
+_OF_MODELS = frozenset(("shard", "shards", "embedding", "embeddings"))  # too, in the folder of a step
 _WORD = re.compile(r"[a-z]+")
 NEVER = re.compile(
     r"\.(?:log|txt|csv|tsv|jsonl|out|err|db|sqlite3?|db-wal|wal|journal|arrow|parquet|tfevents[^/]*|lock|pid|sock|html|md|"
@@ -69,9 +71,16 @@ def hints(part: str) -> bool:
     return not _HINTS.isdisjoint(_WORD.findall(part.lower()))
 
 
-def is_of_data(part: str) -> bool:
-    """Return whether a word for data sets or results is in it."""
-    return not _DATA.isdisjoint(_WORD.findall(part.lower()))
+def is_of_data(part: str, *, in_step: bool = False) -> bool:
+    """Return whether a word for data sets or results is in it; `in_step`: it is a file in the folder of a step."""
+    found = _DATA.intersection(_WORD.findall(part.lower()))
+    return bool(found - _OF_MODELS if in_step else found)
+
+
+def is_data_folder(part: str) -> bool:
+    """Return whether a folder is called as those of data sets are: `train`, but `train_01` may be any run."""
+    found = _DATA.intersection(_WORD.findall(part.lower()))
+    return part.lower() in _DATA or bool(found - _OF_RUNS)
 
 
 def may_be_temporary(path: str) -> bool:
