@@ -53,6 +53,7 @@ class JobBook:
         """Take a description; an orphan keeps the parent that it had."""
         key = (info.pid, info.start_ticks)
         known = self._infos.get(key)
+        info = _while_it_lived(info, known or self._infos.get(self._current.get(info.parent_pid, (0, 0))))
         if known is None and len(self._infos) >= MAX_KNOWN:
             self._drop(next(iter(self._infos)))
         if known is not None and info.parent_pid <= _INIT < known.parent_pid:
@@ -353,3 +354,15 @@ class JobBook:
 
 def _key_of(info: ProcessInfo) -> ProcessKey:
     return info.pid, info.start_ticks
+
+
+def _while_it_lived(info: ProcessInfo, like: ProcessInfo | None) -> ProcessInfo:
+    """Return what was said of a process that was ending: its memory was gone, and with it all but its name.
+
+    `like` is what it was before, or its parent: a fork has its program and environment.
+    """
+    if like is None or info.environment or info.runtimes or info.program not in {"", info.comm}:
+        return info
+    if info.comm != like.comm or not like.environment:
+        return info
+    return msgspec.structs.replace(info, program=like.program, environment=like.environment, runtimes=like.runtimes)
