@@ -64,3 +64,13 @@ def test_a_look_from_after_gives_the_final_name() -> None:
     one = attached(book, written(TEMPORARY, 10.2, 10.4))
 
     assert (one.path, one.earlier_path) == (NEW, TEMPORARY)
+
+
+def test_a_file_that_was_born_later_gives_no_name_to_the_one_before() -> None:
+    """The old one was saved and rotated away while its save still waits to be judged."""
+    book = FactBook()
+    book.learn(12 * SECOND_NS, fact(NEW, 11.0, 11.5))
+
+    one = attached(book, written(OLD, 10.2, 10.4))
+
+    assert (one.path, one.earlier_path, one.fact) == (OLD, None, None)

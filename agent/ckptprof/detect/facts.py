@@ -171,7 +171,10 @@ def _is_of_before(fact: FileFact, stream: Stream, clock: Clock) -> bool:
 
 
 def _is_written_anew(fact: FileFact, stream: Stream, clock: Clock) -> bool:
-    """Whether a small file that was found by its times was written again since: `latest`, with the next save."""
+    """Whether it is not that writing which is told of: the inode is a later file's, or `latest` was written again."""
+    born = fact.birth_ns is not None and clock.mono(fact.birth_ns)
+    if born and born > max(stream.last_ns, stream.closed_ns or 0) + SLACK_NS:
+        return True
     found = stream.seen_by == "directory" and stream.fact is not None and fact.size < _SMALL_BYTES
     return found and clock.mono(fact.modified_ns) > stream.last_ns + _BESIDE_NS
 
