@@ -60,7 +60,7 @@ JOBS = (
     Job("lightning_fit", "moved", proven=()),
     Job("deepspeed_zero", "zero1", ranks=2),
     Job("deepspeed_zero", "zero3", ranks=2),
-    Job("megatron_core", "sync", ranks=2),
+    Job("megatron_core", "sync", ranks=2, proven=()),
     Job("orbax_manager", "sync", family="orbax", proven=()),
     Job("orbax_manager", "async", family="orbax", proven=()),
     Job("keras_fit", "keras", proven=BOTH),
