@@ -114,6 +114,14 @@ def unnumbered_folders(stage: Stage) -> None:
     stage.write(job, "/run/final/extra_state/extra_state_rank_0.pt", 4.4, 0.2, 4 * MIB)
 
 
+def late_fork(stage: Stage) -> None:
+    """One process forks a writer for each rank, the second 4 s after the first one has ended."""
+    job = stage.process()
+    for rank, at_s in enumerate((2.0, 7.0)):
+        writer = stage.process(101 + rank, parent_pid=job.pid, born_s=at_s - 0.2, exit_s=at_s + 1.3)
+        stage.write(writer, f"/run/step_300/__{rank}_0.distcp", at_s, 1.0, 40 * MIB)
+
+
 def marker_beside(stage: Stage) -> None:
     """DeepSpeed's marker comes into the folder above when all ranks are through, 4 s later."""
     for rank, job in enumerate(ranks(stage, 2)):
@@ -137,6 +145,7 @@ def marker_beside(stage: Stage) -> None:
         (overlapping, [(10, 4), (11, 4)]),
         (overwritten, [(None, 2)] * 3),
         (unnumbered_folders, [(None, 3)]),
+        (late_fork, [(300, 2)]),
     ],
 )
 def test_saves_are_told_as_their_engineers_would(

@@ -101,8 +101,8 @@ class Gatherer:
 
     def _patience_ns(self, candidate: Candidate, ended: Container[ProcessKey]) -> int:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
-        if all(process in ended for process in candidate.processes):
-            return QUIET_NS
+        if all(process in ended and self._jobs.works_for(process) in ended for process in candidate.processes):
+            return QUIET_NS  # nor does one live that forked them to write: it may fork the next rank
         if candidate.committed_ns is None and self._lacks_ranks(candidate):
             return RANKS_GAP_NS if candidate.writes else CERTAIN_GAP_NS
         folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
