@@ -124,7 +124,7 @@ class Recorder:
                     self.ckptprof("agent", *self.options, *arguments),
                     stdout=log,
                     stderr=log,
-                    env={**self.environment, "NOTIFY_SOCKET": str(address)},
+                    env={**self.environment, "NOTIFY_SOCKET": str(address), "PYTHONFAULTHANDLER": "1"},
                     cwd=self.work,
                 )
             try:
@@ -137,10 +137,11 @@ class Recorder:
                     agent.send_signal(signal.SIGTERM)
                 try:
                     agent.wait(timeout=AGENT_END_SECONDS)
-                except subprocess.TimeoutExpired:
-                    agent.kill()
+                except subprocess.TimeoutExpired as error:
+                    agent.send_signal(signal.SIGABRT)  # it leaves word of where it hangs
                     agent.wait()
-                    raise
+                    said = (self.work / "agent.log").read_text(errors="replace")
+                    raise RuntimeError(f"the agent did not end: {said[-6000:]}") from error
 
     def forget_cache(self) -> None:
         """Drop the job's files from the page cache, as a restart on a node that lost them would find them."""
