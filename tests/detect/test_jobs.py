@@ -317,6 +317,8 @@ def test_thousands_of_short_lived_processes_leave_nothing_behind() -> None:
         book.end((pid, pid))
         book.hear((pid + 50_000, 1), "python3", 10)
 
-    sizes = [len(held) for held in (book._infos, book._current, book._comms, book._parents, book._groups, book._holders)]
+    sizes = [
+        len(held) for held in (book._infos, book._current, book._comms, book._parents, book._groups, book._holders)
+    ]
     assert max(sizes) <= 20_001
     assert len(book._group_of) <= 40_001

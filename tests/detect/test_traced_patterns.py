@@ -8,7 +8,6 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity, sizes
 
-from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint, Level, PatternClass
 from ckptprof_collectors.samples import FileActivity, OperationKind, TraceHealth
 
