@@ -387,3 +387,25 @@ def test_one_process_that_writes_the_parts_of_two_ranks_is_one(traced: bool) -> 
     (save,) = stage.play(20)
 
     assert save.ranks == 1
+
+
+@LEVELS
+@pytest.mark.parametrize(
+    ("size", "gap_s", "expected"),
+    [(80, 3.5, [(4, 2), (8, 2)]), (80, 9.0, [(4, 1), (None, 1), (8, 1), (None, 1)]), (40, 3.5, None)],
+    ids=["pickled-first", "much-later", "less"],
+)
+def test_a_further_name_may_begin_late_if_it_holds_as_much(
+    size: int, gap_s: float, expected: list[tuple[int | None, int]] | None, *, traced: bool
+) -> None:
+    """Lightning pickles all of it into memory before it opens last.ckpt; what holds less is something else."""
+    stage = Stage(hz=10, trace=traced)
+    job = stage.process()
+    for number in (1, 2):
+        at_s = 2.0 + 30 * (number - 1)
+        stage.write(job, f"/run/epoch=0-step={4 * number}.ckpt", at_s, 1.0, 80 * MIB)
+        stage.write(job, "/run/last.ckpt", at_s + 1.0 + gap_s, 1.0, size * MIB)
+
+    found = saves(stage.play(75))
+
+    assert found == expected if expected is not None else (4, 1) in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from ckptprof.detect.candidates import Candidate, Part
-from ckptprof.detect.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, group
+from ckptprof.detect.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, further_gap_ns, group
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.parts import PartBook, untangle
 from ckptprof.detect.staging import join_stages
@@ -107,7 +107,9 @@ class Gatherer:
             return RANKS_GAP_NS if candidate.writes else CERTAIN_GAP_NS
         folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
         more = folder and candidate.committed_ns is None
-        return CERTAIN_GAP_NS if more or any(part.temporary for part in candidate.parts) else QUIET_NS
+        if more or any(part.temporary for part in candidate.parts):
+            return CERTAIN_GAP_NS
+        return max(QUIET_NS, further_gap_ns(candidate)) if _may_come_again(candidate) else QUIET_NS
 
     def _lacks_ranks(self, candidate: Candidate) -> bool:
         """Return whether several ranks of this host have moved their parts, and others, which are alive, have not."""
@@ -119,6 +121,14 @@ class Gatherer:
         seen = {part.name.rank for part in candidate.parts}
         seen |= {self._jobs.rank(process) for process in candidate.processes}
         return len(seen & here) >= 2 and not here <= seen
+
+
+def _may_come_again(candidate: Candidate) -> bool:
+    """Return whether its framework writes all of it once more under a name like `last.ckpt`, and has not yet."""
+    named = [part.name for part in candidate.parts[:16]]
+    if not candidate.writes or any(name.alias for name in named):
+        return False
+    return any(name.framework is not None and name.framework.copies_whole for name in named)
 
 
 def settled(candidate: Candidate) -> Candidate:

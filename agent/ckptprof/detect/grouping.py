@@ -15,6 +15,8 @@ AGAIN_NS = 1_000_000_000  # what is read again so much later is another restore
 ASIDE_BYTES = 64 << 10
 _MAX_ALIKE = 16  # candidates of one unit that a part is held against, the latest first
 _MAX_NEAR = 64
+_LIKE = 0.02  # sizes of two files with the same state
+_PICKLING = 4  # times as long as it takes to write it
 
 
 def group(job: str, parts: list[Part]) -> list[Candidate]:
@@ -109,7 +111,7 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
     if _is_marker(later) and later.writes:
         return gap_ns <= CERTAIN_GAP_NS
     if _is_alias(later) or _is_alias(earlier):
-        return gap_ns <= JOIN_GAP_NS
+        return gap_ns <= (further_gap_ns(earlier) if _is_further(earlier, later) else JOIN_GAP_NS)
     if not _is_known(earlier) or not _is_known(later):  # it lies in the folder of the other, or is not of it
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
         own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
@@ -136,6 +138,22 @@ def _is_named(candidate: Candidate) -> bool:
 def _is_alias(candidate: Candidate) -> bool:
     """Return whether its names are used anew for every save: last, best, latest."""
     return not candidate.steps and all(part.name.alias for part in candidate.parts)
+
+
+def _is_further(earlier: Candidate, later: Candidate) -> bool:
+    """Return whether a process that wrote the one wrote as much again under the other name, or may yet."""
+    if not later.writes or set(earlier.processes[:16]).isdisjoint(later.processes[:16]):
+        return False
+    own, more = (sum(part.bytes for part in one.parts) for one in (earlier, later))
+    if later.open_parts:
+        return more <= own * (1 + _LIKE)
+    return any(abs(size - more) <= _LIKE * more for size in (own, *(part.bytes for part in earlier.parts[:16])))
+
+
+def further_gap_ns(candidate: Candidate) -> int:
+    """Return how long after a save all of it may begin to be written again: it may be pickled in memory first."""
+    took_ns = candidate.end_ns - candidate.start_ns
+    return min(CERTAIN_GAP_NS, max(JOIN_GAP_NS, _PICKLING * took_ns))
 
 
 def _is_marker(candidate: Candidate) -> bool:
