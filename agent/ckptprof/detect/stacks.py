@@ -40,7 +40,7 @@ _ASYNC = re.compile(
     r"/(?:torch/distributed/checkpoint/_async_\w+|checkpointers/async_checkpointer|strategies/async_utils"
     r"|nvidia_resiliency_ext/checkpointing/async_ckpt/\w+|plugins/io/async_plugin|fast_persist\w*)\.py$"
 )
-_BEGINS = re.compile(r"(?:^|\.)_*(?:async_)?save(?!\w*(?:finali|wait))\w*$")
+_BEGINS = re.compile(r"(?:^|\.)_*(?:async_)?save(?!\w*(?:finali|wait))\w*$|(?:^|[._])execute_sync$")  # Megatron-Core's
 _OF_TENSORS = re.compile(r"save_for_backward|saved_tensors|save_on_cpu|saved_activ")
 
 
@@ -112,8 +112,12 @@ def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | N
 
 
 def saves_in_background(sample: StackSample) -> bool:
-    """Return whether any thread is in the code by which a library saves in the background."""
-    return any(_ASYNC.search(file) for thread in sample.threads for _, file, _ in thread.frames)
+    """Return whether any thread is in the code by which a library saves in the background, and not at once."""
+    return any(
+        any(_ASYNC.search(file) for _, file, _ in thread.frames)
+        and not any(function.endswith("execute_sync") for function, _, _ in thread.frames)
+        for thread in sample.threads
+    )
 
 
 def _in_background(special: tuple[Frame, ...]) -> bool:

@@ -1,0 +1,38 @@
+"""What Python stacks say of the thread that trains: which frames mean a save, which a wait, which neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptprof.detect.stacks import doing, saves_in_background
+from ckptprof_collectors.samples import StackSample, ThreadStack
+
+LOOP = (("step", "/job/train.py", 30), ("main", "/job/train.py", 80))
+CORE = "/site-packages/megatron/core/dist_checkpointing/strategies"
+AT_ONCE = (
+    ("Queue.get", "/lib/python3.11/multiprocessing/queues.py", 103),
+    ("write_preloaded_data_multiproc", f"{CORE}/filesystem_async.py", 300),
+    ("AsyncRequest.execute_sync", f"{CORE}/async_utils.py", 80),
+    ("save", "/site-packages/megatron/core/dist_checkpointing/serialization.py", 400),
+    ("main", "/job/train.py", 90),
+)
+LATER = (
+    ("Process.join", "/lib/python3.11/multiprocessing/process.py", 149),
+    ("AsyncCallsQueue.maybe_finalize_async_calls", f"{CORE}/async_utils.py", 500),
+    ("main", "/job/train.py", 95),
+)
+
+
+@pytest.mark.parametrize(
+    ("frames", "what", "background"),
+    [(AT_ONCE, "saving", False), (LATER, "waiting", True), (LOOP, "training", False)],
+    ids=["at-once", "later", "loop"],
+)
+def test_megatron_core_saves_at_once_by_the_code_that_also_saves_later(
+    frames: tuple[tuple[str, str, int], ...], what: str, *, background: bool
+) -> None:
+    """Its synchronous save runs the writer of the asynchronous one, and waits for its processes."""
+    sample = StackSample(0, 100, 1, 0, (ThreadStack(100, "MainThread", active=False, frames=frames),))
+
+    assert doing(frames, [LOOP]) == what
+    assert saves_in_background(sample) is background
