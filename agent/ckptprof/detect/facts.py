@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from ckptprof.detect.edges import SLACK_NS, UNSEEN_NS, Clock
-from ckptprof.detect.intervals import History, writing
+from ckptprof.detect.intervals import History, Interval, writing
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
@@ -85,11 +85,13 @@ class FactBook:
         unknown = self._join_known(by_file, open_files, clock)
         for stream in [*waiting, *still_open]:
             self._claim(stream)
+        claims = _Claims(self._claims.values() if unknown else ())
         for key in unknown:  # what the others do not account for is left for these
-            alone = self._credited(key, histories, clock, traced)
+            alone = self._credited(key, histories, clock, traced, claims)
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
+                claims.add(alone)
                 self._used[key, self._facts[key][1].modified_ns] = None
             self._settle(key)
         while len(self._used) > MAX_FACTS:
@@ -97,14 +99,13 @@ class FactBook:
         return found
 
     def _credited(
-        self, key: FileKey, histories: dict[ProcessKey, History], clock: Clock, traced: TraceBook
+        self, key: FileKey, histories: dict[ProcessKey, History], clock: Clock, traced: TraceBook, claims: _Claims
     ) -> Stream | None:
         """Return a file that nobody was seen writing as a stream of who may have written it."""
         at_ns, fact = self._facts[key]
         modified = clock.mono(fact.modified_ns)
         if any(stream.writes for stream in traced.near(key, modified, modified)):
             return None  # who wrote it is known
-        claims = list(self._claims.values())
         for process in _suspects(fact, self._askers.get(key, {}), self._kin):
             credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
             if traced.moved_by(process) and not _may_be_missed(credited, claims, clock):
@@ -203,29 +204,36 @@ def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
         stream.earlier_path = None
 
 
-def _is_beside(path: str, process: ProcessKey, others: list[Stream], start_ns: int, end_ns: int) -> bool:
-    """Return whether the process was seen writing another file of the folder at that time, give or take a second."""
-    folder = path.rpartition("/")[0]
-    return any(
-        other.process == process
-        and other.writes
-        and (other.looks or other.trace is not None)
-        and other.path.rpartition("/")[0] == folder
-        and other.first_ns - _BESIDE_NS <= end_ns
-        and start_ns <= other.last_ns + _BESIDE_NS
-        for other in others
-    )
+class _Claims:
+    """What processes were seen writing, so ordered that a save of very many files is not held against all of them."""
+
+    def __init__(self, streams: Iterable[Stream]) -> None:
+        """Take all that writes."""
+        self.of: dict[ProcessKey, list[Stream]] = {}
+        self._seen: dict[tuple[ProcessKey, str], list[Stream]] = {}
+        for stream in streams:
+            self.add(stream)
+
+    def add(self, stream: Stream) -> None:
+        """Take one more, if it writes."""
+        if not stream.writes:
+            return
+        self.of.setdefault(stream.process, []).append(stream)
+        if stream.looks or stream.trace is not None:
+            self._seen.setdefault((stream.process, stream.path.rpartition("/")[0]), []).append(stream)
+
+    def is_beside(self, path: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
+        """Return whether the process was seen writing another file of the folder then, give or take a second."""
+        return any(
+            other.first_ns - _BESIDE_NS <= end_ns and start_ns <= other.last_ns + _BESIDE_NS
+            for other in reversed(self._seen.get((process, path.rpartition("/")[0]), ()))
+        )
 
 
-def _left_over(history: History, process: ProcessKey, others: list[Stream], start_ns: int, end_ns: int) -> int:
+def _left_over(history: History, others: list[Stream], start_ns: int, end_ns: int) -> int:
     """Return how much more a process wrote, in all the time of its streams around, than these account for."""
     around = [
-        other
-        for other in others
-        if other.process == process
-        and other.writes
-        and other.last_ns >= start_ns - _BESIDE_NS
-        and other.first_ns <= end_ns + _BESIDE_NS
+        other for other in others if other.last_ns >= start_ns - _BESIDE_NS and other.first_ns <= end_ns + _BESIDE_NS
     ]
     first_ns = min([start_ns, *(min(other.before_ns, other.first_ns) for other in around)])
     last_ns = max([end_ns, *(max(other.last_ns, other.closed_ns or 0) for other in around)])
@@ -247,7 +255,7 @@ def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
     return _size(stream) * max(0, inside_ns) // (last_ns - first_ns)
 
 
-def _wrote_unseen(history: History, process: ProcessKey, others: list[Stream], birth_ns: int, size: int) -> bool:
+def _wrote_unseen(history: History, others: list[Stream], birth_ns: int, size: int) -> bool:
     """Return whether a process that was met while the file was written, or after, wrote as much in all its life.
 
     What it had written by the first look is in no interval: the kernel counts from nought (kernel/fork.c).
@@ -255,7 +263,7 @@ def _wrote_unseen(history: History, process: ProcessKey, others: list[Stream], b
     met_ns = history.first_ns
     if history.last_io is None or size < _SMALL_BYTES or not birth_ns <= met_ns <= birth_ns + UNSEEN_NS:
         return False
-    claimed = sum(_size(other) for other in others if other.process == process and other.writes)
+    claimed = sum(_size(other) for other in others)
     return history.last_io.write_chars - claimed >= _CREDIT * size
 
 
@@ -265,19 +273,31 @@ def _is_database(fact: FileFact) -> bool:
     return beginning.startswith((b"SQLite format 3", *_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
 
 
-def _may_be_missed(fact: FileFact, others: list[Stream], clock: Clock) -> bool:
+def _may_be_missed(fact: FileFact, claims: _Claims, clock: Clock) -> bool:
     """Return whether the trace of its process may not have told of a file: it misses but small ones among many."""
     modified = clock.mono(fact.modified_ns)
     birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
-    return fact.size < _SMALL_BYTES and _is_beside(fact.path, (fact.pid, fact.start_ticks), others, birth, modified)
+    return fact.size < _SMALL_BYTES and claims.is_beside(fact.path, (fact.pid, fact.start_ticks), birth, modified)
+
+
+def _accounts_for(
+    history: History, around: Sequence[Interval], fact: FileFact, claims: _Claims, written_ns: tuple[int, int]
+) -> bool:
+    """Return whether a process wrote so much more than it was seen writing that a file may be its own."""
+    own = (fact.pid, fact.start_ticks)
+    others = claims.of.get(own, [])
+    needed = fact.size * (_CREDIT_BESIDE if claims.is_beside(fact.path, own, *written_ns) else _CREDIT)
+    claimed = sum(_within(other, around[0].start_ns, around[-1].end_ns) for other in others)
+    written = sum(writing(interval) for interval in around)
+    return written - claimed >= needed and _left_over(history, others, *written_ns) >= needed
 
 
 def _alone(
-    at_ns: int, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock, others: list[Stream]
+    at_ns: int, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock, claims: _Claims
 ) -> Stream | None:
     """Return a stream for a file that was never caught open.
 
-    Its process must have written as much as the file holds at that time, beside what `others` account for.
+    Its process must have written as much as the file holds at that time, beside what `claims` account for.
     """
     history = histories.get((fact.pid, fact.start_ticks))
     if history is None or fact.size < _MIN_ALONE_BYTES or _is_database(fact):
@@ -285,18 +305,11 @@ def _alone(
     modified = clock.mono(fact.modified_ns)
     birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
     around = history.between(min(birth, modified) - SLACK_NS, modified + SLACK_NS)
-    written = sum(writing(interval) for interval in around)
-    own = (fact.pid, fact.start_ticks)
-    claimed = sum(
-        _within(other, around[0].start_ns, around[-1].end_ns)
-        for other in others
-        if around and other.process == own and other.writes
-    )
     small = fact.size < _SMALL_BYTES  # markers and metadata are lost in the noise of the counters
-    credit = _CREDIT_BESIDE if _is_beside(fact.path, own, others, birth, modified) else _CREDIT
-    enough = written > 0 and (small or written - claimed >= credit * fact.size)
-    enough = enough and (small or _left_over(history, own, others, birth, modified) >= credit * fact.size)
-    if not enough and not _wrote_unseen(history, own, others, birth, fact.size):
+    enough = any(writing(interval) for interval in around)
+    enough = enough and (small or _accounts_for(history, around, fact, claims, (birth, modified)))
+    own = (fact.pid, fact.start_ticks)
+    if not enough and not _wrote_unseen(history, claims.of.get(own, []), birth, fact.size):
         return None  # somebody else wrote it
     start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified
     if small and modified - birth > _BESIDE_NS:

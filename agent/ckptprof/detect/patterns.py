@@ -47,8 +47,9 @@ def pattern_of(candidate: Candidate, histories: dict[ProcessKey, History]) -> Pa
         return exact_pattern(candidate)
     total = sum(part.bytes for part in candidate.parts)
     order = _Order()
+    telling = [part for part in candidate.parts if part.bytes >= _BACK_BYTES]
     for part in candidate.parts:
-        order.add(_order(part, histories.get(part.stream.process), alone=_is_alone(part, candidate.parts)))
+        order.add(_order(part, histories.get(part.stream.process), alone=_is_alone(part, telling)))
     operations, mean, median = _sizes(candidate, histories)
     mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping)
     _infer(order, total - mapped, operations, mean)
@@ -104,7 +105,6 @@ def _is_alone(part: Part, parts: Sequence[Part]) -> bool:
     return not any(
         other is not part
         and other.stream.process == part.stream.process
-        and other.bytes >= _BACK_BYTES
         and other.start_ns - _LOOK_NS < part.end_ns
         and part.start_ns < other.end_ns + _LOOK_NS
         for other in parts
