@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 CKPTPROF = [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
+PATH_FIELD = 8  # of `ckptprof list`
 SAVE = "import numpy, sys, time; a = numpy.zeros(8_000_000)\n"
 SAVE += "for n in range(int(sys.argv[1])):\n time.sleep(1); numpy.save(f'ckpt_{n}.npy', a)\n"
 
@@ -53,7 +54,7 @@ class Ckptprof:
         """Return the file names of the checkpoints in the database."""
         result = self.call("list", "--db", str(self.database))
         assert result.returncode in (0, 3), result.stderr
-        return [line.split("\t")[-1].rpartition("/")[2] for line in result.stdout.decode().splitlines()]
+        return [line.split("\t")[PATH_FIELD].rpartition("/")[2] for line in result.stdout.decode().splitlines()]
 
     def close(self) -> None:
         """End whatever still runs."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from livecommand import SAVE, Ckptprof, sampler_of, wait_until
+from livecommand import PATH_FIELD, SAVE, Ckptprof, sampler_of, wait_until
 
 from ckptprof.errors import RecordingError
 from ckptprof.recording import FileWriter, Header
@@ -156,11 +156,11 @@ def test_a_capture_tells_what_the_agent_told(ckptprof: Ckptprof) -> None:
     def mine(paths: list[str]) -> list[str]:
         return [path for path in paths if str(ckptprof.work) in path]
 
-    live = [line.split("\t")[-1] for line in live_listed.decode().splitlines()]
+    live = [line.split("\t")[PATH_FIELD] for line in live_listed.decode().splitlines()]
     expected = [str(ckptprof.work / f"ckpt_{number}.npy") for number in range(3)]
     assert expected == mine(live)
     assert [expected, expected] == [mine([one["path"] for one in checkpoints]) for checkpoints in found]
-    assert expected == mine([line.split("\t")[-1] for line in listed.decode().splitlines()])
+    assert expected == mine([line.split("\t")[PATH_FIELD] for line in listed.decode().splitlines()])
     assert [process.returncode for process in (agent, capture)] == [0, 0]
 
 
