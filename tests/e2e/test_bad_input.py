@@ -1,7 +1,11 @@
-"""Jobs that save in ways which make it hard to see: one event each all the same, or what was out of sight is said."""
+"""Jobs that save in ways which make it hard to see: one event each all the same, or what was out of sight is said.
+
+Agents of both levels watch the same job: half of the time, and each sees what the other saw.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -23,12 +27,15 @@ pytestmark = [
 ]
 
 LEVELS = ("trace", "poll")
+WRITERS = int(os.environ.get("BAD_WRITERS", "500"))  # BAD_WRITERS=5000 and BAD_FILES=100000 take minutes
+FILES = int(os.environ.get("BAD_FILES", "10000"))
+Seen = Callable[..., dict[str, list[dict[str, Any]]]]
 SETTLE_SECONDS = 14
 MOST_MEMORY_BYTES = 400 << 20
 
 
 @pytest.fixture
-def seen(tmp_path: Path) -> Iterator[Callable[..., dict[str, list[dict[str, Any]]]]]:
+def seen(tmp_path: Path) -> Iterator[Seen]:
     """Return what runs one bad job under an agent of each level and returns what each reported of it."""
     office = Office(tmp_path, LEVELS)
 
@@ -54,51 +61,45 @@ def seen(tmp_path: Path) -> Iterator[Callable[..., dict[str, list[dict[str, Any]
         office.recorder(level).close()
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_writer_that_dies_leaves_a_save_that_is_incomplete(
-    seen: Callable[..., dict[str, list[dict[str, Any]]]], level: str
-) -> None:
-    """The save before it is whole, and is told so."""
-    found = sorted(seen("dies")[level], key=lambda one: int(one["start_ns"]))
-
-    assert [(one["kind"], one["step"], one["status"]) for one in found] == [
-        ("save", 1, "complete"),
-        ("save", 2, "incomplete"),
-    ]
+def test_a_writer_that_dies_leaves_a_save_that_is_incomplete(seen: Seen) -> None:
+    """The save before it is whole, and is told so, at both levels."""
+    for level, saves in seen("dies").items():
+        found = sorted(saves, key=lambda one: int(one["start_ns"]))
+        assert [(one["kind"], one["step"], one["status"]) for one in found] == [
+            ("save", 1, "complete"),
+            ("save", 2, "incomplete"),
+        ], level
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_rank_that_comes_late_is_of_the_same_save(
-    seen: Callable[..., dict[str, list[dict[str, Any]]]], level: str
-) -> None:
-    """Three seconds after the first one ended."""
-    found = seen("late-rank")[level]
-
-    assert [(one["kind"], one["step"], one["ranks"]) for one in found] == [("save", 300, 2)]
-    assert found[0]["bytes"] == pytest.approx(160 << 20, rel=0.02)
+def test_a_rank_that_comes_late_is_of_the_same_save(seen: Seen) -> None:
+    """Three seconds after the first one ended, at both levels."""
+    for level, found in seen("late-rank").items():
+        assert [(one["kind"], one["step"], one["ranks"]) for one in found] == [("save", 300, 2)], level
+        assert found[0]["bytes"] == pytest.approx(160 << 20, rel=0.02), level
 
 
-def test_thousands_of_writers_that_end_at_once_are_one_save(
-    seen: Callable[..., dict[str, list[dict[str, Any]]]], record_property: Callable[[str, object], None]
-) -> None:
+def test_writers_that_end_at_once_are_one_save(seen: Seen, record_property: Callable[[str, object], None]) -> None:
     """At trace level all count, or it is said what did not; polling may see few of them, and never two saves."""
-    found = seen("short-lived-writers", BAD_WRITERS="2000")
+    found = seen("short-lived-writers", BAD_WRITERS=str(WRITERS))
 
-    record_property("figure", f"2000 writers: files {[(level, [o['files'] for o in f]) for level, f in found.items()]}")
+    record_property("figure", f"{WRITERS} writers: files {files_of(found)}")
     (traced,) = found["trace"]
     assert (traced["kind"], traced["step"]) == ("save", 100)
-    assert traced["files"] >= 1900 or traced["blind"]
+    assert traced["files"] >= 0.95 * WRITERS or traced["blind"]
     assert len(found["poll"]) <= 1
 
 
-def test_a_hundred_thousand_files_are_one_save(
-    seen: Callable[..., dict[str, list[dict[str, Any]]]], record_property: Callable[[str, object], None]
-) -> None:
+def test_very_many_files_are_one_save(seen: Seen, record_property: Callable[[str, object], None]) -> None:
     """Within bounded memory; what was only counted is said."""
-    found = seen("many-files", BAD_FILES="100000")
+    found = seen("many-files", BAD_FILES=str(FILES))
 
-    record_property("figure", f"100000 files: files {[(level, [o['files'] for o in f]) for level, f in found.items()]}")
+    record_property("figure", f"{FILES} files: files {files_of(found)}")
     (traced,) = found["trace"]
     assert (traced["kind"], traced["step"]) == ("save", 200)
-    assert traced["files"] >= 99_000 or traced["blind"]
+    assert traced["files"] >= 0.99 * FILES or traced["blind"]
     assert len(found["poll"]) <= 1
+
+
+def files_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[int]]:
+    """Return how many files each event of each level has."""
+    return {level: [one["files"] for one in events] for level, events in found.items()}
