@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ class Promise:
     words: tuple[str, ...]
 
 
+ALL_JOBS = os.environ.get("CKPTPROF_JOBS") == "all"  # a quarter of an hour; CI takes one or two of each kind
 PROMISES = {
     "trace": Promise(50, 1, ("framework", "step", "ranks", "mode")),
     "poll": Promise(250, 1, ("framework", "step")),
@@ -38,7 +40,7 @@ CASES = [
     )
     for job in JOBS
     for level in PROMISES
-    if level in job.proven
+    if level in (job.proven if ALL_JOBS else job.usual)
 ]
 
 
