@@ -122,7 +122,7 @@ class FactBook:
         unknown: list[FileKey] = []
         for key in list(self._fresh):
             at_ns, fact = self._facts[key]
-            if key in by_file and not _is_written_anew(fact, by_file[key][-1], clock):
+            if key in by_file and not _is_written_anew(at_ns, fact, by_file[key][-1], clock):
                 if not _is_of_before(fact, by_file[key][-1], clock):
                     _join(by_file[key][-1], at_ns, fact)
                 self._used[key, fact.modified_ns] = None
@@ -171,10 +171,11 @@ def _is_of_before(fact: FileFact, stream: Stream, clock: Clock) -> bool:
     return touched_ns < min(stream.first_ns, stream.before_ns) - SLACK_NS
 
 
-def _is_written_anew(fact: FileFact, stream: Stream, clock: Clock) -> bool:
+def _is_written_anew(at_ns: int, fact: FileFact, stream: Stream, clock: Clock) -> bool:
     """Whether it is not that writing which is told of: the inode is a later file's, or `latest` was written again."""
-    born = fact.birth_ns is not None and clock.mono(fact.birth_ns)
-    if born and born > max(stream.last_ns, stream.closed_ns or 0) + SLACK_NS:
+    born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
+    was_set = born_ns > at_ns + SLACK_NS  # the clock, since then: nothing is born after it was looked at
+    if not was_set and born_ns > max(stream.last_ns, stream.closed_ns or 0) + SLACK_NS:
         return True
     found = stream.seen_by == "directory" and stream.fact is not None and fact.size < _SMALL_BYTES
     return found and clock.mono(fact.modified_ns) > stream.last_ns + _BESIDE_NS
