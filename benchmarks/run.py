@@ -27,6 +27,7 @@ QUICK: dict[str, list[str]] = {
         "--calm",
         "1",
     ],
+    "stacks_cost": ["--pairs", "1", "--seconds", "0.5"],
     "tick": ["--counts", "10", "--rounds", "1"],
     "store": ["--hours", "0.05", "--days", "1", "--narrow-minutes", "1", "--runs", "1"],
     "report": ["--days", "0.5", "--runs", "1"],

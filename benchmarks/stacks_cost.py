@@ -9,7 +9,6 @@ In a window with looks one follows the other without a pause; ckptprof takes at 
 
 from __future__ import annotations
 
-import argparse
 import mmap
 import os
 import random
@@ -25,6 +24,7 @@ from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import Process
 from ckptprof_collectors.pystacks import dump, find_program, parse
 from ckptprof_collectors.threads import ThreadClock
+from figures import parser, show
 
 TRAINER = """
 import mmap, os, struct, sys, time, torch
@@ -89,37 +89,46 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     return statistics.median(values), medians[50], medians[-51]
 
 
-def compare(pairs: list[tuple[Window, Window]]) -> None:
-    """Print what looks change, pair by pair."""
+def row(what: str, unit: str, middle: float, low: float | None = None, high: float | None = None) -> dict[str, object]:
+    """Return one figure; `low` and `high` hold it with 95 %."""
+    return {"what": what, "unit": unit, "median": middle, "low": low, "high": high}
+
+
+def compared(pairs: list[tuple[Window, Window]]) -> list[dict[str, object]]:
+    """Return what looks cost and change, pair by pair."""
     looks = [on for _, on in pairs]
-    count = sum(one.looks for one in looks)
-    print(f"py-spy: {count} looks, {sum(one.failures for one in looks)} of them failed; each "
-          f"{statistics.median(one.cpu_ms for one in looks):.1f} ms of CPU, "
-          f"{statistics.median(one.wall_ms for one in looks):.0f} ms of time")  # fmt: skip
-    for name, field in (("steps a second", 0), ("steps a second of its CPU time", 1)):
-        middle, low, high = interval([100 * (on[field] / off[field] - 1) for off, on in pairs])
-        print(f"target, {name}: {middle:+.2f} % while looked at without a pause (95 %: {low:+.2f} to {high:+.2f} %)")
-    rate = statistics.median(on.looks for on in looks)
-    print(f"target, longest step of a window: {statistics.median(off.longest_ms for off, _ in pairs):.1f} ms without, "
-          f"{statistics.median(on.longest_ms for on in looks):.1f} ms with; {rate:.0f} looks a window")  # fmt: skip
+    rows = [
+        row("looks", "number", sum(one.looks for one in looks)),
+        row("looks that failed", "number", sum(one.failures for one in looks)),
+        row("CPU of a look", "ms", statistics.median(one.cpu_ms for one in looks)),
+        row("time of a look", "ms", statistics.median(one.wall_ms for one in looks)),
+    ]
+    for name, field in (("steps of the target", 0), ("steps of the target in its CPU time", 1)):
+        rows.append(row(name, "% more", *interval([100 * (on[field] / off[field] - 1) for off, on in pairs])))
+    rows.append(row("longest step, left alone", "ms", statistics.median(off.longest_ms for off, _ in pairs)))
+    rows.append(row("longest step, looked at", "ms", statistics.median(on.longest_ms for on in looks)))
+    return rows
 
 
-def clock_costs(pid: int) -> None:
-    """Print what reading the thread's times costs."""
+def clock_costs(pid: int) -> list[dict[str, object]]:
+    """Return what reading the thread's times costs."""
     clock = ThreadClock(Process(KernelFs(), pid))
+    rows = []
     for moved in (False, True):
         used = time.thread_time()
         for _ in range(20_000):
             clock.read(moved=moved)
-        print(f"schedstat{' and io' if moved else ''}: {(time.thread_time() - used) / 20_000 * 1e6:.2f} us a read")
+        cost_us = (time.thread_time() - used) / 20_000 * 1e6
+        rows.append(row(f"read of schedstat{' and io' if moved else ''}", "us", cost_us))
+    return rows
 
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a window")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--pairs", type=int, default=20)
+    arguments.add_argument("--seconds", type=float, default=2.0, help="of a window")
+    options = arguments.parse_args()
     program = find_program()
     assert program is not None, "py-spy is not installed"
     cores = sorted(os.sched_getaffinity(0))
@@ -139,13 +148,13 @@ def main() -> None:
                     order = random.sample((False, True), 2)
                     made = {on: window(shared, trainer.pid, program, options.seconds, looking=on) for on in order}
                     pairs.append((made[False], made[True]))
-                compare(pairs)
-                clock_costs(trainer.pid)
+                rows = [*compared(pairs), *clock_costs(trainer.pid)]
             finally:
                 trainer.kill()
     after = os.getloadavg()[0]
     verdict = "quiet" if max(load, after - 2) < LOOSE_LOAD else "NOT QUIET: others had a part of these figures"
-    print(f"load average {load:.1f} before, {after:.1f} after (two of it are ours): {verdict}")
+    note = f"load average {load:.1f} before, {after:.1f} after (two of it are ours): {verdict}"
+    show("stacks_cost", rows, as_json=options.json, notes=[note])
 
 
 if __name__ == "__main__":
