@@ -12,7 +12,7 @@ import pytest
 from everyday.jobbeside import JobBeside, summary
 from everyday.rounds import ELSEWHERE, Finding, Office
 from everyday.store import make_store
-from everyday.table import BY_NAME, TASKS
+from everyday.table import BY_NAME, KNOWN_LIMITS, TASKS
 
 pytestmark = [
     pytest.mark.root,
@@ -75,7 +75,8 @@ def test_no_everyday_work_is_taken_for_a_checkpoint(
     if lacking and os.environ.get("CKPTPROF_REQUIRE"):
         pytest.fail(f"programs are missing for: {', '.join(lacking)}")
     with office.watched():
-        office.work([task for task in TASKS if not task.missing], at_once=2, seconds=0)
+        tasks = [task for task in TASKS if not task.missing and task.name not in KNOWN_LIMITS]
+        office.work(tasks, at_once=2, seconds=0)
         time.sleep(SETTLE_SECONDS)
 
     record_property("figure", told(office))
