@@ -184,3 +184,16 @@ def test_a_download_by_a_trainer_into_the_hubs_cache_is_a_copy() -> None:
     stage.write(trainer, blob + ".incomplete", 2.0, 2.0, 300 * MIB, magic=SAFETENSORS, rename_to=blob)
 
     assert [checkpoint.kind for checkpoint in stage.play(20)] in ([Kind.COPY], [])
+
+
+@LEVELS
+@pytest.mark.parametrize(("archive", "kinds"), [("/in/release.zip", {Kind.COPY}), ("/in/tokens.bin", {Kind.SAVE})])
+def test_what_comes_out_of_an_archive_is_a_copy(archive: str, kinds: set[Kind], trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """By a script with numpy loaded; the archive is a third of what is in it."""
+    stage = Stage(trace=trace)
+    script = stage.process(program="fetch.py", runtimes=("numpy",))
+    stage.read(script, archive, 2.0, 1.5, 100 * MIB)
+    stage.write(script, "/models/checkpoint-500/model.safetensors", 2.0, 1.5, 300 * MIB, magic=SAFETENSORS)
+    stage.write(script, "/models/checkpoint-500/trainer_state.json", 3.6, 0.1, 2 * MIB, magic=None)
+
+    assert {one.kind for one in stage.play(40) if one.path and one.path.startswith("/models")} == kinds

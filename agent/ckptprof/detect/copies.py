@@ -29,6 +29,8 @@ _FILES = 3  # one alone may be read so by a loader of its own kind
 _EVEN = 0.9
 _KEPT = 0.5
 _SEEKING = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".bin")  # zip archives, or mapped
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".gz", ".zst", ".xz", ".bz2", ".7z")
+_ARCHIVE_SHARE = 0.1  # of what is written, read from one
 _MAX_PARTS = 512
 _MAX_PROCESSES = 64
 _MAX_RECENT = 256
@@ -43,7 +45,21 @@ def copies(candidate: Candidate, around: Surroundings) -> Evidence | None:
         other = found[0].path.rpartition("/")[2][:40]
         text = f"{'copied from' if candidate.writes else 'copied to'} a file of the same size, {other!r}"
         return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
-    return _traced(candidate, around) if is_traced(candidate) else _polled(candidate, around)
+    return _unpacked(candidate, around) or (
+        _traced(candidate, around) if is_traced(candidate) else _polled(candidate, around)
+    )
+
+
+def _unpacked(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Weigh that an archive was read meanwhile: what comes out of it may be more than what went in."""
+    if not candidate.writes:
+        return None
+    least = _ARCHIVE_SHARE * _bytes(candidate)
+    for move in _other_way(candidate, around, _own_files(candidate), AHEAD_NS):
+        if move.path.endswith(_ARCHIVES) and (move.size if move.bytes is None else move.bytes) > least:
+            text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
+            return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+    return None
 
 
 def counterparts(candidate: Candidate, around: Surroundings) -> list[Move]:
