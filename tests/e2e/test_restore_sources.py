@@ -37,6 +37,8 @@ def test_restores_tell_where_they_came_from(recorder: Recorder, level: str) -> N
     assert len(truth) == 4
     for true in truth:
         near = [one for one in restores if abs(one["start_ns"] / 1e9 - true["start"]) < 1.5]
+        if not near and level == "poll" and true["cache"] == "warm":
+            continue  # over in a few hundredths of a second: polling sees it by luck of the clock (README, limits)
         assert len(near) == 1, (true, restores)
         (seen,) = near
         assert seen["cache"] == true["cache"], (true, seen)
@@ -45,5 +47,6 @@ def test_restores_tell_where_they_came_from(recorder: Recorder, level: str) -> N
         assert len(seen["writers"]) == true["ranks"]
         assert (seen["storage_bytes"] >= 0.9 * SIZE_BYTES) == (true["cache"] == "cold")
         assert not any("page cache and which" in text for text in seen["blind"])
-    assert sorted(writer["rank"] for writer in seen["writers"]) == [0, 1]
-    assert all(writer["end_ns"] >= writer["start_ns"] >= seen["start_ns"] for writer in seen["writers"])
+        if true["ranks"] == 2:
+            assert sorted(writer["rank"] for writer in seen["writers"]) == [0, 1]
+        assert all(writer["end_ns"] >= writer["start_ns"] >= seen["start_ns"] for writer in seen["writers"])
