@@ -46,15 +46,15 @@ class Job:
 
 
 JOBS = (
-    Job("torch_save", "zip", proven=BOTH, usual=BOTH),
+    Job("torch_save", "zip", proven=BOTH),  # in test_truth_of_frameworks.py, too
     Job("torch_save", "legacy", proven=BOTH),
     Job("torch_save", "safetensors", proven=BOTH),
-    Job("torch_save", "pickle", proven=BOTH, usual=("trace",)),
+    Job("torch_save", "pickle", proven=BOTH),
     Job("torch_save", "joblib", proven=BOTH),
     Job("dcp", "sync", ranks=4, family="torch", proven=BOTH, usual=BOTH),
     Job("dcp", "async-thread", ranks=4, family="torch", usual=("trace",)),
     Job("dcp", "async-process", ranks=4, family="torch", proven=()),
-    Job("hf_trainer", proven=BOTH, usual=BOTH),
+    Job("hf_trainer", proven=BOTH, usual=("trace",)),
     Job("accelerator", "plain", ranks=2),
     Job("accelerator", "fsdp", ranks=2, usual=("trace",)),
     Job("lightning_fit", "renamed"),
@@ -65,7 +65,7 @@ JOBS = (
     Job("orbax_manager", "sync", family="orbax"),
     Job("orbax_manager", "async", family="orbax", usual=("trace",)),
     Job("keras_fit", "keras", proven=BOTH, usual=("poll",)),
-    Job("keras_fit", "weights", proven=BOTH, usual=("trace",)),
+    Job("keras_fit", "weights", proven=BOTH),
 )
 
 

@@ -27,8 +27,8 @@ pytestmark = [
 ]
 
 LEVELS = ("trace", "poll")
-WRITERS = int(os.environ.get("BAD_WRITERS", "500"))  # BAD_WRITERS=5000 and BAD_FILES=100000 take minutes
-FILES = int(os.environ.get("BAD_FILES", "10000"))
+WRITERS = int(os.environ.get("BAD_WRITERS", "300"))  # BAD_WRITERS=5000 and BAD_FILES=100000 take minutes
+FILES = int(os.environ.get("BAD_FILES", "5000"))
 Seen = Callable[..., dict[str, list[dict[str, Any]]]]
 SETTLE_SECONDS = 14
 MOST_MEMORY_BYTES = 400 << 20

@@ -43,6 +43,22 @@ BESIDE = (
 )
 
 
+# What CI does: one or two of each kind. CKPTPROF_JOBS=all does everything, which takes three minutes
+USUAL = frozenset(
+    (
+        "cp into a known name", "rsync", "tar and gzip", "shutil copies a checkpoint", "wget a model", "upload",
+        "pip install", "dpkg -i", "git clone", "compile C", "cache of compiled kernels", "PostgreSQL", "SQLite",
+        "fast log", "logrotate", "fio direct", "core dump", "shards .npy", "shards .pt", "tokens in a memmap",
+        "event files",
+    )
+)  # fmt: skip
+
+
+def is_done(name: str) -> bool:
+    """Return whether a task is done in this run."""
+    return name not in KNOWN_LIMITS and (name in USUAL or os.environ.get("CKPTPROF_JOBS") == "all")
+
+
 @pytest.fixture
 def office() -> Iterator[Office]:
     """Give a place on a disk, with everything that the tasks read; PostgreSQL, not root, must reach it."""
@@ -75,7 +91,7 @@ def test_no_everyday_work_is_taken_for_a_checkpoint(
     if lacking and os.environ.get("CKPTPROF_REQUIRE"):
         pytest.fail(f"programs are missing for: {', '.join(lacking)}")
     with office.watched():
-        tasks = [task for task in TASKS if not task.missing and task.name not in KNOWN_LIMITS]
+        tasks = [task for task in TASKS if not task.missing and is_done(task.name)]
         office.work(tasks, at_once=2, seconds=0)
         time.sleep(SETTLE_SECONDS)
 
