@@ -42,10 +42,15 @@ def test_restores_tell_where_they_came_from(recorder: Recorder, level: str) -> N
         assert len(near) == 1, (true, restores)
         (seen,) = near
         assert seen["cache"] == true["cache"], (true, seen)
-        assert seen["unique_bytes"] == pytest.approx(SIZE_BYTES, rel=0.05)
-        assert seen["bytes"] >= 0.95 * SIZE_BYTES * true["ranks"]
+        if true["mapped"]:  # what comes in by large pages comes without a word: a lower bound, and said to be one
+            assert 0.3 * SIZE_BYTES <= seen["unique_bytes"] <= 1.05 * SIZE_BYTES
+            assert seen["unique_bytes"] >= 0.95 * SIZE_BYTES or any("fault" in text for text in seen["blind"])
+        else:
+            assert seen["unique_bytes"] == pytest.approx(SIZE_BYTES, rel=0.05)
+            assert seen["bytes"] >= 0.95 * SIZE_BYTES * true["ranks"]
         assert len(seen["writers"]) == true["ranks"]
-        assert (seen["storage_bytes"] >= 0.9 * SIZE_BYTES) == (true["cache"] == "cold")
+        least = (0.3 if true["mapped"] else 0.9) * SIZE_BYTES
+        assert (seen["storage_bytes"] >= least) == (true["cache"] == "cold")
         assert not any("page cache and which" in text for text in seen["blind"])
         if true["ranks"] == 2:
             assert sorted(writer["rank"] for writer in seen["writers"]) == [0, 1]

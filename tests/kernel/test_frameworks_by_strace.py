@@ -106,7 +106,7 @@ def test_what_orbax_does_is_seen_as_by_strace(perform: Perform, scenario: str) -
     """Its many threads, small files and renamed folder: files, bytes, operations and order are the same."""
     files = compare(*perform(scenario))
 
-    assert len(files) >= 5
+    assert len(files) >= 3  # how many it merges its arrays into is a matter of its threads
 
 
 @pytest.mark.torch
