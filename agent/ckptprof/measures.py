@@ -1,0 +1,167 @@
+"""What was measured around one checkpoint: the raw material of its diagnosis, stored with it.
+
+Everything is a plain number or None, which means that it could not be seen. Times are nanoseconds of the wall clock
+where they are moments, and nanoseconds of duration elsewhere. Nothing here is a judgement: that is `diagnose`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ThreadMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What one thread that took part did within its span: from its first act for the checkpoint to its last one.
+
+    The times in calls do not overlap, being those of one thread; what is left of the span it spent in its own code
+    (`user_ns`), waiting for a processor (`runqueue_ns`), or asleep for a reason that no call of ours tells.
+    """
+
+    pid: int
+    tid: int
+    comm: str
+    rank: int | None = None
+    role: str | None = None  # of its process: trainer | thread | child | daemon
+    is_main: bool = False  # the thread that trains, as far as is known
+    start_ns: int  # wall clock: its first act
+    end_ns: int
+    bytes: int = 0  # moved by it in the direction of the checkpoint
+    operations: int | None = None
+    files: int | None = None
+    read_bytes: int | None = None  # of data files, by a save: what was read back or read to be changed
+    on_cpu_ns: int | None = None  # /proc/PID/task/TID/schedstat
+    user_ns: int | None = None  # of that outside the kernel; resolution of a clock tick (10 ms)
+    system_ns: int | None = None
+    runqueue_ns: int | None = None  # runnable, but not running
+    block_delay_ns: int | None = None  # waiting for block I/O (delay accounting); None where the kernel keeps none
+    data_call_ns: int | None = None  # in the calls that moved the data
+    sync_call_ns: int | None = None  # fsync, fdatasync, sync_file_range ...
+    close_call_ns: int | None = None  # close of files that it wrote: NFS and FUSE flush there
+    create_call_ns: int | None = None
+    rename_call_ns: int | None = None
+    unlink_call_ns: int | None = None
+    syncs: int | None = None
+    closes: int | None = None
+    creates: int | None = None
+    renames: int | None = None
+    unlinks: int | None = None
+    looks: int | None = None  # how often it was looked at while it was at it (polling)
+    looks_in: dict[str, int] | None = None  # and what it was in: data | sync | close | create | rename | unlink |
+    # metadata | fault | network | lock | sleep | running | other; an estimate of where its time went
+
+
+class ProcessMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process of the job did from the checkpoint's start to its end, whether it moved data or not."""
+
+    pid: int
+    comm: str
+    rank: int | None = None
+    bytes: int = 0  # moved for the checkpoint
+    first_ns: int | None = None  # wall clock: of its data
+    last_ns: int | None = None
+    busy: float | None = None  # cores used, in the mean
+    dirty_pause_ns: int | None = None  # held by balance_dirty_pages, all its threads together
+    dirty_pauses: int | None = None
+    major_faults: int | None = None
+    minor_faults: int | None = None
+    faulted_bytes: int | None = None  # of mappings
+    fetched_bytes: int | None = None  # came from a device or the network
+    grown_bytes: int | None = None  # of anonymous memory
+    stacks: dict[str, int] | None = None  # looks at Python stacks of the writing thread by what it did: pickle | crc |
+    # compress | copy | gather | write | sync | wait | other
+
+
+class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What a block device under the files did from start to end (to `durable`, where the device wrote on after it)."""
+
+    device: str
+    countable: bool  # the level of its stack at which bytes are counted
+    transport: str | None = None
+    rotational: bool | None = None
+    seconds: float  # of the time that was looked at
+    read_bytes: int
+    written_bytes: int
+    reads: int
+    writes: int
+    flushes: int | None = None
+    discards: int | None = None
+    busy_seconds: float | None = None
+    mean_queue: float | None = None  # requests in flight, in the mean
+    read_wait_seconds: float | None = None  # per request
+    write_wait_seconds: float | None = None
+    peak_bytes_per_second: float | None = None  # the best second within, both directions together
+    shown_bytes_per_second: float | None = None  # the best second that it was ever seen to have, direction of this one
+    shown_operations_per_second: float | None = None
+    steadiness: float | None = None  # 0..1: share of the active time in which its rate lay within 20 % of the median
+    throttled_bytes_per_second: int | None = (
+        None  # a limit set for the job's cgroup or the whole: io.max, blkio.throttle
+    )
+    throttled_operations_per_second: int | None = None
+
+
+class LinkMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What a NIC or RDMA port did from start to end."""
+
+    name: str
+    kind: str  # nic | rdma | loopback
+    countable: bool
+    speed_bytes_per_second: float | None = None  # of the link, as it says itself
+    received_bytes: int
+    sent_bytes: int
+    peak_bytes_per_second: float | None = None  # the best second within, in the direction of the checkpoint
+    shown_bytes_per_second: float | None = None  # the best that it was ever seen to have, outside of this checkpoint
+    steadiness: float | None = None  # as of a device
+    active_seconds: float | None = None  # in which it moved more than a trickle
+    shaped_drops: int | None = None  # packets that its queueing discipline dropped or held back (tc -s qdisc)
+    shaped_overlimits: int | None = None
+    backlog_bytes: int | None = None  # the largest that was seen
+
+
+class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The mount that the files are on."""
+
+    mount_point: str
+    fs_type: str
+    source: str
+    remote: bool  # a server is behind it: NFS, Lustre, FUSE over a network ...
+    server: str | None = None
+    waiting_share: float | None = None  # of the looks in which FUSE had requests without an answer
+    waiting_mean: float | None = None
+
+
+class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The host's memory from start to end."""
+
+    total_bytes: int | None = None
+    available_min_bytes: int | None = None
+    dirty_max_bytes: int | None = None  # with what is under writeback
+    dirty_threshold_bytes: int | None = None  # the lowest that was in force
+    dirty_background_bytes: int | None = None
+    io_some_share: float | None = None  # PSI
+    io_full_share: float | None = None
+    memory_some_share: float | None = None
+    memory_full_share: float | None = None
+
+
+class BeforeMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job did between the moment when training stood still and the first byte of a save."""
+
+    held_ns: int  # training stood still for so long before the first byte
+    busy: float | None = None  # cores used by the process that wrote
+    received_bytes: int | None = None  # by the busiest interface, loopback included
+    grown_bytes: int | None = None  # memory of the processes that wrote
+    growing_ns: int | None = None  # the part in which it grew
+
+
+class Measures(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it. Lists are bounded; what was left out is only in the sums of `Checkpoint`."""
+
+    threads: tuple[ThreadMeasure, ...] = ()  # those with the most bytes and the latest ends first; at most 64
+    processes: tuple[ProcessMeasure, ...] = ()  # at most 64
+    devices: tuple[DeviceMeasure, ...] = ()
+    links: tuple[LinkMeasure, ...] = ()
+    mount: MountMeasure | None = None
+    memory: MemoryMeasure | None = None
+    before: BeforeMeasure | None = None
+    clean_up_ns: int | None = None  # deleting old checkpoints by the processes that wrote, in line
+    clean_up_files: int | None = None
+    cores: int | None = None  # processors of the host

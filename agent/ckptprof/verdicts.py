@@ -1,0 +1,71 @@
+"""What was concluded of a checkpoint: where its time went, what limited it, and what that cost."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class Limit(str, Enum):
+    """What bounded a checkpoint; the closed list (docs/diagnosis.md)."""
+
+    GATHER = "gather"
+    STAGING = "staging"
+    SERIALIZE = "serialize"
+    PAGE_CACHE = "page-cache"
+    FLUSH = "flush"
+    DEVICE = "device"
+    NETWORK = "network"
+    SERVER = "server"
+    SMALL_IO = "small-io"
+    METADATA = "metadata"
+    STRAGGLER = "straggler"
+    SINGLE_WRITER = "single-writer"
+    PREVIOUS_SAVE = "previous-save"
+    CLEAN_UP = "clean-up"
+    PAGE_FAULT = "page-fault"
+    NONE = "none"  # nothing was slow
+    UNCLEAR = "unclear"  # the evidence contradicts itself, or is missing; `candidates` names the likeliest
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the critical path; the accounts of a checkpoint add up to its `seconds`."""
+
+    limit: Limit | None  # None: time that nothing explains
+    seconds: float
+    text: str  # what was seen, with numbers, for a person
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What limited a checkpoint, why that and not its neighbours, and what would be gained without it."""
+
+    limit: Limit
+    sentence: str  # the one that an expert would sign
+    confidence: float  # 0..1
+    seconds: float  # of the critical path: the time that is explained
+    accounts: tuple[Account, ...]  # largest first
+    evidence: tuple[str, ...]  # numbers that speak for it
+    excluded: tuple[str, ...]  # numbers that exclude its neighbours
+    lacking: tuple[str, ...] = ()  # what could not be seen, and lowers the confidence
+    candidates: tuple[Limit, ...] = ()  # of an unclear one, the likeliest first; else the runner-up
+    expected_seconds: float | None = None  # the duration if this limit went, capped by the next one
+    capped_by: str | None = None  # what bounds it then
+    cause: str | None = None  # the rule that fits best, if one does: its short stable name
+    remedy: str | None = None  # one concrete line
+    reference: str | None = None  # where that was seen before
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What one checkpoint cost; None: not known."""
+
+    stall_seconds: float | None = None
+    background_seconds: float | None = None  # it went on beside training
+    gpus: int | None = None
+    gpus_from: str | None = None  # given | nvml | ranks
+    gpu_seconds: float | None = None  # stall times GPUs
+    bytes_per_second: float | None = None  # effective: bytes over duration, by the slowest rank
+    bytes_per_second_per_gpu: float | None = None
+    ceiling_share: float | None = None  # of what this path was seen to be able to
+    ceiling_from: str | None = None
+    tier: str | None = None  # of DGX SuperPOD storage that this reaches: light | medium | high | below
