@@ -137,6 +137,48 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
     psi_io_full_us: int | None
     psi_memory_some_us: int | None
     psi_memory_full_us: int | None
+    psi_cpu_some_us: int | None = None
+
+
+class FuseSample(msgspec.Struct, frozen=True, array_like=True, tag="fuse"):
+    """How many requests of a FUSE connection have no answer yet (/sys/fs/fuse/connections/MINOR/waiting), a gauge."""
+
+    major: int  # of the mount, as in its MountInfo
+    minor: int
+    waiting: int | None  # None: there is no fusectl to be read
+
+
+class QdiscSample(msgspec.Struct, frozen=True, array_like=True, tag="qdisc"):
+    """A queueing discipline of a network interface (tc -s qdisc), cumulative but for the backlog."""
+
+    interface: str
+    kind: str  # tbf | htb | netem | fq_codel | mq | noqueue ...
+    handle: int
+    parent: int  # 0xFFFFFFFF: the root of its interface
+    bytes: int | None  # sent through it; None: the kernel told no statistics
+    packets: int | None
+    drops: int | None
+    overlimits: int | None  # how often something had to wait for a limit
+    backlog_bytes: int | None  # a gauge
+    queued_packets: int | None  # a gauge
+    rate_bytes_per_second: int | None = None  # what it is limited to, of those that say so in a simple way (tbf)
+
+
+class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle"):
+    """A limit on a block device that holds a watched process; sent when first seen and whenever it changes.
+
+    From io.max (cgroup v2) or blkio.throttle.* (v1) of the process's cgroup or one above it. All four None: it was
+    lifted.
+    """
+
+    device: str  # "major:minor"
+    cgroup: str
+    read_bytes_per_second: int | None
+    write_bytes_per_second: int | None
+    read_operations_per_second: int | None
+    write_operations_per_second: int | None
+    name: str | None = None  # kernel name of the device, as in DeviceInfo
+    pid: int | None = None  # a process that it holds: the one for whose sake it was looked at
 
 
 class ProcessInfo(msgspec.Struct, frozen=True, array_like=True, tag="process-info"):
@@ -193,6 +235,30 @@ class ThreadTime(msgspec.Struct, frozen=True, array_like=True, tag="thread"):
     slices: int  # how often it was put on a CPU: a thread that is held is not
     written_chars: int | None = None  # /proc/PID/task/TID/io, of this thread alone; None: not looked at
     read_chars: int | None = None
+
+
+class ThreadLook(msgspec.Struct, frozen=True, array_like=True, tag="look"):
+    """One look at a thread of a process that moves data: what it has used so far, and what it is in right now.
+
+    From /proc/PID/task/TID/{schedstat,stat,syscall,wchan}; the counters are cumulative, so that two looks bracket what
+    lies between them. `ckptprof_collectors.syscalls` has the words for `call`.
+    """
+
+    pid: int
+    start_ticks: int  # of the process
+    tid: int
+    comm: str  # of the thread
+    on_cpu_ns: int | None  # None where the kernel keeps no schedstat
+    waited_ns: int | None  # runnable, but not running
+    user_ticks: int
+    system_ticks: int
+    major_faults: int
+    block_delay_ticks: int | None  # waiting for block I/O; None where delay accounting is off
+    state: str  # one letter: R | S | D | ...
+    call: int | None  # number of the system call that it sleeps in; -1: running, or in none; None: not permitted
+    wait: str | None  # the kernel function that it sleeps in; "" if it does not sleep, None: not permitted or not read
+    minor_faults: int | None = None
+    at_ns: int | None = None  # CLOCK_MONOTONIC of this look: some hundred microseconds after its frame's
 
 
 class ThreadStack(msgspec.Struct, frozen=True, array_like=True):
@@ -436,10 +502,14 @@ Sample = (
     | RdmaSample
     | MountInfo
     | MemorySample
+    | FuseSample
+    | QdiscSample
+    | ThrottleInfo
     | ProcessInfo
     | ProcessIo
     | ProcessStat
     | ThreadTime
+    | ThreadLook
     | StackSample
     | ProcessExit
     | FileScan

@@ -17,6 +17,7 @@ from ckptprof_collectors.samples import (
     ProcessStat,
     Sample,
     StackSample,
+    ThreadLook,
     ThreadTime,
     TraceHealth,
 )
@@ -38,6 +39,7 @@ class Tick:
     healths: list[TraceHealth] = field(default_factory=list)
     times: list[ThreadTime] = field(default_factory=list)
     stacks: list[StackSample] = field(default_factory=list)
+    looks: list[ThreadLook] = field(default_factory=list)
 
     def sort(self, sample: Sample) -> bool:
         """Put a sample where it belongs; return whether it was one of these."""
@@ -64,4 +66,5 @@ _PLACES: dict[type, str] = {
     TraceHealth: "healths",
     ThreadTime: "times",
     StackSample: "stacks",
+    ThreadLook: "looks",
 }
