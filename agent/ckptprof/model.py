@@ -6,6 +6,9 @@ from enum import Enum
 
 import msgspec
 
+from ckptprof.measures import Measures
+from ckptprof.verdicts import Cost, Verdict
+
 
 class Kind(str, Enum):
     """What a checkpoint event was."""
@@ -208,7 +211,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     storage_bytes: int | None = None  # of a restore: what came from a device or the network, not the page cache
     cache: str | None = None  # of a restore: cold | warm | partly
     pattern: Pattern
-    verdict: dict[str, str] | None = None
+    measures: Measures | None = None  # the raw material of the verdict
+    verdict: Verdict | None = None
+    cost: Cost | None = None
     level: Level
     blind: tuple[str, ...]  # what was out of sight, each one sentence
     evidence: tuple[Evidence, ...]

@@ -64,6 +64,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "stall_ns",
         "pattern",
         "verdict",
+        "cost",
         "level",
         "blind",
         "evidence",

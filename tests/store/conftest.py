@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ckptprof.measures import DeviceMeasure, Measures, MountMeasure, ThreadMeasure
 from ckptprof.model import (
     Checkpoint,
     DeviceShare,
@@ -31,6 +32,7 @@ from ckptprof.model import (
 )
 from ckptprof.store.timeline import WINDOW_NS, Window
 from ckptprof.store.writer import StoreWriter
+from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.samples import DiskSample, Frame
 
 HOUR_NS = 3600_000_000_000
@@ -69,7 +71,36 @@ _CHECKPOINT = Checkpoint(
         size_histogram={"1048576": [7, 7 << 20]},
         operations=7,
     ),
-    verdict={"limit": "flush"},
+    measures=Measures(
+        threads=(
+            ThreadMeasure(pid=1, tid=2, comm="python", start_ns=START_NS, end_ns=START_NS + 7, bytes=(1 << 53) + 1),
+            ThreadMeasure(pid=1, tid=3, comm="w", start_ns=1, end_ns=2, user_ns=0, looks=3, looks_in={"sync": 3}),
+        ),
+        devices=(
+            DeviceMeasure(
+                device="vda", countable=True, seconds=1 / 3, read_bytes=0, written_bytes=9, reads=0, writes=1, flushes=0
+            ),
+        ),
+        mount=MountMeasure(mount_point="/ckpt", fs_type="ext4", source="/dev/vda", remote=False),
+        cores=2,
+    ),
+    verdict=Verdict(
+        limit=Limit.FLUSH,
+        sentence="12 s, of which 11 s in fsync.",
+        confidence=0.1 + 0.2,
+        seconds=34 / 3,
+        accounts=(
+            Account(limit=Limit.FLUSH, seconds=34 / 3, text="in fsync"),
+            Account(limit=None, seconds=1.0, text="asleep"),
+        ),
+        evidence=("11 s in 9 calls of fsync",),
+        excluded=("device: 3 % busy",),
+        lacking=("the server",),
+        candidates=(Limit.DEVICE,),
+        expected_seconds=1 / 3,
+        cause="sync-per-piece",
+    ),
+    cost=Cost(stall_seconds=1 / 7, gpus=8, gpus_from="given", gpu_seconds=8 / 7, tier="light"),
     level=Level.POLL,
     blind=("Sizes of single writes were not seen.",),
     evidence=(Evidence(name="format", weight=0.1 + 0.2, text="zip"), Evidence(name="cp", weight=-1.0, text="none")),

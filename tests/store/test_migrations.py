@@ -10,11 +10,13 @@ import pytest
 from sqlalchemy import inspect
 
 from ckptprof.errors import StoreError
+from ckptprof.measures import Measures, ThreadMeasure
 from ckptprof.model import Checkpoint, CheckpointQuery, DeviceShare, Kind, Metadata, Moments, Overhead, Status
 from ckptprof.store import schema
 from ckptprof.store.migrations import LATEST
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
+from ckptprof.verdicts import Cost, Limit
 
 _FIXTURES = Path(__file__).parents[1] / "fixtures" / "store"
 
@@ -86,6 +88,41 @@ def test_checkpoints_of_the_second_schema_are_complete_and_of_an_unknown_course(
     assert (second.metadata, third.metadata.created, third.metadata.at_least) == (Metadata(), 20_000, True)
     assert third.overheads == (Overhead(reason="staging", bytes=1234, text="staged in /tmp"),)
     assert (third.writers[0].end_ns, third.writers[0].role) == (61_000_000_000, "thread")
+
+
+def test_checkpoints_before_the_fourth_schema_have_no_diagnosis(db: Path) -> None:
+    """None was made; what the fourth schema holds is read as it is, the measures for one checkpoint only."""
+    found: list[tuple[Checkpoint, Checkpoint | None]] = []
+    for version in (3, 4):
+        path = db.with_name(f"{version}.db")
+        old = sqlite3.connect(path)
+        old.executescript((_FIXTURES / f"schema-{version}.sql").read_text(encoding="utf-8"))
+        old.close()
+        StoreWriter(path).close()
+        with StoreReader(path) as reader:
+            found.append((reader.report(CheckpointQuery()).checkpoints[0], reader.checkpoint(1)))
+    (third, _), (fourth, whole) = found
+
+    assert (third.verdict, third.cost, third.measures) == (None, None, None)
+    assert fourth.verdict is not None
+    assert whole is not None
+    assert (fourth.verdict.limit, fourth.verdict.accounts[1].limit, fourth.measures) == (Limit.FLUSH, None, None)
+    assert fourth.cost == Cost(stall_seconds=0.25, gpus=8, gpus_from="given", gpu_seconds=2.0)
+    assert whole.measures == Measures(
+        threads=(ThreadMeasure(pid=1, tid=2, comm="python", start_ns=60_000_000_000, end_ns=61_000_000_000),), cores=2
+    )
+
+
+def test_the_view_tells_the_limit(db: Path, writer: StoreWriter, checkpoint: Callable[..., Checkpoint]) -> None:
+    """As words and seconds, to be grouped and summed; NULL where there was no diagnosis."""
+    writer.add_checkpoints([checkpoint(uid="1"), checkpoint(uid="2", verdict=None, cost=None)])
+    with sqlite3.connect(f"file:{db}?mode=ro", uri=True) as person:
+        rows = person.execute(
+            'SELECT "limit", limit_seconds, limit_confidence, expected_seconds, gpu_seconds FROM v_checkpoints'
+        ).fetchall()
+    person.close()
+
+    assert rows == [("flush", 34 / 3, 0.1 + 0.2, 1 / 3, 8 / 7), (None,) * 5]
 
 
 def test_a_newer_schema_is_refused_with_the_versions(db: Path) -> None:

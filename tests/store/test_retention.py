@@ -54,7 +54,7 @@ def test_a_late_window_joins_its_hour(writer: StoreWriter, db: Path, start_ns: i
 def test_timelines_expire_by_age_and_events_do_not(
     writer: StoreWriter, db: Path, start_ns: int, noise: _Noise, checkpoint: Callable[..., Checkpoint]
 ) -> None:
-    """After 30 days the counters and their entity are gone, the checkpoint is not."""
+    """After 30 days the counters, their entity and the measures are gone; the checkpoint and its verdict are not."""
     writer.add_checkpoints([checkpoint()])
     writer.add_windows([noise(start_ns), noise(start_ns, entity="disk:old")])
     writer.maintain(start_ns + _DAY_NS)
@@ -65,6 +65,9 @@ def test_timelines_expire_by_age_and_events_do_not(
         assert reader.entities() == ["disk:vda"]
         assert len(reader.series("disk:vda", 0, 1 << 62).times_ns) == 1000
         assert len(reader.report(CheckpointQuery()).checkpoints) == 1
+        found = reader.checkpoint(1)
+    assert found is not None
+    assert (found.measures, found.verdict) == (None, checkpoint().verdict)
 
 
 def test_an_entity_that_comes_back_has_a_number_again(
@@ -103,7 +106,7 @@ def test_the_size_is_capped_oldest_first_and_events_last(
 def test_events_go_when_nothing_else_is_left(
     db: Path, start_ns: int, noise: _Noise, checkpoint: Callable[..., Checkpoint]
 ) -> None:
-    """A flood of checkpoints does not break the cap; the newest stay."""
+    """A flood of checkpoints does not break the cap; the newest stay, with their verdicts but without the measures."""
     writer = StoreWriter(db, retention=Retention(max_bytes=600_000), ballast_bytes=0)
     writer.add_checkpoints([checkpoint(uid=str(number), start_ns=number) for number in range(1000)])
     writer.maintain(start_ns)
@@ -111,8 +114,12 @@ def test_events_go_when_nothing_else_is_left(
     with StoreReader(db) as reader:
         kept = [int(one.uid) for one in reader.report(CheckpointQuery()).checkpoints]
 
+        newest = reader.checkpoint(1000)
+
     assert 0 < len(kept) < 1000
     assert kept == list(range(1000 - len(kept), 1000))
+    assert newest is not None
+    assert (newest.measures, newest.verdict is not None) == (None, True)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import subprocess
@@ -14,10 +15,12 @@ import msgspec
 import pytest
 
 from ckptprof.errors import StoreError
+from ckptprof.measures import Measures
 from ckptprof.model import Checkpoint, CheckpointQuery, Evidence, Session, Stream
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof.store.writer import StoreWriter
+from ckptprof.verdicts import Cost
 from ckptprof_collectors.samples import Frame
 
 _Make = Callable[..., Checkpoint]
@@ -35,12 +38,34 @@ def test_a_checkpoint_comes_back_whole(writer: StoreWriter, db: Path, checkpoint
 
 
 def test_a_report_holds_all_but_the_detail(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
-    """Streams, devices and timeline are left to `checkpoint`."""
+    """Streams, devices, timeline and measures are left to `checkpoint`."""
     (stored,) = writer.add_checkpoints([checkpoint()])
     with StoreReader(db) as reader:
         (found,) = reader.report(CheckpointQuery()).checkpoints
 
-    assert found == msgspec.structs.replace(stored, streams=(), devices=(), timeline=())
+    assert found == msgspec.structs.replace(stored, streams=(), devices=(), timeline=(), measures=None)
+
+
+@pytest.mark.parametrize("name", ["verdict", "cost", "measures"])
+def test_a_number_that_is_none_costs_the_diagnosis_and_not_the_checkpoint(
+    name: str, writer: StoreWriter, db: Path, checkpoint: _Make
+) -> None:
+    """What must be a number and is NaN cannot be read again: that part is left out, and said; what may be None is."""
+    whole = checkpoint()
+    assert whole.verdict is not None
+    assert whole.measures is not None
+    verdict = msgspec.structs.replace(whole.verdict, seconds=math.nan)
+    (device,) = whole.measures.devices
+    measures = Measures(devices=(msgspec.structs.replace(device, seconds=math.inf),))
+    cost = Cost(stall_seconds=math.nan, gpus=1)
+    (stored,) = writer.add_checkpoints([checkpoint(**{name: {"verdict": verdict, "cost": cost}.get(name, measures)})])
+    with StoreReader(db) as reader:
+        found = reader.checkpoint(stored.id)
+
+    assert found is not None
+    told = [sentence for sentence in found.blind if f"Its {name} held a number that is none" in sentence]
+    assert (getattr(found, name), len(told)) == ((Cost(gpus=1), 0) if name == "cost" else (None, 1))
+    assert found.bytes == stored.bytes
 
 
 def test_a_revision_replaces_and_keeps_the_id(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:

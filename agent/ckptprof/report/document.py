@@ -11,7 +11,7 @@ from ckptprof.model import Checkpoint, Report
 from ckptprof.report.clean import encodable
 
 SCHEMA_VERSION = 1
-DETAIL = ("streams", "timeline", "devices")  # in `show --json` only
+DETAIL = ("streams", "timeline", "devices", "measures")  # in `show --json` only
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(
     "[\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -32,11 +32,12 @@ def report_document(report: Report) -> dict[str, Any]:
 
 
 def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the document of `show --json`: one checkpoint with its streams, timeline and devices."""
+    """Return the document of `show --json`: one checkpoint with its streams, timeline, devices and measures."""
     body = _summary(checkpoint)
     body["streams"] = msgspec.to_builtins(checkpoint.streams)
     body["timeline"] = [{"start_ns": p.start_ns, "end_ns": p.end_ns, "bytes": p.bytes} for p in checkpoint.timeline]
     body["devices"] = msgspec.to_builtins(checkpoint.devices)
+    body["measures"] = msgspec.to_builtins(checkpoint.measures)
     return {"schema_version": SCHEMA_VERSION, "checkpoint": body}
 
 
@@ -58,7 +59,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
-    lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=())
+    lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=(), measures=None)
     body: dict[str, Any] = msgspec.to_builtins(lean)
     for name in (*DETAIL, "revision"):
         del body[name]

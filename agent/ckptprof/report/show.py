@@ -87,14 +87,10 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         ("Pattern", seen if class_ is None else class_.value),
         *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
         *own[checkpoint.kind],
-        ("Verdict", "none yet" if checkpoint.verdict is None else _verdict(checkpoint.verdict)),
+        ("Verdict", units.NOT_SEEN if checkpoint.verdict is None else clean(checkpoint.verdict.sentence)),
         ("Confidence", f"{checkpoint.confidence:.2f}"),
         ("Level", _LEVELS[checkpoint.level]),
     ]
-
-
-def _verdict(verdict: dict[str, str]) -> str:
-    return "; ".join(f"{clean(key)}: {clean(text)}" for key, text in verdict.items())
 
 
 def _pattern(pattern: Pattern) -> list[tuple[str, str]]:

@@ -109,7 +109,30 @@ _COURSE = Step(
     )
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _DEVICE_REQUESTS, _COURSE)
+_DIAGNOSIS = Step(
+    (
+        "ALTER TABLE checkpoints ADD COLUMN cost TEXT",
+        "ALTER TABLE checkpoints ADD COLUMN measures TEXT",  # the last: it is long, and read for one checkpoint only
+        "DROP VIEW v_checkpoints",
+        """CREATE VIEW v_checkpoints AS SELECT
+            id, kind, status, job, framework, step, ranks, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time,
+            json_extract(moments, '$.committed_ns') / 1e9 AS committed_time, durable_ns / 1e9 AS durable_time,
+            (end_ns - start_ns) / 1e9 AS duration_seconds,
+            CASE kind WHEN 'save' THEN
+                max(0, durable_ns - coalesce(json_extract(moments, '$.committed_ns'), end_ns)) / 1e9
+            END AS at_risk_seconds,
+            bytes, bytes * 1e9 / max(end_ns - start_ns, 1) AS bytes_per_second, files, path, mode,
+            stall_ns / 1e9 AS stall_seconds, written_bytes, unique_bytes,
+            CASE kind WHEN 'save' THEN written_bytes * 1.0 / nullif(unique_bytes, 0) END AS write_amplification,
+            storage_bytes, cache, pattern_class, level, confidence,
+            json_extract(verdict, '$.limit') AS "limit", json_extract(verdict, '$.seconds') AS limit_seconds,
+            json_extract(verdict, '$.confidence') AS limit_confidence,
+            json_extract(verdict, '$.expected_seconds') AS expected_seconds,
+            json_extract(cost, '$.gpu_seconds') AS gpu_seconds FROM checkpoints""",
+    )
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _DEVICE_REQUESTS, _COURSE, _DIAGNOSIS)
 LATEST = len(STEPS)
 
 

@@ -34,7 +34,7 @@ _GRACE_NS = 2 * MINUTE_NS  # a window may come late
 _MINUTES = 60
 _BATCH = 32  # entity-hours per transaction: other commits get between
 _VACUUM_PAGES = 2048
-_EVENTS_AT_ONCE = 256
+_EVENTS_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
@@ -126,22 +126,36 @@ class _Compactor:
 
 
 def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> None:
-    """Drop timelines that are older than the retention says, and entities that have none left."""
+    """Drop timelines and measures that are older than the retention says, and entities that have none left."""
     limit_ns = now_wall_ns - retention.timeline_days * DAY_NS
     with transaction(connection):
         for table, period_ns in ((schema.minutes, MINUTE_NS), (schema.hours, HOUR_NS), (schema.rollups, DAY_NS)):
             connection.execute(delete(table).where(table.c.id < block_id(limit_ns // period_ns, 0)))
         connection.execute(delete(schema.entities).where(schema.entities.c.seen_ns < limit_ns - DAY_NS))
+        events = schema.checkpoints
+        measured = events.c.measures.is_not(None)
+        connection.execute(update(events).where(events.c.start_ns < limit_ns, measured).values(measures=None))
 
 
 def shrink(connection: Connection, max_bytes: int) -> None:
-    """Drop the oldest until no more than `max_bytes` are used: timelines first, then roll-ups, events last."""
+    """Drop the oldest until no more than `max_bytes` are used: timelines, roll-ups, measures, and events last."""
     shrink_timelines(connection, max_bytes)
+    _shrink_measures(connection, max_bytes)
     while used_bytes(connection) > max_bytes:
         with transaction(connection):
             events = schema.checkpoints
             oldest = select(events.c.id).order_by(events.c.start_ns).limit(_EVENTS_AT_ONCE)
             if not connection.execute(delete(events).where(events.c.id.in_(oldest))).rowcount:
+                return
+
+
+def _shrink_measures(connection: Connection, max_bytes: int) -> None:
+    events = schema.checkpoints
+    measured = select(events.c.id).where(events.c.measures.is_not(None))
+    while used_bytes(connection) > max_bytes:
+        with transaction(connection):
+            oldest = measured.order_by(events.c.start_ns).limit(_EVENTS_AT_ONCE)
+            if not connection.execute(update(events).where(events.c.id.in_(oldest)).values(measures=None)).rowcount:
                 return
 
 

@@ -9,9 +9,11 @@ import msgspec
 from sqlalchemy import Connection, Float, Select, Table, case, delete, func, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
+from ckptprof.measures import Measures
 from ckptprof.model import Checkpoint, Point, Session
 from ckptprof.store import schema
 from ckptprof.store.blocks import BlockError, decode, encode
+from ckptprof.verdicts import Cost, Verdict
 
 MAX_CHILDREN = 4096  # rows of one kind that a checkpoint may have; the rest is summed up in `blind`
 MAX_POINTS = 4096
@@ -28,7 +30,9 @@ _PLAIN = (
     "uid", "kind", "job", "framework", "step", "ranks", "start_ns", "end_ns", "durable_ns", "bytes", "files", "path",
     "mode", "stall_ns", "level", "confidence", "status", "written_bytes", "unique_bytes", "storage_bytes", "cache",
 )  # fmt: skip
-_JSON = ("verdict", "blind", "pattern", "moments", "metadata", "overheads")
+_JSON = ("blind", "pattern", "moments", "metadata", "overheads")
+_DIAGNOSIS: dict[str, Any] = {"verdict": Verdict, "cost": Cost, "measures": Measures}  # JSON or NULL
+_BRIEF_DIAGNOSIS = ("verdict", "cost")
 _SESSION = Session.__struct_fields__
 _encode = msgspec.json.Encoder().encode
 _decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
@@ -53,7 +57,7 @@ def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint
     weights = [checkpoint.confidence, *(one.weight for one in checkpoint.evidence)]
     if not all(map(math.isfinite, weights)):  # neither JSON nor SQLite has them, so they would break every report
         raise ValueError(f"checkpoint {checkpoint.uid} has a weight that is no number")
-    kept = _bounded(checkpoint)
+    kept = _bounded(_readable(checkpoint))
     values = _checkpoint_row(kept)
     statement = upsert(schema.checkpoints).values(values)
     statement = statement.on_conflict_do_update(index_elements=["uid"], set_=values)
@@ -77,11 +81,42 @@ def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
     row["pattern_class"] = None if pattern.class_ is None else pattern.class_.value
     for name in _JSON:
         row[name] = _encode(getattr(checkpoint, name)).decode()
-    row["verdict"] = row["verdict"] if checkpoint.verdict is not None else None
+    for name in _DIAGNOSIS:
+        row[name] = _diagnosed(checkpoint, name)
     points = checkpoint.timeline
     lengths = [point.end_ns - point.start_ns for point in points]
     row["timeline"] = encode([point.start_ns for point in points], (lengths, [point.bytes for point in points]))
     return row
+
+
+def _diagnosed(checkpoint: Checkpoint, name: str) -> str | None:
+    value = getattr(checkpoint, name)
+    if value is None:
+        return None
+    return _encode(_seen(msgspec.to_builtins(value)) if name == "measures" else value).decode()
+
+
+def _seen(value: Any) -> Any:
+    """Return measures without what was not seen (half of them), to be read as None again."""
+    if isinstance(value, dict):
+        return {key: _seen(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_seen(item) for item in value]
+    return value
+
+
+def _readable(checkpoint: Checkpoint) -> Checkpoint:
+    """Return it without a part of its diagnosis that could not be read again: JSON knows neither NaN nor infinity."""
+    for name, kind in _DIAGNOSIS.items():
+        text = _diagnosed(checkpoint, name)
+        if text is None:
+            continue
+        try:
+            msgspec.json.decode(text, type=kind)
+        except msgspec.ValidationError:
+            blind = (*checkpoint.blind, f"Its {name} held a number that is none, and was not kept.")
+            checkpoint = msgspec.structs.replace(checkpoint, blind=blind, **{name: None})
+    return checkpoint
 
 
 def _bounded(checkpoint: Checkpoint) -> Checkpoint:
@@ -109,7 +144,7 @@ def _bounded(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def get_checkpoints(connection: Connection, chosen: Select[tuple[int]]) -> list[Checkpoint]:
-    """Return the checkpoints of these ids, in the order of time, without streams, devices and timeline."""
+    """Return the checkpoints of these ids, in the order of time, without streams, devices, timeline and measures."""
     return _get(connection, chosen, whole=False)
 
 
@@ -123,7 +158,7 @@ def get_checkpoint(connection: Connection, identity: int) -> Checkpoint | None:
 def _get(connection: Connection, chosen: Select[tuple[int]], *, whole: bool) -> list[Checkpoint]:
     table = schema.checkpoints
     parts: list[Any] = [item for name in ("id", *_PLAIN) for item in (name, _exact(table.c[name]))]
-    for name in _JSON:
+    for name in (*_JSON, *(_DIAGNOSIS if whole else _BRIEF_DIAGNOSIS)):
         parts += (name, func.json(table.c[name]))
     for name in _CHILDREN if whole else _BRIEF:
         parts += (name, _children(_CHILDREN[name]))

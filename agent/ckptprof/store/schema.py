@@ -72,6 +72,8 @@ checkpoints = Table(
     _text("overheads"),  # JSON, a list of objects
     _whole("storage_bytes", nullable=True),
     _text("cache", nullable=True),
+    _text("cost", nullable=True),  # JSON
+    _text("measures", nullable=True),  # JSON without what was not seen; a hundred times as long as the verdict
 )
 writers = Table(
     "writers",
