@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.aftermath import Aftermath, durable_evidence
 from ckptprof.detect.blind import HealthBook, blind_of, unfound
+from ckptprof.detect.callbook import CallBook
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.crowd import ranks_of
 from ckptprof.detect.devices import DeviceBook
@@ -16,7 +17,7 @@ from ckptprof.detect.evidence import Surroundings, candidate_bytes, framework_of
 from ckptprof.detect.exact import class_of, is_traced, traced_bytes
 from ckptprof.detect.holds import hold_of
 from ckptprof.detect.intervals import faulting, reading, writing
-from ckptprof.detect.metadata import NameBook, metadata_of
+from ckptprof.detect.metadata import metadata_of
 from ckptprof.detect.moments import moments_of
 from ckptprof.detect.overheads import amplification_of
 from ckptprof.detect.patterns import pattern_of
@@ -40,7 +41,7 @@ class Scene:
     health: HealthBook
     aftermath: Aftermath
     fate: Fate
-    names: NameBook
+    names: CallBook
 
 
 def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, scene: Scene) -> Checkpoint:

@@ -7,6 +7,7 @@ from collections import deque
 from ckptprof.detect.aftermath import Aftermath
 from ckptprof.detect.assemble import Scene
 from ckptprof.detect.blind import HealthBook
+from ckptprof.detect.callbook import CallBook
 from ckptprof.detect.candidates import Candidate
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock
@@ -18,7 +19,6 @@ from ckptprof.detect.gathering import QUIET_NS, Gatherer, settled
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.memory import Memory
-from ckptprof.detect.metadata import NameBook
 from ckptprof.detect.moves import MoveBook
 from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.parts import PartBook
@@ -59,7 +59,7 @@ class Detector:
         self._traced = TraceBook()
         self._health = HealthBook()
         self._trainers = TrainerBook()
-        self._names = NameBook()
+        self._names = CallBook()
         self._moves = MoveBook(self._streams)
         around = Surroundings(
             self._jobs,
