@@ -1,0 +1,50 @@
+"""Tiers of storage: what NVIDIA's DGX guides ask of it for each GPU, and which of them a throughput reaches."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from ckptprof.model import Kind
+
+GPUS_PER_NODE = 8  # of a DGX or HGX
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier; decimal bytes per second, for each GPU."""
+
+    name: str
+    read_bytes_per_second: float
+    write_bytes_per_second: float
+
+    def rate(self, kind: Kind) -> float:
+        """Return bytes per second and GPU in the direction of a kind: a restore reads, all else writes."""
+        return self.read_bytes_per_second if kind is Kind.RESTORE else self.write_bytes_per_second
+
+    def node_rate(self, kind: Kind, gpus: int = GPUS_PER_NODE) -> float:
+        """Return bytes per second for a node of so many GPUs."""
+        return self.rate(kind) * gpus
+
+
+# DGX H100, per GPU: Light (NVIDIA's default) 1 GB/s read and 0.75 write, Medium 2 and 1.5, High 4 and 3
+LIGHT = Tier(name="Light", read_bytes_per_second=1e9, write_bytes_per_second=0.75e9)
+MEDIUM = Tier(name="Medium", read_bytes_per_second=2e9, write_bytes_per_second=1.5e9)
+HIGH = Tier(name="High", read_bytes_per_second=4e9, write_bytes_per_second=3e9)
+TIERS = (LIGHT, MEDIUM, HIGH)  # ascending
+
+
+def reached(kind: Kind, bytes_per_second_per_gpu: float) -> Tier | None:
+    """Return the highest tier that a measured throughput per GPU reaches, None if it is below Light."""
+    found = [tier for tier in TIERS if tier.rate(kind) <= bytes_per_second_per_gpu]
+    return found[-1] if found else None
+
+
+def needed(kind: Kind, bytes_per_second_per_gpu: float) -> Tier | None:
+    """Return the lowest tier that gives at least this throughput per GPU, None if it takes more than High."""
+    return next((tier for tier in TIERS if tier.rate(kind) >= bytes_per_second_per_gpu), None)
+
+
+def gpus_fed(tier: Tier, kind: Kind, bytes_per_second: float) -> int:
+    """Return how many GPUs a system of this throughput serves at a tier: 65 GB/s of writes are 86 at Light."""
+    return math.floor(bytes_per_second / tier.rate(kind))
