@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta, timezone
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ckptprof.model import (
@@ -29,6 +30,7 @@ from ckptprof.model import (
     Watched,
     Writer,
 )
+from ckptprof.verdicts import Account, Cost, Limit, Verdict
 
 MIB = 1 << 20
 SECOND = 1_000_000_000
@@ -137,6 +139,45 @@ def detailed() -> Checkpoint:
         metadata=Metadata(created=2, renamed=1, unlinked=0, data_call_ns=420_000_000),
         overheads=(Overhead(reason="staging", bytes=954 * MIB, text="written to /tmp/lightning-x first"),),
     )  # fmt: skip
+
+
+SERIALIZE = Verdict(
+    limit=Limit.SERIALIZE,
+    sentence="39.2 s, of which 31.0 s the single writing thread was on CPU in zip CRC32 while the device was 12 % "
+    "busy: serialisation-bound; with CRC off about 17 s; storage is not your problem.",
+    confidence=0.91,
+    seconds=31.0,
+    accounts=(
+        Account(
+            limit=Limit.SERIALIZE, seconds=31.0, text="thread 41210 on CPU in its own code, 9 of 12 looks in CRC32"
+        ),
+        Account(limit=Limit.PAGE_CACHE, seconds=5.1, text="in write calls, copying 954 MiB at 187 MB/s"),
+        Account(limit=Limit.METADATA, seconds=0.02, text="2 files created, 1 renamed"),
+        Account(limit=None, seconds=3.08, text="asleep outside of file calls"),
+    ),
+    evidence=("31.0 s on CPU outside of the kernel, of 39.2 s", "Python stacks: 9 of 12 looks in crc32"),
+    excluded=("device: nvme0n1 was 12 % busy with 1.1 requests in flight", "page-cache: no pause by dirty limits"),
+    lacking=("Which function the other 3 looks were in.",),
+    candidates=(Limit.PAGE_CACHE,),
+    expected_seconds=17.0,
+    capped_by="page-cache",
+    cause="zip-crc",
+    remedy="torch.serialization.set_crc32_options(False), or torch.distributed.checkpoint with a writer for each rank",
+    reference="https://pytorch.org/docs/stable/notes/serialization.html",
+)
+COST = Cost(
+    stall_seconds=39.0, background_seconds=0.2, gpus=8, gpus_from="given", gpu_seconds=312.0,
+    bytes_per_second=25.5e6, bytes_per_second_per_gpu=3.2e6, ceiling_share=0.4, ceiling_from="the best save here",
+    tier="below",
+)  # fmt: skip
+
+
+def diagnosed(number: int = 7, at_seconds: float = 75.25, **changes: object) -> Checkpoint:
+    """Return a checkpoint with a verdict and what it cost; `verdict` and `limit`, `confidence` of it can be changed."""
+    end_ns = T0 + int(at_seconds * SECOND) + 39_200_000_000
+    about = {name: changes.pop(name) for name in ("limit", "confidence") if name in changes}
+    values = {"end_ns": end_ns, "verdict": msgspec.structs.replace(SERIALIZE, **about), "cost": COST} | changes
+    return checkpoint(number, at_seconds, **values)
 
 
 def read_back() -> Checkpoint:
@@ -262,6 +303,12 @@ def make_checkpoint() -> Callable[..., Checkpoint]:
 
 
 @pytest.fixture
+def make_diagnosed() -> Callable[..., Checkpoint]:
+    """Return the maker of checkpoints with a verdict."""
+    return diagnosed
+
+
+@pytest.fixture
 def detailed_checkpoint() -> Checkpoint:
     """Return a checkpoint with everything that `show` can draw."""
     return detailed()
@@ -271,7 +318,14 @@ def detailed_checkpoint() -> Checkpoint:
 def shown() -> dict[str, Checkpoint]:
     """Return checkpoints of every kind by name, for `show`."""
     copy = checkpoint(10, 500, kind=Kind.COPY, job="rsync-77", framework=None, step=None)
-    return {"save": detailed(), "restore": read_back(), "broken": broken(), "copy": copy}
+    return {
+        "save": detailed(),
+        "restore": read_back(),
+        "broken": broken(),
+        "copy": copy,
+        "verdict": diagnosed(),
+        "unclear": diagnosed(limit=Limit.UNCLEAR, confidence=0.3, cost=None),
+    }
 
 
 @pytest.fixture

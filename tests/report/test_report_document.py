@@ -14,8 +14,19 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 import ckptprof.report
-from ckptprof.model import Checkpoint, Evidence, Pattern, Report
+from ckptprof.measures import (
+    BeforeMeasure,
+    DeviceMeasure,
+    LinkMeasure,
+    Measures,
+    MemoryMeasure,
+    MountMeasure,
+    ProcessMeasure,
+    ThreadMeasure,
+)
+from ckptprof.model import Checkpoint, Evidence, Pattern, Report, Watched
 from ckptprof.report import doctor, document
+from ckptprof.verdicts import Limit
 
 SCHEMAS = Path(ckptprof.report.__file__).parent / "schema"
 
@@ -94,6 +105,37 @@ def test_show_fits_its_schema(detailed_checkpoint: Checkpoint, validate: Callabl
     validate("show", body)
     assert [len(body["checkpoint"][name]) for name in ("streams", "timeline", "devices")] == [2, 12, 2]
     assert set(body["checkpoint"]["timeline"][0]) == {"start_ns", "end_ns", "bytes"}
+
+
+def test_a_diagnosis_fits_its_schema(
+    make_diagnosed: Callable[..., Checkpoint], validate: Callable[[str, Any], None]
+) -> None:
+    """Verdict and cost in both documents, the measures in `show` only; the limits are those of the model."""
+    thread = ThreadMeasure(pid=1, tid=2, comm="python", start_ns=1, end_ns=2, looks_in={"sync": 3})
+    device = DeviceMeasure(
+        device="vda", countable=True, seconds=1.5, read_bytes=0, written_bytes=9, reads=0, writes=1, busy_seconds=0.5
+    )
+    one = make_diagnosed(
+        1, 0,
+        measures=Measures(
+            threads=(thread,), processes=(ProcessMeasure(pid=1, comm="python", stacks={"crc": 9}),), devices=(device,),
+            links=(LinkMeasure(name="eth0", kind="nic", countable=True, received_bytes=1, sent_bytes=2),),
+            mount=MountMeasure(mount_point="/", fs_type="nfs4", source="s:/", remote=True), memory=MemoryMeasure(),
+            before=BeforeMeasure(held_ns=5),
+        ),
+    )  # fmt: skip
+    report = Report(host="h", watched=Watched(start_ns=None, end_ns=None), checkpoints=(one,))
+    whole = json.loads(document.dump(document.checkpoint_document(one)))
+    brief = json.loads(document.dump(document.report_document(report)))
+
+    validate("show", whole)
+    validate("report", brief)
+    assert brief["checkpoints"][0]["verdict"] == whole["checkpoint"]["verdict"]
+    assert brief["checkpoints"][0]["cost"]["gpu_seconds"] == 312.0
+    assert "measures" not in brief["checkpoints"][0]
+    assert whole["checkpoint"]["measures"]["threads"][0]["looks_in"] == {"sync": 3}
+    schema = json.loads((SCHEMAS / "report.schema.json").read_text())
+    assert schema["$defs"]["verdict"]["properties"]["limit"]["enum"] == [limit.value for limit in Limit]
 
 
 def test_requests_of_a_device_fit_the_schema(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from datetime import timezone
@@ -12,6 +13,7 @@ import pytest
 from ckptprof.model import Checkpoint, DeviceShare, Evidence, Kind, Mode, Moments, Pattern, Point, Status, Stream
 from ckptprof.report import chart, show
 from ckptprof.report.clean import width as cells
+from ckptprof.verdicts import Account, Limit
 
 SECOND = 1_000_000_000
 
@@ -36,6 +38,57 @@ def test_other_kinds_look_as_agreed(
 
     golden(f"show-{name}-80.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_account_of_time_looks_as_agreed(
+    width: int, shown: dict[str, Checkpoint], zone: timezone, golden: Callable[[str, str], None]
+) -> None:
+    """A verdict stands first: the sentence, a bar for each account, what speaks for it, the gain, what it cost."""
+    text = show.render(shown["verdict"], width=width, colour=False, zone=zone)
+
+    golden(f"show-verdict-{width}.txt", text)
+    assert max(cells(line) for line in text.splitlines()) <= width
+    assert not any(line.endswith(" ") for line in text.splitlines())
+
+
+def test_a_verdict_that_is_unclear_says_so(
+    shown: dict[str, Checkpoint], zone: timezone, golden: Callable[[str, str], None]
+) -> None:
+    """With both candidates, and in plain ASCII bars where the terminal has no more."""
+    text = show.render(shown["unclear"], width=80, colour=False, zone=zone, blocks=chart.ASCII_BLOCKS)
+
+    golden("show-unclear-80.txt", text)
+    assert "What limited it: unclear, perhaps page-cache" in text
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("confidence", "word"), [(0.8, "device, likely (0.80)"), (0.6, "device, probably (0.60)"), (0.59, "unclear (0.59)")]
+)
+def test_no_verdict_is_told_as_a_fact(
+    confidence: float, word: str, make_diagnosed: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """A word says how sure it is, and colours point at the limit."""
+    one = make_diagnosed(1, 0, confidence=confidence, limit=Limit.DEVICE)
+    text = show.render(one, width=80, colour=True, zone=zone)
+
+    assert word in text
+    assert "\x1b[36m█" in text
+
+
+def test_tiny_numbers_and_none_are_no_trouble(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Accounts without time have no bar, nor has what is no number; many are summed up."""
+    many = tuple(Account(limit=Limit.DEVICE, seconds=1.0 + n, text="") for n in range(12))
+    odd = (*many, Account(limit=None, seconds=math.nan, text="nan"), Account(limit=None, seconds=0.0, text="zero"))
+    one = make_diagnosed(1, 0)
+    assert one.verdict is not None
+    verdict = msgspec.structs.replace(one.verdict, accounts=odd, expected_seconds=math.inf, remedy=None)
+    text = show.render(msgspec.structs.replace(one, verdict=verdict), width=80, colour=False, zone=zone)
+
+    assert "and 10.0 s in 4 more: --json has them" in text
+    assert "nan" not in text
+    assert "Without it" not in text
 
 
 def test_reasons_stand_beside_what_they_explain(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:

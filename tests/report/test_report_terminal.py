@@ -64,7 +64,7 @@ def test_less_sure_rows_are_marked(reports: dict[str, Report], zone: timezone) -
     text = terminal.render(reports["host"], width=80, colour=False, zone=zone)
 
     assert text.count("restore?") == 1
-    assert "? is less sure" in text
+    assert "? after a kind is less sure" in text
 
 
 def test_incomplete_saves_stand_out(reports: dict[str, Report], zone: timezone) -> None:

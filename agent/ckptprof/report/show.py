@@ -1,12 +1,11 @@
-"""One checkpoint for a terminal: what it was, its course over time, how it was laid out, and why we think so."""
+"""One checkpoint for a terminal: what limited it, its course over time, how it was laid out, and why we think so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timezone, tzinfo
 
 from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
-from ckptprof.report import chart, course, units
+from ckptprof.report import account, chart, course, units
 from ckptprof.report.clean import clean
 from ckptprof.report.table import Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
@@ -31,7 +30,9 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
     offset = units.fixed_zone(checkpoint.end_ns, zone)
     inner = width - len(_INDENT)
     sections: list[tuple[str, list[str]]] = [
-        ("", facts(_facts(checkpoint, offset), inner, colour=colour)),
+        (_limited(checkpoint), account.verdict_lines(checkpoint, inner, blocks=blocks, colour=colour)),
+        ("What it cost", facts(account.cost_facts(checkpoint), inner, colour=colour)),
+        ("" if checkpoint.verdict is None else "What it was", facts(_facts(checkpoint, offset), inner, colour=colour)),
         ("Course", course.moments(checkpoint, inner, colour=colour)),
         (
             "Bandwidth over time",
@@ -44,14 +45,18 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ("Readers" if checkpoint.kind is Kind.RESTORE else "Writers", _writers(checkpoint, inner, colour=colour)),
         ("Devices meanwhile", _devices(checkpoint, inner, colour=colour)),
         ("Evidence", _evidence(checkpoint, inner, colour=colour)),
-        ("Out of sight", _bullets(checkpoint.blind, inner)),
+        ("Out of sight", account.bullets(checkpoint.blind, inner)),
     ]
     lines = [_title(checkpoint, colour=colour)]
     for title, body in sections:
         if body:
             lines += ["", paint(title, "bold", colour=colour)] if title else [""]
-            lines += [_INDENT + line for line in body]
+            lines += [(_INDENT + line).rstrip() for line in body]
     return "\n".join([*lines, ""])
+
+
+def _limited(checkpoint: Checkpoint) -> str:
+    return "" if checkpoint.verdict is None else f"What limited it: {account.title(checkpoint.verdict)}"
 
 
 def _title(checkpoint: Checkpoint, *, colour: bool) -> str:
@@ -87,8 +92,8 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         ("Pattern", seen if class_ is None else class_.value),
         *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
         *own[checkpoint.kind],
-        ("Verdict", units.NOT_SEEN if checkpoint.verdict is None else clean(checkpoint.verdict.sentence)),
-        ("Confidence", f"{checkpoint.confidence:.2f}"),
+        *([("Limit", units.NOT_SEEN)] if checkpoint.verdict is None and checkpoint.kind is not Kind.COPY else []),
+        ("Confidence", f"{checkpoint.confidence:.2f} to be a checkpoint"),
         ("Level", _LEVELS[checkpoint.level]),
     ]
 
@@ -245,14 +250,6 @@ def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
             weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
         first, *more = wrap(f"{clean(item.name)}: {clean(item.text)}", width - 7)
         lines += [f"{weight}  {first}", *(" " * 7 + line for line in more)]
-    return lines
-
-
-def _bullets(texts: Iterable[str], width: int) -> list[str]:
-    lines = []
-    for text in texts:
-        first, *more = wrap(clean(text), width - 2)
-        lines += [f"- {first}", *(f"  {line}" for line in more)]
     return lines
 
 

@@ -8,10 +8,11 @@ from itertools import takewhile
 
 from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
 from ckptprof.report import summary as summaries
-from ckptprof.report import units
+from ckptprof.report import sureness, units
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import Cell, Column, facts, is_cut, paint, wrap
 from ckptprof.report.table import render as render_table
+from ckptprof.verdicts import Limit
 
 _KIND_TITLE = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
 LOW_CONFIDENCE = 0.6  # below it a row is marked
@@ -33,6 +34,7 @@ _COLUMNS = (
     Column("KIND"),
     Column("STEP", right=True, drop=5),
     Column("DURATION", right=True),
+    Column("LIMIT"),
     Column("MODE", drop=1),
     Column("STALL", right=True, drop=2),
     Column("SIZE", right=True),
@@ -42,7 +44,7 @@ _COLUMNS = (
     Column("WHO", drop=6, minimum=14, cut=shorten_end),
     Column("PATH", minimum=11),
 )
-_WHERE_SEEN = ("STEP", "MODE", "STALL")  # columns that are shown where there is anything to show
+_WHERE_SEEN = ("STEP", "LIMIT", "MODE", "STALL")  # columns that are shown where there is anything to show
 COPIES = "`ckptprof report --kind copy` lists them"
 
 
@@ -221,6 +223,7 @@ def _row(checkpoint: Checkpoint, zone: timezone, clock: str, *, full: bool) -> l
         _kind(checkpoint, full=full),
         Cell(NOTHING if checkpoint.step is None else str(checkpoint.step)),
         Cell(units.duration(spent_ns)),
+        _limit(checkpoint),
         Cell(NOTHING if checkpoint.mode is None else checkpoint.mode.value),
         Cell(NOTHING if checkpoint.stall_ns is None else units.duration(checkpoint.stall_ns)),
         Cell(units.size(checkpoint.bytes)),
@@ -247,13 +250,25 @@ def _pattern(checkpoint: Checkpoint, *, full: bool) -> Cell:
     return Cell(class_.value if full else _SHORT_CLASS.get(class_, class_.value), CLASS_STYLE[class_])
 
 
+def _limit(checkpoint: Checkpoint) -> Cell:
+    verdict = checkpoint.verdict
+    text = sureness.short(verdict)
+    if verdict is None or text is None:
+        return Cell(NOTHING)
+    if verdict.limit is Limit.NONE:
+        return Cell(text, "green")
+    return Cell(text, "bold" if sureness.is_told(verdict) else "yellow")
+
+
 def _notes(report: Report, copies: str) -> list[str]:
     checkpoints, left_out = report.checkpoints, report.copies_left_out
     notes = []
     if any(checkpoint.status is Status.INCOMPLETE for checkpoint in checkpoints):
         notes.append("Incomplete saves were broken off before their end, or never committed: do not count on them.")
     if any(checkpoint.confidence < LOW_CONFIDENCE for checkpoint in checkpoints):
-        notes.append(f"? is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
+        notes.append(f"? after a kind is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
+    if any(c.verdict is not None and not sureness.is_told(c.verdict) for c in checkpoints):
+        notes.append("? after a limit is unclear: `ckptprof show ID` tells what was seen and what was not.")
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
         notes.append("Seen by polling: `ckptprof show ID` tells the evidence and what was out of sight.")
     if left_out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta, timezone, tzinfo
 
 NOT_SEEN = "not seen"
@@ -54,6 +55,11 @@ def duration(spent_ns: float | None) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     hours = round(seconds / 3600)
     return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def seconds(spent: float | None) -> str:
+    """Return a duration that is given in seconds."""
+    return NOT_SEEN if spent is None or not math.isfinite(spent) else duration(spent * _SECOND_NS)
 
 
 def latency(seconds: float | None) -> str:

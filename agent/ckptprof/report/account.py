@@ -1,0 +1,160 @@
+"""The verdict on one checkpoint for a terminal: where its time went, what speaks for that, and what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ckptprof.model import Checkpoint
+from ckptprof.report import chart, sureness, units
+from ckptprof.report.clean import clean
+from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import render as render_table
+from ckptprof.verdicts import Account, Cost, Limit, Verdict
+
+_MAX_BAR = 40
+_BESIDE = 132  # cells of a line from which on what was seen stands beside its bar
+_SHOWN = 8  # accounts; the rest is one line
+_ASCII_BAR = "#"
+_FINE = "bold green"
+_TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
+
+
+def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
+    """Return the verdict as lines of at most `width` cells; none without a verdict."""
+    verdict = checkpoint.verdict
+    if verdict is None:
+        return []
+    lines = wrap(clean(verdict.sentence), width)
+    lines[0] = paint(lines[0], _style(verdict), colour=colour)
+    drawn = _bars(checkpoint, verdict, width, blocks, colour=colour)
+    return [*lines, *([""] if drawn else []), *drawn, *_reasons(checkpoint, verdict, width, colour=colour)]
+
+
+def title(verdict: Verdict) -> str:
+    """Return the limit and how sure it is: `device, likely (0.91)`."""
+    if verdict.limit is Limit.UNCLEAR:
+        named = " or ".join(limit.value for limit in verdict.candidates)
+        return f"unclear, perhaps {named}" if named else "unclear"
+    limit = "nothing was slow" if verdict.limit is Limit.NONE else verdict.limit.value
+    return f"{limit}, {sureness.word(verdict)} ({verdict.confidence:.2f})"
+
+
+def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """Return what a checkpoint cost, as far as it is known."""
+    cost = checkpoint.cost
+    if cost is None:
+        return []
+    pairs = []
+    if cost.gpu_seconds is not None:
+        gpus = "" if cost.gpus is None else f" on {units.plural(cost.gpus, 'GPU')}{_source(cost)}"
+        pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} held{gpus}"))
+    if cost.background_seconds is not None:
+        pairs.append(("Beside training", f"{units.seconds(cost.background_seconds)} went on in the background"))
+    if cost.bytes_per_second is not None:
+        rate = units.rate(cost.bytes_per_second)
+        if cost.bytes_per_second_per_gpu is not None:
+            rate += f", {units.rate(cost.bytes_per_second_per_gpu)} for each GPU"
+        rate += f": {tier(cost.tier)}" if cost.tier is not None else ""
+        pairs.append(("Throughput", rate))
+    if cost.ceiling_share is not None:
+        source = "" if cost.ceiling_from is None else f" ({clean(cost.ceiling_from)})"
+        pairs.append(("Of what it can do", f"{units.percent(cost.ceiling_share)} of what this path has shown{source}"))
+    return pairs
+
+
+def tier(word: str) -> str:
+    """Return a tier's name in full."""
+    return _TIERS.get(word.lower(), clean(word))
+
+
+def _source(cost: Cost) -> str:
+    return {"given": " (as given)", "nvml": "", "ranks": " (one for each rank)"}.get(cost.gpus_from or "", "")
+
+
+def _style(verdict: Verdict) -> str:
+    if verdict.limit is Limit.NONE:
+        return _FINE
+    return "bold" if sureness.is_told(verdict) else "yellow"
+
+
+def _bars(checkpoint: Checkpoint, verdict: Verdict, width: int, blocks: str, *, colour: bool) -> list[str]:
+    """Return a bar for each account, the largest first, what was seen beside it or under it."""
+    told = [one for one in verdict.accounts if math.isfinite(one.seconds) and one.seconds > 0]
+    ordered = sorted(told, key=lambda one: -one.seconds)
+    if not ordered:
+        return []
+    whole = max((checkpoint.end_ns - checkpoint.start_ns) / 1e9, sum(one.seconds for one in ordered))
+    most = min(_MAX_BAR, max(8, width - 34))
+    full = blocks[-1] if blocks == chart.BLOCKS else _ASCII_BAR
+    lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered[:_SHOWN]]
+    rows = [
+        [
+            Cell(sureness.name(one.limit), "bold"),
+            Cell(units.seconds(one.seconds)),
+            Cell(units.percent(one.seconds / whole)),
+            Cell(full * length, _bar_style(one, verdict)),
+        ]
+        for one, length in zip(ordered, lengths, strict=False)
+    ]
+    columns = (Column("ACCOUNT"), Column("TIME", right=True), Column("SHARE", right=True), Column(""))
+    header, *drawn = render_table(columns, rows, width, colour=colour)
+    lines = [header]
+    for one, length, bar in zip(ordered, lengths, drawn, strict=False):
+        text = clean(one.text)
+        if width >= _BESIDE and text:
+            room = width - most - 34
+            first, *more = wrap(text, room)
+            lines += [bar + " " * (most - length + 2) + first, *(" " * (width - room) + part for part in more)]
+        else:
+            under = wrap(text, width - 4) if text else []
+            lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
+    rest = ordered[_SHOWN:]
+    if rest:
+        lines.append(f"and {units.seconds(sum(one.seconds for one in rest))} in {len(rest)} more: --json has them")
+    return lines
+
+
+def _bar_style(account: Account, verdict: Verdict) -> str:
+    if account.limit is None:
+        return "dim"
+    return "red" if account.limit is verdict.limit else "cyan"
+
+
+def _reasons(checkpoint: Checkpoint, verdict: Verdict, width: int, *, colour: bool) -> list[str]:
+    lines: list[str] = []
+    for heading, texts in (
+        ("Speaks for it", verdict.evidence),
+        ("Speaks against others", verdict.excluded),
+        ("Could not be seen", verdict.lacking),
+    ):
+        if texts:
+            lines += ["", paint(heading, "bold", colour=colour), *bullets(texts, width)]
+    pairs = []
+    gain = gain_text(checkpoint, verdict)
+    if gain is not None:
+        pairs.append(("Without it", gain))
+    if verdict.remedy:
+        pairs.append(("To do", clean(verdict.remedy)))
+    if verdict.reference:
+        pairs.append(("Seen before", clean(verdict.reference)))
+    return [*lines, *([""] if pairs else []), *facts(pairs, width, colour=colour)]
+
+
+def gain_text(checkpoint: Checkpoint, verdict: Verdict) -> str | None:
+    """Return what the duration would be without the limit, None if that is not known."""
+    expected = verdict.expected_seconds
+    if expected is None or not math.isfinite(expected):
+        return None
+    now_ns = checkpoint.end_ns - checkpoint.start_ns
+    text = f"about {units.seconds(expected)} instead of {units.duration(now_ns)}"
+    return text if verdict.capped_by is None else f"{text}; {clean(verdict.capped_by)} bounds it then"
+
+
+def bullets(texts: Iterable[str], width: int) -> list[str]:
+    """Return texts as a list with hanging indents."""
+    lines = []
+    for text in texts:
+        first, *more = wrap(clean(text), width - 2)
+        lines += [f"- {first}", *(f"  {line}" for line in more)]
+    return lines

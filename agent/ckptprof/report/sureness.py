@@ -1,0 +1,43 @@
+"""How sure a verdict is, in words: no verdict is printed as if it were a fact."""
+
+from __future__ import annotations
+
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Limit, Verdict
+
+LIKELY, PROBABLY = 0.8, 0.6  # confidence from which on
+WORDS = ("likely", "probably", "unclear")
+UNEXPLAINED = "unexplained"
+
+
+def word(verdict: Verdict) -> str:
+    """Return likely, probably or unclear."""
+    if verdict.limit is Limit.UNCLEAR or not verdict.confidence >= PROBABLY:
+        return WORDS[2]
+    return WORDS[0] if verdict.confidence >= LIKELY else WORDS[1]
+
+
+def is_told(verdict: Verdict | None) -> bool:
+    """Return whether there is a verdict that is at least probable."""
+    return verdict is not None and word(verdict) != WORDS[2]
+
+
+def name(limit: Limit | None) -> str:
+    """Return what an account is called."""
+    return UNEXPLAINED if limit is None else limit.value
+
+
+def short(verdict: Verdict | None) -> str | None:
+    """Return the limit for a table: `device`, `device?` where it is unclear, None without a verdict."""
+    if verdict is None:
+        return None
+    mark = "" if is_told(verdict) else "?"
+    if verdict.limit is Limit.UNCLEAR:
+        return f"{verdict.candidates[0].value}{mark}" if verdict.candidates else verdict.limit.value
+    return f"{verdict.limit.value}{mark}"
+
+
+def limits(checkpoint: Checkpoint, limit: Limit) -> bool:
+    """Return whether this limit is the checkpoint's verdict, and at least probable."""
+    verdict = checkpoint.verdict
+    return verdict is not None and verdict.limit is limit and (limit is Limit.UNCLEAR or is_told(verdict))
