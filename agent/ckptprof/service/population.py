@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from ckptprof.service.threadlooks import descriptors_of
 from ckptprof.service.watching import Watching
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs
 from ckptprof_collectors.processes import (
@@ -252,7 +253,8 @@ def _max_known() -> int:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return MAX_KNOWN
-    return max(1, min(MAX_KNOWN, (limit - DESCRIPTORS_SPARE - _of_trace()) // DESCRIPTORS_EACH))
+    spare = DESCRIPTORS_SPARE + descriptors_of(limit) + _of_trace()
+    return max(1, min(MAX_KNOWN, (limit - spare) // DESCRIPTORS_EACH))
 
 
 def _of_trace() -> int:
@@ -262,6 +264,15 @@ def _of_trace() -> int:
         with contextlib.suppress(OSError):  # the list's own descriptor is closed by now
             held += os.readlink(f"/proc/self/fd/{name}").startswith(("anon_inode:bpf", "anon_inode:btf"))
     return held
+
+
+def own_memory_bytes() -> int | None:
+    """Return how much memory this process has in use; None if the kernel does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as stream:
+            return int(stream.read().split()[1]) * page_bytes()
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def page_bytes() -> int:

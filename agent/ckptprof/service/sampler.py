@@ -21,9 +21,9 @@ from ckptprof.recording import Header, pack
 from ckptprof.service import privileges, tracing
 from ckptprof.service.flushing import Flushing
 from ckptprof.service.folders import WAKING_BYTES, Folders
+from ckptprof.service.looks import Looks
 from ckptprof.service.outlet import Outlet
-from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
-from ckptprof.service.stacklooks import Stacks
+from ckptprof.service.population import Population, own_memory_bytes, page_bytes, raise_descriptor_limit
 from ckptprof.service.steering import Control, SamplerOptions
 from ckptprof.service.watching import Watching
 from ckptprof_collectors import registry
@@ -76,7 +76,7 @@ class Sampler:
         self._population = Population(fs, own, -1 if options.only_family else None)
         self._facts = FactFinder(on_open=self._folders.own)
         self._flushing = Flushing()
-        self._stacks = Stacks()
+        self._looks = Looks(fs, options.look_at)
         self._collectors, unavailable = registry.make(fs)
         self._pending: list[Sample] = list(unavailable)
         if self._folders.reason is not None:
@@ -144,7 +144,7 @@ class Sampler:
         if self._folders.woken:
             self._population.alert(now_ns, mappings=self._folders.woken_by_reading)
             self._folders.woken = self._folders.woken_by_reading = False
-        if self._population.watched:
+        if self._population.watched or self._looks.busy:
             self._watch(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
         bursting = any(watching.attention.urgent(now_ns) for watching in self._population.watched.values())
@@ -240,7 +240,9 @@ class Sampler:
             if question is not None:
                 self._facts.ask(question)
         self._account("processes", time.perf_counter_ns() - started)
-        samples.extend(self._stacks.look(now_ns, self._population.watched))
+        started = time.perf_counter_ns()
+        samples.extend(self._looks.look(now_ns, self._population.watched, traced=traced))
+        self._account("looks", time.perf_counter_ns() - started)
 
     def _ask_last(self, watching: Watching, offset_ns: int) -> None:
         question = watching.last_question(offset_ns)
@@ -280,18 +282,13 @@ class Sampler:
         return facts
 
     def _health(self) -> SamplerHealth:
-        try:
-            with open("/proc/self/statm", "rb") as stream:
-                rss_bytes: int | None = int(stream.read().split()[1]) * self._page_bytes
-        except (OSError, IndexError, ValueError):
-            rss_bytes = None
         return SamplerHealth(
             ticks=self._ticks,
             late_ticks=self._late,
             lateness_ns=self._lateness_ns,
             dropped_frames=self._output.dropped,
             cpu_ns=time.process_time_ns(),
-            rss_bytes=rss_bytes,
+            rss_bytes=own_memory_bytes(),
             watched_processes=len(self._population.watched),
             known_processes=len(self._population.known),
             read_ns=dict(self._read_ns),
@@ -345,6 +342,7 @@ class Sampler:
         if self._tracing.active:
             self._trace(now_ns, wall_ns - now_ns, samples, last=True)
             names = (tracing.NAME, *names)
+        samples.extend(self._looks.last(now_ns))
         for watching in list(self._population.watched.values()):
             try:
                 watching.last_tick(now_ns, self._page_bytes, samples)
@@ -365,7 +363,7 @@ class Sampler:
         self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
         self._output.flush_all(_FINAL_ANSWER_NS)
         self._facts.close()
-        self._stacks.close()
+        self._looks.close()
         self._tracing.close()
         self._folders.close()
         self._population.close()

@@ -139,14 +139,15 @@ def _line(writer: Watching, watched: dict[int, Watching]) -> list[Watching]:
 
 def _in_order(members: list[Watching]) -> list[int]:
     """Return their pids, lower ranks and elder ones first; where there are ranks, whoever has none but launches."""
-    ranks = {watching.process.pid: _rank(watching) for watching in members}
+    ranks = {watching.process.pid: rank_of(watching) for watching in members}
     if any(rank is not None for rank in ranks.values()):
         members = [watching for watching in members if ranks[watching.process.pid] is not None]
     members.sort(key=lambda watching: (ranks[watching.process.pid] or 0, watching.process.start_ticks))
     return [watching.process.pid for watching in members]
 
 
-def _rank(watching: Watching) -> int | None:
+def rank_of(watching: Watching) -> int | None:
+    """Return the rank that its environment gives it."""
     environment = watching.info.environment if watching.info is not None else {}
     values = (environment.get(name, "") for name in _RANKS)
     return next((int(value) for value in values if value.isascii() and value.isdigit()), None)

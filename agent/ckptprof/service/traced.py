@@ -8,6 +8,7 @@ from ckptprof_collectors.samples import FileActivity
 HELD_BYTES = 1 << 20  # a file that was written by this much and is still open keeps a burst open
 MAX_SESSIONS = 4096
 MAX_LARGE = 512
+MAX_MOVERS = 256
 
 Key = tuple[int, int]
 
@@ -23,6 +24,7 @@ class Traced:
         self._held: set[str] = set()
         self._written: list[tuple[Key, bytes, bool]] = []
         self._large: dict[bytes, Key] = {}
+        self.movers: dict[int, int] = {}  # thread: when it last did something to a file, the latest last
 
     def note(self, activity: FileActivity) -> None:
         """Take in one sample."""
@@ -31,6 +33,7 @@ class Traced:
         self.moved_bytes += moved
         self.written_bytes += moved if activity.writes else 0
         closed = activity.closed_ns is not None
+        self.acted(activity.tid, activity.closed_ns or activity.last_ns)
         if not closed and len(self._bytes) < MAX_SESSIONS:
             self._bytes[activity.session] = activity.bytes
         large = activity.writes and activity.bytes >= HELD_BYTES
@@ -44,6 +47,12 @@ class Traced:
             self._written.append((key, path, large))
             if large:
                 self._remember(path, key)
+
+    def acted(self, tid: int, at_ns: int) -> None:
+        """Take note that a thread did something to a file."""
+        self.movers[tid] = max(at_ns, self.movers.pop(tid, 0))
+        if len(self.movers) > MAX_MOVERS:
+            self.movers.pop(next(iter(self.movers)))
 
     def _remember(self, path: bytes, key: Key) -> None:
         self._large.pop(path, None)

@@ -258,6 +258,8 @@ def follow(
 
 
 def _follow_life(event: FileLifeEvent, watching: Watching, now_ns: int) -> None:
+    if not _is_code(event.path):
+        watching.traced.acted(event.tid, event.at_ns)
     if event.kind == "renamed" and event.path and event.new_path:
         watching.renamed(os.fsencode(event.path), os.fsencode(event.new_path), now_ns)
     elif event.kind == "mapped" and not _is_code(event.path):

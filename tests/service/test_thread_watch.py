@@ -1,0 +1,223 @@
+"""Whose threads are looked at, and when: in bursts only, from a first look to a last one, at a bounded cost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ckptprof.service.threadlooks import IDLE_NS, MAX_EACH, MAX_EYES, RECENT_NS, ThreadLooks, descriptors_of, mates
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes import Process
+
+CHILD = """
+import sys, threading
+count = int(sys.argv[1])
+threads = [threading.Thread(target=threading.Event().wait, daemon=True) for _ in range(count - 1)]
+def work():
+    while True: sum(range(1000))
+threads.append(threading.Thread(target=work, daemon=True))
+for thread in threads: thread.start()
+print(*[thread.native_id for thread in threads], flush=True)
+sys.stdin.read(1)
+"""
+TICK_NS = 40_000_000
+
+
+class Attention:
+    """Stands for what the sampler thinks of a process."""
+
+    bursting = True
+    moving = True
+
+    def in_burst(self) -> bool:
+        """Return whether a burst is going on."""
+        return self.bursting
+
+    def urgent(self, _now_ns: int) -> bool:
+        """Return whether bytes move."""
+        return self.moving
+
+
+def watching(process: Any, *, rank: int | None = None, trains: bool = True) -> Any:
+    """Return what the sampler keeps about a process."""
+    environment = {} if rank is None else {"RANK": str(rank)}
+    return SimpleNamespace(
+        process=process,
+        attention=Attention(),
+        traced=SimpleNamespace(movers={}),
+        trains=trains,
+        info=SimpleNamespace(environment=environment),
+    )
+
+
+class Job:
+    """A child with threads, the last of which works."""
+
+    def __init__(self, threads: int) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self.child.stdout is not None
+        self.threads = [int(tid) for tid in self.child.stdout.readline().split()]
+        self.pid = self.child.pid
+        self.watching = watching(Process(KernelFs(), self.pid))
+        self.watched = {self.pid: self.watching}
+
+    def end(self) -> None:
+        """End it."""
+        self.child.kill()
+        self.child.wait()
+        for stream in (self.child.stdin, self.child.stdout):
+            assert stream is not None
+            stream.close()
+        self.watching.process.close()
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    """Return a process of four threads."""
+    made = Job(3)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def crowd() -> Iterator[Job]:
+    """Return a process of many threads, one of which works."""
+    made = Job(60)
+    yield made
+    made.end()
+
+
+def test_nothing_is_looked_at_between_bursts(job: Job) -> None:
+    """Not even a list of threads is read."""
+    job.watching.attention.bursting = False
+    looks = ThreadLooks(KernelFs(), 400)
+
+    assert [looks.look(tick * TICK_NS, job.watched, traced=False) for tick in range(5)] == [[]] * 5
+    assert not looks.busy
+
+
+def test_all_threads_of_a_small_process_are_looked_at_without_a_trace(job: Job) -> None:
+    """From the first tick on; those that sleep less often."""
+    looks = ThreadLooks(KernelFs(), 400)
+    seen = [look for tick in range(1, 11) for look in looks.look(tick * TICK_NS, job.watched, traced=False)]
+    counts = {tid: sum(look.tid == tid for look in seen) for tid in (job.pid, *job.threads)}
+
+    assert counts[job.threads[-1]] == 10
+    assert 2 <= counts[job.threads[0]] <= 10 * TICK_NS // IDLE_NS + 2
+    assert {look.pid for look in seen} == {job.pid}
+    looks.last(11 * TICK_NS)
+
+
+def test_the_trace_says_whose_threads_move_data(job: Job) -> None:
+    """The main thread is looked at with them; who did nothing for a while is not, after a last look."""
+    looks = ThreadLooks(KernelFs(), 400)
+    now_ns = 10 * RECENT_NS
+    job.watching.traced.movers[job.threads[0]] = now_ns
+    first = looks.look(now_ns, job.watched, traced=True)
+    later = looks.look(now_ns + RECENT_NS + 1, job.watched, traced=True)
+    after = looks.look(now_ns + RECENT_NS + TICK_NS, job.watched, traced=True)
+
+    assert {look.tid for look in first} == {job.pid, job.threads[0]}
+    assert job.threads[0] in {look.tid for look in later}
+    assert job.threads[0] not in {look.tid for look in after}
+    looks.last(now_ns + 2 * RECENT_NS)
+
+
+def test_a_burst_ends_with_a_look(job: Job) -> None:
+    """So that the first and the last bracket it; then all descriptors are given back."""
+    looks = ThreadLooks(KernelFs(), 400)
+    looks.look(TICK_NS, job.watched, traced=False)
+    job.watching.attention.bursting = False
+    last = looks.look(2 * TICK_NS, job.watched, traced=False)
+
+    assert {look.tid for look in last} == {job.pid, *job.threads}
+    assert not looks.busy
+    assert looks.look(3 * TICK_NS, job.watched, traced=False) == []
+
+
+def test_while_a_file_is_only_held_open_nobody_is_looked_at(job: Job) -> None:
+    """A log of a job keeps a burst open for minutes."""
+    looks = ThreadLooks(KernelFs(), 400)
+    looks.look(TICK_NS, job.watched, traced=False)
+    job.watching.attention.moving = False
+    assert len(looks.look(2 * TICK_NS, job.watched, traced=False)) == 1 + len(job.threads)
+
+    assert looks.look(3 * TICK_NS, job.watched, traced=False) == []
+
+
+def test_of_many_threads_those_that_run_are_found(crowd: Job) -> None:
+    """With the second tick."""
+    looks = ThreadLooks(KernelFs(), 800)
+    first = looks.look(TICK_NS, crowd.watched, traced=False)
+    time.sleep(0.1)
+    second = looks.look(2 * TICK_NS, crowd.watched, traced=False)
+
+    assert {look.tid for look in first} == {crowd.pid}
+    assert crowd.threads[-1] in {look.tid for look in second}
+    assert len({look.tid for look in second}) < MAX_EACH
+    looks.last(3 * TICK_NS)
+
+
+def test_descriptors_are_bounded(crowd: Job) -> None:
+    """However many threads move data."""
+    crowd.watching.traced.movers.update(dict.fromkeys(crowd.threads, TICK_NS))
+    looks = ThreadLooks(KernelFs(), 40)
+    seen = looks.look(TICK_NS, crowd.watched, traced=True)
+
+    assert len(seen) == 10
+    looks.last(2 * TICK_NS)
+    whole = ThreadLooks(KernelFs(), descriptors_of(1 << 20))
+    assert len(whole.look(TICK_NS, crowd.watched, traced=True)) == MAX_EACH
+    whole.last(2 * TICK_NS)
+    assert descriptors_of(1024) == 128
+    assert descriptors_of(1 << 20) == 4 * MAX_EYES
+
+
+def test_a_process_that_ended_is_let_go(job: Job) -> None:
+    """Whether or not it is still counted among the watched."""
+    looks = ThreadLooks(KernelFs(), 400)
+    looks.look(TICK_NS, job.watched, traced=False)
+    job.child.kill()
+    job.child.wait()
+
+    assert looks.look(2 * TICK_NS, job.watched, traced=False) == []
+    assert looks.look(3 * TICK_NS, {}, traced=False) == []
+    assert not looks.busy
+
+
+def test_the_cost_is_bounded(crowd: Job) -> None:
+    """Of time on a CPU, over what a burst may take at its begin."""
+    crowd.watching.traced.movers.update(dict.fromkeys(crowd.threads, 1 << 62))
+    looks = ThreadLooks(KernelFs(), 800)
+    started = time.thread_time()
+    for tick in range(1, 26 * 4):
+        looks.look(tick * TICK_NS, crowd.watched, traced=True)
+    spent = time.thread_time() - started
+
+    assert spent < 4 * 0.01 + 0.06
+    looks.last(26 * 4 * TICK_NS)
+    assert threading.active_count() >= 1
+
+
+def test_ranks_of_a_job_are_looked_at_together() -> None:
+    """Those of the same launcher, but not their helpers, and not those of another job."""
+    table = {100: 90, 101: 90, 102: 90, 110: 101, 200: 91}
+    ranks = {100: 0, 101: 1, 102: 2, 110: 1, 200: 0}
+    watched = {
+        pid: watching(SimpleNamespace(pid=pid, parent_pid=parent), rank=ranks[pid]) for pid, parent in table.items()
+    }
+    watched[300] = watching(SimpleNamespace(pid=300, parent_pid=90), trains=False)
+
+    found = mates([watched[101]], watched)
+    assert {mate.process.pid for mate in found} == {100, 101, 102}
+    assert {mate.process.pid for mate in mates([watched[110]], watched)} == {100, 101, 102}
+    assert {mate.process.pid for mate in mates([watched[200]], watched)} == {200}
