@@ -87,6 +87,36 @@ def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: in
     assert [stream.process for stream in streams] == [(200, 1)] * found
 
 
+def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:
+    """Not of somebody else who looked at the folder later, or first, and wrote something just then."""
+    writer, other = history(first_s=9, total=MIB, wrote=MIB), history(first_s=9, total=MIB, wrote=MIB)
+    histories = {(100, 1): writer, (101, 1): other}
+    book = FactBook(trains=lambda process: process == (100, 1))
+    book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.now_ns = 11 * SECOND_NS
+    early = credited(book, histories)
+    book.learn(12 * SECOND_NS, fact(100, 10.5, size=50_000))
+    book.learn(12 * SECOND_NS, fact(101, 10.5, size=50_000))
+
+    (one,) = credited(book, histories)
+
+    assert early == []
+    assert one.process == (100, 1)
+
+
+@pytest.mark.parametrize(("wrote", "at_s"), [(20_000, 11), (MIB, 15)])
+def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int) -> None:
+    """If those who train wrote too little for it, or never asked for it."""
+    histories = {(100, 1): history(first_s=9, total=wrote, wrote=wrote), (101, 1): history(first_s=9, total=1, wrote=1)}
+    book = FactBook(trains=lambda process: process == (100, 1))
+    book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+
+    book.now_ns = at_s * SECOND_NS
+    (one,) = credited(book, histories)
+
+    assert one.process == (101, 1)
+
+
 def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
     """DeepSpeed's `latest` has one inode for all saves; the one before may wait for judgement still."""
     book = FactBook()

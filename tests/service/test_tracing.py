@@ -376,6 +376,41 @@ def test_trifles_of_strangers_are_left_out(desk: Callable[..., Desk]) -> None:
     assert seen == [[], [trifle, created]]
 
 
+def test_trifles_of_those_whom_training_forked_are_told(
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]
+) -> None:
+    """A child writes one small shard and ends before anybody can look at it; so does its own child."""
+    training = ProcessInfo(sleeper.pid, start_ticks(sleeper.pid), 1, 0, "python", "train.py", ("torch",), {}, None)
+    begun = activity(sleeper.pid, "/ckpt/x", 2 * MIB, closed_ns=1)
+    created = FileLifeEvent(1, "created", 1 << 22, 1, 1, 1, 1, None, "/ckpt/step_1/shard_1.bin")
+    shard = activity(1 << 22, "/ckpt/step_1/shard_1.bin", 5, closed_ns=1, parent_pid=sleeper.pid)
+    deeper = activity((1 << 22) + 1, "/ckpt/step_1/shard_2.bin", 5, closed_ns=1, parent_pid=1 << 22)
+    stranger = activity((1 << 22) + 2, "/ckpt/step_1/shard_3.bin", 5, closed_ns=1, parent_pid=1)
+    again = activity(1 << 22, "/ckpt/step_1/shard_4.bin", 5, closed_ns=1, start_ticks=2, parent_pid=1)
+    one = desk(StandIn([[begun], [created, shard, deeper, stranger, again]]))
+    one.tick(time.monotonic_ns())
+    one.sampler._population.watched[sleeper.pid].info = training
+
+    told = [s for s in one.tick(time.monotonic_ns()) if isinstance(s, FileActivity | FileLifeEvent)]
+
+    assert told == [created, shard, deeper]
+
+
+def test_events_do_not_put_the_next_look_off(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a crowd of new files wakes the sampler before it is due."""
+    one = desk(StandIn())
+    dues: list[int] = []
+
+    def woken(due_ns: int) -> None:
+        dues.append(due_ns - time.monotonic_ns())
+        one.sampler.stopping = len(dues) == 20
+
+    monkeypatch.setattr(one.sampler, "_wait", woken)
+    one.sampler.run()
+
+    assert max(dues) <= 600_000_000
+
+
 def test_a_mapping_is_looked_at_at_once(desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]) -> None:
     """A warm file is read through its mapping within some hundredths of a second: the burst begins with the mapping."""
     event = FileLifeEvent(

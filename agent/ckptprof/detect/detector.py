@@ -52,7 +52,7 @@ class Detector:
         self._histories: dict[ProcessKey, History] = {}
         self._ended: dict[ProcessKey, int] = {}
         self._streams = StreamBook()
-        self._facts = FactBook(self._kin)
+        self._facts = FactBook(self._kin, lambda process: self._scene.around.trains([process]))
         self._openings = OpeningBook()
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
@@ -212,6 +212,7 @@ class Detector:
         self._waiting.extend(over)
         self._moves.note(over)
         polled_open = self._fuse(now_ns)
+        self._facts.now_ns = now_ns
         self._waiting = self._facts.attach(self._waiting, polled_open, self._histories, self._clock, self._traced)
         if not self._is_traced:  # the trace told of every reading, and by whom
             known = [*self._waiting, *polled_open]

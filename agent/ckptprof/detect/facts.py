@@ -20,18 +20,27 @@ _SMALL_BYTES = 1 << 20
 _LOGS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")  # SQLite's write-ahead log (sqlite.org/fileformat.html, 4.1)
 _BESIDE_NS = 1_000_000_000
 _CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
+_ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
+_WAITED_NS = 1_000_000_000  # a parent's counters show those of a child by then, mostly
 _CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
 
 
 class FactBook:
     """The latest fact of each file, and which of them belong to a stream already."""
 
-    def __init__(self, kin: Callable[[ProcessKey], Iterable[ProcessKey]] = lambda _: ()) -> None:
+    def __init__(
+        self,
+        kin: Callable[[ProcessKey], Iterable[ProcessKey]] = lambda _: (),
+        trains: Callable[[ProcessKey], bool] = lambda _: False,
+    ) -> None:
         """Start with nothing.
 
         `kin` tells the processes of the same job: a file may be of one that ended before it could ask for it itself.
+        `trains` tells who is the first to be taken for the writer of a small file.
         """
         self._kin = kin
+        self._trains = trains
+        self.now_ns: int | None = None  # None: nothing is left for a later look
         self._facts: dict[FileKey, tuple[int, FileFact]] = {}
         self._fresh: set[FileKey] = set()
         self._askers: dict[FileKey, dict[ProcessKey, None]] = {}  # on whose behalf a fresh one was looked at
@@ -86,7 +95,10 @@ class FactBook:
         for stream in [*waiting, *still_open]:
             self._claim(stream)
         claims = _Claims(self._claims.values() if unknown else ())
+        trainers = [process for process in histories if self._trains(process)] if unknown else []
         for key in unknown:  # what the others do not account for is left for these
+            if self._waits(key, trainers, histories, clock):
+                continue
             alone = self._credited(key, histories, clock, traced, claims)
             if alone is not None:
                 found.append(alone)
@@ -106,7 +118,10 @@ class FactBook:
         modified = clock.mono(fact.modified_ns)
         if any(stream.writes for stream in traced.near(key, modified, modified)):
             return None  # who wrote it is known
-        for process in _suspects(fact, self._askers.get(key, {}), self._kin):
+        suspects = _suspects(fact, self._askers.get(key, {}), self._kin)
+        if fact.size < _SMALL_BYTES:
+            suspects = iter(self._trainers_first(list(suspects), fact, histories, clock))
+        for process in suspects:
             credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
             if traced.moved_by(process) and not _may_be_missed(credited, claims, clock):
                 continue
@@ -114,6 +129,30 @@ class FactBook:
             if alone is not None:
                 return alone
         return None
+
+    def _trainers_first(
+        self, suspects: list[ProcessKey], fact: FileFact, histories: dict[ProcessKey, History], clock: Clock
+    ) -> list[ProcessKey]:
+        """Put those first that train and wrote as much, themselves or by children that they have waited for since.
+
+        Whoever else looks at the folder writes something at any time: a log, a database, what it passes on.
+        """
+        if len(suspects) < 2:
+            return suspects
+        first = [
+            process for process in suspects if self._trains(process) and _wrote_as_much(process, fact, histories, clock)
+        ]
+        return [*first, *(process for process in suspects if process not in first)]
+
+    def _waits(
+        self, key: FileKey, trainers: list[ProcessKey], histories: dict[ProcessKey, History], clock: Clock
+    ) -> bool:
+        """Return whether a small file may be a trainer's that has not asked for it yet: it will when its burst ends."""
+        (at_ns, fact), askers = self._facts[key], self._askers.get(key, {})
+        late = self.now_ns is None or self.now_ns - at_ns >= _ASKED_NS
+        if late or fact.size >= _SMALL_BYTES or any(process in askers for process in trainers):
+            return False
+        return any(_wrote_as_much(process, fact, histories, clock) for process in trainers)
 
     def _join_known(
         self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey], clock: Clock
@@ -157,6 +196,17 @@ def _suspects(
     yield from asked
     if fact.size >= _SMALL_BYTES:
         yield from (process for process in kin((fact.pid, fact.start_ticks)) if process not in asked)
+
+
+def _wrote_as_much(process: ProcessKey, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock) -> bool:
+    """Return whether a process, or children that it has waited for, wrote as much as a file holds about then."""
+    history = histories.get(process)
+    if history is None:
+        return False
+    modified = clock.mono(fact.modified_ns)
+    birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
+    around = history.between(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
+    return sum(writing(interval) for interval in around) >= _CREDIT * fact.size
 
 
 def _is_no_news(fact: FileFact, known: FileFact) -> bool:

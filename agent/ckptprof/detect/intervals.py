@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -157,8 +158,9 @@ class History:
             self.intervals.popleft()
 
     def between(self, start_ns: int, end_ns: int) -> list[Interval]:
-        """Return the intervals that overlap the given time."""
-        return [i for i in self.intervals if i.end_ns > start_ns and i.start_ns < end_ns]
+        """Return the intervals that overlap the given time; what is asked for is of late, mostly."""
+        later = itertools.takewhile(lambda interval: interval.end_ns > start_ns, reversed(self.intervals))
+        return [interval for interval in later if interval.start_ns < end_ns][::-1]
 
 
 def _sum(own: ProcessIo, child: ProcessIo) -> ProcessIo:

@@ -10,7 +10,7 @@ import msgspec
 
 from ckptprof.detect import rendezvous
 from ckptprof.detect.lineage import TRAINING_RUNTIMES as TRAINING_RUNTIMES  # noqa: PLC0414 - others look for it here
-from ckptprof.detect.lineage import belongs_to, is_helper, is_launcher, is_script, title
+from ckptprof.detect.lineage import belongs_to, is_helper, is_interpreter, is_launcher, is_script, title
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.tools import MOVERS, TOOLS
 from ckptprof_collectors.samples import ProcessInfo
@@ -131,6 +131,14 @@ class JobBook:
     def info(self, process: ProcessKey) -> ProcessInfo | None:
         """Return what is known of a process."""
         return self._infos.get(process)
+
+    def forked_by(self, process: ProcessKey) -> ProcessInfo | None:
+        """Return its description; of a fork that was gone before it could be described, that of who forked it."""
+        info = self._infos.get(process)
+        if info is None and (keeper := self.keeper(process)) is not None:
+            above, comm = self._infos[keeper], self._comms.get(process, "")
+            info = above if is_script(above) and comm and (comm == above.comm or is_interpreter(comm)) else None
+        return info
 
     def parent(self, process: ProcessKey) -> ProcessKey | None:
         """Return its parent, if that is known."""

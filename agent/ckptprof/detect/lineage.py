@@ -19,9 +19,14 @@ _LAUNCHERS = frozenset(
 _HELPERS = ("multiprocessing.", "multiprocess.", "billiard.", "joblib.", "loky.", "torch._inductor.")
 
 
+def is_interpreter(comm: str) -> bool:
+    """Return whether a process of that name runs Python code."""
+    return comm.startswith(_INTERPRETERS)
+
+
 def is_script(info: ProcessInfo) -> bool:
     """Return whether it runs Python code."""
-    return info.comm.startswith(_INTERPRETERS) or info.program.endswith(".py") or is_helper(info)
+    return is_interpreter(info.comm) or info.program.endswith(".py") or is_helper(info)
 
 
 def is_launcher(info: ProcessInfo) -> bool:

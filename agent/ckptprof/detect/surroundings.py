@@ -29,8 +29,8 @@ class Surroundings:
     memo: dict[int, str | None] = field(default_factory=dict)  # of the candidate that is being judged: its framework
 
     def runtimes(self, processes: list[ProcessKey]) -> frozenset[str] | None:
-        """Return what some processes have loaded; None if none of them was described."""
-        infos = [info for process in processes if (info := self.jobs.info(process)) is not None]
+        """Return what some processes have loaded, short-lived forks what their parent has; None: none was described."""
+        infos = [info for process in processes if (info := self.jobs.forked_by(process)) is not None]
         return frozenset(name for info in infos for name in info.runtimes) if infos else None
 
     def trains(self, processes: list[ProcessKey]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numb
 MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
 MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
 TRIFLE_BYTES = 64 << 10
+MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watched
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
@@ -124,6 +125,7 @@ class Tracing:
         self.denied = False  # nothing but a privilege is missing
         self.faults = 0
         self._open: set[str] = set()  # sessions that were told and go on
+        self._children: dict[int, int] = {}  # pid and start of those whose trifles are told: what trains forked them
         if wish != "poll":
             self._attach(make)
 
@@ -176,15 +178,31 @@ class Tracing:
                 self._health = sample
         return samples
 
-    def told(self, samples: Iterable[Sample], watched: Container[int] | None) -> list[Sample]:
+    def told(self, samples: Sequence[Sample], watched: Mapping[int, Watching] | None) -> list[Sample]:
         """Return what is worth telling: what all programs of a host read of their code is left out, as polled.
 
         Of the processes that are not in `watched` (None: all are) trifles too: a build or a crowd of shells makes
-        thousands of them in a second, which the recorder would keep for minutes.
+        thousands of them in a second, which the recorder would keep for minutes. What a process that trains has forked
+        is no stranger: a child may write one small shard and end.
         """
+        if watched is not None:
+            self._meet_children(samples, watched)
         return [sample for sample in samples if self._is_told(sample, watched)]
 
-    def _is_told(self, sample: Sample, watched: Container[int] | None) -> bool:
+    def _meet_children(self, samples: Iterable[Sample], watched: Mapping[int, Watching]) -> None:
+        for sample in samples:
+            if not isinstance(sample, FileActivity) or sample.parent_pid is None or sample.pid in watched:
+                continue
+            parent = watched.get(sample.parent_pid)
+            if (parent is not None and parent.trains) or sample.parent_pid in self._children:
+                self._children[sample.pid] = sample.start_ticks
+                if len(self._children) > MAX_CHILDREN:
+                    del self._children[next(iter(self._children))]
+
+    def _is_strange(self, pid: int, start_ticks: int, watched: Mapping[int, Watching] | None) -> bool:
+        return watched is not None and pid not in watched and self._children.get(pid) != start_ticks
+
+    def _is_told(self, sample: Sample, watched: Mapping[int, Watching] | None) -> bool:
         if isinstance(sample, FileActivity):
             if (
                 sample.session in self._open
@@ -192,13 +210,15 @@ class Tracing:
                 if sample.closed_ns is not None:
                     self._open.discard(sample.session)
                 return True
-            stranger = watched is not None and sample.pid not in watched
-            if _is_code(sample.path) or (stranger and sample.bytes < TRIFLE_BYTES):
+            if _is_code(sample.path):
+                return False
+            if sample.bytes < TRIFLE_BYTES and self._is_strange(sample.pid, sample.start_ticks, watched):
                 return False
             if sample.closed_ns is None and len(self._open) < MAX_OPEN:
                 self._open.add(sample.session)
         elif isinstance(sample, FileLifeEvent):
-            if watched is not None and sample.pid not in watched and sample.kind in ("created", "unlinked", "mapped"):
+            trifle = sample.kind in ("created", "unlinked", "mapped")
+            if trifle and self._is_strange(sample.pid, sample.start_ticks, watched):
                 return False
             return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
         return True
