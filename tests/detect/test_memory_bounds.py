@@ -49,7 +49,7 @@ def sizes(detector: Detector) -> dict[str, int]:
         "histories": len(detector._histories),
         "ended": len(detector._ended),
         "traced": len(detector._traced),
-        "names": len(detector._names),
+        "books": len(detector._books),
         "waiting": len(detector._waiting),
     }
 

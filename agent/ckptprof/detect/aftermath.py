@@ -25,6 +25,7 @@ MAX_NOTED_FILES = 16_384  # of all of them together
 MAX_ENDS = 1024  # of one save, the largest files
 PATIENCE_NS = 150_000_000_000  # longer than the sampler asks
 CLEAN_UP_NS = 30_000_000_000  # a deletion that comes later makes room for the next one
+_CLEANED_WITHIN_NS = 2_000_000_000  # after its end: then it is told
 _SETTLED_NS = 1_500_000_000  # after the last deletion: they come in rows
 
 
@@ -79,6 +80,11 @@ class Aftermath:
     def durability(self, candidate: Candidate) -> Durability:
         """Return what is known now of when a candidate's files were on stable storage."""
         return durability(ends_of(candidate, self._clock), self._writeback)
+
+    def cleaned_up(self, candidate: Candidate) -> tuple[int, int | None]:
+        """Return (files, time in the calls) of what a save's processes have deleted of other saves since it began."""
+        until_ns = candidate.end_ns + _CLEANED_WITHIN_NS
+        return self.removals.spent(_paths(candidate), candidate.start_ns, until_ns, candidate.processes)
 
     def note(self, candidate: Candidate, checkpoint: Checkpoint) -> None:
         """Remember the files of a save that is about to be told, or held."""
@@ -176,7 +182,12 @@ class Aftermath:
             return checkpoint, False
         awaited.cleaned_ns = cleaned_ns
         moments = msgspec.structs.replace(checkpoint.moments, cleaned_ns=cleaned_ns + awaited.offset_ns)
-        return msgspec.structs.replace(checkpoint, moments=moments), True
+        checkpoint = msgspec.structs.replace(checkpoint, moments=moments)
+        if checkpoint.measures is None or cleaned_ns <= awaited.end_ns:
+            return checkpoint, True
+        files, spent_ns = self.removals.spent(awaited.paths, awaited.start_ns, cleaned_ns, awaited.processes)
+        measures = msgspec.structs.replace(checkpoint.measures, clean_up_files=files, clean_up_ns=spent_ns)
+        return msgspec.structs.replace(checkpoint, measures=measures), True
 
     def _undecided(self, awaited: _Awaited, checkpoint: Checkpoint) -> Checkpoint:
         """Say of a save that is not yet durable that it is not."""

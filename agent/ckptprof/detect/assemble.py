@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ckptprof.detect.aftermath import Aftermath, durable_evidence
 from ckptprof.detect.blind import HealthBook, blind_of, unfound
-from ckptprof.detect.callbook import CallBook
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.crowd import ranks_of
 from ckptprof.detect.devices import DeviceBook
@@ -17,10 +16,13 @@ from ckptprof.detect.evidence import Surroundings, candidate_bytes, framework_of
 from ckptprof.detect.exact import class_of, is_traced, traced_bytes
 from ckptprof.detect.holds import hold_of
 from ckptprof.detect.intervals import faulting, reading, writing
+from ckptprof.detect.measurebook import MeasureBook
+from ckptprof.detect.measures import measures_of
 from ckptprof.detect.metadata import metadata_of
 from ckptprof.detect.moments import moments_of
 from ckptprof.detect.overheads import amplification_of
 from ckptprof.detect.patterns import pattern_of
+from ckptprof.detect.sight import Sight
 from ckptprof.detect.sources import source_of
 from ckptprof.detect.writers import writers_of
 from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Status, Stream
@@ -41,7 +43,7 @@ class Scene:
     health: HealthBook
     aftermath: Aftermath
     fate: Fate
-    names: CallBook
+    books: MeasureBook
 
 
 def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, scene: Scene) -> Checkpoint:
@@ -59,6 +61,10 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     source = source_of(candidate, around.histories, devices.mount_of(path))
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
     blind = blind_of(candidate, pattern, files, scene.health, settled=settled)
+    writers = writers_of(candidate, around.jobs, clock, hold.roles)
+    sight = Sight(
+        candidate, path, writers, hold, durable.at_ns, around, scene.books, clock, scene.health, scene.aftermath
+    )
     identity = (header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
     checkpoint = Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
@@ -73,18 +79,19 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         bytes=candidate_bytes(candidate),
         files=files,
         path=path,
-        writers=writers_of(candidate, around.jobs, clock, hold.roles),
+        writers=writers,
         mode=hold.mode,
         stall_ns=hold.stall_ns,
         status=ending.status,
         moments=moments_of(candidate, clock, committed=ending.status is Status.COMPLETE),
-        metadata=metadata_of(candidate, scene.names, scene.health, clock),
+        metadata=metadata_of(candidate, scene.books.calls, scene.health, clock),
         written_bytes=spent.written_bytes,
         unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
         overheads=spent.overheads,
         storage_bytes=source.storage_bytes,
         cache=source.cache,
         pattern=pattern,
+        measures=measures_of(sight),
         level=Level.TRACE if is_traced(candidate) else Level.POLL,
         blind=(*blind, *unfound(candidate, around.histories, spent.written_bytes), *hold.blind),
         evidence=(*evidence, *hold.evidence, *ending.evidence, *durable_evidence(durable)),

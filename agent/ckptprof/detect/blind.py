@@ -39,6 +39,10 @@ class HealthBook:
         """What the trace cannot see here, as last told."""
         return self._told[-1][1].degraded if self._told else ()
 
+    def attached(self, program: str) -> bool:
+        """Return whether a program of the trace was at work when it last told of itself."""
+        return bool(self._told) and program in self._told[-1][1].programs
+
     @property
     def sees_names(self) -> bool:
         """Whether the trace tells of files that are created, renamed and deleted: perf events tell of syncs only."""

@@ -18,7 +18,7 @@ MAX_EVENTS = 327_680  # 16 bytes each: those of the process that did nothing for
 class Spent(NamedTuple):
     """How often one thread did one thing, from when to when, and the time in the calls (None: they were not timed)."""
 
-    count: int
+    number: int
     spent_ns: int | None
     first_ns: int  # CLOCK_MONOTONIC, when the first call began
     last_ns: int  # when the last one ended

@@ -7,7 +7,6 @@ from collections import deque
 from ckptprof.detect.aftermath import Aftermath
 from ckptprof.detect.assemble import Scene
 from ckptprof.detect.blind import HealthBook
-from ckptprof.detect.callbook import CallBook
 from ckptprof.detect.candidates import Candidate
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.edges import Clock
@@ -18,6 +17,7 @@ from ckptprof.detect.fusion import unexplained
 from ckptprof.detect.gathering import QUIET_NS, Gatherer, settled
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.measurebook import MeasureBook
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.moves import MoveBook
 from ckptprof.detect.openings import OpeningBook
@@ -59,7 +59,7 @@ class Detector:
         self._traced = TraceBook()
         self._health = HealthBook()
         self._trainers = TrainerBook()
-        self._names = CallBook()
+        self._books = MeasureBook(header.ticks_per_second)
         self._moves = MoveBook(self._streams)
         around = Surroundings(
             self._jobs,
@@ -74,7 +74,7 @@ class Detector:
         self._aftermath = Aftermath(self._jobs, self._traced, self._clock)
         fate = Fate(self._jobs, self._ended, self._aftermath.removals, self._is_written)
         self._scene = Scene(
-            header, around, self._devices, self._clock, self._health, self._aftermath, fate, self._names
+            header, around, self._devices, self._clock, self._health, self._aftermath, fate, self._books
         )
         self._waiting: list[Stream] = []
         parts = PartBook(self._histories, self._clock, self._openings, self._traced)
@@ -106,6 +106,8 @@ class Detector:
         for sample in frame.samples:
             if not tick.sort(sample):
                 self._devices.observe(frame.at_ns, sample)
+                self._books.observe(frame.at_ns, sample)
+        self._books.take(frame, tick)
         self._take(tick, frame.at_ns, counted="processes" in frame.read)
         crowded = min(len(self._waiting) // _CROWD, _MAX_CROWDS)
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS * (1 + crowded):
@@ -119,7 +121,7 @@ class Detector:
         for event in tick.lives:
             self._traced.happen(event)
             self._aftermath.happen(event)
-            self._names.happen(event)
+            self._books.calls.happen(event)
             if event.kind == "unlinked" and event.path is not None:
                 self._memory.vanished(event.path, self._jobs.job_of((event.pid, event.start_ticks)))
         for health in tick.healths:
@@ -277,7 +279,7 @@ class Detector:
         self._facts.forget_before(keep_from_ns)
         self._moves.forget_before(keep_from_ns)
         self._trainers.forget_before(keep_from_ns)
-        self._names.forget_before(keep_from_ns)
+        self._books.forget_before(keep_from_ns)
         self._openings.forget_before(keep_from_ns)
 
 

@@ -35,6 +35,7 @@ class Hold:
     evidence: tuple[Evidence, ...] = ()
     blind: tuple[str, ...] = ()
     roles: Mapping[ProcessKey, str] = field(default_factory=dict)  # of its writers: trainer | thread | child | daemon
+    spans: tuple[Span, ...] = ()  # when the leading one of those that train was held
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class _Verdict:
     stall_ns: int | None
     text: str
     blind: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()  # when it was held
 
 
 def hold_of(candidate: Candidate, around: Surroundings) -> Hold:
@@ -67,7 +69,7 @@ def hold_of(candidate: Candidate, around: Surroundings) -> Hold:
         stall_ns = stalls[(len(stalls) - 1) // 2] if len(stalls) * 2 > len(verdicts) else None
     else:
         stall_ns = stalls[-1] if stalls else None
-    return Hold(mode if candidate.writes else None, stall_ns, evidence, blind, roles)
+    return Hold(mode if candidate.writes else None, stall_ns, evidence, blind, roles, leading.spans)
 
 
 def _judge(crew: Crew, candidate: Candidate, around: Surroundings) -> _Verdict:
@@ -101,7 +103,8 @@ def _alone(crew: Crew, pace: Pace) -> _Verdict:
     most_ns = max(_BESIDE_NS, length(spans))
     beside = [span for span in pace.standing_beside(spans) if span[1] - span[0] <= most_ns]
     spans = _joined([*spans, *beside], 0)
-    return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), "the thread that trains wrote all of it itself")
+    text = "the thread that trains wrote all of it itself"
+    return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), text, spans=tuple(spans))
 
 
 def _beside(crew: Crew, pace: Pace, first_ns: int) -> _Verdict:
@@ -123,9 +126,9 @@ def _beside(crew: Crew, pace: Pace, first_ns: int) -> _Verdict:
         everything = _joined([*everything, *pace.standing_beside(everything)], 0)
         if pace.background and crew.own_bytes * 2 <= total:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {pace.seen}"
-            return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,))
+            return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,), tuple(everything))
         text = f"{who} wrote, and the thread that trains waited: {pace.seen}"
-        return _Verdict(total, Mode.SYNC, length(everything), text)
+        return _Verdict(total, Mode.SYNC, length(everything), text, spans=tuple(everything))
     staged = pace.staged(first_ns, total, long_before=bool(by))
     text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
     if staged is None:
@@ -134,7 +137,7 @@ def _beside(crew: Crew, pace: Pace, first_ns: int) -> _Verdict:
     stall = length(everything)
     if staged:
         text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
-    return _Verdict(total, Mode.ASYNC, stall if stall >= _MIN_STALL_NS else 0, text, (_UNSEEN,))
+    return _Verdict(total, Mode.ASYNC, stall if stall >= _MIN_STALL_NS else 0, text, (_UNSEEN,), tuple(everything))
 
 
 def length(spans: list[Span]) -> int:

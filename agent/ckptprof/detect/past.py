@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 FAST_LOOKS = 600  # the last minute or two, in full
 SLOW_LOOKS = 3600  # an hour before it, a look a second
@@ -54,6 +54,26 @@ class Past:
             return None
         before, after = self._span(start_ns, end_ns)
         return max(self._values[i * self._width + column] for i in range(min(before + 1, after), after + 1))
+
+    def at(self, at_ns: int) -> tuple[float, ...]:
+        """Return the counters at a time, as if they grew evenly between two looks; of an empty past IndexError."""
+        after = bisect_right(self._times, at_ns)
+        if after in {0, len(self._times)}:
+            return self._at(min(after, len(self._times) - 1))
+        since_ns, until_ns = self._times[after - 1], self._times[after]
+        share = (at_ns - since_ns) / (until_ns - since_ns)
+        return tuple(old + share * (new - old) for old, new in zip(self._at(after - 1), self._at(after), strict=True))
+
+    def times(self, start_ns: int, end_ns: int) -> list[int]:
+        """Return when it was looked at, from one time to another."""
+        return list(self._times[bisect_left(self._times, start_ns) : bisect_right(self._times, end_ns)])
+
+    def looks(self, start_ns: int, end_ns: int) -> list[tuple[int, tuple[int, ...]]]:
+        """Return the looks from the last one before a time to the last one before another, each with its time."""
+        if not self._times:
+            return []
+        first = max(0, bisect_right(self._times, start_ns) - 1)
+        return [(self._times[i], self._at(i)) for i in range(first, max(first + 1, bisect_right(self._times, end_ns)))]
 
     @property
     def first_ns(self) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.frameworks.names import shape
 from ckptprof_collectors.samples import FileLifeEvent
@@ -19,6 +20,7 @@ class Removal:
     at_ns: int  # CLOCK_MONOTONIC
     process: ProcessKey
     shape: str
+    spent_ns: int | None = None  # in the call; None: it was not timed
 
 
 class RemovalBook:
@@ -36,7 +38,9 @@ class RemovalBook:
         self._removals.pop(event.path, None)
         while len(self._removals) >= MAX_REMOVALS:
             del self._removals[next(iter(self._removals))]
-        self._removals[event.path] = Removal(event.at_ns, (event.pid, event.start_ticks), shape(event.path))
+        self._removals[event.path] = Removal(
+            event.at_ns, (event.pid, event.start_ticks), shape(event.path), event.duration_ns
+        )
         self.version += 1
 
     def removed_ns(self, path: str, since_ns: int) -> int | None:
@@ -59,6 +63,24 @@ class RemovalBook:
             if removal.at_ns <= end_ns and removal.shape in shapes and path not in but and is_own(removal.process):
                 return removal.at_ns
         return None
+
+    def spent(
+        self, but: frozenset[str], start_ns: int, end_ns: int, processes: Collection[ProcessKey]
+    ) -> tuple[int, int | None]:
+        """Return (files, time in the calls) of what some processes deleted in a time.
+
+        `but` not one of these paths, and nothing temporary. The time is None if none of it was seen.
+        """
+        files, spent_ns = 0, None
+        for path, removal in reversed(self._removals.items()):
+            if removal.at_ns < start_ns:
+                break
+            own = removal.at_ns <= end_ns and removal.process in processes
+            if own and path not in but and not is_temporary(path):
+                files += 1
+                if removal.spent_ns is not None:
+                    spent_ns = (spent_ns or 0) + removal.spent_ns
+        return files, spent_ns
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what happened before `at_ns`."""

@@ -42,6 +42,28 @@ _ASYNC = re.compile(
 )
 _BEGINS = re.compile(r"(?:^|\.)_*(?:async_)?save(?!\w*(?:finali|wait))\w*$|(?:^|[._])execute_sync$")  # Megatron-Core's
 _OF_TENSORS = re.compile(r"save_for_backward|saved_tensors|save_on_cpu|saved_activ")
+_TELLING_FRAMES = 8
+_GATHERS = re.compile(
+    r"/torch/distributed/(?:distributed_c10d|_functional_collectives|c10d_logger)\.py$|/mpi4py/|multihost_utils"
+)
+_ACTS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("sync", frozenset(("fsync", "fdatasync", "datasync", "syncfs", "msync"))),
+    ("compress", frozenset(("compress", "compressed", "compressor", "deflate", "gzip", "lzma", "zstd", "lz", "blosc"))),
+    ("crc", frozenset(("crc", "checksum", "checksums", "digest", "hexdigest", "hash", "sha", "md", "adler", "xxh"))),
+    ("gather", frozenset(("gather", "allgather", "broadcast", "scatter", "recv", "irecv", "allreduce"))),
+    ("wait", frozenset(("join", "wait", "barrier", "acquire", "poll", "select", "synchronize"))),
+    ("pickle", frozenset(("dump", "dumps", "pickle", "persistent", "serialize", "encode", "tobytes", "getstate"))),
+    ("copy", frozenset(("cpu", "clone", "copy", "deepcopy", "offload", "stage", "staging", "contiguous"))),
+    ("write", frozenset(("write", "writev", "pwrite", "writelines", "tofile", "flush", "copyfileobj", "truncate"))),
+)  # fmt: skip
+_ACT_FILES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("compress", re.compile(r"/(?:gzip|bz2|lzma|zstandard/\w+|lz4/\w+|blosc2?/\w+)\.py$")),
+    ("crc", re.compile(r"/(?:hashlib|xxhash/\w+)\.py$")),
+    ("pickle", re.compile(r"/(?:pickle|_pickle|cloudpickle/\w+|dill/\w+|copyreg|json/\w+|yaml/\w+|msgpack/\w+)\.py$")),
+    ("wait", _WAITS),
+    ("copy", re.compile(r"/copy\.py$")),
+    ("write", re.compile(r"/(?:zipfile(?:/\w+)?|tarfile|torch/serialization|safetensors/\w+|h5py/_hl/\w+)\.py$")),
+)
 
 
 def main_frames(sample: StackSample) -> tuple[Frame, ...]:
@@ -141,3 +163,22 @@ def _words(function: str) -> frozenset[str]:
     if _OF_TENSORS.search(function):
         return frozenset()
     return frozenset(word.lower() for word in _WORD.findall(function))
+
+
+def act(frames: tuple[Frame, ...]) -> str:
+    """Return what a thread that writes a checkpoint is at: the innermost frame that tells decides.
+
+    pickle | crc | compress | copy | gather | write | sync | wait | other. What is done in C shows as the Python
+    function that called it.
+    """
+    for function, file, _ in frames[:_TELLING_FRAMES]:
+        if _GATHERS.search(file):
+            return "gather"
+        words = _words(function)
+        told = next((name for name, known in _ACTS if words & known), None)
+        if told is not None:
+            return told
+        told = next((name for name, known in _ACT_FILES if known.search(file)), None)
+        if told is not None:
+            return told
+    return "other"
