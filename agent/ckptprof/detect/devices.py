@@ -97,6 +97,11 @@ class DeviceBook:
         came = [pair[1][0] - pair[0][0] for pair in pairs if pair is not None]
         return max(came, default=None)
 
+    def chain_of(self, path: str) -> list[str]:
+        """Return the block devices under a path, each before those that carry it."""
+        mount = self.mount_of(path)
+        return self._chain(mount.device) if mount is not None else []
+
     def _chain(self, device: str | None) -> list[str]:
         chain: list[str] = []
         waiting = [device] if device else []
