@@ -31,6 +31,7 @@ class RecordKind(IntEnum):
     MAPPED = 5
     RENAMED = 6
     UNLINKED = 7
+    CLOSED = 8  # by a thread that wrote it, or that took long; its path came with the session
 
 
 class PathState(IntEnum):
@@ -119,6 +120,12 @@ class SessionRecord(ctypes.Structure):
     _fields_ = (("head", Head), ("session", Session))
 
 
+class Closing(ctypes.Structure):
+    """A file that may be written and that a thread is closing: what is left of it to be told at the end of the call."""
+
+    _fields_ = (("key", Key), ("size", c_int64), ("file_system", c_uint32), ("written", c_uint32))
+
+
 class Pauses(ctypes.Structure):
     """How long a process was held by balance_dirty_pages; in jiffies, as the kernel counts it."""
 
@@ -188,6 +195,7 @@ STRUCTURES: tuple[tuple[str, type[ctypes.Structure]], ...] = (
     ("session", Session),
     ("head", Head),
     ("session_record", SessionRecord),
+    ("closing", Closing),
     ("pauses", Pauses),
     ("counters", Counters),
     ("config", Config),

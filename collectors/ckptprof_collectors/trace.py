@@ -188,7 +188,7 @@ class Trace:
             path = record.names[0] if record.names else None
             if record.kind == RecordKind.SESSION and record.session is not None:
                 path = path or self._paths.of(record.key)
-                self._paths.end(record.key)
+                self._paths.end(record.key, path)
                 self._paths.recall(record.process, path)
                 samples.append(self._decoder.activity(record.key, record.session, path))
             elif record.kind == RecordKind.SEEN:
@@ -196,10 +196,12 @@ class Trace:
             elif record.kind in LIFE:
                 if record.kind == RecordKind.MAPPED:
                     self._expect_faults(now_ns, record.key, path, record.flags)
-                if record.kind in _OF_FILES:
+                if record.kind == RecordKind.CLOSED:
+                    path = self._paths.closed(record.key)
+                elif record.kind in _OF_FILES and record.of_file:
                     self._paths.know(record.key, path)
                     self._paths.recall(record.process, path)
-                samples.append(self._decoder.life(record, self._paths.lately(record.process)))
+                samples.append(self._decoder.life(record, self._paths.lately(record.process), path))
 
     def _expect_faults(self, now_ns: int, key: bytes, path: str | None, flags: int) -> None:
         """Have the faults of a mapped data file counted from now on; not of a library's."""

@@ -57,6 +57,7 @@ LIFE = {
     RecordKind.MAPPED: "mapped",
     RecordKind.RENAMED: "renamed",
     RecordKind.UNLINKED: "unlinked",
+    RecordKind.CLOSED: "closed-written",
 }
 
 
@@ -75,6 +76,11 @@ class Record:
     key: bytes
     names: tuple[str, ...]  # one path, or the two of a rename; none if it could not be read whole
     session: bytes | None
+
+    @property
+    def of_file(self) -> bool:
+        """Whether it is about a file; else about names, or about more than one file."""
+        return self.key[:8] != bytes(8)
 
 
 def record_of(data: bytes) -> Record:
@@ -184,23 +190,25 @@ class Decoder:
             parent_pid=parent or None,
         )
 
-    def life(self, record: Record, near: Sequence[str] = ()) -> FileLifeEvent:
-        """Return the event of a record that is no session; `near` are paths that its process has used lately."""
+    def life(self, record: Record, near: Sequence[str] = (), path: str | None = None) -> FileLifeEvent:
+        """Return the event of a record that is no session; `near` are paths that its process has used lately.
+
+        `path`: of its file, if the record itself does not tell.
+        """
         inode, kernel_device, _, tid, _ = KEY.unpack(record.key)
         names: tuple[str | None, ...] = record.names
-        if record.kind in (RecordKind.RENAMED, RecordKind.UNLINKED):
+        if not record.of_file:  # as its caller gave them
             folders = (record.flags & 0xFFFFFFFF, record.flags >> 32)
             names = tuple(self._absolute(record, folders, near))
-        path = names[0] if names else None
-        of_file = inode != 0
+        path = names[0] if names else path
         return FileLifeEvent(
             at_ns=record.at_ns,
             kind=LIFE[RecordKind(record.kind)],
             pid=record.process,
             start_ticks=self.ticks(record.process_start_ns),
             tid=tid,
-            device=self.device(kernel_device, record.file_system, record.process, path) if of_file else None,
-            inode=inode if of_file else None,
+            device=self.device(kernel_device, record.file_system, record.process, path) if record.of_file else None,
+            inode=inode if record.of_file else None,
             duration_ns=record.duration_ns or None,
             path=path,
             new_path=names[1] if len(names) > 1 else None,

@@ -9,6 +9,7 @@ from ckptprof_collectors.layouts import Key
 
 _FILE = Key.tid.offset  # the part of a key that is the file's
 _KNOWN = 20_000
+_ENDED = 4096
 _PROCESSES = 256
 _EACH = 32
 
@@ -20,6 +21,7 @@ class PathBook:
         """Start with nothing."""
         self._sessions: dict[bytes, str] = {}
         self._files: dict[bytes, str] = {}
+        self._ended: dict[bytes, str] = {}
         self._recent: dict[int, deque[str]] = {}
 
     def know(self, key: bytes, path: str | None) -> None:
@@ -46,9 +48,17 @@ class PathBook:
         """Return the path of a session, as far as it is known."""
         return self._sessions.get(key) or self._files.get(key[:_FILE])
 
-    def end(self, key: bytes) -> None:
-        """Forget a session."""
+    def end(self, key: bytes, path: str | None = None) -> None:
+        """Forget a session, but for its path for a while: its file is being closed now."""
         self._sessions.pop(key, None)
+        if path is not None:
+            if len(self._ended) >= _ENDED:
+                self._ended.pop(next(iter(self._ended)))
+            self._ended[key] = path
+
+    def closed(self, key: bytes) -> str | None:
+        """Return the path of a session that has ended just now, as far as it is known."""
+        return self._ended.pop(key, None) or self.of(key)
 
     def lately(self, process: int) -> Sequence[str]:
         """Return what a process has used, the latest last."""

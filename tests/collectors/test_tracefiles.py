@@ -147,3 +147,20 @@ def test_no_record_breaks_it(data: bytes) -> None:
             record_of(data)
     else:
         assert all(isinstance(name, str) for name in record_of(data).names)
+
+
+def test_a_close_is_told_at_its_end_with_the_path_of_its_session(tmp_path: Path) -> None:
+    """The record itself carries none: the name went with the session that ended as the close began."""
+    record = record_of(head(RecordKind.CLOSED, b"", PathState.NONE, inode=77, at_ns=900, duration_ns=500))
+    event = decoder(tmp_path).life(record, path="/ckpt/model.pt")
+
+    assert (event.kind, event.at_ns, event.duration_ns) == ("closed-written", 900, 500)
+    assert (event.path, event.inode, event.tid) == ("/ckpt/model.pt", 77, 43)
+
+
+def test_a_sync_of_everything_is_about_no_file(tmp_path: Path) -> None:
+    """sync(2), syncfs(2), fsync(2) of a folder."""
+    record = record_of(head(RecordKind.SYNCED, b"", PathState.NONE, inode=0, device=0, duration_ns=5))
+    event = decoder(tmp_path).life(record)
+
+    assert (event.kind, event.device, event.inode, event.path) == ("synced", None, None, None)

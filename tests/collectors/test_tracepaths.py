@@ -50,3 +50,14 @@ def test_only_so_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert [book.of(key(inode)) for inode in range(3)] == [None, "/1", "/2"]
     assert (list(book.lately(1)), len(book.lately(2)), book.lately(9)) == ([], 32, ())
+
+
+def test_the_path_of_what_is_being_closed_is_known_until_it_is() -> None:
+    """Once, and in bounded number."""
+    book = PathBook()
+    for number in range(10_000):
+        book.end(number.to_bytes(24, "little"), f"/ckpt/{number}")
+
+    assert book.closed((9_999).to_bytes(24, "little")) == "/ckpt/9999"
+    assert book.closed((9_999).to_bytes(24, "little")) is None
+    assert book.closed((0).to_bytes(24, "little")) is None

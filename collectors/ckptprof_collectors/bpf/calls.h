@@ -14,12 +14,15 @@ enum call_kind {
 	CALL_IO_SUBMIT,
 	CALL_URING_ENTER,
 	CALL_SYNC_FILE,
+	CALL_SYNC_ALL, /* all of a file system, or of the host */
 	CALL_OPEN,
 	CALL_MMAP,
 	CALL_RENAME,
 	CALL_RENAMEAT,
 	CALL_UNLINK,
 	CALL_UNLINKAT,
+	CALL_MKDIR,
+	CALL_MKDIRAT,
 	CALL_CLOSE,
 	CALL_REPLACE, /* dup2: the descriptor that is its second argument is closed */
 };
@@ -45,10 +48,14 @@ static const __u8 kind_of_call[CALLS] = {
 	[74] = CALL_SYNC_FILE, /* fsync */
 	[75] = CALL_SYNC_FILE, /* fdatasync */
 	[82] = CALL_RENAME,
+	[83] = CALL_MKDIR,
+	[84] = CALL_UNLINK, /* rmdir */
 	[85] = CALL_OPEN, /* creat */
 	[87] = CALL_UNLINK,
+	[162] = CALL_SYNC_ALL, /* sync */
 	[209] = CALL_IO_SUBMIT,
 	[257] = CALL_OPEN, /* openat */
+	[258] = CALL_MKDIRAT,
 	[263] = CALL_UNLINKAT,
 	[264] = CALL_RENAMEAT,
 	[275] = CALL_SPLICE,
@@ -56,6 +63,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[292] = CALL_REPLACE, /* dup3 */
 	[295] = CALL_PREAD, /* preadv */
 	[296] = CALL_PWRITE,
+	[306] = CALL_SYNC_ALL, /* syncfs */
 	[316] = CALL_RENAMEAT, /* renameat2 */
 	[326] = CALL_COPY_RANGE,
 	[327] = CALL_PREAD, /* preadv2: -1 is the file's own position */
@@ -63,6 +71,7 @@ static const __u8 kind_of_call[CALLS] = {
 #elif defined(__TARGET_ARCH_arm64)
 	[2] = CALL_IO_SUBMIT,
 	[24] = CALL_REPLACE, /* dup3 */
+	[34] = CALL_MKDIRAT,
 	[35] = CALL_UNLINKAT,
 	[38] = CALL_RENAMEAT,
 	[56] = CALL_OPEN, /* openat */
@@ -77,10 +86,12 @@ static const __u8 kind_of_call[CALLS] = {
 	[70] = CALL_PWRITE,
 	[71] = CALL_SENDFILE,
 	[76] = CALL_SPLICE,
+	[81] = CALL_SYNC_ALL, /* sync */
 	[82] = CALL_SYNC_FILE, /* fsync */
 	[83] = CALL_SYNC_FILE, /* fdatasync */
 	[84] = CALL_SYNC_FILE, /* sync_file_range */
 	[222] = CALL_MMAP,
+	[267] = CALL_SYNC_ALL, /* syncfs */
 	[276] = CALL_RENAMEAT, /* renameat2 */
 	[285] = CALL_COPY_RANGE,
 	[286] = CALL_PREAD, /* preadv2 */

@@ -16,6 +16,7 @@ enum record_kind {
 	RECORD_MAPPED = 5,
 	RECORD_RENAMED = 6,
 	RECORD_UNLINKED = 7,
+	RECORD_CLOSED = 8,
 };
 
 enum path_kind {
@@ -84,6 +85,13 @@ struct head {
 struct session_record {
 	struct head head;
 	struct session session;
+};
+
+struct closing {
+	struct key key;
+	__s64 size;
+	__u32 file_system;
+	__u32 written;
 };
 
 struct pauses {

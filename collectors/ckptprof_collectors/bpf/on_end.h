@@ -191,6 +191,19 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 			tell_names(RECORD_UNLINKED, (void *)ARGUMENT_2(false, regs), NULL, duration_ns,
 				   (__u32)ARGUMENT_1(false, regs));
 		return;
+	case CALL_MKDIR:
+		if (!result)
+			tell_names(RECORD_CREATED, (void *)ARGUMENT_1(false, regs), NULL, duration_ns, 0xffffff9cULL);
+		return;
+	case CALL_MKDIRAT:
+		if (!result)
+			tell_names(RECORD_CREATED, (void *)ARGUMENT_2(false, regs), NULL, duration_ns,
+				   (__u32)ARGUMENT_1(false, regs));
+		return;
+	case CALL_SYNC_ALL:
+		if (!result)
+			tell_sync(duration_ns);
+		return;
 	case CALL_OPEN:
 		fd = result;
 		break;
@@ -208,8 +221,11 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 	if (!file)
 		return;
 	inode = BPF_CORE_READ(file, f_inode);
-	if (!is_regular(false, inode))
+	if (!is_regular(false, inode)) {
+		if (kind == CALL_SYNC_FILE)
+			tell_sync(duration_ns);
 		return;
+	}
 	make_key(false, task, inode, 1, &key);
 	if (kind == CALL_OPEN && BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
 		tell_file(RECORD_CREATED, &key, (unsigned long)file, duration_ns, 0);
@@ -239,12 +255,17 @@ static __always_inline int on_exit(const bool typed, struct pt_regs *regs, long 
 	struct operation operation = {};
 	__u64 own;
 
-	if (kind == CALL_NONE || kind >= CALL_CLOSE)
+	if (kind == CALL_NONE)
 		return 0;
 	own = bpf_get_current_pid_tgid();
 	if (!is_ours(own >> 32))
 		return 0;
 	operation.since_ns = since(own);
+	if (kind >= CALL_CLOSE) {
+		if (operation.since_ns)
+			closed(own, operation.since_ns);
+		return 0;
+	}
 	if (kind > CALL_PWRITE) {
 		if (kind >= CALL_SYNC_FILE)
 			rarely((unsigned long)regs, result, kind, operation.since_ns);

@@ -195,6 +195,48 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 		session->closed_ns = now_ns;
 }
 
+#define SLOW_CLOSE_NS 32768 /* a local close takes a few microseconds */
+
+/* A close has ended: of a file that its thread wrote, or one in which it waited, for a server mostly. */
+static __noinline void closed(__u32 tid, __u64 since_ns)
+{
+	struct closing *closing = bpf_map_lookup_elem(&closings, &tid);
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct scratch *scratch;
+	__u32 zero = 0;
+
+	if (!closing)
+		return;
+	scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (scratch && (closing->written || now_ns - since_ns >= SLOW_CLOSE_NS) && may_tell_event(now_ns)) {
+		fill_head(&scratch->record.head, RECORD_CLOSED, &closing->key, now_ns);
+		scratch->record.head.duration_ns = now_ns - since_ns;
+		scratch->record.head.size = closing->size;
+		scratch->record.head.file_system = closing->file_system;
+		send(scratch, sizeof(struct head), wakeup());
+	}
+	bpf_map_delete_elem(&closings, &tid);
+}
+
+/* Tell of a sync that is not of one regular file: of a folder, a file system, the host. */
+static __noinline void tell_sync(__u64 duration_ns)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct scratch *scratch;
+	struct key key = {};
+	__u32 zero = 0;
+
+	if (!may_tell_event(now_ns))
+		return;
+	scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (!scratch)
+		return;
+	key.tid = (__u32)bpf_get_current_pid_tgid();
+	fill_head(&scratch->record.head, RECORD_SYNCED, &key, now_ns);
+	scratch->record.head.duration_ns = duration_ns;
+	send(scratch, sizeof(struct head), wakeup());
+}
+
 /* Tell of names that a call was given: an old and a new one, or one. */
 static __noinline void tell_names(__u32 kind, const char *old_name, const char *new_name, __u64 duration_ns,
 				  __u64 folders)

@@ -76,6 +76,14 @@ struct {
 	__type(value, struct in_call);
 } in_calls SEC(".maps");
 
+/* by thread: the file that it is closing */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct closing);
+} closings SEC(".maps");
+
 struct scratch {
 	struct session_record record;
 	char path[PATH_BYTES + 256];

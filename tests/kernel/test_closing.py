@@ -1,0 +1,88 @@
+"""The time in close, and in syncs that are not of one file: told at their end, by whoever called them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.kernel.tracer import Tracer
+
+pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
+
+PROGRAM = """
+import os, sys, threading, time
+name = sys.argv[1]
+fd = os.open(name, os.O_CREAT | os.O_WRONLY, 0o644)
+def write():
+    os.write(fd, bytes(1 << 20))
+if len(sys.argv) > 2:
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+else:
+    write()
+began = time.monotonic_ns()
+os.close(fd)
+print(began, time.monotonic_ns())
+"""
+OTHERS = """
+import os, shutil
+os.close(os.open("read", os.O_CREAT | os.O_RDONLY, 0o644))
+folder = os.open(".", os.O_RDONLY)
+os.fsync(folder)
+os.syncfs(folder) if hasattr(os, "syncfs") else __import__("ctypes").CDLL(None).syncfs(folder)
+os.sync()
+os.mkdir("made")
+os.rmdir("made")
+"""
+
+
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs", "fuse"])
+def test_a_close_of_what_was_written_is_told_with_its_duration(
+    on: Callable[[str], Path], tracer: Tracer, kind: str
+) -> None:
+    """At its end, after the session, with the path of the file, by the clock of the program itself."""
+    directory = on(kind)
+    path = directory / "model.bin"
+    seen = tracer.run([sys.executable, "-I", "-S", "-c", PROGRAM, path], cwd=directory)
+    began_ns, ended_ns = map(int, seen.output.split())
+
+    (close,) = seen.events(path, "closed-written")
+    (session,) = seen.of(path, writes=True)
+    assert close.duration_ns is not None
+    assert began_ns < close.at_ns - close.duration_ns < close.at_ns < ended_ns
+    assert (close.device, close.inode, close.pid) == (session.device, session.inode, session.pid)
+    assert session.closed_ns is not None
+    assert began_ns < session.closed_ns <= close.at_ns
+    if kind == "fuse":  # a round through the file system's own process, which took most of it
+        assert close.duration_ns > (ended_ns - began_ns) * 0.2
+
+
+def test_a_close_that_waits_is_told_though_another_thread_wrote(on: Callable[[str], Path], tracer: Tracer) -> None:
+    """It flushes what any of them wrote; its path is known from the file's creation."""
+    directory = on("fuse")
+    path = directory / "model.bin"
+    seen = tracer.run([sys.executable, "-I", "-S", "-c", PROGRAM, path, "thread"], cwd=directory)
+
+    (close,) = seen.events(path, "closed-written")
+    (session,) = seen.of(path, writes=True)
+    assert close.tid != session.tid
+    assert close.inode == session.inode
+
+
+def test_syncs_of_more_than_a_file_and_folders_are_told(on: Callable[[str], Path], tracer: Tracer) -> None:
+    """Fsync of a folder, syncfs, sync: without a file; mkdir and rmdir by their names."""
+    directory = on("ext4")
+    subprocess.run(["/usr/bin/sync"], check=True)
+    seen = tracer.run([sys.executable, "-I", "-S", "-c", OTHERS], cwd=directory)
+
+    syncs = [event for event in seen.lives if event.kind == "synced"]
+    assert [(sync.device, sync.inode, sync.path) for sync in syncs] == [(None, None, None)] * 3
+    assert all(sync.duration_ns for sync in syncs)
+    made = [event for event in seen.lives if event.path is not None and event.path.endswith("made")]
+    assert [event.kind for event in made] == ["created", "unlinked"]
+    assert made[0].duration_ns
+    assert not [event for event in seen.lives if event.kind == "closed-written"]
