@@ -1,0 +1,52 @@
+"""Tiers of storage against NVIDIA's figures and those derived from them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckptprof.diagnose.tiers import HIGH, LIGHT, MEDIUM, TIERS, Tier, gpus_fed, needed, reached
+from ckptprof.model import Kind
+
+
+@pytest.mark.parametrize(
+    ("tier", "read", "write", "node_read", "node_write"),
+    [(LIGHT, 1, 0.75, 8, 6), (MEDIUM, 2, 1.5, 16, 12), (HIGH, 4, 3, 32, 24)],
+)
+def test_dgx_tiers(tier: Tier, read: float, write: float, node_read: float, node_write: float) -> None:
+    """Decimal GB/s for each GPU and for a node of 8, as the DGX H100 guides give them."""
+    assert [tier.rate(kind) / 1e9 for kind in (Kind.RESTORE, Kind.SAVE)] == [read, write]
+    assert [tier.node_rate(kind) / 1e9 for kind in (Kind.RESTORE, Kind.SAVE)] == [node_read, node_write]
+    assert tier.node_rate(Kind.SAVE, 4) == 4 * write * 1e9
+
+
+def test_gpus_that_one_ai400x2_serves() -> None:
+    """Its 65 GB/s of writes are 86 GPUs at Light, its 90 GB/s of reads are 90."""
+    assert gpus_fed(LIGHT, Kind.SAVE, 65e9) == 86
+    assert gpus_fed(LIGHT, Kind.RESTORE, 90e9) == 90
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "is_reached", "is_needed"),
+    [
+        (Kind.SAVE, 0, None, LIGHT), (Kind.SAVE, 0.74e9, None, LIGHT), (Kind.SAVE, 0.75e9, LIGHT, LIGHT),
+        (Kind.SAVE, 1.49e9, LIGHT, MEDIUM), (Kind.SAVE, 3e9, HIGH, HIGH), (Kind.SAVE, 3.1e9, HIGH, None),
+        (Kind.RESTORE, 0.99e9, None, LIGHT), (Kind.RESTORE, 2e9, MEDIUM, MEDIUM), (Kind.RESTORE, 2.1e9, MEDIUM, HIGH),
+    ],
+)  # fmt: skip
+def test_reached_and_needed(kind: Kind, rate: float, is_reached: Tier | None, is_needed: Tier | None) -> None:
+    """A throughput reaches the tier at or below it, and needs the one at or above it."""
+    assert reached(kind, rate) == is_reached
+    assert needed(kind, rate) == is_needed
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(0, 1e12), st.floats(0, 1e12), st.sampled_from([Kind.SAVE, Kind.RESTORE]))
+def test_more_throughput_never_reaches_less(one: float, other: float, kind: Kind) -> None:
+    """And what is needed is never under what is reached, unless it is exactly that."""
+    ranks = [-1 if (tier := reached(kind, rate)) is None else TIERS.index(tier) for rate in sorted((one, other))]
+    above = needed(kind, one)
+
+    assert ranks == sorted(ranks)
+    assert above is None or above.rate(kind) >= one
