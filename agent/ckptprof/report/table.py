@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ckptprof.report.clean import pad, shorten, width
 
 GAP = "  "
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|B|[KMGTP]iB|[kMGT]?B/s|%)(?!\w))")
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|B|[KMGTPE]iB|[kMGTPE]?B(?:/s)?|%)(?!\w))")
 _CLOCK_PART = re.compile(r"(\d\xa0(?:min|h|d)) (?=\d\d\xa0)")
 _STYLES = {
     "bold": "1",

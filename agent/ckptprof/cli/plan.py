@@ -1,0 +1,122 @@
+"""Plan how often to save and on what storage, from recorded checkpoints or from figures that you give."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import typer
+
+from ckptprof.cli import filters, options, output
+from ckptprof.cli import plan_options as figures
+from ckptprof.cli.database import reading
+from ckptprof.diagnose.plan_figures import Given, Measured
+from ckptprof.diagnose.plan_measured import measure
+from ckptprof.diagnose.planning import plan
+from ckptprof.errors import NothingFoundError, StoreError, UsageError
+from ckptprof.model import CheckpointQuery
+from ckptprof.report import document
+from ckptprof.report import plan as rendering
+
+_NEWEST = 200  # checkpoints that medians are taken of, unless --limit says otherwise
+_OR_GIVE = "or give --size or --parameters, --cost and --gpus"
+
+
+def command(  # each argument is an option of the command line
+    context: typer.Context,
+    *,
+    parameters: figures.Parameters = None,
+    bytes_per_parameter: figures.BytesPerParameter = None,
+    size: figures.Size = None,
+    gpus: figures.Gpus = None,
+    per_node: figures.PerNode = None,
+    mttf: figures.Mttf = None,
+    mttf_per_gpu: figures.MttfPerGpu = None,
+    failures: figures.Failures = None,
+    cost: figures.Cost = None,
+    duration: figures.Duration = None,
+    interval: figures.Interval = None,
+    restart: figures.Restart = None,
+    step_time: figures.StepTime = None,
+    write: figures.Write = None,
+    read: figures.Read = None,
+    path: figures.Path = None,
+    free: figures.Free = None,
+    keep: figures.Keep = None,
+    db: options.Db = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    job: filters.Job = None,
+    limit: filters.Limit = None,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.
+
+    Recorded checkpoints are read where --db, --since, --until, --job or --limit ask for them, and where none of
+    --size, --parameters, --cost and --write is given. What is given goes before what was measured.
+    """
+    given = Given(
+        parameters=parameters,
+        bytes_per_parameter=bytes_per_parameter,
+        size_bytes=size,
+        gpus=gpus,
+        gpus_per_node=per_node,
+        mttf_seconds=mttf,
+        mttf_per_gpu_seconds=mttf_per_gpu,
+        failures=None if failures is None else failures[0],
+        failures_seconds=None if failures is None else failures[1],
+        cost_seconds=cost,
+        duration_seconds=duration,
+        interval_seconds=interval,
+        restart_seconds=restart,
+        step_seconds=step_time,
+        write_bytes_per_second=write,
+        read_bytes_per_second=read,
+        free_bytes=_free(path, free),
+        keep=keep,
+    )
+    asked = any(value is not None for value in (since, until, job, limit)) or _was_typed(context, "db")
+    measured = None
+    if asked or (size is None and parameters is None and cost is None and write is None):
+        query = filters.query(since, until, job, None, _NEWEST if limit is None else limit, now_ns=time.time_ns())
+        measured = _measured(db, query)
+    made = plan(given, measured)
+    if json:
+        output.write(document.dump(rendering.plan_document(made)))
+        return
+    colour = output.use_colour(off=no_color)
+    output.write(rendering.render(made, width=output.terminal_width(), colour=colour))
+
+
+def _was_typed(context: typer.Context, name: str) -> bool:
+    """Return whether an option stood on the command line: CKPTPROF_DB in the environment is no question."""
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+
+def _free(path: str | None, free: float | None) -> float | None:
+    if path is None:
+        return free
+    if free is not None:
+        raise UsageError("--path and --free both say how much is free", hint="give one of them")
+    try:
+        return float(shutil.disk_usage(path).free)  # what this user may take
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        hint = "give a directory that exists, or --free 100TB"
+        raise UsageError(f"--path {path!r}: {why}", hint=hint) from error
+
+
+def _measured(db: str | None, query: CheckpointQuery) -> Measured:
+    try:
+        with reading(db) as reader:
+            report = reader.report(query)
+    except StoreError as error:
+        error.hint = _OR_GIVE.removeprefix("or ") if error.hint is None else f"{error.hint}, {_OR_GIVE}"
+        raise
+    found = measure(report.checkpoints)
+    if found is None:
+        raise NothingFoundError(
+            "no complete save was recorded that fits the question", hint=f"loosen --since and --job, {_OR_GIVE}"
+        )
+    return found

@@ -1,0 +1,254 @@
+"""A plan for a terminal and as a document: what to do, from what, the rules side by side, and the storage it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ckptprof.diagnose.plan_figures import Figure, Origin
+from ckptprof.diagnose.planning import Plan, Traffic
+from ckptprof.report import units
+from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report.document import SCHEMA_VERSION
+from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import render as render_table
+from ckptprof.report.terminal import NOTHING
+
+_INDENT = "  "
+_NS = 1_000_000_000
+_RULES = (
+    Column("RULE"),
+    Column("INTERVAL", right=True),
+    Column("A DAY", right=True, drop=2),
+    Column("STALL", right=True),
+    Column("REDONE", right=True, drop=1),
+    Column("LOST", right=True),
+    Column("FORMULA", drop=3, minimum=28, cut=shorten_end),
+)
+_TIERS = (
+    Column("TIER"),
+    Column("GPU WRITE", right=True),
+    Column("READ", right=True, drop=3),
+    Column("NODE WRITE", right=True, drop=1),
+    Column("READ", right=True, drop=2),
+    Column("ALL WRITE", right=True, drop=5),
+    Column("READ", right=True, drop=6),
+    Column("SAVE", right=True),
+    Column("RESTORE", right=True),
+)
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return the document of `plan --json`; seconds, bytes, bytes per second, shares of 0..1."""
+    return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(plan)}
+
+
+def render(plan: Plan, *, width: int, colour: bool) -> str:
+    """Return the plan as text that ends in a newline."""
+    inner = width - len(_INDENT)
+    sections = [
+        ("From", facts(_basis(plan), inner, colour=colour)),
+        (
+            "Rules (M time between failures, C cost of a save, R recovery, T interval)",
+            _rules(plan, inner, colour=colour),
+        ),
+        ("Storage", facts(_storage(plan), inner, colour=colour)),
+        (f"Tiers (DGX, nodes of {plan.basis.gpus_per_node:,} GPUs; a sync save)", _tiers(plan, inner, colour=colour)),
+        ("Mind", _bullets(plan.notes, inner)),
+    ]
+    lines = facts(_advice(plan), width, colour=colour)
+    for title, body in sections:
+        if body:
+            lines += ["", *(paint(line, "bold", colour=colour) for line in wrap(title, width))]
+            lines += [_INDENT + line for line in body]
+    return "\n".join([*lines, ""])
+
+
+def _advice(plan: Plan) -> list[tuple[str, str]]:
+    advice = plan.advice
+    steps = "" if advice.steps is None else f", which is every {units.plural(advice.steps, 'step')}"
+    pairs = [("Save every", _seconds(advice.interval_seconds) + steps), ("Because", clean(advice.reason))]
+    if advice.good_from_seconds is not None and advice.good_until_seconds is not None:
+        span = f"{_seconds(advice.good_from_seconds)} to {_seconds(advice.good_until_seconds)}"
+        pairs.append(("As good", f"{span}: half a percent more of the time is lost at most"))
+    if advice.losses is not None:
+        lost = advice.losses
+        parts = f"{units.percent(_rounded(lost.stall_share))} held by saves, "
+        parts += f"{units.percent(_rounded(lost.redone_share))} done again after failures, "
+        parts += f"{units.percent(_rounded(lost.restart_share))} in restarts"
+        pairs.append(("Lost there", f"{units.percent(_rounded(lost.lost_share))} of the time: {parts}"))
+    if plan.basis.interval is not None:
+        pairs.append(("Today", _today(plan, plan.basis.interval)))
+    return pairs
+
+
+def _today(plan: Plan, interval: Figure) -> str:
+    text = f"every {_seconds(interval.value)} ({_origin(interval)})"
+    advice = plan.advice
+    lost, gained = advice.lost_today_share, advice.gained_gpu_hours_per_day
+    if plan.basis.cost is None:
+        return text
+    if lost is None:
+        return f"{text}: not possible, a save costs {_seconds(plan.basis.cost.value)}"
+    text += f": {units.percent(_rounded(lost))} lost"
+    good_from, good_until = advice.good_from_seconds, advice.good_until_seconds
+    if good_from is not None and good_until is not None and good_from <= interval.value <= good_until:
+        return f"{text}; as good, no need to change it"
+    if gained is not None and gained > 0:
+        hours = f"{gained:,.3g}" if gained < 999.5 else f"{gained:,.0f}"
+        text += f"; the advised interval gains {hours} GPU-hours a day"
+    return text
+
+
+def _basis(plan: Plan) -> list[tuple[str, str]]:
+    basis = plan.basis
+    pairs = []
+    if plan.job is not None:
+        pairs.append(("Job", f"{clean(plan.job)}, {units.plural(plan.saves, 'save')} recorded"))
+    if basis.gpus is not None:
+        nodes = -(-int(basis.gpus.value) // basis.gpus_per_node)
+        told = f"{basis.gpus.value:,.0f} in {units.plural(nodes, 'node')} of {basis.gpus_per_node:,}"
+        pairs.append(("GPUs", f"{told} ({_origin(basis.gpus)})"))
+    pairs.append(("A failure every", f"{_seconds(basis.mttf.value)} ({_origin(basis.mttf)})"))
+    if basis.size is not None:
+        told = f"{_decimal(basis.size.value)} = {units.size(basis.size.value)}"
+        pairs.append(("A checkpoint", f"{told} ({_origin(basis.size)})"))
+    rest = (
+        ("A save holds training", basis.cost),
+        ("It is written after", basis.duration),
+        ("A restart", basis.restart),
+        ("A restore", basis.restore),
+        ("A step", basis.step),
+    )
+    pairs += [(title, f"{_seconds(figure.value)} ({_origin(figure)})") for title, figure in rest if figure is not None]
+    unknown = [title.lower() for title, figure in (("Size", basis.size), ("Cost of a save", basis.cost)) if not figure]
+    return [*pairs, ("Not known", ", ".join(unknown))] if unknown else pairs
+
+
+def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
+    rows = []
+    for rule in plan.rules:
+        style = "bold green" if rule.advised else ""
+        is_possible = rule.stall_share is None or rule.stall_share < 1
+        rows.append(
+            [
+                Cell(("> " if rule.advised else "  ") + clean(rule.name), style),
+                Cell(_seconds(rule.interval_seconds), style),
+                Cell(units.count(rule.saves_per_day)),
+                Cell(_share(rule.stall_share) if is_possible else "too short", "" if is_possible else "red"),
+                Cell(_share(rule.redone_share)),
+                Cell(_share(rule.lost_share), style),
+                Cell(clean(rule.source)),
+            ]
+        )
+    return render_table(_RULES, rows, width, colour=colour)
+
+
+def _storage(plan: Plan) -> list[tuple[str, str]]:
+    traffic = plan.traffic
+    if traffic is None:
+        return []
+    saves = next((rule.saves_per_day for rule in plan.rules if rule.advised), None)
+    a_day = "" if saves is None else f" in {units.plural(saves, 'save')}"
+    pairs = [
+        (
+            "A day",
+            f"{_decimal(traffic.bytes_per_day)}{a_day}, {units.rate(traffic.average_bytes_per_second)} on average",
+        ),
+        ("While saving", _burst(traffic)),
+    ]
+    if traffic.measured_bytes_per_second is not None:
+        told = _speed(plan, traffic.measured_bytes_per_second, traffic)
+        pairs.append(("Now" if _is_measured(plan.basis.duration) else "As given", told))
+    return [*pairs, *_filling(plan)]
+
+
+def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
+    """Return how fast a save is written, against what the advice takes and the tiers give."""
+    missing = traffic.burst_bytes_per_second / speed
+    verdict = "fast enough for that" if missing <= 1.005 else f"that takes {missing:,.3g} times as much"
+    told = f"{units.rate(speed)}, the size over how long a save takes: {verdict}"
+    if plan.basis.gpus is None:
+        return told
+    tier = f"reaches {traffic.reached_tier}" if traffic.reached_tier is not None else "under Light"
+    return f"{told}; {units.rate(speed / plan.basis.gpus.value)} for each GPU: {tier}"
+
+
+def _burst(traffic: Traffic) -> str:
+    within = f"to be written in {_seconds(traffic.burst_seconds)}, 5 % of the interval"
+    text = f"{units.rate(traffic.burst_bytes_per_second)} {within}"
+    if traffic.burst_bytes_per_second_per_gpu is None:
+        return text
+    tier = f"{traffic.needed_tier} is enough" if traffic.needed_tier is not None else "more than High"
+    return f"{text}; {units.rate(traffic.burst_bytes_per_second_per_gpu)} for each GPU: {tier}"
+
+
+def _filling(plan: Plan) -> list[tuple[str, str]]:
+    filling = plan.filling
+    if filling is None:
+        return []
+    free = f"{_decimal(filling.free_bytes)} free hold {units.plural(filling.fitting, 'checkpoint')}"
+    if filling.keep is not None and filling.kept_bytes is not None:
+        kept = f"{units.count(filling.keep)} kept and one being written take {_decimal(filling.kept_bytes)}"
+        free += f"; {kept}"
+    if filling.full_after_seconds is None:
+        return [("Directory", f"{free}: never full by this job")]
+    if not filling.fitting:
+        return [("Directory", f"{_decimal(filling.free_bytes)} free: not even one checkpoint fits")]
+    days = filling.full_after_seconds / 86_400
+    after = f"{days:,.1f} days" if days >= 2 else _seconds(filling.full_after_seconds)
+    return [("Directory", f"{free}: full after {after}, when the next one does not fit")]
+
+
+def _tiers(plan: Plan, width: int, *, colour: bool) -> list[str]:
+    rows = [
+        [
+            Cell(tier.name),
+            Cell(units.rate(tier.write_bytes_per_second_per_gpu)),
+            Cell(units.rate(tier.read_bytes_per_second_per_gpu)),
+            Cell(units.rate(tier.node_write_bytes_per_second)),
+            Cell(units.rate(tier.node_read_bytes_per_second)),
+            Cell(NOTHING if tier.all_write_bytes_per_second is None else units.rate(tier.all_write_bytes_per_second)),
+            Cell(NOTHING if tier.all_read_bytes_per_second is None else units.rate(tier.all_read_bytes_per_second)),
+            Cell(NOTHING if tier.save_seconds is None else _seconds(tier.save_seconds)),
+            Cell(NOTHING if tier.restore_seconds is None else _seconds(tier.restore_seconds)),
+        ]
+        for tier in plan.tiers
+    ]
+    return render_table(_TIERS, rows, width, colour=colour)
+
+
+def _bullets(texts: tuple[str, ...], width: int) -> list[str]:
+    lines = []
+    for text in texts:
+        first, *more = wrap(clean(text), width - 2)
+        lines += [f"- {first}", *(f"  {line}" for line in more)]
+    return lines
+
+
+def _origin(figure: Figure) -> str:
+    text = f": {clean(figure.text)}" if figure.text else ""
+    return f"{figure.origin.value}{text}"
+
+
+def _is_measured(figure: Figure | None) -> bool:
+    return figure is not None and figure.origin is Origin.MEASURED
+
+
+def _share(value: float | None) -> str:
+    return NOTHING if value is None else units.percent(_rounded(value))
+
+
+def _rounded(share: float) -> float:
+    """Return a share that does not end in .0 by chance of floats."""
+    return round(share, 6)
+
+
+def _seconds(value: float) -> str:
+    return units.duration(value * _NS)
+
+
+def _decimal(value: float) -> str:
+    """Return bytes in SI units, with the steps of a rate: 5.67 TB."""
+    return units.rate(value).removesuffix("/s")

@@ -1,0 +1,131 @@
+"""The plan on a terminal and as a document; the texts are in tests/golden."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import ckptprof.report
+from ckptprof.diagnose.plan_figures import Figure, Given, Measured, Origin
+from ckptprof.diagnose.planning import Plan, plan
+from ckptprof.report.clean import width as cells
+from ckptprof.report.document import dump
+from ckptprof.report.plan import plan_document, render
+
+SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "plan.schema.json"
+
+
+def _seen(value: float, text: str) -> Figure:
+    return Figure(value=value, origin=Origin.MEASURED, text=text)
+
+
+RECORDED = Measured(
+    job="train.py", saves=9, other_jobs=2, ranks=16, size=_seen(1.12e12, "median of 9 saves"),
+    cost=_seen(95.0, "median stall of 8 of 9 saves"), duration=_seen(130.0, "median duration of 9 saves"),
+    interval=_seen(3600.0, "median between 9 saves"), restore=_seen(75.0, "median duration of 2 restores"),
+)  # fmt: skip
+PLANS: dict[str, tuple[Given, Measured | None]] = {
+    "micron": (Given(size_bytes=5e12, gpus=24_000), None),
+    "given": (
+        Given(
+            parameters=405e9, gpus=16_384, failures=419, failures_seconds=54 * 86_400, write_bytes_per_second=1e12,
+            read_bytes_per_second=2e12, free_bytes=1e14, keep=3, step_seconds=12.5,
+        ),
+        None,
+    ),
+    "recorded": (Given(mttf_seconds=3 * 3600, gpus=64, free_bytes=2.5e13), RECORDED),
+    "least": (Given(mttf_seconds=3600), None),
+}  # fmt: skip
+
+
+@pytest.fixture(params=PLANS)
+def made(request: pytest.FixtureRequest) -> Plan:
+    """Return each plan in turn."""
+    return plan(*PLANS[request.param])
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", ["micron", "given", "recorded"])
+def test_golden(name: str, width: int, golden: Callable[[str, str], None]) -> None:
+    """Someone looked at these."""
+    golden(f"plan-{name}-{width}.txt", render(plan(*PLANS[name]), width=width, colour=False))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_lines_keep_to_the_width(width: int, made: Plan) -> None:
+    """And end in a newline, without spaces before it."""
+    text = render(made, width=width, colour=False)
+
+    assert text.endswith("\n")
+    assert max(cells(line) for line in text.splitlines()) <= width
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_colour_is_only_added(made: Plan) -> None:
+    """The same text, with the advised rule in green."""
+    plain, coloured = (render(made, width=120, colour=colour) for colour in (False, True))
+
+    assert "\x1b[1;32m> " in coloured
+    assert "\x1b" not in plain
+    for code in ("\x1b[1;32m", "\x1b[1m", "\x1b[31m", "\x1b[0m"):
+        coloured = coloured.replace(code, "")
+    assert coloured == plain
+
+
+def test_document_fits_its_schema(made: Plan) -> None:
+    """As strict as the others: every field described, none missing."""
+    schema: Any = json.loads(SCHEMA.read_text())
+    body = json.loads(dump(plan_document(made)))
+    Draft202012Validator(schema).validate(body)
+
+    assert body["basis"]["mttf_seconds"]["value"] == made.basis.mttf.value
+    assert body["advice"]["interval_seconds"] == made.advice.interval_seconds
+
+
+def test_every_figure_says_where_it_came_from() -> None:
+    """Given, measured from so many saves, assumed or worked out."""
+    text = " ".join(render(plan(*PLANS["recorded"]), width=200, colour=False).split())
+
+    for told in (
+        "A failure every 3 h 00 min (given)",
+        "1.12 TB = 1.02 TiB (measured: median of 9 saves)",
+        "A save holds training 1 min 35 s (measured: median stall of 8 of 9 saves)",
+        "A restart 5 min 00 s (assumed: ",
+        "Today every 1 h 00 min (measured: median between 9 saves)",
+        "2 other jobs were left out",
+    ):
+        assert told in text
+
+
+def test_hostile_texts_are_inert() -> None:
+    """Whatever a figure's text holds, nothing of it reaches the terminal raw."""
+    evil = Measured(
+        job="\x1b[2J",
+        saves=1,
+        other_jobs=0,
+        cost=_seen(1.0, "\x1b]0;PWN\x07\n[/red]"),
+        interval=_seen(9.0, "\u202ex\r"),
+    )
+    text = render(plan(Given(mttf_seconds=3600), evil), width=80, colour=False)
+
+    assert not {"\x1b", "\x07", "\u202e", "\r"} & set(text)
+
+
+def test_an_interval_that_is_good_already() -> None:
+    """Nobody is told to change what would gain nothing."""
+    made = plan(Given(gpus=64, mttf_seconds=3 * 3600, cost_seconds=30, interval_seconds=900))
+    text = render(made, width=200, colour=False)
+
+    assert "Today       every 15 min 00 s (given): 9.6 % lost; as good, no need to change it" in text
+
+
+def test_a_directory_in_which_nothing_fits() -> None:
+    """It says so, instead of a time."""
+    text = render(plan(Given(mttf_seconds=3600, size_bytes=2e12, free_bytes=1e12)), width=80, colour=False)
+
+    assert "1.00 TB free: not even one checkpoint fits" in text
