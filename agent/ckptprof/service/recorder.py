@@ -11,6 +11,7 @@ from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.model import Checkpoint, Session
 from ckptprof.recording import Header
 from ckptprof.service.detecting import Detection
+from ckptprof.service.diagnosing import Diagnosis
 from ckptprof.service.keeper import Keeper
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
@@ -22,7 +23,7 @@ SESSION_SECONDS = 10.0
 class Recorder:
     """Feed it the messages of one sampler after another; it never waits for anything."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where what it finds goes, and what it is told of the host
         self,
         keeper: Keeper | None,
         metrics: Metrics | None,
@@ -30,13 +31,18 @@ class Recorder:
         saved_paths: tuple[str, ...] = (),
         tell: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
+        diagnosis: Diagnosis | None = None,
     ) -> None:
-        """`tell` is called with each checkpoint once, `complain` with what a collector cannot see."""
+        """`tell` is called with each checkpoint once, `complain` with what a collector cannot see.
+
+        `diagnosis` knows what was probed on this host, and how many GPUs it has.
+        """
         self._keeper = keeper
         self._metrics = metrics
         self._saved_paths = saved_paths
         self._tell = tell
         self._complain = complain
+        self._diagnosis = diagnosis if diagnosis is not None else Diagnosis(complain)
         self._detector: Detection | None = None
         self._timeline = TimelineBuilder()
         self._session: Session | None = None
@@ -95,6 +101,7 @@ class Recorder:
     def _emit(self, checkpoints: list[Checkpoint]) -> None:
         if not checkpoints:
             return
+        checkpoints = self._diagnosis.take(checkpoints)
         if self._keeper is not None:
             self._keeper.put_checkpoints(checkpoints)
         if self.keep_checkpoints:
@@ -140,7 +147,9 @@ class Recorder:
             frames=self.frames,
             dropped_frames=self.dropped_frames + (keeper.dropped_windows if keeper else 0) + self._timeline.dropped,
             late_frames=self.late_frames,
-            detection_faults=self._past_faults + (self._detector.faults if self._detector is not None else 0),
+            detection_faults=self._past_faults
+            + (self._detector.faults if self._detector is not None else 0)
+            + self._diagnosis.faults,
             store_errors=keeper.store_errors if keeper else None,
             store_bytes=keeper.size_bytes() if keeper else None,
             store_queue=keeper.queued if keeper else None,

@@ -1,0 +1,77 @@
+"""The time from the moment when training stood still to the first byte: gathering, staging, or another save."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.sight import NS, Sight, number, seconds, some
+from ckptprof.diagnose.wording import rate, size
+from ckptprof.model import Kind
+from ckptprof.verdicts import Account, Limit
+
+_MOVED = 0.3  # of the checkpoint's bytes
+_BUSY = 0.5  # cores
+_PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
+
+
+def held_before(sight: Sight) -> float:
+    """Return for how many seconds before its start a save held training, in all that its accounts have to explain."""
+    before = sight.measures.before
+    if before is None or sight.checkpoint.kind is not Kind.SAVE:
+        return 0.0
+    first_ns = sight.checkpoint.moments.first_data_ns or sight.checkpoint.start_ns
+    first_ns = max(first_ns, sight.checkpoint.start_ns)
+    inside = min(first_ns - sight.checkpoint.start_ns, sight.checkpoint.end_ns - sight.checkpoint.start_ns) / NS
+    return max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
+
+
+def waited_for_previous(sight: Sight, held: float) -> float:
+    """Return for how long of that the save before this one was still being written."""
+    saves = [one for one in sight.history if one.kind is Kind.SAVE]
+    start_ns = sight.checkpoint.start_ns
+    return max(
+        (
+            max(0.0, (min(one.end_ns, start_ns) - max(one.start_ns, start_ns - int(held * NS))) / NS)
+            for one in saves[-4:]
+        ),
+        default=0.0,
+    )
+
+
+def explain(sight: Sight, held: float) -> list[Account]:
+    """Return the accounts of the time before the start; they add up to it."""
+    before = sight.measures.before
+    if held <= 0 or before is None:
+        return []
+    waited = min(held, waited_for_previous(sight, held))
+    found = []
+    if waited >= 0.05:
+        found.append(
+            Account(limit=Limit.PREVIOUS_SAVE, seconds=waited, text="held while the save before was being written")
+        )
+        held -= waited
+    whole = max(1.0, some(sight.checkpoint.bytes))
+    received, grown = some(before.received_bytes), some(before.grown_bytes)
+    if received >= _MOVED * whole:
+        text = f"held before the first byte, while {size(received)} came in over the network"
+        return [*found, Account(limit=Limit.GATHER, seconds=held, text=text)]
+    if grown >= _MOVED * whole:
+        return [*found, *_grown(sight, held, grown)]
+    if some(before.busy) >= _BUSY:
+        many = some(sight.checkpoint.ranks) >= 2
+        text = f"held before the first byte, with {some(before.busy):.1f} cores busy in the process that wrote"
+        return [*found, Account(limit=Limit.GATHER if many else Limit.SERIALIZE, seconds=held, text=text)]
+    return [*found, Account(limit=None, seconds=held, text="held before the first byte, and nothing tells by what")]
+
+
+def _grown(sight: Sight, held: float, grown: float) -> list[Account]:
+    before = sight.measures.before
+    growing = number(seconds(before.growing_ns)) if before is not None else None
+    spent = held if growing is None else min(held, growing)
+    speed = grown / max(spent, 1e-3)
+    packs = sum(sight.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
+    slow = before is not None and some(before.busy) >= 0.7 and speed < _PACKING
+    limit = Limit.SERIALIZE if packs >= 0.5 or slow else Limit.STAGING
+    text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}"
+    found = [Account(limit=limit, seconds=spent, text=text)]
+    if held > spent:
+        found.append(Account(limit=None, seconds=held - spent, text="held before the first byte, with no growth"))
+    return found

@@ -1,0 +1,24 @@
+"""What a rule is: a cause that users reported, how it is told from its neighbours, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+Applies = Callable[[Checkpoint, tuple[Account, ...]], str | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One cause; `applies` returns the evidence for it in words, None if it does not fit."""
+
+    name: str  # short and stable
+    limits: tuple[Limit, ...]  # that it explains
+    applies: Applies
+    exclusion: str  # what would speak against it
+    remedy: str  # one concrete line
+    reference: str  # where that was seen
+    without: str | None = None  # as the sentence says it: "with CRC off about 17 s"

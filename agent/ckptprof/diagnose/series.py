@@ -1,0 +1,72 @@
+"""What the earlier saves of a job tell: how often it saves, and whether one save waits for the one before."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+from ckptprof.diagnose.sight import NS, Sight, some
+from ckptprof.model import Checkpoint, Kind, Mode
+
+_MOMENT = 0.3  # seconds
+_SHARE = 0.05  # of the save before
+_HELD = 0.2  # of the save before
+
+
+def saves(sight: Sight) -> list[Checkpoint]:
+    """Return the job's saves, this one last if it is one."""
+    before = [one for one in sight.history if one.kind is Kind.SAVE]
+    return [*before, sight.checkpoint] if sight.checkpoint.kind is Kind.SAVE else before
+
+
+def interval(sight: Sight) -> float | None:
+    """Return the usual seconds from the start of one save to the start of the next; None: not known."""
+    starts = [one.start_ns for one in saves(sight)][-9:]
+    apart = [(later - earlier) / NS for earlier, later in itertools.pairwise(starts) if later > earlier]
+    return statistics.median(apart) if apart else None
+
+
+def stall_share(sight: Sight) -> float | None:
+    """Return the share of the interval that training is held by a save; None: not known."""
+    apart = interval(sight)
+    if not apart:
+        return None
+    held = sight.checkpoint.stall_ns
+    return (sight.span if held is None else some(held) / NS) / apart
+
+
+def back_to_back(sight: Sight) -> str | None:
+    """Return what shows that saves wait for each other, None if they do not.
+
+    Only a save in the background can be waited for: one that holds training cannot still be going on at the next.
+    """
+    chain = saves(sight)
+    if sight.checkpoint.kind is not Kind.SAVE or len(chain) < 2 or not _in_background(chain[-1]):
+        return None
+    follows = [_follows(earlier, later) for earlier, later in itertools.pairwise(chain[-6:])]
+    in_row = len(list(itertools.takewhile(bool, reversed(follows))))
+    if in_row >= 2:
+        return f"the last {in_row + 1} saves began as soon as the one before had ended"
+    if in_row == 1 and _held(chain[-1]) >= _HELD * _took(chain[-2]) > 0:
+        return "it began as soon as the save before had ended, and training was held until then"
+    return None
+
+
+def _follows(earlier: Checkpoint, later: Checkpoint) -> bool:
+    gap = (later.start_ns - earlier.end_ns) / NS
+    return _in_background(earlier) and -0.5 * _took(earlier) <= gap <= max(_MOMENT, _SHARE * _took(earlier))
+
+
+def _in_background(save: Checkpoint) -> bool:
+    if save.mode is not None:
+        return save.mode is Mode.ASYNC
+    return any(one.role in ("thread", "child", "daemon") for one in save.writers)
+
+
+def _took(save: Checkpoint) -> float:
+    return max(0, save.end_ns - save.start_ns) / NS
+
+
+def _held(save: Checkpoint) -> float:
+    before = save.measures.before if save.measures is not None else None
+    return max(some(save.stall_ns), some(before.held_ns) if before is not None else 0.0) / NS

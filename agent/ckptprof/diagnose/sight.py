@@ -1,0 +1,188 @@
+"""What is known around one checkpoint, in seconds and with every number that cannot be left out.
+
+Measures come from counters, and counters lie at times: a negative or endless number is taken for one not seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ckptprof.diagnose.ceilings import Ceilings, Work, ceiling_for, fastest
+from ckptprof.measures import DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, ProcessMeasure
+from ckptprof.model import Checkpoint, Kind
+
+NS = 1e9
+_MOUNTED_FAR = frozenset(
+    {"nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "9p", "beegfs", "gpfs", "glusterfs", "wekafs"}
+)
+
+
+def number(value: float | None) -> float | None:
+    """Return a number that can be: neither negative nor endless; else None."""
+    return float(value) if value is not None and math.isfinite(value) and value >= 0 else None
+
+
+def some(value: float | None) -> float:
+    """Return it, 0 where it was not seen: only for sums in which that makes no difference."""
+    return number(value) or 0.0
+
+
+def seconds(value_ns: int | None) -> float | None:
+    """Return nanoseconds as seconds, None if they were not seen."""
+    known = number(value_ns)
+    return None if known is None else known / NS
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A checkpoint, and what was measured and shown around it."""
+
+    checkpoint: Checkpoint
+    measures: Measures
+    history: tuple[Checkpoint, ...]  # earlier ones of its job, oldest first
+    ceiling: Ceilings | None
+    device: DeviceMeasure | None  # the one that its bytes are counted at
+    link: LinkMeasure | None
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a save."""
+        return self.checkpoint.kind is not Kind.RESTORE
+
+    @property
+    def span(self) -> float:
+        """Seconds from its start to its end."""
+        return max(0, self.checkpoint.end_ns - self.checkpoint.start_ns) / NS
+
+    @property
+    def moved(self) -> float:
+        """Bytes that its processes moved for it, staging and copies included."""
+        return max(some(self.checkpoint.bytes), some(self.checkpoint.written_bytes) if self.writes else 0.0)
+
+    @property
+    def remote(self) -> bool:
+        """Whether its files are behind a network."""
+        mount = self.measures.mount
+        return mount is not None and (mount.remote or mount.fs_type in _MOUNTED_FAR)
+
+    @property
+    def direct(self) -> bool:
+        """Whether most of it bypassed the page cache."""
+        return some(self.checkpoint.pattern.direct_share_bytes) >= 0.5
+
+    @property
+    def mapped(self) -> bool:
+        """Whether most of it moved by page faults of a mapping."""
+        if some(self.checkpoint.pattern.mapped_share_bytes) >= 0.5:
+            return True
+        faulted = sum(some(one.faulted_bytes) for one in self.measures.processes)
+        return not self.writes and self.checkpoint.bytes > 0 and faulted >= 0.5 * self.checkpoint.bytes
+
+    @property
+    def device_bytes(self) -> float | None:
+        """Bytes that the device moved in the checkpoint's direction."""
+        if self.device is None:
+            return None
+        return number(self.device.written_bytes if self.writes else self.device.read_bytes)
+
+    @property
+    def device_operations(self) -> float | None:
+        """Requests that the device completed in the checkpoint's direction."""
+        if self.device is None:
+            return None
+        return number(self.device.writes if self.writes else self.device.reads)
+
+    @property
+    def request_bytes(self) -> float | None:
+        """The mean request of the device; None where hardly any were seen."""
+        if not self.device_operations or self.device_operations < 8:
+            return None
+        return some(self.device_bytes) / self.device_operations
+
+    @property
+    def device_busy(self) -> float | None:
+        """The share of the time in which the device had work."""
+        if self.device is None or number(self.device.busy_seconds) is None or not number(self.device.seconds):
+            return None
+        return min(1.0, some(self.device.busy_seconds) / self.device.seconds)
+
+    @property
+    def link_bytes(self) -> float | None:
+        """Bytes that the link moved in the checkpoint's direction."""
+        if self.link is None:
+            return None
+        return number(self.link.sent_bytes if self.writes else self.link.received_bytes)
+
+    @property
+    def probed(self) -> float | None:
+        """Bytes per second of the best that `ckptprof ceiling` measured in this direction."""
+        if self.ceiling is None:
+            return None
+        found = fastest(self.ceiling, Work.WRITE if self.writes else Work.READ)
+        return None if found is None else number(found.bytes_per_second)
+
+    @property
+    def memory(self) -> MemoryMeasure:
+        """The host's memory."""
+        return self.measures.memory or MemoryMeasure()
+
+    @property
+    def syncs(self) -> float | None:
+        """How many syncs its threads made, as far as anything counted them."""
+        counted = [number(one.syncs) for one in self.measures.threads if number(one.syncs) is not None]
+        known = [some(value) for value in counted]
+        told = number(self.checkpoint.metadata.synced)
+        return max(sum(known), some(told)) if known or told is not None else None
+
+    def process(self, pid: int) -> ProcessMeasure | None:
+        """Return what is known of a process."""
+        return next((one for one in self.measures.processes if one.pid == pid), None)
+
+    def stacks(self, pid: int | None = None) -> dict[str, float]:
+        """Return the shares of what Python stacks of the writing threads showed; empty where nobody looked."""
+        counted: dict[str, float] = {}
+        for one in self.measures.processes:
+            if pid is None or one.pid == pid:
+                for name, looks in (one.stacks or {}).items():
+                    counted[name] = counted.get(name, 0.0) + some(looks)
+        total = sum(counted.values())
+        return {name: looks / total for name, looks in counted.items()} if total else {}
+
+
+def look(
+    checkpoint: Checkpoint, history: Sequence[Checkpoint] = (), ceilings: Sequence[Ceilings] | None = None
+) -> Sight:
+    """Return what is known of one checkpoint; `history` may hold anything, only its job's earlier events count."""
+    measures = checkpoint.measures or Measures()
+    before = sorted(
+        (
+            one
+            for one in history
+            if one.job == checkpoint.job and one.uid != checkpoint.uid and one.start_ns <= checkpoint.start_ns
+        ),
+        key=lambda one: one.start_ns,
+    )
+    mount_point = measures.mount.mount_point if measures.mount is not None else None
+    ceiling = ceiling_for(checkpoint.path, ceilings, mount_point=mount_point) if checkpoint.path and ceilings else None
+    writes = checkpoint.kind is not Kind.RESTORE
+    return Sight(checkpoint, measures, tuple(before), ceiling, _device(measures, writes), _link(measures, writes))
+
+
+def _device(measures: Measures, writes: bool) -> DeviceMeasure | None:  # noqa: FBT001 - a direction
+    devices = [one for one in measures.devices if one.countable] or list(measures.devices)
+    return max(devices, key=lambda one: some(one.written_bytes if writes else one.read_bytes), default=None)
+
+
+def _link(measures: Measures, writes: bool) -> LinkMeasure | None:  # noqa: FBT001 - a direction
+    links = [one for one in measures.links if one.countable and one.kind != "loopback"]
+    shaped = [one for one in measures.links if some(one.shaped_overlimits) or some(one.shaped_drops)]
+    best = max([*links, *shaped], key=lambda one: some(one.sent_bytes if writes else one.received_bytes), default=None)
+    loop = max(
+        (one for one in measures.links if one.kind == "loopback"), key=lambda one: some(one.sent_bytes), default=None
+    )
+    if loop is None or best is None:
+        return best or loop
+    moved = some(best.sent_bytes if writes else best.received_bytes)
+    return loop if some(loop.sent_bytes) > 2 * moved else best

@@ -1,0 +1,173 @@
+"""What is behind the time asleep in reads, writes and syncs: device, network, server, small operations or flushes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptprof.diagnose.sight import Sight, number, some
+from ckptprof.diagnose.wording import per_second, plural, rate, share, size
+from ckptprof.verdicts import Limit
+
+SMALL_BYTES = 64 << 10  # of a request, or of a call that bypasses the page cache
+SMALL_REQUEST_BYTES = 128 << 10
+SYNC_BYTES = 4 << 20
+SYNCS = 16
+_NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
+_STEADY = 0.8
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What the waiting was for."""
+
+    limit: Limit
+    text: str
+    excluded: tuple[str, ...] = ()
+    rival: Limit | None = None  # what it may be as well
+    imposed: bool = False  # by a limit that somebody set
+    sure: bool = True
+
+
+def resolve(sight: Sight, *, data: float, sync: float, waiting: float) -> Storage:
+    """Return what was waited for; `data` and `sync` are the seconds asleep in such calls, `waiting` all of them."""
+    flush = _flushes(sight, data, sync)
+    if sight.remote:
+        return _remote(sight, waiting, flush)
+    return flush or _small(sight, waiting) or _device(sight, waiting)
+
+
+def _flushes(sight: Sight, data: float, sync: float) -> Storage | None:
+    if sync < data or not sight.writes:
+        return None
+    syncs = sight.syncs
+    counted = "syncs"
+    flushes = number(sight.device.flushes) if sight.device is not None else None
+    if syncs is None and flushes is not None and not sight.remote:
+        syncs, counted = flushes, "flushes of the device"
+    if syncs is None:
+        return None
+    each = sight.moved / max(1.0, syncs)
+    if syncs >= SYNCS and each < SYNC_BYTES:
+        return Storage(Limit.FLUSH, f"asleep in {int(syncs):,} {counted}, {size(each)} for each")
+    return None
+
+
+def throttle(sight: Sight, waiting: float) -> tuple[float, float | None, float | None] | None:
+    """Return (share of the limit reached, its bytes per second, its operations per second) of a limit that is hit."""
+    best: tuple[float, float | None, float | None] | None = None
+    for device in sight.measures.devices:
+        active = max(1e-3, min(some(device.seconds) or waiting, waiting) if waiting else some(device.seconds))
+        moved = some(device.written_bytes if sight.writes else device.read_bytes)
+        operations = some(device.writes if sight.writes else device.reads)
+        by_bytes = number(device.throttled_bytes_per_second)
+        by_operations = number(device.throttled_operations_per_second)
+        reached_bytes = max(moved, 0.0) / active / by_bytes if by_bytes else 0.0
+        reached_operations = operations / active / by_operations if by_operations else 0.0
+        reached = max(reached_bytes, reached_operations)
+        if reached >= 0.5 and (best is None or reached > best[0]):
+            hit = (by_bytes, None) if reached_bytes >= reached_operations else (None, by_operations)
+            best = (min(reached, 1.0), *hit)
+    return best
+
+
+def _small(sight: Sight, waiting: float) -> Storage | None:
+    """Return small operations, if they and not the bytes are what the device is slow by."""
+    call = number(sight.checkpoint.pattern.median_operation_bytes)
+    if call is None:
+        call = number(sight.checkpoint.pattern.mean_operation_bytes)
+    request = sight.request_bytes
+    small_calls = sight.direct and call is not None and call < SMALL_BYTES
+    small_requests = request is not None and request < SMALL_REQUEST_BYTES
+    if not small_calls and not (small_requests and (call is None or call < SMALL_BYTES or sight.direct)):
+        return None
+    if request is not None and request >= SMALL_REQUEST_BYTES:
+        return None
+    bound = throttle(sight, waiting)
+    if bound is not None and bound[1] is not None:
+        return None  # the bytes are what a limit holds
+    moved = (sight.device_bytes or sight.moved) / max(waiting, 1e-3)
+    shown = _shown(sight)
+    if bound is None and shown is not None and moved >= _NEAR * shown and (request or 0) >= 16 << 10:
+        return None
+    text = f"asleep in small operations, {size(request if request is not None else call or 0)} each"
+    if sight.device_operations:
+        text += f", {per_second(sight.device_operations / max(waiting, 1e-3))}"
+    if bound is not None and bound[2] is not None:
+        text += f" of the {per_second(bound[2])} that the device is held to"
+    excluded = [f"not by bytes: {rate(moved)}" + (f", it has shown {rate(shown)}" if shown else "")]
+    return Storage(Limit.SMALL_IO, text, tuple(excluded), imposed=bound is not None)
+
+
+def _shown(sight: Sight) -> float | None:
+    known = [sight.probed, number(sight.device.shown_bytes_per_second) if sight.device is not None else None]
+    return max((value for value in known if value), default=None)
+
+
+def _device(sight: Sight, waiting: float) -> Storage:
+    name = sight.device.device if sight.device is not None else "the device"
+    busy = sight.device_busy
+    bound = throttle(sight, waiting)
+    moved = sight.device_bytes
+    speed = "" if moved is None else f" at {rate(moved / max(waiting, 1e-3))}"
+    if bound is not None:
+        limit = rate(bound[1]) if bound[1] is not None else per_second(bound[2] or 0.0)
+        text = f"asleep waiting for {name}{speed}, which is held to {limit}"
+        return Storage(Limit.DEVICE, text, (_off_cpu(busy),), imposed=True)
+    text = f"asleep waiting for {name}{speed}"
+    if busy is not None:
+        text += f", which was {share(busy)} busy"
+    steadiness = number(sight.device.steadiness) if sight.device is not None else None
+    held = busy is not None and busy < 0.3 and steadiness is not None and steadiness >= _STEADY
+    if held:
+        text += f", at an even rate ({share(min(1.0, steadiness or 0.0))} of the time): held back before its queue"
+    return Storage(Limit.DEVICE, text, imposed=held, sure=sight.device is not None)
+
+
+def _off_cpu(busy: float | None) -> str:
+    return "not the device itself" + (f": {share(busy)} busy" if busy is not None else "")
+
+
+def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
+    link = sight.link
+    if link is None:
+        return flush or Storage(
+            Limit.SERVER, "asleep waiting for the server of the mount", rival=Limit.NETWORK, sure=False
+        )
+    moved = (sight.link_bytes or 0.0) / max(waiting, 1e-3)
+    speed, shown = number(link.speed_bytes_per_second), number(link.shown_bytes_per_second)
+    peak = max(moved, some(link.peak_bytes_per_second))
+    text = f"asleep waiting for the network: {link.name} moved {rate(moved)}"
+    if some(link.shaped_overlimits) or some(link.backlog_bytes) > SMALL_BYTES or some(link.shaped_drops) >= SYNCS:
+        held = f"{plural(int(some(link.shaped_overlimits)), 'packet')} held back by its queueing discipline"
+        return Storage(Limit.NETWORK, f"{text}, {held}", imposed=True)
+    if speed and peak >= _NEAR * speed and moved >= 0.5 * speed:
+        return Storage(Limit.NETWORK, f"{text} of {rate(speed)}")
+    if flush is not None:
+        return Storage(flush.limit, flush.text, (_link_free(moved, speed or shown),))
+    small = _small_calls(sight)
+    if small is not None:
+        return Storage(Limit.SMALL_IO, small, (_link_free(moved, speed or shown),), rival=Limit.SERVER)
+    if shown and moved >= _NEAR * shown and some(link.steadiness) >= 0.5:
+        return Storage(Limit.NETWORK, f"{text}, as fast as it was ever seen ({rate(shown)})", rival=Limit.SERVER)
+    plateau = some(link.steadiness) >= 0.9 and link.shaped_overlimits is None and not shown
+    if plateau and some(link.active_seconds) >= 0.5 * waiting:
+        text += f", at an even rate ({share(min(1.0, some(link.steadiness)))} of the time)"
+        return Storage(Limit.NETWORK, text, rival=Limit.SERVER, sure=False)
+    mount = sight.measures.mount
+    answers = number(mount.waiting_share) if mount is not None else None
+    text = "asleep waiting for the server of the mount"
+    if answers is not None:
+        text += f" (requests without an answer in {share(min(1.0, answers))} of the looks)"
+    return Storage(Limit.SERVER, text, (_link_free(moved, speed or shown),), rival=Limit.NETWORK)
+
+
+def _link_free(moved: float, most: float | None) -> str:
+    return f"not the network: {rate(moved)}" + (f" of {rate(most)}" if most else "")
+
+
+def _small_calls(sight: Sight) -> str | None:
+    """Return small calls at a mount whose client does not gather them: reads, and writes past the page cache."""
+    call = number(sight.checkpoint.pattern.median_operation_bytes)
+    if call is None or call >= 16 << 10 or (sight.writes and not sight.direct):
+        return None
+    return f"asleep in small operations, {size(call)} each"

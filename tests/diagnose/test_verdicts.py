@@ -1,0 +1,246 @@
+"""Each limit is told from its near neighbours, whose measures differ in one number, at both levels."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnose.hand import (
+    GIB,
+    MIB,
+    device,
+    far,
+    held,
+    link,
+    local,
+    measured,
+    memory,
+    ns,
+    process,
+    restore,
+    save,
+    thread,
+)
+
+from ckptprof.diagnose import diagnose
+from ckptprof.model import Checkpoint, Level, Metadata, Mode, Moments, Pattern, Writer
+from ckptprof.verdicts import Limit, Verdict
+
+BOTH = pytest.mark.parametrize("level", [Level.TRACE, Level.POLL])
+
+
+def told(checkpoint: Checkpoint, *history: Checkpoint) -> Verdict:
+    """Return its verdict, whose accounts add up."""
+    verdict = diagnose(checkpoint, history).verdict
+    assert verdict is not None
+    assert sum(one.seconds for one in verdict.accounts) == pytest.approx(verdict.seconds, abs=1e-6)
+    return verdict
+
+
+@BOTH
+def test_serialisation_and_storage_are_told_apart_by_who_is_on_cpu(level: Level) -> None:
+    """The issue's own example: 31 of 39 s in CRC32; with the same seconds asleep in a sync it is the device."""
+    stacks = (process(stacks={"crc": 18, "write": 2}),)
+    busy = thread(level, 39, user=31, copy=3, data=1, sync=4)
+    verdict = told(save(level, 39, measured(busy, processes=stacks, devices=(device(39, busy_seconds=4.7),))))
+    assert verdict.limit is Limit.SERIALIZE
+    assert verdict.expected_seconds == pytest.approx(8, rel=0.05)
+    assert "of which 31 s the single writing thread was on CPU in zip CRC32" in verdict.sentence
+    assert "while the device was 12 % busy: serialisation-bound" in verdict.sentence
+
+    asleep = thread(level, 39, user=4, copy=3, data=1, sync=31)
+    verdict = told(save(level, 39, measured(asleep, devices=(device(39, busy_seconds=38),))))
+    assert verdict.limit is Limit.DEVICE
+    assert "39 s, of which 32 s" in verdict.sentence
+
+
+@BOTH
+def test_a_throttled_device_is_one_though_it_is_never_busy(level: Level) -> None:
+    """What a cgroup holds back waits before the queue; the promise is copying, and the device at what it has shown."""
+    at = thread(level, 21, copy=1, sync=20)
+    limited = device(21, busy_seconds=0.1, throttled_bytes_per_second=50 * MIB, steadiness=0.98)
+    verdict = told(save(level, 21, measured(at, devices=(limited,))))
+    assert verdict.limit is Limit.DEVICE
+    assert "held to 52 MB/s" in verdict.sentence
+    assert verdict.expected_seconds == pytest.approx(1 + GIB / 2e9, rel=0.1)
+
+
+@BOTH
+def test_copying_at_memory_speed_is_nothing(level: Level) -> None:
+    """A buffered save that nobody syncs is as fast as memory, whatever the device below is held to."""
+    at = thread(level, 1.2, user=0.1, copy=1.1)
+    limited = device(1.2, 60 * MIB, throttled_bytes_per_second=50 * MIB)
+    verdict = told(save(level, 1.2, measured(at, devices=(limited,))))
+    assert verdict.limit is Limit.NONE
+    assert "as fast as memory" in verdict.sentence
+
+
+@BOTH
+def test_pauses_by_a_lowered_threshold_are_the_page_caches_and_else_the_devices(level: Level) -> None:
+    """The same pauses with a threshold that was left alone tell of the device below."""
+    at = thread(level, 20, copy=1, data=19)
+    paused = (process(dirty_pause_ns=ns(18.9), dirty_pauses=200),)
+    low = memory(dirty_threshold_bytes=8 * MIB, dirty_background_bytes=4 * MIB, dirty_max_bytes=8 * MIB)
+    under = (device(20, busy_seconds=19, shown_bytes_per_second=60e6),)
+    verdict = told(save(level, 20, measured(at, processes=paused, memory=low, devices=under)))
+    assert verdict.limit is Limit.PAGE_CACHE
+    assert verdict.expected_seconds is not None
+    usual = memory(dirty_threshold_bytes=GIB // 2 + 4 * GIB, dirty_max_bytes=4 * GIB)
+    verdict = told(save(level, 20, measured(at, processes=paused, memory=usual, devices=under)))
+    assert verdict.limit is Limit.DEVICE
+
+
+@BOTH
+def test_many_small_syncs_are_flushes_and_one_is_the_device(level: Level) -> None:
+    """4,096 syncs of 256 KiB; the same seconds in one sync are the device's."""
+    at = thread(level, 40, copy=1, sync=39)
+    metadata = Metadata(synced=4096)
+    verdict = told(save(level, 40, measured(at, devices=(device(40),)), metadata=metadata))
+    assert verdict.limit is Limit.FLUSH
+    assert verdict.expected_seconds == pytest.approx(1 + GIB / 2e9, rel=0.1)
+    verdict = told(save(level, 40, measured(at, devices=(device(40),)), metadata=Metadata(synced=1)))
+    assert verdict.limit is Limit.DEVICE
+
+
+@BOTH
+def test_small_direct_writes_are_small_io_and_large_ones_the_device(level: Level) -> None:
+    """Calls of 4 KiB past the page cache, then of 4 MiB."""
+    at = thread(level, 30, user=0.5, copy=1.5, data=28)
+    small = Pattern(class_=None, median_operation_bytes=4096, direct_share_bytes=1.0)
+    few = device(30, writes=GIB // 4096, throttled_operations_per_second=9000)
+    assert told(save(level, 30, measured(at, devices=(few,)), pattern=small)).limit is Limit.SMALL_IO
+    large = Pattern(class_=None, median_operation_bytes=4 * MIB, direct_share_bytes=1.0)
+    verdict = told(save(level, 30, measured(at, devices=(device(30, busy_seconds=29),)), pattern=large))
+    assert verdict.limit is Limit.DEVICE
+
+
+@BOTH
+def test_the_network_and_the_server_are_told_apart_by_the_link(level: Level) -> None:
+    """A link at its speed or shaped is the network; one with room is not."""
+    at = thread(level, 20, copy=1, sync=10, close=9)
+    full = link(speed_bytes_per_second=60e6, shown_bytes_per_second=60e6, peak_bytes_per_second=58e6)
+    assert told(save(level, 20, measured(at, mount=far(), links=(full,)))).limit is Limit.NETWORK
+    shaped = link(shaped_overlimits=4000, backlog_bytes=MIB)
+    assert told(save(level, 20, measured(at, mount=far(), links=(shaped,)))).limit is Limit.NETWORK
+    verdict = told(save(level, 20, measured(at, mount=far(), links=(link(),))))
+    assert verdict.limit is Limit.SERVER
+    assert any("not the network" in one for one in verdict.excluded)
+
+
+@BOTH
+def test_many_small_files_are_metadata_and_few_are_not(level: Level) -> None:
+    """20,000 files of 8 KiB; the same seconds of writing are not the names."""
+    small = {"files": 20_000, "bytes": 160 * MIB, "metadata": Metadata(created=20_000)}
+    at = thread(level, 9, user=2, copy=1, create=6, moved=160 * MIB)
+    assert told(save(level, 9, measured(at, devices=(device(9, 160 * MIB),)), **small)).limit is Limit.METADATA
+    at = thread(level, 9, user=2, copy=1, sync=6, moved=160 * MIB)
+    one = {**small, "files": 1, "metadata": Metadata(created=1)}
+    under = (device(9, 160 * MIB, busy_seconds=8.8),)
+    assert told(save(level, 9, measured(at, devices=under), **one)).limit is Limit.DEVICE
+
+
+def _ranks(level: Level, ends: tuple[float, ...], moved: tuple[int, ...]) -> Checkpoint:
+    threads, processes, writers = [], [], []
+    for rank, (end, own) in enumerate(zip(ends, moved, strict=True)):
+        base = thread(level, end, copy=end * 0.3, user=end * 0.1, sync=end * 0.6, moved=own)
+        threads.append(type(base)(**{**{f: getattr(base, f) for f in base.__struct_fields__}, "pid": 100 + rank}))
+        first, last = base.start_ns, base.end_ns
+        processes.append(process(pid=100 + rank, rank=rank, bytes=own, first_ns=first, last_ns=last))
+        if own:
+            writers.append(Writer(pid=100 + rank, comm="python", bytes=own, rank=rank, start_ns=first, end_ns=last))
+    known = measured(*threads, processes=tuple(processes), devices=(device(max(ends)),))
+    return save(level, max(ends), known, ranks=len(ends), writers=tuple(writers))
+
+
+@BOTH
+def test_a_rank_that_ends_long_after_the_others_is_a_straggler(level: Level) -> None:
+    """Without it the save takes as long as the others; ranks that end together are no stragglers."""
+    verdict = told(_ranks(level, (4.0, 4.2, 14.0, 4.1), (GIB // 4,) * 4))
+    assert verdict.limit is Limit.STRAGGLER
+    assert verdict.expected_seconds == pytest.approx(4.1, rel=0.05)
+    assert told(_ranks(level, (13.0, 13.5, 14.0, 13.8), (GIB // 4,) * 4)).limit is not Limit.STRAGGLER
+
+
+@BOTH
+def test_one_writer_of_four_ranks_is_a_single_writer_if_the_device_has_room(level: Level) -> None:
+    """On a device that is held to what it does, more writers would not help."""
+    at = thread(level, 16, user=13, copy=3)
+    idle = tuple(process(pid=101 + rank, rank=1 + rank, bytes=0, busy=0.0) for rank in range(3))
+    known = measured(at, processes=(process(), *idle), devices=(device(16),))
+    verdict = told(save(level, 16, known, ranks=4))
+    assert verdict.limit is Limit.SINGLE_WRITER
+    assert verdict.expected_seconds == pytest.approx(3 + 13 / 4, rel=0.1)
+    slow = thread(level, 16, user=1, copy=3, sync=12)
+    limited = device(16, throttled_bytes_per_second=80_000_000)
+    known = measured(slow, processes=(process(), *idle), devices=(limited,))
+    assert told(save(level, 16, known, ranks=4)).limit is Limit.DEVICE
+    assert told(save(level, 16, measured(at, devices=(device(16),)))).limit is Limit.SERIALIZE
+
+
+@BOTH
+def test_what_training_was_held_for_before_the_first_byte_is_gather_or_staging(level: Level) -> None:
+    """What came in over the network was gathered; memory that grew without it was a copy; neither is unclear."""
+    at = thread(level, 2, copy=2)
+    under = (device(2, 64 * MIB),)
+    came = held(20, received_bytes=GIB, grown_bytes=GIB, growing_ns=ns(20))
+    verdict = told(save(level, 2, measured(at, before=came, devices=under)))
+    assert (verdict.limit, verdict.expected_seconds) == (Limit.GATHER, pytest.approx(2, rel=0.05))
+    grew = held(20, received_bytes=0, grown_bytes=GIB, growing_ns=ns(19), busy=0.1)
+    assert told(save(level, 2, measured(at, before=grew, devices=under))).limit is Limit.STAGING
+    still = held(20, received_bytes=0, grown_bytes=0, busy=0.0)
+    assert told(save(level, 2, measured(at, before=still, devices=under))).limit is Limit.UNCLEAR
+
+
+@BOTH
+def test_saves_in_the_background_that_follow_at_once_wait_for_each_other(level: Level) -> None:
+    """With a pause between them, or where each holds training anyway, they do not."""
+    at = thread(level, 10, copy=1, sync=9)
+    limited = (device(10, throttled_bytes_per_second=100_000_000),)
+
+    def one(begin: float, mode: Mode) -> Checkpoint:
+        shifted = measured(at, devices=limited)
+        return save(level, 10, shifted, begin=begin, mode=mode, stall_ns=ns(8))
+
+    chain = [one(begin, Mode.ASYNC) for begin in (-20.2, -10.1, 0.0)]
+    assert told(chain[2], *chain[:2]).limit is Limit.PREVIOUS_SAVE
+    apart = [one(begin, Mode.ASYNC) for begin in (-60.0, -30.0, 0.0)]
+    assert told(apart[2], *apart[:2]).limit is Limit.DEVICE
+    sync = [one(begin, Mode.SYNC) for begin in (-20.2, -10.1, 0.0)]
+    assert told(sync[2], *sync[:2]).limit is Limit.DEVICE
+
+
+@BOTH
+def test_deletion_in_line_is_clean_up_wherever_it_stands(level: Level) -> None:
+    """Within the span or after its end; without it the device is left."""
+    at = thread(level, 10, copy=1, sync=2, unlink=7)
+    under = (device(10),)
+    within = measured(at, devices=under, clean_up_ns=ns(7), clean_up_files=40)
+    verdict = told(save(level, 10, within))
+    assert (verdict.limit, verdict.expected_seconds) == (Limit.CLEAN_UP, pytest.approx(3, rel=0.05))
+    short = thread(level, 3, copy=1, sync=2)
+    after = measured(short, devices=under, clean_up_ns=ns(7), clean_up_files=40)
+    cleaned = Moments(cleaned_ns=save(level, 10, None).end_ns)
+    verdict = told(save(level, 3, after, moments=cleaned))
+    assert (verdict.limit, verdict.expected_seconds) == (Limit.CLEAN_UP, pytest.approx(3, rel=0.05))
+    assert told(save(level, 3, measured(short, devices=under))).limit is not Limit.CLEAN_UP
+
+
+@BOTH
+def test_a_cold_mapped_restore_is_page_faults_and_a_warm_one_nothing(level: Level) -> None:
+    """The same file read by calls waits for the device; from the page cache it is not slow."""
+    mapped = Pattern(class_=None, mapped_share_bytes=1.0)
+    faults = (process(major_faults=30_000, faulted_bytes=GIB),)
+    read = device(20, 0, read_bytes=GIB, reads=GIB // 16384, busy_seconds=15)
+    at = (
+        thread(level, 20, user=1, copy=6, other={"fault": 13})
+        if level is Level.POLL
+        else thread(level, 20, user=1, copy=6)
+    )
+    verdict = told(restore(level, 20, measured(at, processes=faults, devices=(read,)), pattern=mapped))
+    assert verdict.limit is Limit.PAGE_FAULT
+    assert verdict.sentence.startswith("restore of 20 s, of which")
+    called = thread(level, 20, user=1, copy=2, data=17)
+    limited = device(20, 0, read_bytes=GIB, reads=2000, throttled_bytes_per_second=53_000_000)
+    assert told(restore(level, 20, measured(called, devices=(limited,)))).limit is Limit.DEVICE
+    unpickling = thread(level, 20, user=17, copy=2, data=1)
+    assert told(restore(level, 20, measured(unpickling, devices=(read,)))).limit is Limit.SERIALIZE
+    warm = thread(level, 2, user=0.4, copy=1.6)
+    assert told(restore(level, 2, measured(warm, mount=local()), cache="warm")).limit is Limit.NONE
