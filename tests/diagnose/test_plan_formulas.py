@@ -225,9 +225,9 @@ def test_traffic(size: float, interval: float, more: float) -> None:
     assert sizes.burst_rate(size, interval) == pytest.approx(20 * size / interval)
 
 
-@pytest.mark.parametrize(("hours", "saves"), [(1, 24), (24, 1), (48, 1), (0.1, 240), (7, 4)])
-def test_whole_days(hours: float, saves: int) -> None:
-    """A save each hour is 24 a day, not 25 by the rounding of floats."""
+@pytest.mark.parametrize(("hours", "saves"), [(1, 24), (24, 1), (48, 0.5), (0.1, 240), (7, 4)])
+def test_whole_days(hours: float, saves: float) -> None:
+    """A save each hour is 24 a day, not 25 by the rounding of floats; one every other day is half of one."""
     assert sizes.saves_per_day(hours * 3600) == saves
 
 

@@ -19,7 +19,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     source: str
     interval_seconds: float
-    saves_per_day: int
+    saves_per_day: float  # whole, if there is one a day
     stall_share: float | None  # of the interval, in which training is held
     redone_share: float | None  # of the whole time: computed again after failures
     lost_share: float | None  # of the whole time; None: not known, or a save takes longer than the interval

@@ -37,9 +37,10 @@ def per_rank(size_bytes: float, ranks: int) -> float:
     return size_bytes / ranks
 
 
-def saves_per_day(interval: float) -> int:
-    """Return how many saves begin in a day that begins with one: 233 at 6.2 min."""
-    return math.ceil(DAY_SECONDS / interval - _ROUNDING)
+def saves_per_day(interval: float) -> float:
+    """Return how many saves begin in a day that begins with one: 233 at 6.2 min; for more than a day their share."""
+    each = DAY_SECONDS / interval
+    return each if each < 1 else math.ceil(each - _ROUNDING)
 
 
 def bytes_per_day(size_bytes: float, interval: float) -> float:

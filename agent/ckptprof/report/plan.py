@@ -135,7 +135,7 @@ def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
             [
                 Cell(("> " if rule.advised else "  ") + clean(rule.name), style),
                 Cell(_seconds(rule.interval_seconds), style),
-                Cell(units.count(rule.saves_per_day)),
+                Cell(_a_day(rule.saves_per_day)),
                 Cell(_share(rule.stall_share) if is_possible else "too short", "" if is_possible else "red"),
                 Cell(_share(rule.redone_share)),
                 Cell(_share(rule.lost_share), style),
@@ -150,7 +150,7 @@ def _storage(plan: Plan) -> list[tuple[str, str]]:
     if traffic is None:
         return []
     saves = next((rule.saves_per_day for rule in plan.rules if rule.advised), None)
-    a_day = "" if saves is None else f" in {units.plural(saves, 'save')}"
+    a_day = "" if saves is None or saves < 1 else f" in {units.plural(round(saves), 'save')}"
     pairs = [
         (
             "A day",
@@ -242,7 +242,11 @@ def _share(value: float | None) -> str:
 
 def _rounded(share: float) -> float:
     """Return a share that does not end in .0 by chance of floats."""
-    return round(share, 6)
+    return round(share, 6) or share
+
+
+def _a_day(saves: float) -> str:
+    return units.count(round(saves)) if saves >= 1 else f"{saves:.2f}" if saves >= 0.01 else "<0.01"
 
 
 def _seconds(value: float) -> str:
