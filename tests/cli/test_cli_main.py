@@ -59,7 +59,7 @@ def test_the_table_says_what_the_module_says(name: str) -> None:
     assert (ast.get_docstring(function) or "").splitlines()[0] == cli.COMMANDS[name]
 
 
-@pytest.mark.parametrize("name", ["report", "list", "show", "doctor", "version", "completion"])
+@pytest.mark.parametrize("name", ["report", "list", "show", "diff", "doctor", "version", "completion"])
 def test_each_command_has_help(name: str) -> None:
     """And it begins with the line of the table."""
     done = run(name, "--help")
@@ -116,6 +116,8 @@ def test_start_imports_nothing_heavy(arguments: list[str]) -> None:
         (["show", "x"], "invalid value for 'ID'", "`ckptprof show --help` tells the options"),
         (["show", "99999999999999999999"], "invalid value for 'ID'", "`ckptprof show --help` tells the options"),
         (["report", "--since", "teatime"], "--since 'teatime' is no time", "write 2h, 30m, 7d, now"),
+        (["report", "--fail-on", "stall>"], "--fail-on 'stall>' is no condition", "write NAME"),
+        (["report", "--gpus", "0"], "invalid value for '--gpus'", "`ckptprof report --help` tells the options"),
         (["report", "--since", "1h", "--until", "2h"], "--since 1h is not before --until 2h", None),
         (["completion", "tcsh"], "invalid value for", "`ckptprof completion --help` tells the options"),
     ],

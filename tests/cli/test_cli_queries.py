@@ -10,12 +10,14 @@ import time
 import unicodedata
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
 
 from ckptprof.cli.main import main
 from ckptprof.model import Checkpoint, Evidence, Kind, Level, Pattern, PatternClass, Point, Session, Stream, Writer
+from ckptprof.report import comparison, gates
 from ckptprof.store.writer import StoreWriter
 
 SECOND = 1_000_000_000
@@ -116,13 +118,13 @@ def test_database_from_the_environment(
     ],
 )  # fmt: skip
 def test_list_filters(options: list[str], steps: str, db: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every filter does what it says, in lines of twelve fields."""
+    """Every filter does what it says, in lines of fourteen fields."""
     code = main(["list", "--db", db, *options])
     out = capsys.readouterr().out
     lines = [line.split("\t") for line in out.splitlines()]
 
     assert code == 0
-    assert {len(line) for line in lines} == {12}
+    assert {len(line) for line in lines} == {14}
     assert "".join(line[6] for line in lines) == steps
     assert _inert(out)
 
@@ -162,6 +164,105 @@ def test_show(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _inert(text)
     assert body["checkpoint"]["path"] == NAMES[1]
     assert len(body["checkpoint"]["timeline"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["--fail-on", "count<1,incomplete>0,save_p99>2m"], 0, []),
+        (
+            ["--fail-on", "count>3", "--fail-on", "save_max>1.5s"],
+            7,
+            ["count>3: it is 4", "save_max>1.5s: it is 2.00 s"],
+        ),
+        (["--fail-on", "stall_p95>60s"], 8, ["stall_p95>60s cannot be judged: not seen of any of 3 saves"]),
+        (["--fail-on", "stall_p95>60s", "--allow-unknown"], 0, ["stall_p95>60s cannot be judged"]),
+        (["--fail-on", "stall_p95>60s,saves=3"], 7, ["stall_p95>60s cannot be judged", "saves=3: it is 3"]),
+        (["--fail-on", "limit=device", "--json"], 8, ["of no checkpoint is it known what limited it"]),
+        (["--job", "nobody", "--fail-on", "count<1"], 7, ["count<1: it is 0"]),
+        (["--job", "nobody", "--fail-on", "incomplete>0"], 3, ["saw no checkpoint"]),
+    ],
+)
+def test_conditions_become_exit_codes(
+    options: list[str], code: int, told: list[str], db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each that holds is told on stderr with its value, after the report, which is what it would be without them."""
+    assert main(["report", "--db", db, "--no-color", *options]) == code
+    out, err = capsys.readouterr()
+
+    for text in told:
+        assert text in err
+    assert bool(told) is bool(err)
+    if "--json" in options:
+        assert len(json.loads(out)["checkpoints"]) == 4
+    elif code != 3:
+        assert out.startswith("Watched  ")
+    assert _inert(out + err)
+
+
+@pytest.mark.parametrize(("command", "module"), [("report", gates), ("diff", comparison)])
+def test_help_names_what_conditions_can_be_on(
+    command: str, module: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every name there is, statistics apart, and the exit codes."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    words = set(text.replace(",", " ").replace(";", " ").replace(".", " ").split())
+
+    for name in module.NAMES:
+        kind, _, rest = name.partition("_")
+        stem, _, statistic = name.rpartition("_")
+        assert {name, stem} & words or {kind + "_", rest} <= words
+        assert name in words or f"_{statistic}" in words or f"{kind}_" in words
+    assert {"7", "8"} <= words
+
+
+def test_diff_of_jobs_ranges_and_databases(db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs of a database, two times in it, or two databases; all of the same figures."""
+    other = str(tmp_path / "other.db")
+    with closing(StoreWriter(other, ballast_bytes=0)) as writer:
+        start_ns = time.time_ns() - 1000 * SECOND
+        writer.add_checkpoints([_checkpoint(n, start_ns + n * 60 * SECOND, f"/c/{n}") for n in (1, 2, 3)])
+    assert main(["diff", "job-1", "job-[0]", "--db", db, "--no-color"]) == 0
+    jobs = capsys.readouterr().out
+    assert main(["diff", "..5m", "5m..now", "--db", db, "--json"]) == 0
+    ranges = json.loads(capsys.readouterr().out)
+    assert main(["diff", db, other, "--kind", "save", "--fail-on", "duration>10%"]) == 8
+    databases, err = capsys.readouterr()
+
+    assert jobs.startswith("Before  job-1: 2 saves, ")
+    assert "After   job-[0]: 1 save, 1 restore, " in jobs
+    assert [ranges[side]["checkpoints"] for side in ("before", "after")] == [2, 2]
+    assert "Saves: it cannot be told from noise with 3 and 3 saves; 4 on each side could tell" in " ".join(
+        databases.split()
+    )
+    assert _inert(jobs + databases)
+    assert err.startswith("ckptprof: --fail-on duration>10% cannot be judged: it cannot be told from noise with 3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["job-1", "nobody"], 3, "'nobody' has no checkpoint that fits"),
+        (["job-1", "job-2", "--job", "x"], 2, "'job-1' is taken for a job, and so is --job x"),
+        (["1h..2h", "job-1"], 2, "'1h..2h' is no time range"),
+        (["1h..x", "job-1"], 2, "the end of 'x' is no time"),
+        (["/nowhere/x.db", "job-1"], 6, "no database at /nowhere/x.db"),
+        (["job-1", "job-1", "--fail-on", "duration_p95>1s"], 2, "there is no 'duration_p95'"),
+        (["job-1"], 2, "missing"),
+    ],
+)
+def test_diff_refuses_in_one_line(
+    arguments: list[str], code: int, message: str, db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what A and B can be."""
+    assert main(["diff", "--db", db, *arguments]) == code
+    out, err = capsys.readouterr()
+
+    assert out == ""
+    assert message.lower() in err.lower()
+    assert "\nhint: " in err
 
 
 @pytest.mark.parametrize("identity", ["0", "99", str(2**63 - 1)])

@@ -25,7 +25,7 @@ from ckptprof.measures import (
     ThreadMeasure,
 )
 from ckptprof.model import Checkpoint, Evidence, Pattern, Report, Watched
-from ckptprof.report import doctor, document
+from ckptprof.report import comparison, diff, doctor, document
 from ckptprof.verdicts import Limit
 
 SCHEMAS = Path(ckptprof.report.__file__).parent / "schema"
@@ -136,6 +136,22 @@ def test_a_diagnosis_fits_its_schema(
     assert whole["checkpoint"]["measures"]["threads"][0]["looks_in"] == {"sync": 3}
     schema = json.loads((SCHEMAS / "report.schema.json").read_text())
     assert schema["$defs"]["verdict"]["properties"]["limit"]["enum"] == [limit.value for limit in Limit]
+
+
+def test_a_comparison_fits_its_schema(
+    make_diagnosed: Callable[..., Checkpoint], make_checkpoint: Callable[..., Checkpoint],
+    validate: Callable[[str, Any], None],
+) -> None:  # fmt: skip
+    """With a verdict and without, seen and not."""
+    watched = Watched(start_ns=None, end_ns=None)
+    sides = [
+        comparison.Side(selector="a", report=Report(host="h", watched=watched, checkpoints=(one,)))
+        for one in (make_diagnosed(1, 0), make_checkpoint(2, 0))
+    ]
+    body = json.loads(document.dump(diff.document(comparison.compare(*sides))))
+
+    validate("diff", body)
+    assert body["kinds"][0]["limits"][1]["limit"] is None
 
 
 def test_requests_of_a_device_fit_the_schema(

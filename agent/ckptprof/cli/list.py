@@ -23,8 +23,8 @@ def command(  # each argument is an option of the command line
     """List checkpoints, one line each, for pipes and grep.
 
     Fields are separated by tabs: id, start, kind, seconds, bytes, pattern, step, job, path, status, mode, stall in
-    seconds. What was not seen is -. With --json the document is that of `ckptprof report --json`. Exits with 3 if
-    there are none.
+    seconds, limit, confidence of that limit. What was not seen is -. With --json the document is that of
+    `ckptprof report --json`. Exits with 3 if there are none.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     with reading(db) as reader:

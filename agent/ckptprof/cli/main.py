@@ -29,6 +29,7 @@ COMMANDS = {
     "report": "Report the checkpoints that were recorded, and what they come to.",
     "list": "List checkpoints, one line each, for pipes and grep.",
     "show": "Show one checkpoint: its course over time, streams, devices and evidence.",
+    "diff": "Compare two runs, before and after a change, and tell what differs by more than noise.",
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.",
     "doctor": "Tell what this host lets us see, and the command that fixes what is missing.",
     "capture": "Record raw samples into a file, to be replayed here or elsewhere.",

@@ -26,3 +26,10 @@ Level = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colours, as NO_COLOR=1 does.")]
+Gpus = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus", metavar="N", min=1, help="GPUs that wait while training is held, where none were seen.",
+        show_default=False,
+    ),
+]  # fmt: skip

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ckptprof.cli import filters, options, output
+from ckptprof.cli import filters, gating, options, output
 from ckptprof.cli.database import reading
 from ckptprof.errors import NothingFoundError
+from ckptprof.model import Report
 from ckptprof.report import document, terminal
+
+if TYPE_CHECKING:
+    from ckptprof.report.conditions import Judged
 
 
 def command(  # each argument is an option of the command line
@@ -18,22 +24,46 @@ def command(  # each argument is an option of the command line
     job: filters.Job = None,
     kind: filters.KindOption = None,
     limit: filters.Limit = None,
+    gpus: options.Gpus = None,
+    fail_on: gating.FailOn = None,
+    allow_unknown: gating.AllowUnknown = False,
     json: options.Json = False,
     no_color: options.NoColor = False,
-) -> None:
+) -> int:
     """Report the checkpoints that were recorded, and what they come to.
 
-    Exits with 3 if there are none.
+    It opens with what limited most of the lost time and what to do first. Exits with 3 if there are none.
+
+    --fail-on takes NAME, one of > >= < <= = !=, and VALUE with its unit: 'stall_share>5%', 'save_p99>2m',
+    'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'count<1', 'limit=device'. The names are count, saves,
+    restores, incomplete, share, stall_share, limit; and duration, save, restore, stall, at_risk, gpu_seconds,
+    throughput, save_throughput, restore_throughput, size, amplification, ceiling_share, each with _min, _mean,
+    _median, _p95, _p99, _max or, of times and sizes, _total. What holds is told on stderr, and the exit code is 7.
+    Where fewer than half of the checkpoints tell a figure it cannot be judged: then it is 8, or 0 with --allow-unknown.
     """
+    judge = _judge_of(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     with reading(db) as reader:
         report = reader.report(query)
+    del gpus
     if json:
         output.write(document.dump(document.report_document(report)))
-    if not report.checkpoints:
+    judged = judge(report)
+    if not report.checkpoints and not any(one.holds for one in judged):
         message, hint = terminal.explain_empty(report)
         raise NothingFoundError(message, hint=hint)
     if not json:
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()
         output.write(terminal.render(report, width=width, colour=colour, zone=output.LocalZone()))
+    return gating.conclude(judged, allow_unknown=allow_unknown)
+
+
+def _judge_of(fail_on: list[str] | None) -> Callable[[Report], list[Judged]]:
+    """Read the conditions before anything is looked up; raises UsageError."""
+    if not fail_on:
+        return lambda _: []
+    from ckptprof.report import conditions, gates  # noqa: PLC0415 # `--help` needs neither
+
+    asked = conditions.parse(fail_on, gates.NAMES)
+    return lambda report: gates.judge(report, asked)

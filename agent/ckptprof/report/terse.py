@@ -12,13 +12,17 @@ NOTHING = "-"
 
 
 def render(report: Report, *, zone: tzinfo) -> str:
-    """Return the lines: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path, status, mode, stall."""
+    """Return the lines.
+
+    Their fields: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path, status, mode, stall, limit,
+    confidence of that limit.
+    """
     ordered = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
     return "".join("\t".join(_fields(checkpoint, zone)) + "\n" for checkpoint in ordered)
 
 
 def _fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
-    class_ = checkpoint.pattern.class_
+    class_, verdict = checkpoint.pattern.class_, checkpoint.verdict
     when = units.moment(checkpoint.start_ns, zone)
     return [
         str(checkpoint.id),
@@ -33,4 +37,6 @@ def _fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
         checkpoint.status.value,
         NOTHING if checkpoint.mode is None else checkpoint.mode.value,
         NOTHING if checkpoint.stall_ns is None else f"{checkpoint.stall_ns / 1e9:.3f}",
+        NOTHING if verdict is None else verdict.limit.value,
+        NOTHING if verdict is None else f"{verdict.confidence:.2f}",
     ]

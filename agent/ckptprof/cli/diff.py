@@ -1,0 +1,103 @@
+"""Compare two runs, before and after a change, and tell what differs by more than noise."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from ckptprof.cli import filters, gating, options, output
+from ckptprof.cli.database import reading
+from ckptprof.errors import NothingFoundError, UsageError
+from ckptprof.model import CheckpointQuery
+
+if TYPE_CHECKING:
+    from ckptprof.report.comparison import Side
+
+_FORMS = "a database, a job (* and ? stand for any text), or a time range as 2h..1h or 2026-03-20..2026-03-21"
+_RANGE = ".."
+
+Before = Annotated[str, typer.Argument(metavar="A", help=f"The run before: {_FORMS}.", show_default=False)]
+After = Annotated[str, typer.Argument(metavar="B", help="The run after.", show_default=False)]
+
+
+def command(  # each argument is an option of the command line
+    before: Before,
+    after: After,
+    *,
+    db: options.Db = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    job: filters.Job = None,
+    kind: filters.KindOption = None,
+    fail_on: gating.FailOn = None,
+    allow_unknown: gating.AllowUnknown = False,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> int:
+    """Compare two runs, before and after a change, and tell what differs by more than noise.
+
+    A and B are databases, jobs of one database, or time ranges in it. The options narrow both down. Exits with 3 if
+    a side has no checkpoint.
+
+    --fail-on takes NAME, > or <, and a change: 'duration>10%', 'throughput<-10%', 'stall>5s'. The names are duration,
+    stall, size and throughput, of saves, or with save_ or restore_ before them. A condition holds only of a change
+    that is more than noise; then the exit code is 7. With too few checkpoints nothing can be told: then it is 8, or 0
+    with --allow-unknown.
+    """
+    from ckptprof.report import comparison as comparisons  # noqa: PLC0415 # `--help` needs none of these
+    from ckptprof.report import conditions, diff, document  # noqa: PLC0415
+
+    asked = conditions.parse(fail_on or (), comparisons.NAMES, relative=True)
+    now_ns = time.time_ns()
+    query = filters.query(since, until, job, kind, None, now_ns=now_ns)
+    sides = [_side(text, db, query, now_ns) for text in (before, after)]
+    comparison = comparisons.compare(*sides)
+    if json:
+        output.write(document.dump(diff.document(comparison)))
+    else:
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        output.write(diff.render(comparison, width=width, colour=colour, zone=output.LocalZone()))
+    return gating.conclude(comparisons.judge(comparison, asked), allow_unknown=allow_unknown)
+
+
+def _side(text: str, db: str | None, query: CheckpointQuery, now_ns: int) -> Side:
+    from ckptprof.report.comparison import Side  # noqa: PLC0415 # see `command`
+
+    path, narrowed = _selected(text, db, query, now_ns)
+    with reading(path) as reader:
+        report = reader.report(narrowed)
+    since_ns = narrowed.since_ns
+    if since_ns is not None:  # what ran across the border between two ranges belongs to the one in which it began
+        begun = tuple(one for one in report.checkpoints if one.start_ns >= since_ns)
+        report = msgspec.structs.replace(report, checkpoints=begun)
+    if not report.checkpoints:
+        raise NothingFoundError(f"{text!r} has no checkpoint that fits", hint=f"A and B are {_FORMS}")
+    return Side(selector=text, report=report)
+
+
+def _selected(text: str, db: str | None, query: CheckpointQuery, now_ns: int) -> tuple[str | None, CheckpointQuery]:
+    """Return the database and the question that A or B stands for: a file, else a range, else a job."""
+    if Path(text).is_file() or text.startswith(("/", "./", "../", "~/")):
+        return str(Path(text).expanduser()), query
+    if _RANGE in text:
+        return db, _within(text, query, now_ns)
+    if query.job is not None:
+        raise UsageError(f"{text!r} is taken for a job, and so is --job {query.job}", hint="leave --job away")
+    return db, msgspec.structs.replace(query, job=text)
+
+
+def _within(text: str, query: CheckpointQuery, now_ns: int) -> CheckpointQuery:
+    begin, _, end = text.partition(_RANGE)
+    since_ns = filters.moment(begin, now_ns=now_ns, option="the begin of") if begin else None
+    until_ns = filters.moment(end, now_ns=now_ns, option="the end of") if end else None
+    since_ns = max((at for at in (since_ns, query.since_ns) if at is not None), default=None)
+    until_ns = min((at for at in (until_ns, query.until_ns) if at is not None), default=None)
+    if since_ns is not None and until_ns is not None and since_ns >= until_ns:
+        raise UsageError(
+            f"{text!r} is no time range: it ends before it begins", hint="2h..1h is the hour before the last"
+        )
+    return msgspec.structs.replace(query, since_ns=since_ns, until_ns=until_ns)

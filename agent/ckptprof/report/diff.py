@@ -1,0 +1,191 @@
+"""A comparison for a terminal and as a document: each figure before and after, and whether the change is noise."""
+
+from __future__ import annotations
+
+from datetime import timezone, tzinfo
+from typing import Any
+
+from ckptprof.model import Kind
+from ckptprof.report import comparison as comparisons
+from ckptprof.report import noise, units
+from ckptprof.report.clean import clean
+from ckptprof.report.comparison import Comparison, Figure, KindComparison, Side, Spread
+from ckptprof.report.conditions import Quantity, show
+from ckptprof.report.document import SCHEMA_VERSION
+from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import render as render_table
+
+_INDENT = "  "
+_NOTHING = "-"
+_TITLES = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
+_BAD = {"slower": "bold red", "longer": "bold red", "lower": "bold red"}
+_GOOD = {"faster": "bold green", "shorter": "bold green", "higher": "bold green"}
+_SURE = f"{noise.CONFIDENCE * 100:.0f} %"
+_COLUMNS = (
+    Column("FIGURE"),
+    Column("BEFORE", right=True),
+    Column("AFTER", right=True),
+    Column("CHANGE", right=True),
+    Column(f"AT {_SURE}", drop=1),
+    Column("IS"),
+)
+_NOISE = (
+    f"The change is the shift between the two sides (Hodges-Lehmann, with its interval at {_SURE}); noise is what "
+    "chance does as easily. A drift within a run, or other load on the host, is not chance: repeat both."
+)
+_UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "bytes_per_second"}
+
+
+def render(comparison: Comparison, *, width: int, colour: bool, zone: tzinfo) -> str:
+    """Return the comparison as text that ends in a newline."""
+    sides = [("Before", _side(comparison.before, zone)), ("After", _side(comparison.after, zone))]
+    lines = facts(sides, width, colour=colour)
+    for one in comparison.kinds:
+        lines += ["", *wrap(_answer(one), width)]
+        lines += [""] + [(_INDENT + line).rstrip() for line in _table(one, width - len(_INDENT), colour=colour)]
+    lines += ["", *(paint(line, "dim", colour=colour) for note in _notes(comparison) for line in wrap(note, width))]
+    return "\n".join([*lines, ""])
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """Return the document of `diff --json`."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "confidence": noise.CONFIDENCE,
+        "before": _side_document(comparison.before),
+        "after": _side_document(comparison.after),
+        "kinds": [_kind_document(one) for one in comparison.kinds],
+    }
+
+
+def _side(side: Side, zone: tzinfo) -> str:
+    checkpoints = side.report.checkpoints
+    kinds = [(kind, sum(one.kind is kind for one in checkpoints)) for kind in comparisons.KINDS]
+    told = ", ".join(units.plural(number, kind.value) for kind, number in kinds if number)
+    if not checkpoints:
+        return f"{clean(side.selector)}: nothing"
+    begin, end = min(one.start_ns for one in checkpoints), max(one.end_ns for one in checkpoints)
+    offset: timezone = units.fixed_zone(end, zone)
+    first, last = units.stamp(begin, offset), units.stamp(end, offset)
+    last = last[11:] if first[:10] == last[:10] else last
+    return f"{clean(side.selector)}: {told}, {first} to {last} {units.offset_name(offset)}"
+
+
+def _answer(one: KindComparison) -> str:
+    """Return the sentence that opens a kind: what became of its duration."""
+    title, (before, after), figure = _TITLES[one.kind], one.counts, one.figures[0]
+    shift = figure.shift
+    if shift is None:
+        return f"{title}: {before} before, {after} after; nothing to compare"
+    change = figure.relative(shift.estimate)
+    by = show(abs(shift.estimate), figure.quantity) if change is None else units.percent(abs(change))
+    if figure.outcome == comparisons.FEW:
+        return f"{title}: {comparisons.too_few(figure, one.kind)}"
+    if figure.outcome == comparisons.SAME:
+        return f"{title}: the same duration"
+    if figure.outcome == comparisons.NOISE:
+        return f"{title}: no difference in duration that can be told from noise ({_interval(figure)} at {_SURE})"
+    return f"{title}: {figure.outcome} by {by} ({_interval(figure)} at {_SURE})"
+
+
+def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
+    rows = [_counts("count", one.counts)]
+    if any(one.incomplete):
+        rows.append(_counts("incomplete", one.incomplete))
+    for figure in one.figures:
+        if figure.before is None and figure.after is None:
+            continue
+        rows.append(_median_row(figure))
+        if figure.name == "duration":
+            rows.append(_row("duration p95", *(_shown(figure, side and side.p95) for side in _sides(figure))))
+    for limit, before, after in one.limits:
+        if limit is not None:
+            rows.append(_counts(f"limit {clean(limit)}", (before, after)))
+    return render_table(_COLUMNS, rows, width, colour=colour)
+
+
+def _median_row(figure: Figure) -> list[Cell]:
+    medians = [_shown(figure, side and side.median) for side in _sides(figure)]
+    shift, outcome = figure.shift, figure.outcome
+    name = f"{figure.name} median"
+    if shift is None:
+        return _row(name, *medians)
+    relative = figure.relative(shift.estimate)
+    change = show(shift.estimate, figure.quantity, signed=True) if relative is None else _percent(relative)
+    style = {**_BAD, **_GOOD}.get(outcome, "")
+    word = {comparisons.FEW: "too few to tell"}.get(outcome, outcome)
+    return [*_row(name, *medians, change, _interval(figure))[:-1], Cell(word, style)]
+
+
+def _row(*texts: str) -> list[Cell]:
+    """Return the cells of a row: figure, before, after, change, its interval, what it is."""
+    return [*map(Cell, texts), *[Cell("")] * (len(_COLUMNS) - len(texts))]
+
+
+def _counts(name: str, counts: tuple[int, int]) -> list[Cell]:
+    before, after = counts
+    change = "" if before == after else f"{after - before:+,}"
+    return _row(name, units.count(before), units.count(after), change)
+
+
+def _sides(figure: Figure) -> tuple[Spread | None, Spread | None]:
+    return figure.before, figure.after
+
+
+def _shown(figure: Figure, value: Spread | float | None) -> str:
+    return show(value, figure.quantity) if isinstance(value, float) else _NOTHING
+
+
+def _interval(figure: Figure) -> str:
+    shift = figure.shift
+    if shift is None or shift.low is None or shift.high is None:
+        return ""
+    low, high = figure.relative(shift.low), figure.relative(shift.high)
+    if low is None or high is None:
+        return " to ".join(show(value, figure.quantity, signed=True) for value in (shift.low, shift.high))
+    return f"{_percent(low)} to {_percent(high)}"
+
+
+def _percent(share: float) -> str:
+    sign = "-" if share < 0 else "+" if share > 0 else ""
+    return sign + units.percent(abs(share))
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    notes = [_NOISE]
+    sizes = [figure for one in comparison.kinds for figure in one.figures if figure.name == "size"]
+    if any(figure.outcome in ("larger", "smaller") for figure in sizes):
+        notes.append("The sizes differ: compare throughput, not durations.")
+    return notes
+
+
+def _side_document(side: Side) -> dict[str, Any]:
+    return {"selector": side.selector, "host": side.report.host, "checkpoints": len(side.report.checkpoints)}
+
+
+def _kind_document(one: KindComparison) -> dict[str, Any]:
+    return {
+        "kind": one.kind.value,
+        "count": dict(zip(("before", "after"), one.counts, strict=True)),
+        "incomplete": dict(zip(("before", "after"), one.incomplete, strict=True)),
+        "figures": [_figure_document(figure) for figure in one.figures],
+        "limits": [{"limit": limit, "before": before, "after": after} for limit, before, after in one.limits],
+    }
+
+
+def _figure_document(figure: Figure) -> dict[str, Any]:
+    shift = figure.shift
+    sides = {
+        name: None if side is None else {"number": side.number, "median": side.median, "p95": side.p95}
+        for name, side in (("before", figure.before), ("after", figure.after))
+    }
+    values = (None, None, None) if shift is None else (shift.estimate, shift.low, shift.high)
+    change = dict(zip(("estimate", "low", "high"), values, strict=True))
+    return {
+        "name": figure.name,
+        "unit": _UNITS[figure.quantity],
+        **sides,
+        "change": change,
+        "relative": {name: figure.relative(value) for name, value in change.items()},
+        "outcome": figure.outcome,
+    }

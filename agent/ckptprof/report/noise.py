@@ -1,0 +1,89 @@
+"""Whether two sets of measurements differ by more than chance, without assuming how they are distributed.
+
+The shift is Hodges and Lehmann's: the median of all differences between one of the second set and one of the first. Its
+interval is the one that belongs to the test of Mann and Whitney, so that it excludes zero exactly where that test finds
+a difference; exact up to `EXACT` values on a side, by the normal approximation (with ties) beyond. Few values have no
+interval at all: with 3 on either side even the most unequal order happens by chance once in ten times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist, median
+
+CONFIDENCE = 0.95
+EXACT = 25  # values on a side up to which the distribution of the ranks is counted out
+_MOST = 400  # values on a side that are compared; of more, as many that stand at equal distances in their order
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """By how much the second set is larger than the first; `low` and `high` are None where there are too few values."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether it is more than noise."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether there were enough values to tell."""
+        return self.low is not None
+
+
+def shift(before: Sequence[float], after: Sequence[float]) -> Shift | None:
+    """Return the shift from one set to the other, None if one is empty."""
+    first, second = _thinned(before), _thinned(after)
+    if not first or not second:
+        return None
+    differences = sorted(b - a for a in first for b in second)
+    place = _place(len(first), len(second))
+    low, high = (None, None) if place is None else (differences[place], differences[-1 - place])
+    return Shift(estimate=median(differences), low=low, high=high)
+
+
+def least_values() -> int:
+    """Return how many values there must be on both sides before anything can be told."""
+    return next(number for number in range(1, EXACT) if _place(number, number) is not None)
+
+
+def _place(first: int, second: int) -> int | None:
+    """Return at which of the sorted differences the interval begins, counted from 0; None if there are too few."""
+    tail = (1 - CONFIDENCE) / 2
+    if first <= EXACT and second <= EXACT:
+        below, whole, place = 0, math.comb(first + second, first), None
+        for rank, ways in enumerate(_ways(first, second)):
+            below += ways
+            if below > tail * whole:
+                break
+            place = rank
+        return place
+    spread = math.sqrt(first * second * (first + second + 1) / 12)
+    rank = math.floor(first * second / 2 + NormalDist().inv_cdf(tail) * spread)
+    return rank if rank >= 0 else None
+
+
+@lru_cache(maxsize=64)
+def _ways(first: int, second: int) -> tuple[int, ...]:
+    """Return in how many orders the test's statistic is 0, 1, 2 ... (Mann and Whitney 1947): a Gaussian binomial."""
+    ways = [1] + [0] * (first * second)
+    for i in range(1, first + 1):
+        for total in range(first * second, second + i - 1, -1):  # times (1 - q^(second + i))
+            ways[total] -= ways[total - second - i]
+        for total in range(i, first * second + 1):  # over (1 - q^i)
+            ways[total] += ways[total - i]
+    return tuple(ways)
+
+
+def _thinned(values: Sequence[float]) -> list[float]:
+    ordered = sorted(value for value in values if math.isfinite(value))
+    if len(ordered) <= _MOST:
+        return ordered
+    return [ordered[(2 * i + 1) * len(ordered) // (2 * _MOST)] for i in range(_MOST)]

@@ -1,0 +1,151 @@
+"""Two runs beside each other: what is told as a difference, what as noise, and how it looks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timezone
+
+import msgspec
+import pytest
+
+from ckptprof.model import Checkpoint, Kind, Report, Status, Watched
+from ckptprof.report import comparison, diff, document
+from ckptprof.report.clean import width as cells
+from ckptprof.report.comparison import Comparison, Side
+from ckptprof.report.conditions import parse
+from ckptprof.verdicts import Limit
+
+SECOND = 1_000_000_000
+_Make = Callable[..., Checkpoint]
+
+
+def _side(name: str, checkpoints: list[Checkpoint]) -> Side:
+    watched = Watched(start_ns=None, end_ns=None)
+    return Side(selector=name, report=Report(host="h", watched=watched, checkpoints=tuple(checkpoints)))
+
+
+def _saves(make: _Make, at_seconds: float, durations: list[float], limit: Limit, **changes: object) -> list[Checkpoint]:
+    found = []
+    for number, seconds in enumerate(durations):
+        one = make(number + 1, at_seconds + number * 100, limit=limit, stall_ns=int(seconds * SECOND), **changes)
+        found.append(msgspec.structs.replace(one, end_ns=one.start_ns + int(seconds * SECOND)))
+    return found
+
+
+@pytest.fixture
+def halved(make_diagnosed: _Make) -> Comparison:
+    """Return a run before and after it was made twice as fast."""
+    before = _saves(make_diagnosed, 0, [10, 10.5, 11, 9.5, 10.2, 9.9], Limit.SERIALIZE)
+    before[1] = msgspec.structs.replace(before[1], status=Status.INCOMPLETE)
+    after = _saves(make_diagnosed, 4000, [5, 5.5, 5.1, 4.9, 5.2], Limit.DEVICE)
+    restore = make_diagnosed(20, 5000, kind=Kind.RESTORE)
+    return comparison.compare(_side("llm-a", [*before, restore]), _side("llm-b\x1b[2J", [*after, restore]))
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_comparison_looks_as_agreed(
+    width: int, halved: Comparison, zone: timezone, golden: Callable[[str, str], None]
+) -> None:
+    """The answer, each figure before and after, what limited both; nothing is wider than the terminal."""
+    text = diff.render(halved, width=width, colour=False, zone=zone)
+
+    golden(f"diff-{width}.txt", text)
+    assert max(cells(line) for line in text.splitlines()) <= width
+
+
+def test_what_is_told_is_more_than_noise(halved: Comparison) -> None:
+    """Twice as fast is faster; equal sizes are the same; one restore on each side tells nothing."""
+    saves, restores = halved.kinds
+    outcomes = {figure.name: figure.outcome for figure in saves.figures}
+
+    assert outcomes == {"duration": "faster", "stall": "shorter", "size": "same", "throughput": "higher"}
+    assert {figure.outcome for figure in restores.figures} == {"few"}
+    assert saves.counts == (6, 5)
+    assert saves.incomplete == (1, 0)
+    assert saves.limits == (("serialize", 6, 0), ("device", 0, 5))
+    duration = saves.figures[0]
+    assert duration.shift is not None
+    assert duration.relative(duration.shift.estimate) == pytest.approx(-0.49, abs=0.02)
+
+
+def test_noise_and_too_few_are_called_so(make_diagnosed: _Make, zone: timezone) -> None:
+    """The sentence that opens says it, and so does the table."""
+    same = [4.0, 4.2, 3.9, 4.1, 4.3]
+    noisy = comparison.compare(
+        _side("a", _saves(make_diagnosed, 0, same, Limit.NONE)),
+        _side("b", _saves(make_diagnosed, 900, [4.05, 4.15, 3.95, 4.25], Limit.NONE)),
+    )
+    few = comparison.compare(
+        _side("a", _saves(make_diagnosed, 0, same[:3], Limit.NONE)),
+        _side("b", _saves(make_diagnosed, 900, [8.0, 8.1, 8.2], Limit.NONE)),
+    )
+    texts = [diff.render(one, width=200, colour=True, zone=zone) for one in (noisy, few)]
+
+    assert "Saves: no difference in duration that can be told from noise" in texts[0]
+    assert "Saves: it cannot be told from noise with 3 and 3 saves; 4 on each side could tell" in texts[1]
+    assert "too few to tell" in texts[1]
+
+
+def test_what_one_side_has_not_is_not_compared(make_checkpoint: _Make, zone: timezone) -> None:
+    """No stall was seen, no restore was there, no verdict was made."""
+    save = make_checkpoint(1, 0)
+    restore = make_checkpoint(2, 60, kind=Kind.RESTORE)
+    one = comparison.compare(_side("a", [save]), _side("b", [restore, make_checkpoint(3, 90, kind=Kind.COPY)]))
+    text = diff.render(one, width=80, colour=False, zone=zone)
+
+    assert "Saves: 1 before, 0 after; nothing to compare" in text
+    assert "Restores: 0 before, 1 after; nothing to compare" in text
+    assert "stall" not in text
+    assert [figure.outcome for figure in one.kinds[0].figures] == ["unseen"] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("duration<-40%", True),
+        ("duration<-60%", False),
+        ("save_duration<-3s", True),
+        ("duration>10%", False),
+        ("stall<-1s", True),
+        ("throughput>50%", True),
+        ("size>1%", False),
+        ("restore_duration>1%", None),
+    ],
+)
+def test_conditions_hold_of_what_is_no_noise(
+    text: str,
+    holds: bool | None,  # noqa: FBT001 # a table of cases
+    halved: Comparison,
+) -> None:
+    """In percent of before, or in the figure's unit; too few to tell is not judged."""
+    (judged,) = comparison.judge(halved, parse([text], comparison.NAMES, relative=True))
+
+    assert judged.holds is holds
+
+
+def test_conditions_of_what_is_not_there_are_not_judged(make_checkpoint: _Make, make_diagnosed: _Make) -> None:
+    """Nothing on one side, or nothing to take a percentage of."""
+    nothing = comparison.compare(_side("a", []), _side("b", [make_checkpoint(1, 0)]))
+    zero = _saves(make_diagnosed, 0, [5.0] * 4, Limit.NONE)
+    free = [msgspec.structs.replace(one, stall_ns=0) for one in zero]
+    from_zero = comparison.compare(_side("a", free), _side("b", zero))
+    conditions = parse(["duration>1%", "stall>1%", "stall>1s"], comparison.NAMES, relative=True)
+
+    assert [one.holds for one in comparison.judge(nothing, conditions)] == [None, None, None]
+    judged = comparison.judge(from_zero, conditions)
+    assert [one.holds for one in judged] == [False, None, True]
+    assert judged[1].told == "it was nothing before, so a change has no percentage"
+    assert judged[2].told == "+5.00 s"
+
+
+def test_the_document_has_the_same(halved: Comparison) -> None:
+    """Names as they are, numbers in base units."""
+    body = json.loads(document.dump(diff.document(halved)))
+    duration = body["kinds"][0]["figures"][0]
+
+    assert body["after"]["selector"] == "llm-b\x1b[2J"
+    assert duration["unit"] == "seconds"
+    assert duration["before"]["number"] == 6
+    assert duration["change"]["estimate"] == pytest.approx(-4.95, abs=0.2)
+    assert duration["outcome"] == "faster"
