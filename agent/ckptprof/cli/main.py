@@ -32,6 +32,7 @@ COMMANDS = {
     "diff": "Compare two runs, before and after a change, and tell what differs by more than noise.",
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.",
     "doctor": "Tell what this host lets us see, and the command that fixes what is missing.",
+    "ceiling": "Measure what a directory can do at best, by a short probe that leaves nothing behind.",
     "capture": "Record raw samples into a file, to be replayed here or elsewhere.",
     "replay": "Send a recording through the same detection and report what it holds.",
     "version": "Print the version.",

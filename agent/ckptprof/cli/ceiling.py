@@ -1,0 +1,159 @@
+"""Measure what a directory can do at best, by a short probe that leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckptprof.cli import options, output
+from ckptprof.errors import CkptprofError, StoreError, UsageError
+from ckptprof.report import ceiling as rendering
+from ckptprof.report import document, units
+from ckptprof.report.clean import clean, shorten_end
+from ckptprof.store.location import shown
+from ckptprof_collectors.kernelfs import KernelFs
+
+if TYPE_CHECKING:
+    from ckptprof.diagnose.ceilings import Ceilings, Measure
+    from ckptprof.service.probing.planning import Plan
+
+ASK_FROM_BYTES = 256 << 20  # as much is written without asking
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)(?:i?B)?\Z", re.ASCII | re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_LONGEST_SECONDS = 60.0
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory on the file system to probe.")]
+Size = Annotated[str, typer.Option("--size", metavar="BYTES", help="Write at most this much in all: 256M, 1G, 20G.")]
+SecondsOption = Annotated[float, typer.Option("--seconds", metavar="S", help="Take at most this long for each row.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before much is written.")]
+
+
+def command(
+    directory: Directory,
+    *,
+    size: Size = "1G",
+    seconds: SecondsOption = 2.0,
+    yes: Yes = False,
+    db: options.Db = None,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Measure what a directory can do at best, by a short probe that leaves nothing behind.
+
+    At most a tenth of the free space is used, for about half a minute. More than 256 MiB is written only with --yes, or
+    if you say so when asked. What was found is kept beside the database, for later verdicts.
+    """
+    from ckptprof.service.probing import planning, probe  # noqa: PLC0415 # `--help` needs none of it
+
+    most = _bytes(size)
+    if most < planning.LEAST_BYTES:
+        raise UsageError(f"--size {size} is too little to tell anything", hint="give 32M or more")
+    if not 0 < seconds <= _LONGEST_SECONDS:
+        raise UsageError(f"--seconds {seconds:g} is not between 0 and {_LONGEST_SECONDS:g}")
+    plan = planning.plan(directory, size_bytes=most, phase_seconds=seconds, fs=KernelFs())
+    _warn(plan)
+    if most > ASK_FROM_BYTES and not yes:
+        _ask(plan)
+    with _signals() as stop:
+        try:
+            found = probe.probe(plan, halt=stop.halt, tell=_progress)
+        except OSError as error:
+            raise CkptprofError(f"{clean(plan.path)}: {error.strerror}") from error
+        finally:
+            _clear()
+    if stop.number:
+        sys.stderr.write("ckptprof: interrupted; nothing was kept, and nothing was left in the directory\n")
+        raise typer.Exit(128 + stop.number)
+    kept = _keep(db, found)
+    if json:
+        output.write(document.dump(rendering.document(found, kept=kept)))
+    else:
+        output.write(rendering.render(found, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.match(text.strip())
+    if match is None:
+        raise UsageError(f"--size {text!r} is no size", hint="write 256M, 1G or 20GiB")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def _warn(plan: Plan) -> None:
+    if plan.busy is not None and plan.busy >= rendering.BUSY:
+        busy = units.percent(round(plan.busy, 2))
+        output.write(
+            f"ckptprof: {clean(str(plan.device))} is {busy} busy already: the probe will be disturbed, and disturb\n",
+            sys.stderr,
+        )
+
+
+def _ask(plan: Plan) -> None:
+    """Go on if a person agrees; raises UsageError where there is nobody to ask."""
+    amount = f"up to {units.size(plan.size_bytes)} into {clean(plan.path)}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"this would write {amount}, and there is no terminal to ask on",
+            hint=f"add --yes, or --size {ASK_FROM_BYTES >> 20}M for less",
+        )
+    taken = units.size(plan.footprint_bytes)
+    output.write(f"This writes {amount}, {taken} of it at a time, and removes it. Go on? [y/N] ", sys.stderr)
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CkptprofError("nothing was written", hint="--size changes how much is")
+
+
+class _Stop:
+    """The signal that ended the probe, if one did: it is noted here, and the probe ends and cleans up by itself."""
+
+    def __init__(self) -> None:
+        self.halt = threading.Event()
+        self.number = 0
+
+    def __call__(self, number: int, _frame: object) -> None:
+        self.number = self.number or number
+        self.halt.set()
+
+
+@contextmanager
+def _signals() -> Iterator[_Stop]:
+    stop = _Stop()
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _progress(row: Measure, number: int, total: int) -> None:
+    if sys.stderr.isatty():
+        size = "" if row.operation_bytes is None else f", {units.size(row.operation_bytes)}"
+        line = f"{number:>2}/{total} {rendering.label(row)}{size}, {units.plural(row.workers, 'worker')}"
+        output.write("\r\x1b[K" + shorten_end(line, output.terminal_width() - 1), sys.stderr)
+        sys.stderr.flush()
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def _keep(db: str | None, found: Ceilings) -> str | None:
+    """Keep what was found; that it cannot be is told, and no reason not to print it."""
+    from ckptprof.service.probing import kept  # noqa: PLC0415 # likewise
+
+    try:
+        path = kept.keep(kept.state_directory(db), found)
+    except (OSError, StoreError) as error:
+        output.write(f"ckptprof: what was found could not be kept: {clean(str(error))}\n", sys.stderr)
+        return None
+    return None if path is None else shown(path)

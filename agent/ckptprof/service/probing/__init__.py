@@ -1,0 +1,1 @@
+"""`ckptprof ceiling`: a short, bounded probe of a directory that leaves nothing behind."""

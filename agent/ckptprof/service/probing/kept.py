@@ -1,0 +1,111 @@
+"""Ceilings are kept beside the database, one file for each mount, so that later verdicts can be held against them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from ckptprof.diagnose.ceilings import FORMAT, Ceilings
+from ckptprof.store.location import default_path, to_path
+
+FOLDER = "ceilings"
+MOST_FILES = 64  # mounts; of more the ones that were measured longest ago go
+_MOST_BYTES = 256 << 10  # a file of ours has some 6 KiB
+_SUFFIX = ".json"
+
+
+def state_directory(db: str | None) -> Path:
+    """Return the directory that the database is in, which is the state directory; raises StoreError."""
+    return to_path(default_path() if db is None else db).parent
+
+
+def keep(state_dir: Path, ceilings: Ceilings) -> Path | None:
+    """Write what a probe found and return the file; raises OSError.
+
+    A probe that was broken off does not take the place of a whole one: then nothing is written, and None returned.
+    """
+    folder = state_dir / FOLDER
+    for missing in [one for one in (*reversed(folder.parents), folder) if not one.exists()]:
+        missing.mkdir(mode=0o700, exist_ok=True)
+    path = folder / _name(ceilings)
+    if not ceilings.complete and (old := _load(path)) is not None and old.complete:
+        return None
+    _write(path, msgspec.json.format(msgspec.json.encode(ceilings), indent=1))
+    _thin(folder, path)
+    return path
+
+
+def load_ceilings(state_dir: Path) -> tuple[Ceilings, ...]:
+    """Return all that is kept, the newest last; what is damaged, or of another format, is left out."""
+    try:
+        paths = sorted(path for path in (state_dir / FOLDER).iterdir() if path.suffix == _SUFFIX)
+    except OSError:
+        return ()
+    loaded = [one for path in paths if (one := _load(path)) is not None]
+    return tuple(sorted(loaded, key=lambda one: one.at_ns))
+
+
+def _name(ceilings: Ceilings) -> str:
+    """Return the name for a mount: by the device or source, the file system and the mount point."""
+    key = (ceilings.device or ceilings.source, ceilings.fs_type, ceilings.mount_point)
+    return hashlib.sha256("\0".join(key).encode()).hexdigest()[:16] + _SUFFIX
+
+
+def _load(path: Path) -> Ceilings | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST_BYTES:
+            return None
+        ceilings = msgspec.json.decode(os.read(fd, _MOST_BYTES), type=Ceilings)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    finally:
+        os.close(fd)
+    return ceilings if ceilings.format == FORMAT else None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Put the file in its place at once and whole, readable by its owner only."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(beside, flags, 0o600)
+    try:
+        try:
+            os.fchmod(fd, 0o600)  # whatever the umask says
+            with open(fd, "wb", closefd=False) as file:
+                file.write(data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def _thin(folder: Path, newest: Path) -> None:
+    """Remove the oldest files beyond the bound, and what a killed writer left of files without a name."""
+    entries = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.startswith(".") and _SUFFIX in path.name and not _alive(path.name):
+                path.unlink()
+            elif path.suffix == _SUFFIX and path != newest:
+                entries.append((path.lstat().st_mtime_ns, path))
+    for _, path in sorted(entries)[: max(0, len(entries) + 1 - MOST_FILES)]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _alive(name: str) -> bool:
+    return Path("/proc", name.rpartition(".")[2]).exists()

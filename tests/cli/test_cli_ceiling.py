@@ -1,0 +1,332 @@
+"""`ckptprof ceiling` as a person runs it: asked, interrupted, killed, piped."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+from tests.kernel.filesystems import call
+
+import ckptprof.report
+from ckptprof.cli import ceiling as cli
+from ckptprof.cli.main import main
+from ckptprof.diagnose.ceilings import Ceilings, Ended, Measure, Work
+from ckptprof.errors import UsageError
+from ckptprof.report import ceiling as rendering
+from ckptprof.service.probing import kept
+from ckptprof.service.probing.phases import PHASES
+from ckptprof.service.probing.planning import plan
+from ckptprof_collectors.kernelfs import KernelFs
+
+PROGRAM = [sys.executable, "-c", "from ckptprof.cli.main import entry; entry()"]
+SHORT = ("--size", "32M", "--seconds", "0.02")
+SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "ceiling.schema.json"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Give a directory to probe."""
+    made = tmp_path / "place"
+    made.mkdir()
+    return made
+
+
+def run(*arguments: str, db: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, without a terminal."""
+    return subprocess.run(
+        [*PROGRAM, "ceiling", "--db", str(db), *arguments],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60,
+    )  # fmt: skip
+
+
+def test_a_table_in_a_pipe_is_plain(place: Path, tmp_path: Path) -> None:
+    """No escapes, no progress; what was found is kept beside the database."""
+    done = run(str(place), *SHORT, db=tmp_path / "state" / "x.db")
+
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "write direct" in done.stdout or "keeps files in memory" in done.stdout
+    assert "The path takes " in done.stdout
+    (found,) = kept.load_ceilings(tmp_path / "state")
+    assert found.path == str(place)
+    assert list(place.iterdir()) == []
+
+
+def test_the_document_fits_its_schema(place: Path, tmp_path: Path) -> None:
+    """And names the file that is kept."""
+    done = run(str(place), *SHORT, "--json", db=tmp_path / "x.db")
+    said = json.loads(done.stdout)
+    schema = json.loads(SCHEMA.read_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(said)
+
+    assert Path(said["kept"]).parent == tmp_path / kept.FOLDER
+    assert [one["id"] for one in said["measures"]] == [row.id for phase in PHASES for row in phase.rows]
+
+
+def test_nobody_to_ask_is_a_refusal(place: Path, tmp_path: Path) -> None:
+    """With what to do, and without a byte written."""
+    done = run(str(place), "--size", "257M", db=tmp_path / "x.db")
+
+    assert done.returncode == 2
+    assert "no terminal to ask on" in done.stderr
+    assert "--yes" in done.stderr
+    assert list(place.iterdir()) == []
+    assert kept.load_ceilings(tmp_path) == ()
+
+
+# A process that is nobody's from the moment on when it has imported what it needs: the interpreter may be root's alone
+NOBODY = """
+import os, sys
+from ckptprof.cli import ceiling
+from ckptprof.cli.main import main
+from ckptprof.service.probing import kept, planning, probe
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user without any right."""
+    command = [sys.executable, "-c", NOBODY, "ceiling", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.root
+def test_no_root_is_needed() -> None:
+    """Anybody may probe what is theirs; what is not is refused."""
+    with tempfile.TemporaryDirectory(prefix="ckptprof-ceiling-") as base:  # above pytest's own only root may pass
+        place, state = Path(base, "place"), Path(base, "state")
+        place.mkdir()
+        state.mkdir()
+        Path(base).chmod(0o755)
+        os.chown(state, 65534, 65534)
+        arguments = (str(place), *SHORT, "--db", str(state / "x.db"))
+        refused = as_nobody(*arguments)
+        os.chown(place, 65534, 65534)
+        done = as_nobody(*arguments)
+        left, ceilings = list(place.iterdir()), kept.load_ceilings(state)
+
+    assert refused.returncode == 5, refused.stderr
+    assert "may not be written" in refused.stderr
+    assert done.returncode == 0, done.stderr
+    assert len(ceilings) == 1
+    assert left == []
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_a_quota_is_respected_and_told(tmp_path: Path) -> None:
+    """The kernel ends what may not be written; the rows that it ended say so, and the others are measured."""
+    place, image = tmp_path / "quota", tmp_path / "image"
+    place.mkdir()
+    with image.open("wb") as made:
+        made.truncate(3 << 30)
+    call("mkfs.btrfs", "-q", image)
+    call("mount", "-o", "loop", image, place)
+    try:
+        call("btrfs", "subvolume", "create", place / "limited")
+        call("btrfs", "quota", "enable", place)
+        call("btrfs", "qgroup", "limit", "9M", place / "limited")
+        done = run(str(place / "limited"), "--size", "250M", "--seconds", "0.3", "--json", db=tmp_path / "x.db")
+        left = list((place / "limited").iterdir())
+    finally:
+        call("umount", place)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    rows = {one["id"]: one for one in said["measures"]}
+
+    assert not said["complete"]
+    assert rows["write-direct"]["ended"] == "full"
+    assert 0 < rows["write-direct"]["moved_bytes"] <= 9 << 20
+    assert "the quota is exceeded" in {one["missing"] for one in said["measures"]}
+    assert left == []
+
+
+def in_a_terminal(answer: bytes, arguments: Sequence[str]) -> tuple[int, str]:
+    """Run the command with a terminal for all its streams, answer when asked, and return its code and what it said."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm", COLUMNS="80", NO_COLOR="1")
+        os.execv(PROGRAM[0], [*PROGRAM, "ceiling", *arguments])  # noqa: S606 # no shell
+    said = b""
+    while True:
+        try:
+            more = os.read(fd, 4096)
+        except OSError:  # the terminal's other side is closed
+            break
+        said += more
+        if answer and b"[y/N] " in said:
+            os.write(fd, answer)
+            answer = b""
+    _, status = os.waitpid(pid, 0)
+    os.close(fd)
+    return os.waitstatus_to_exitcode(status), said.decode()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # pytest-xdist has threads; the child only execs
+def test_a_person_is_asked(place: Path, tmp_path: Path) -> None:
+    """And may say no, which Return alone does."""
+    for answer in (b"n\n", b"\n"):
+        code, said = in_a_terminal(answer, (str(place), "--size", "300M", "--seconds", "0.01", "--db", f"{tmp_path}/x"))
+
+        assert code == 1
+        assert "up to 300 MiB into" in said
+        assert "nothing was written" in said
+    assert kept.load_ceilings(tmp_path) == ()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_person_sees_progress(place: Path, tmp_path: Path) -> None:
+    """On one line that is wiped before the table."""
+    code, said = in_a_terminal(b"y\n", (str(place), "--size", "300M", "--seconds", "0.01", "--db", f"{tmp_path}/x"))
+
+    assert code == 0
+    assert f"\r\x1b[K 1/{len(PHASES)} write direct" in said
+    assert "The path takes" in said.rpartition("\x1b[K")[2]
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_leaves_nothing(number: int, code: int, place: Path, tmp_path: Path) -> None:
+    """Neither in the directory nor in the state directory."""
+    process = started(place, tmp_path)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=30)
+
+    assert process.returncode == code
+    assert b"interrupted" in told
+    assert list(place.iterdir()) == []
+    assert kept.load_ceilings(tmp_path) == ()
+
+
+def test_what_kill_left_is_removed_by_the_next(place: Path, tmp_path: Path) -> None:
+    """Nobody can clean up after a SIGKILL but the next probe."""
+    process = started(place, tmp_path)
+    process.kill()
+    process.communicate()
+    left = [path.name for path in place.iterdir()]
+    done = run(str(place), *SHORT, db=tmp_path / "x.db")
+
+    assert len(left) == 1
+    assert left[0].startswith(".ckptprof-ceiling-")
+    assert done.returncode == 0, done.stderr
+    assert list(place.iterdir()) == []
+
+
+def started(place: Path, state: Path) -> subprocess.Popen[bytes]:
+    """Return a long probe that is at work."""
+    process = subprocess.Popen(
+        [*PROGRAM, "ceiling", "--db", f"{state}/x.db", "--size", "200M", "--seconds", "30", str(place)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not list(place.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--size", "many"), "is no size"), (("--size", "1K"), "too little"), (("--size", "-1G"), "is no size"),
+        (("--seconds", "0"), "not between"), (("--seconds", "nan"), "not between"),
+        (("--seconds", "1e9"), "not between"),
+    ],
+)  # fmt: skip
+def test_impossible_options(
+    arguments: tuple[str, ...], said: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is refused with its reason."""
+    assert main(["ceiling", str(place), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_sizes() -> None:
+    """In the units that people write."""
+    read = cli._bytes  # the one place that reads sizes
+    assert [read(text) for text in ("256M", "1G", "1.5GiB", "20 gb", "16777216")] == [
+        256 << 20, 1 << 30, 3 << 29, 20 << 30, 16 << 20,
+    ]  # fmt: skip
+    for text in ("", "1X", "1e9", "١G"):  # noqa: RUF001 # an Arabic digit
+        with pytest.raises(UsageError):
+            read(text)
+
+
+def test_a_state_directory_that_takes_nothing_is_told(place: Path, tmp_path: Path) -> None:
+    """What was found is printed all the same."""
+    (tmp_path / "file").touch()
+    done = run(str(place), *SHORT, db=tmp_path / "file" / "x.db")
+
+    assert done.returncode == 0
+    assert "could not be kept" in done.stderr
+    assert "The path takes " in done.stdout
+
+
+def found(**changes: object) -> Ceilings:
+    """Return what a probe may have found on hostile names."""
+    rows = (
+        Measure(id="a", work=Work.WRITE, operation_bytes=1 << 20, direct=True, bytes_per_second=2e9,
+                operations_per_second=2000.0, latency_p50_seconds=1e-4, latency_p99_seconds=1e-3, moved_bytes=1 << 30,
+                spent_ns=10**9),
+        Measure(id="b", work=Work.WRITE, operation_bytes=1 << 20, direct=False, bytes_per_second=5e8,
+                operations_per_second=500.0, moved_bytes=1 << 28, spent_ns=10**9),
+        Measure(id="c", work=Work.READ, operation_bytes=1 << 20, direct=False, mapped=True, missing="no\x1b[2J reason"),
+        Measure(id="d", work=Work.SYNC, operation_bytes=4096, missing="the quota is exceeded", ended=Ended.FULL),
+    )  # fmt: skip
+    values: dict[str, object] = {
+        "version": "0", "host": "h\x1b]0;x\x07", "at_ns": 1, "spent_ns": 10**9, "path": "/a\nb\u202e",
+        "mount_point": "/a", "fs_type": "ext4", "source": "/dev/sda1", "device": "sda1", "server": None,
+        "size_bytes": 1 << 30, "phase_seconds": 2.0, "busy_before": 0.0, "complete": True, "measures": rows,
+    }  # fmt: skip
+    return Ceilings(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_table_fits_and_is_safe(width: int) -> None:
+    """However wide the terminal is, and whatever names hold."""
+    text = rendering.render(found(), width=width, colour=False)
+
+    assert max(map(len, text.splitlines())) <= width
+    assert not set(text) & {"\x1b", "\x07", "\u202e"}
+    assert "2.00 GB/s" in text
+
+
+def test_what_it_comes_to() -> None:
+    """The best, what a common writer gets of it, and what was not measured, each reason once."""
+    assert rendering.conclusions(found()) == [
+        "The path takes 2.00 GB/s at best: write direct, 1 worker, 1.00 MiB each.",
+        "One buffered writer gets 25 % of that.",
+    ]
+    assert rendering.notes(found(busy_before=0.5, complete=False)) == [
+        "Not measured to the end, no\\x1b[2J reason: read by mmap, cold 1.00 MiB.",
+        "Not measured to the end, the quota is exceeded: write and fsync 4.00 KiB.",
+        "The device was 50 % busy before the probe began: without that the figures may be higher.",
+        "Not everything could be measured: a later probe takes the place of this one.",
+    ]
+
+
+def test_a_busy_device_is_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is written: the probe disturbs what is at work there."""
+    what = plan(place, size_bytes=16 << 20, phase_seconds=1.0, fs=KernelFs())
+    warn = cli._warn  # what a person is told of it
+    warn(msgspec.structs.replace(what, device="sd\x1bx", busy=0.42))
+    warn(msgspec.structs.replace(what, busy=None))
+    warn(msgspec.structs.replace(what, busy=0.01))
+
+    assert (
+        capsys.readouterr().err == "ckptprof: sd\\x1bx is 42 % busy already: the probe will be disturbed, and disturb\n"
+    )

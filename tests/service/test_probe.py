@@ -1,0 +1,320 @@
+"""The probe itself, run for moments on real file systems."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.kernel.filesystems import call
+
+from ckptprof.diagnose.ceilings import MIB, Ceilings, Ended, Measure, Work
+from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
+from ckptprof.service.probing import moving, planning
+from ckptprof.service.probing.phases import PHASES
+from ckptprof.service.probing.planning import Plan, busy_share, plan, room_bytes
+from ckptprof.service.probing.probe import measured, probe, quantile
+from ckptprof_collectors.kernelfs import KernelFs
+
+SIZE = 32 * MIB
+NAMES = [row.id for phase in PHASES for row in phase.rows]
+
+
+def planned(directory: Path, *, size: int = SIZE, seconds: float = 0.02) -> Plan:
+    """Return a plan of moments."""
+    return plan(directory, size_bytes=size, phase_seconds=seconds, fs=KernelFs())
+
+
+def ran(what: Plan, halt: threading.Event | None = None) -> tuple[Ceilings, dict[str, Measure]]:
+    """Run a plan; return what came out, and its rows by their names."""
+    found = probe(what, halt=halt or threading.Event(), tell=lambda *_: None)
+    return found, {one.id: one for one in found.measures}
+
+
+def test_the_rows_are_data() -> None:
+    """Each has a name of its own, and no more than all may be written."""
+    assert len(NAMES) == len(set(NAMES))
+    assert sum(phase.share for phase in PHASES) <= 1.0 + 1e-9
+    assert 2.0 * len(PHASES) <= 30
+
+
+def test_a_probe_measures_and_leaves_nothing(tmp_path: Path) -> None:
+    """Every row has a rate or a reason; bytes over time is the rate; never more is written than was said."""
+    what = planned(tmp_path)
+    told: list[tuple[str, int, int]] = []
+    found = probe(what, halt=threading.Event(), tell=lambda row, number, total: told.append((row.id, number, total)))
+
+    assert [one.id for one in found.measures] == NAMES
+    assert [number for _, number, _ in told] == list(range(1, len(PHASES) + 1))
+    assert found.complete
+    assert found.path == str(tmp_path.resolve())
+    assert tmp_path.is_relative_to(found.mount_point)
+    for one in found.measures:
+        assert (one.missing is None) == (one.operations_per_second is not None), one
+        if one.bytes_per_second is not None:
+            assert one.bytes_per_second == pytest.approx(one.moved_bytes * 1e9 / one.spent_ns)
+        if one.missing is None and one.direct is not False:
+            assert one.latency_p50_seconds is not None
+            assert one.latency_p99_seconds is not None
+            assert 0 < one.latency_p50_seconds <= one.latency_p99_seconds
+    assert sum(one.moved_bytes for one in found.measures if one.work is not Work.READ) <= SIZE
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_are_counted_without_bytes(tmp_path: Path) -> None:
+    """Creating, renaming and unlinking move nothing."""
+    _, rows = ran(planned(tmp_path))
+
+    for name in ("create", "rename", "unlink"):
+        assert rows[name].missing is None
+        assert rows[name].moved_bytes == 0
+        assert rows[name].bytes_per_second is None
+    assert rows["create"].operations >= rows["rename"].operations >= rows["unlink"].operations > 0
+
+
+def test_a_halted_probe_ends_without_rates(tmp_path: Path) -> None:
+    """And is not complete."""
+    halt = threading.Event()
+    halt.set()
+    found, rows = ran(planned(tmp_path), halt)
+
+    assert not found.complete
+    assert {one.ended for one in rows.values()} == {Ended.STOPPED}
+    assert {one.operations_per_second for one in rows.values()} == {None}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_halting_takes_one_operation(tmp_path: Path) -> None:
+    """A long phase that is under way ends, and cleans up."""
+    halt = threading.Event()
+    timer = threading.Timer(0.3, halt.set)
+    timer.start()
+    begin = time.monotonic()
+    found, _ = ran(planned(tmp_path, size=1 << 30, seconds=30), halt)
+    timer.join()
+
+    assert time.monotonic() - begin < 10
+    assert not found.complete
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_limit_on_files_ends_in_an_honest_part(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE, which ends a write as a quota does: what went before it counts, and that it ended is said."""
+    script = f"""
+import resource, sys, threading, msgspec
+from ckptprof.service.probing.planning import plan
+from ckptprof.service.probing.probe import probe
+from ckptprof_collectors.kernelfs import KernelFs
+resource.setrlimit(resource.RLIMIT_FSIZE, ({3 * MIB + 512}, resource.RLIM_INFINITY))
+what = plan({str(tmp_path)!r}, size_bytes={64 * MIB}, phase_seconds=2.0, fs=KernelFs())
+sys.stdout.buffer.write(msgspec.json.encode(probe(what, halt=threading.Event(), tell=lambda *_: None)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60)
+    found = msgspec.json.decode(done.stdout, type=Ceilings)
+    rows = {one.id: one for one in found.measures}
+
+    assert not found.complete
+    assert rows["write-buffered"].ended is Ended.FULL
+    assert rows["write-buffered"].moved_bytes in (3 * MIB, 3 * MIB + 512)
+    assert rows["write-buffered"].bytes_per_second is not None
+    assert rows["sync"].missing is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.root
+def test_a_full_file_system_is_told(tmp_path: Path) -> None:
+    """Though the plan thought there was room: the rows say so, or hold the part that was measured."""
+    call("mount", "-t", "tmpfs", "-o", "size=6m", "none", tmp_path)
+    try:
+        what = planned_anyway(tmp_path, size=256 * MIB, seconds=0.5)
+        what = msgspec.structs.replace(what, footprint_bytes=1 << 30)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ckptprof.service.probing.probe.room_bytes", lambda _: 1 << 30)  # others fill it meanwhile
+            found, rows = ran(what)
+        names = list(tmp_path.iterdir())
+    finally:
+        call("umount", tmp_path)
+
+    assert not found.complete
+    assert rows["write-buffered"].ended is Ended.FULL
+    assert rows["write-direct"].missing == "tmpfs keeps files in memory: there is no device"
+    assert rows["create"].missing is None
+    assert names == []
+
+
+def planned_anyway(directory: Path, size: int, seconds: float) -> Plan:
+    """Return a plan for a file system that is too small for one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "_LEAST_FOOTPRINT", 0)
+        return planned(directory, size=size, seconds=seconds)
+
+
+@pytest.mark.root
+def test_a_small_file_system_is_refused(tmp_path: Path) -> None:
+    """Before anything is written, with the numbers."""
+    call("mount", "-t", "tmpfs", "-o", "size=6m", "none", tmp_path)
+    try:
+        with pytest.raises(CkptprofError, match="too little free space") as refused:
+            planned(tmp_path)
+        names = list(tmp_path.iterdir())
+    finally:
+        call("umount", tmp_path)
+
+    assert refused.value.hint is not None
+    assert names == []
+
+
+@pytest.mark.root
+def test_refused_direct_io_is_told(tmp_path: Path) -> None:
+    """Of ramfs, were it not known for what it is: the rows that need it say so, the others are measured."""
+    call("mount", "-t", "ramfs", "none", tmp_path)
+    try:
+        what = Plan(
+            path=str(tmp_path), directory=os.fsencode(tmp_path), mount_point=str(tmp_path), fs_type="odd",
+            source="none", device=None, server=None, size_bytes=SIZE, footprint_bytes=SIZE,
+                phase_seconds=0.02, busy=None,
+        )  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ckptprof.service.probing.probe.room_bytes", lambda _: 1 << 30)  # ramfs says 0
+            found, rows = ran(what)
+    finally:
+        call("umount", tmp_path)
+
+    assert found.complete
+    for name in ("write-direct", "write-direct-many", "write-random-4k", "read-direct"):
+        assert rows[name].missing == "O_DIRECT is refused here"
+        assert rows[name].bytes_per_second is None
+    assert rows["write-buffered"].missing is None
+
+
+def test_the_room_is_a_tenth_and_leaves_a_reserve(tmp_path: Path) -> None:
+    """By the file system's own numbers for this user."""
+    state = os.statvfs(tmp_path)
+
+    assert 0 <= room_bytes(os.fsencode(tmp_path)) <= state.f_bavail * state.f_frsize // 10 * 1.01
+    assert planned(tmp_path, size=1 << 50).footprint_bytes < 1 << 50
+
+
+def test_where_nothing_can_be_probed(tmp_path: Path) -> None:
+    """What is no directory, is not there, or may not be written, is refused with the reason."""
+    (tmp_path / "file").touch()
+    for name in ("file", "nowhere", "file/below"):
+        with pytest.raises(UsageError, match="is no directory"):
+            planned(tmp_path / name)
+    with pytest.raises((PermissionDeniedError, CkptprofError)):
+        planned(Path("/proc"))
+
+
+def test_hostile_names_are_survived(tmp_path: Path) -> None:
+    """A directory whose name is no text, and moves the cursor."""
+    place = os.path.join(os.fsencode(tmp_path), b"\xff\x1b[2J\n")  # noqa: PTH118 # bytes
+    os.mkdir(place)  # noqa: PTH102
+    found, _ = ran(planned(Path(os.fsdecode(place))))
+
+    assert found.path.endswith("\\xff\x1b[2J\n")
+    assert msgspec.json.encode(found)
+    assert os.listdir(place) == []  # noqa: PTH208
+
+
+def test_written_bytes_cannot_be_saved_on() -> None:
+    """They do not compress, and no 4 KiB block comes twice, within a buffer or from one write to the next."""
+    data = moving.Data(64 << 10)
+    blocks: set[bytes] = set()
+    for _ in range(50):
+        data.renew()
+        blocks.update(bytes(data.view[at : at + 4096]) for at in range(0, 64 << 10, 4096))
+
+    assert len(blocks) == 50 * 16
+    assert len(zlib.compress(bytes(data.view))) > len(data.view) * 0.98
+
+
+def limits(seconds: float = 5, most: int = 1 << 40, *, steady: bool = False) -> moving.Limits:
+    """Return limits."""
+    return moving.Limits(seconds, most, threading.Event(), steady)
+
+
+@pytest.mark.parametrize(
+    ("given", "step", "ended"),
+    [
+        (limits(most=10), lambda _: 1, Ended.SIZE), (limits(seconds=0.02), lambda _: 1, Ended.TIME),
+        (limits(), lambda at: int(at < 5), Ended.FULL),
+    ],
+)  # fmt: skip
+def test_each_limit_ends_the_work(given: moving.Limits, step: Callable[[int], int], ended: Ended) -> None:
+    """And is named."""
+    tally = moving.repeat(step, itertools.count(), 1, given)
+
+    assert tally.ended is ended
+    assert tally.moved_bytes <= given.most_bytes
+
+
+def test_a_steady_rate_ends_the_work_early() -> None:
+    """After half of the time, and only where that was asked for."""
+    begin = time.perf_counter()
+
+    def step(at: int) -> int:
+        while time.perf_counter() < begin + at * 0.001:  # one in each millisecond, whatever sleeping costs here
+            pass
+        return 1000
+
+    ended = {moving.repeat(step, itertools.count(1), 1000, limits(0.6, steady=True)).ended for _ in range(3)}
+
+    assert ended <= {Ended.STEADY, Ended.TIME}
+
+
+def test_an_error_that_is_no_full_disk_is_raised() -> None:
+    """A rate that ends in EIO is none."""
+
+    def step(at: int) -> int:
+        if at == 3:
+            raise OSError(5, "Input/output error")
+        return 1
+
+    with pytest.raises(OSError, match="Input/output"):
+        moving.repeat(step, itertools.count(), 1, limits())
+
+
+def test_workers_add_up() -> None:
+    """From the first begin to the last end, with the worst ending."""
+
+    def work(moved: int, ended: Ended) -> moving.Tally:
+        begin = time.perf_counter_ns()
+        return moving.Tally(begin, begin + 10, moved, 1, ended, array("q", [moved]))
+
+    whole = moving.side_by_side([lambda: work(3, Ended.TIME), lambda: work(4, Ended.FULL), lambda: work(5, Ended.SIZE)])
+
+    assert (whole.moved_bytes, whole.operations, whole.ended) == (12, 3, Ended.FULL)
+    assert sorted(whole.laps_ns) == [3, 4, 5]
+    assert whole.spent_ns >= 10
+
+
+def test_quantiles_are_values_that_were_seen() -> None:
+    """The nearest rank."""
+    assert [quantile(range(1, 101), share) for share in (0.5, 0.99, 1.0)] == [50, 99, 100]
+    assert quantile([7], 0.01) == 7
+
+
+def test_nothing_done_is_no_rate() -> None:
+    """But a reason."""
+    row = PHASES[0].rows[0]
+
+    assert measured(row, (moving.Tally(0, 5),)).missing == "nothing could be done"
+
+
+def test_a_busy_device_is_seen(tmp_path: Path) -> None:
+    """By what the kernel counts; a device that is not listed is not seen."""
+    (tmp_path / "diskstats").write_text("8 0 sda 1 0 8 5 1 0 8 5 0 1000 10\n")
+    fs = KernelFs(tmp_path, tmp_path, tmp_path)
+
+    assert busy_share(fs, "sda", 0.01) == 0.0
+    assert busy_share(fs, "sdb", 0.01) is None
+    assert busy_share(KernelFs(tmp_path / "x", tmp_path, tmp_path), "sda", 0.01) is None

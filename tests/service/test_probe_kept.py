@@ -1,0 +1,173 @@
+"""Ceilings on disk, and which of them speaks for a path."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ckptprof.diagnose.ceilings import MIB, Ceilings, Measure, Work, by_id, ceiling_for, fastest, nearest
+from ckptprof.service.probing import kept
+
+
+def found(
+    mount_point: str = "/", *, at_ns: int = 1, complete: bool = True, measures: tuple[Measure, ...] = ()
+) -> Ceilings:
+    """Return what a probe may have found."""
+    return Ceilings(
+        version="0", host="h", at_ns=at_ns, spent_ns=1, path=mount_point, mount_point=mount_point, fs_type="ext4",
+        source="/dev/sda1", device="sda1", server=None, size_bytes=1, phase_seconds=1.0, busy_before=0.0,
+        complete=complete, measures=measures,
+    )  # fmt: skip
+
+
+def row(
+    name: str, rate: float | None, size: int = MIB, workers: int = 1, *, direct: bool = False, **more: bool
+) -> Measure:
+    """Return a measured row."""
+    return Measure(
+        id=name, work=Work.READ if name.startswith("r") else Work.WRITE, operation_bytes=size, workers=workers,
+        direct=direct, bytes_per_second=rate, operations_per_second=rate, **more,
+    )  # fmt: skip
+
+
+ROWS = (
+    row("buffered", 100), row("buffered-many", 300, workers=4), row("direct", 200, direct=True), row("gone", None),
+    row("direct-many", 250, workers=4, direct=True), row("direct-4k", 20, 4096, direct=True),
+    row("w-random", 5, 4096, direct=True, random=True), row("r-direct", 400, direct=True),
+    row("r-mapped", 90, mapped=True),
+)  # fmt: skip
+
+
+def test_what_is_kept_comes_back(tmp_path: Path) -> None:
+    """One file for each mount, the newest last, readable by the owner only, and nothing beside them."""
+    first, second = found("/a", at_ns=2, measures=ROWS), found("/b", at_ns=1)
+    paths = [kept.keep(tmp_path / "state", one) for one in (first, second, first)]
+
+    assert kept.load_ceilings(tmp_path / "state") == (second, first)
+    assert {path.stat().st_mode & 0o777 for path in paths if path} == {0o600}
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in (tmp_path / "state" / kept.FOLDER).iterdir()) == sorted(
+        {path.name for path in paths if path}
+    )
+
+
+def test_nothing_kept_is_nothing(tmp_path: Path) -> None:
+    """A state directory that is not there is no error."""
+    assert kept.load_ceilings(tmp_path / "nowhere") == ()
+
+
+def test_damaged_files_are_survived(tmp_path: Path) -> None:
+    """Torn, empty, foreign, huge, of impossible values or a newer format, links, pipes and directories."""
+    path = kept.keep(tmp_path, found())
+    assert path is not None
+    whole = path.read_bytes()
+    bad = {
+        "torn": whole[: len(whole) // 2], "empty": b"", "list": b"[]", "binary": bytes(range(256)),
+        "deep": b"[" * 100_000, "newer": whole.replace(b'"format": 1', b'"format": 2'),
+        "negative": whole.replace(b'"spent_ns": 1', b'"spent_ns": -1'),
+        "huge": b" " * (1 << 20) + whole, "text": whole.replace(b'"at_ns": 1', b'"at_ns": "1"'),
+    }  # fmt: skip
+    for name, data in bad.items():
+        assert data != whole
+        (path.parent / f"{name}.json").write_bytes(data)
+    (path.parent / "link.json").symlink_to(path)
+    (path.parent / "folder.json").mkdir()
+    os.mkfifo(path.parent / "pipe.json")
+
+    assert kept.load_ceilings(tmp_path) == (found(),)
+    assert kept.keep(tmp_path, found(at_ns=5)) == path
+    assert kept.load_ceilings(tmp_path) == (found(at_ns=5),)
+
+
+def test_a_probe_that_was_broken_off_replaces_no_whole_one(tmp_path: Path) -> None:
+    """But it is kept if it is the only one, or the other was broken off, too."""
+    assert kept.keep(tmp_path, found(at_ns=1, complete=False)) is not None
+    assert kept.keep(tmp_path, found(at_ns=2)) is not None
+    assert kept.keep(tmp_path, found(at_ns=3, complete=False)) is None
+    assert [one.at_ns for one in kept.load_ceilings(tmp_path)] == [2]
+
+
+def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
+    """The oldest go, and what a killed writer left; a writer at work is left alone."""
+    folder = tmp_path / kept.FOLDER
+    folder.mkdir()
+    for number in range(kept.MOST_FILES + 5):
+        (folder / f"{number:016x}.json").write_text("{}")
+        os.utime(folder / f"{number:016x}.json", ns=(number, number))
+    (folder / ".x.json.999999999").touch()
+    (folder / f".y.json.{os.getppid()}").touch()
+    path = kept.keep(tmp_path, found())
+
+    names = sorted(one.name for one in folder.iterdir())
+    assert path is not None
+    assert path.name in names
+    assert len([name for name in names if not name.startswith(".")]) == kept.MOST_FILES
+    assert f"{5:016x}.json" not in names
+    assert f"{6:016x}.json" in names
+    assert [name for name in names if name.startswith(".")] == [f".y.json.{os.getppid()}"]
+
+
+def test_the_state_directory_is_that_of_the_database(tmp_path: Path) -> None:
+    """Given as a path or as a URL."""
+    assert kept.state_directory(str(tmp_path / "x.db")) == tmp_path
+    assert kept.state_directory(f"sqlite:///{tmp_path}/x.db") == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "mount_point", "expected"),
+    [
+        ("/data/run/ckpt", None, "/data"), ("/data", None, "/data"), ("/database/x", None, "/"), ("/x", None, "/"),
+        ("/data/fast/x", None, "/data/fast"), ("/data/fast/x", "/data", "/data"),
+        ("/data/other/x", "/data/other", None),
+    ],
+)  # fmt: skip
+def test_the_longest_mount_point_speaks(path: str, mount_point: str | None, expected: str | None) -> None:
+    """By whole names, and only for its own mount if that is known."""
+    ceilings = [found(point) for point in ("/data", "/", "/data/fast")]
+    one = ceiling_for(path, ceilings, mount_point=mount_point)
+
+    assert (None if one is None else one.mount_point) == expected
+
+
+def test_the_newest_speaks() -> None:
+    """Of several for one mount point; and nothing where there is none."""
+    newest = ceiling_for("/x", [found(at_ns=1), found(at_ns=3), found(at_ns=2)])
+
+    assert newest is not None
+    assert newest.at_ns == 3
+    assert ceiling_for("/x", []) is None
+
+
+def test_the_best_rate_for_a_kind_of_work() -> None:
+    """The nearest shape that was measured, the faster way unless one is asked for; no rate, no answer."""
+    ceilings = found(measures=ROWS)
+
+    def name(one: Measure | None) -> str | None:
+        return None if one is None else one.id
+
+    assert name(fastest(ceilings, Work.WRITE)) == "buffered-many"
+    assert name(fastest(ceilings, Work.READ)) == "r-direct"
+    assert fastest(ceilings, Work.SYNC) is None
+    assert name(nearest(ceilings, Work.WRITE, operation_bytes=64 * MIB)) == "direct"
+    assert name(nearest(ceilings, Work.WRITE, operation_bytes=MIB, direct=False)) == "buffered"
+    assert name(nearest(ceilings, Work.WRITE, operation_bytes=MIB, workers=8)) == "buffered-many"
+    assert name(nearest(ceilings, Work.WRITE, operation_bytes=MIB, workers=2)) == "direct"
+    assert name(nearest(ceilings, Work.WRITE, operation_bytes=512, direct=True)) == "direct-4k"
+    assert name(nearest(ceilings, Work.WRITE, operation_bytes=4096, random=True)) == "w-random"
+    assert name(nearest(ceilings, Work.WRITE, operation_bytes=4 * MIB, random=True)) == "direct"
+    assert name(nearest(ceilings, Work.READ, operation_bytes=MIB, mapped=True)) == "r-mapped"
+    assert nearest(ceilings, Work.CREATE, operation_bytes=1) is None
+    assert name(by_id(ceilings, "direct-4k")) == "direct-4k"
+    assert by_id(ceilings, "gone") is None
+    assert by_id(ceilings, "never") is None
+
+
+def test_a_rate_is_never_nothing() -> None:
+    """A file that says 0 bytes per second is damaged: not seen is null."""
+    raw = msgspec.json.encode(found(measures=(row("direct", 0.5),))).replace(b"0.5", b"0")
+
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(raw, type=Ceilings)
