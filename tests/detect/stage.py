@@ -52,7 +52,6 @@ class Actor:
     busy: float = 1.0  # share of a core
     exit_s: float | None = None
     born_s: float = 0.0
-    kept: tuple[float, float, int] = (0.0, 0.0, 0)  # (from, to, bytes): its own memory grows by so much
 
 
 @dataclass(eq=False)
@@ -77,6 +76,7 @@ class Move:
     final_path: str | None  # renamed to this at closed_s
     seen_open: bool
     from_disk: bool
+    kept: float = 0.0  # memory of its process grows by this share of what it reads
 
     def moved(self, at_s: float) -> int:
         """Return the bytes moved by then."""
@@ -191,13 +191,15 @@ class Stage:
         return move
 
     def read(self, actor: Actor, path: str, start_s: float, seconds: float, size: int, *, call_bytes: int = MIB,
-             layout: str = "sequential", from_disk: bool = True, inode: int | None = None) -> Move:  # fmt: skip
-        """Declare a read of a whole file."""
+             layout: str = "sequential", from_disk: bool = True, inode: int | None = None,
+             kept: float = 1.0) -> Move:  # fmt: skip
+        """Declare a read of a whole file; as in a restore, it stays in memory unless `kept` says otherwise."""
         end_s = start_s + seconds
         move = Move(
             actor=actor, path=path, inode=inode or self._inode_of(path), writes=False, start_s=start_s, end_s=end_s,
             bytes=size, call_bytes=call_bytes, flags=os.O_RDONLY, layout=layout, pauses=(), closed_s=end_s,
             size_before=size, birth_s=-1000.0, magic=None, final_path=None, seen_open=True, from_disk=from_disk,
+            kept=kept,
         )  # fmt: skip
         self.moves.append(move)
         return move
@@ -294,8 +296,7 @@ class Stage:
         busy_s = at_s - sum(
             max(0.0, min(at_s, move.closed_s) - move.end_s) for move in self.moves if move.actor is actor
         )  # it waits in fsync between its last byte and the closing
-        since_s, until_s, grown = actor.kept
-        kept = int(grown * min(1.0, max(0.0, at_s - since_s) / (until_s - since_s))) if grown else 0
+        kept = sum(int(move.kept * move.moved(at_s)) for move in self.moves if move.actor is actor)
         return ProcessStat(
             pid=actor.pid, start_ticks=actor.info.start_ticks, state="R",
             user_ticks=int(busy_s * actor.busy * TICKS_PER_SECOND), system_ticks=0,

@@ -157,10 +157,9 @@ def test_who_keeps_what_it_reads_from_end_to_end_loads_it(kept: float, kind: Kin
     """Three files in even pieces: a loader's memory grows by them, an uploader's or a hasher's does not."""
     stage = Stage(trace=True)
     job = stage.process()
-    job.kept = (2.0, 5.0, int(kept * 900 * MIB))
     for number in range(3):
         path = f"/ckpt/checkpoint-500/model-0000{number + 1}-of-00003.safetensors"
-        stage.read(job, path, 2.0 + number, 1.0, 300 * MIB)
+        stage.read(job, path, 2.0 + number, 1.0, 300 * MIB, kept=kept)
 
     (found,) = stage.play(60, saved_paths=("/ckpt/checkpoint-500",))
 

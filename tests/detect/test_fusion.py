@@ -56,8 +56,8 @@ def unseen(stage: Stage) -> None:
 def restore(stage: Stage) -> None:
     """Read two files."""
     job = stage.process()
-    stage.read(job, "/ckpt/step_1.pt", 2.0, 1.0, 300 * MIB)
-    stage.read(job, "/ckpt/step_1_optim.pt", 3.1, 1.0, 300 * MIB)
+    stage.read(job, "/ckpt/step_1.pt", 2.0, 1.0, 300 * MIB, call_bytes=100 * MIB)
+    stage.read(job, "/ckpt/step_1_optim.pt", 3.1, 1.0, 300 * MIB, call_bytes=100 * MIB)
 
 
 def flushed(stage: Stage) -> None:

@@ -12,7 +12,7 @@ import pytest
 from everyday.jobbeside import JobBeside, summary
 from everyday.rounds import ELSEWHERE, Finding, Office
 from everyday.store import make_store
-from everyday.table import BY_NAME, KNOWN_LIMITS, TASKS
+from everyday.table import BY_NAME, TASKS
 
 pytestmark = [
     pytest.mark.root,
@@ -47,6 +47,7 @@ BESIDE = (
 USUAL = frozenset(
     (
         "cp into a known name", "rsync", "tar and gzip", "shutil copies a checkpoint", "wget a model", "upload",
+        "upload with torch loaded", "hash a checkpoint with torch loaded",
         "pip install", "dpkg -i", "git clone", "compile C", "cache of compiled kernels", "PostgreSQL", "SQLite",
         "fast log", "logrotate", "fio direct", "core dump", "shards .npy", "shards .pt", "tokens in a memmap",
         "event files",
@@ -56,7 +57,7 @@ USUAL = frozenset(
 
 def is_done(name: str) -> bool:
     """Return whether a task is done in this run."""
-    return name not in KNOWN_LIMITS and (name in USUAL or os.environ.get("CKPTPROF_JOBS") == "all")
+    return name in USUAL or os.environ.get("CKPTPROF_JOBS") == "all"
 
 
 @pytest.fixture

@@ -24,11 +24,6 @@ _CLOSE_NS = 150_000_000
 _LIKE = (0.8, 1.25)
 _SAME = (0.95, 1.05)
 _SMALL_BYTES = 64 << 10  # sizes of small files are equal by chance
-_PIECES = 8
-_FILES = 3  # one alone may be read so by a loader of its own kind
-_EVEN = 0.9
-_KEPT = 0.5
-_SEEKING = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".bin")  # zip archives, or mapped
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".gz", ".zst", ".xz", ".bz2", ".7z")
 _ARCHIVE_SHARE = 0.1  # of what is written, read from one
 _MAX_PARTS = 512
@@ -174,59 +169,6 @@ def _reads_own(candidate: Candidate, around: Surroundings) -> bool:
 def _in_sum() -> Evidence:
     text = "its process read as much as it wrote, at the same time"
     return Evidence(name="copies", weight=WEIGHTS["copies"], text=text)
-
-
-def uploads(candidate: Candidate, around: Surroundings) -> Evidence | None:
-    """Weigh a reading from end to end in even pieces (traced), as no model is loaded: nothing of it is kept."""
-    big = [part for part in candidate.parts if part.bytes >= _SMALL_BYTES]
-    if candidate.writes or not big or not all(_is_straight(part) for part in big):
-        return None
-    other_thread = all(_is_of_other_threads(part, around) for part in big)
-    files = {part.stream.path for part in big}
-    if not other_thread and (len(files) < _FILES or not any(path.endswith(_SEEKING) for path in files)):
-        return None
-    if _is_kept(candidate, around):
-        return None
-    text = "read from end to end in even pieces, as uploads and checks do, and no loader of such files does"
-    if other_thread:
-        text = "a thread of the process that wrote it read it from end to end, as uploads do"
-    return Evidence(name="uploads", weight=WEIGHTS["uploads"], text=text)
-
-
-def _is_kept(candidate: Candidate, around: Surroundings) -> bool:
-    """Return whether the memory of its processes was seen to grow by much of what they read: who loads a model does."""
-    kept = 0
-    for process in candidate.processes[:_MAX_PROCESSES]:
-        history = around.histories.get(process)
-        grown = highest = 0
-        for interval in history.between(candidate.start_ns, candidate.end_ns + _CLOSE_NS) if history else ():
-            grown += interval.grown_bytes
-            highest = max(highest, grown)
-        kept += highest
-    return kept >= _KEPT * _bytes(candidate)
-
-
-def _is_straight(part: Part) -> bool:
-    """Return whether the whole file was read in order, by operations of one size."""
-    trace = part.stream.trace
-    if trace is None or not trace.sessions or part.bytes < part.stream.size:
-        return False
-    operations = biggest = 0
-    for session in trace.sessions.values():
-        if session.consecutive_operations != session.operations or session.first_offset or session.faulted_bytes:
-            return False
-        operations += session.operations
-        biggest += max((count for _, count, _ in session.sizes), default=0)
-    return operations >= _PIECES and biggest >= _EVEN * operations
-
-
-def _is_of_other_threads(part: Part, around: Surroundings) -> bool:
-    """Return whether the process wrote the file itself, and none but its other threads read it."""
-    author = around.memory.author(part.stream.path)
-    trace = part.stream.trace
-    if author is None or trace is None or part.stream.process not in author.processes:
-        return False
-    return all(session.tid != session.pid for session in trace.sessions.values())
 
 
 def _own_files(candidate: Candidate) -> set[FileKey]:

@@ -97,6 +97,12 @@ class DeviceBook:
         came = [pair[1][0] - pair[0][0] for pair in pairs if pair is not None]
         return max(came, default=None)
 
+    def sent_bytes(self, start_ns: int, end_ns: int) -> int | None:
+        """Return what the busiest interface sent between two times, loopback included; None: none was seen."""
+        pairs = [past.around(start_ns, end_ns) for past in self._nics.values()]
+        went = [pair[1][1] - pair[0][1] for pair in pairs if pair is not None]
+        return max(went, default=None)
+
     def chain_of(self, path: str) -> list[str]:
         """Return the block devices under a path, each before those that carry it."""
         mount = self.mount_of(path)

@@ -25,7 +25,7 @@ from ckptprof.detect.evidence import (
 from ckptprof.detect.held import Held, HeldBook, Otherwise
 from ckptprof.detect.memory import Event
 from ckptprof.detect.recall import named_as_its_like, recalled
-from ckptprof.detect.signs.weights import BEHAVIOUR, FATAL, MOVED, SERIES_AGAINST, WEIGHTS
+from ckptprof.detect.signs.weights import BEHAVIOUR, FATAL, MOVED, PASSED, PASSING, SERIES_AGAINST, WEIGHTS
 from ckptprof.model import Checkpoint, Evidence, Kind
 
 LIKE = 0.65  # a weak name and the right first bytes, with a word for checkpoints
@@ -112,6 +112,8 @@ class Recogniser:
                 return True
         if any(reason.name == "service" for reason in evidence):
             return False
+        if sum(reason.weight for reason in evidence if reason.name in PASSING) <= PASSED:
+            return True
         if candidate.writes or not self._scene.around.is_alien(candidate.processes):
             return False
         mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping or part.stream.mapping)

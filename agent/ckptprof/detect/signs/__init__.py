@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ckptprof.detect.candidates import Candidate
-from ckptprof.detect.copies import copies, uploads
-from ckptprof.detect.signs import course, foreign, names, reads, series, who
+from ckptprof.detect.copies import copies
+from ckptprof.detect.signs import course, foreign, names, passes, reads, series, who
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.model import Evidence
 
@@ -43,5 +43,11 @@ SIGNS: tuple[Sign, ...] = (
     foreign.received,
     foreign.downloaded,
     copies,
-    uploads,
+    passes.uploads,
+    passes.straight,
+    passes.unsought,
+    passes.several,
+    passes.unkept,
+    passes.sent,
+    passes.ends,
 )

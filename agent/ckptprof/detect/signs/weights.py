@@ -59,7 +59,16 @@ WEIGHTS: dict[str, float] = {
     "received": -0.5,
     "downloaded": -0.5,
     "uploads": -0.7,
+    # that it only passed through its process: see PASSED
+    "straight": -0.3,
+    "unsought": -0.15,
+    "several": -0.15,
+    "unkept": -0.35,
+    "sent": -0.25,
+    "ends": -0.2,
 }
+PASSING = frozenset(("straight", "unsought", "several", "unkept", "sent", "ends"))
+PASSED = -0.59  # of these in sum: it was sent or checked, not restored
 BEHAVIOUR = frozenset(("recurs", "regular", "overwrites", "rotates", "commit", "rank", "computes", "read-again"))
 SERIES_AGAINST = frozenset(("shards", "workers", "continuous"))
 FATAL = SERIES_AGAINST | frozenset(

@@ -1,0 +1,149 @@
+"""How files were read that may only have passed through a process: in which order, and what of them it kept."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+
+from ckptprof.detect.candidates import Candidate, Part
+from ckptprof.detect.exact import is_mapped, is_traced
+from ckptprof.detect.intervals import History, Interval
+from ckptprof.detect.jobs import GPU_RUNTIMES
+from ckptprof.detect.streams import Stream
+from ckptprof.detect.surroundings import Surroundings
+from ckptprof.detect.traced import Traced
+from ckptprof_collectors.samples import OperationKind
+
+SMALL_BYTES = 64 << 10  # manifests and the like are read at once by whoever reads them
+_AFTER_NS = 150_000_000  # memory is looked at a little later than the bytes are counted
+_PIECES = 8
+_EVEN = 0.9  # of the operations have one size
+_PAGE_BYTES = 4096  # there are no smaller ones
+_PIECE_BYTES = 4096
+_WHOLE = 0.95
+_NEAR = (
+    0.8,
+    1.02,
+)  # of a power of two: the last piece of each file is shorter, and the one that meets its end is empty
+_ALIKE = (0.85, 1.15)
+_MOST = 0.8
+_LOOKS = 4
+_SEEN = 0.7  # of the bytes must have been counted while memory was looked at
+_MAX_PROCESSES = 64
+_UNLIKE = OperationKind.AIO | OperationKind.URING  # who reads in this way fills memory that it made before
+
+
+def is_straight(candidate: Candidate, around: Surroundings) -> bool:
+    """Return whether every big file was read from its begin to its end, in pieces of one size."""
+    big = big_parts(candidate)
+    if candidate.writes or not big:
+        return False
+    if is_traced(candidate):
+        gpu = bool((around.runtimes(candidate.processes) or frozenset()) & GPU_RUNTIMES)
+        return all(_is_straight(part, pooled=not gpu) for part in big)
+    if len(candidate.processes) > 1 or around.jobs.rank(candidate.processes[0]) is not None:
+        return False  # a rank may put arrays of one size into memory that is there
+    history = around.histories.get(candidate.processes[0])
+    return history is not None and _goes_ahead(big) and _is_even(history.between(candidate.start_ns, candidate.end_ns))
+
+
+def kept_share(candidate: Candidate, around: Surroundings) -> float | None:
+    """Return by how much of what they read the memory of its processes grew; None: not seen.
+
+    Polled, memory that was touched for the first time counts, too: it may have been given back by the next look.
+    """
+    total = sum(part.bytes for part in candidate.parts)
+    if not total or any(is_mapped(part) for part in candidate.parts):
+        return None
+    kept = seen = 0
+    for process in candidate.processes[:_MAX_PROCESSES]:
+        history = around.histories.get(process)
+        if history is None or not _shows_memory(history):
+            continue
+        intervals = history.between(candidate.start_ns, candidate.end_ns + _AFTER_NS)
+        grown = sum(max(0, interval.grown_bytes) + max(0, interval.resident_bytes) for interval in intervals)
+        touched = 0 if is_traced(candidate) else sum(one.minor_faults for one in intervals) * _PAGE_BYTES
+        kept += max(grown, touched)
+        seen += sum(interval.returned_bytes for interval in intervals)
+    return kept / total if seen >= _SEEN * total else None
+
+
+def big_parts(candidate: Candidate) -> list[Part]:
+    """Return the parts that are no manifests."""
+    return [part for part in candidate.parts if part.bytes >= SMALL_BYTES]
+
+
+def is_whole(trace: Traced, *, pooled: bool) -> bool:
+    """Return whether the sessions of a stream are in order from its begin, by operations of one size."""
+    operations = biggest = 0
+    together = pooled and trace.totals.pooled and trace.totals.low_offset == 0
+    for session in trace.sessions.values():
+        if session.faulted_bytes or session.direct_bytes or session.kinds & _UNLIKE:
+            return False
+        if not together and (session.consecutive_operations != session.operations or session.first_offset):
+            return False
+        operations += session.operations
+        biggest += max((count for _, count, _ in session.sizes), default=0)
+    return operations >= _PIECES and biggest >= _EVEN * operations
+
+
+def _is_straight(part: Part, *, pooled: bool) -> bool:
+    stream = part.stream
+    if stream.trace is None or not stream.trace.sessions or part.bytes < stream.size:
+        return False
+    return is_whole(stream.trace, pooled=pooled)
+
+
+def _shows_memory(history: History) -> bool:
+    stat = history.last_stat
+    return stat is not None and stat.rss_bytes is not None and stat.rss_file_bytes is not None
+
+
+def _goes_ahead(parts: Iterable[Part]) -> bool:
+    """Return whether each file was seen to be read to its end, none backwards, and all by positions that move."""
+    seen = False
+    for part in parts:
+        stream = part.stream
+        if stream.is_mapping or stream.direct or part.bytes < _WHOLE * stream.size or not _rises(stream):
+            return False
+        seen = seen or any(look.position > 0 for look in stream.looks)
+    return seen
+
+
+def _rises(stream: Stream) -> bool:
+    positions = [look.position for look in stream.looks]
+    if len(positions) > 1 and not positions[-1]:
+        return False
+    return all(before <= after for before, after in itertools.pairwise(positions))
+
+
+def _is_even(intervals: list[Interval]) -> bool:
+    """Return whether a process read in pieces of one size: a power of two, or the same in each interval."""
+    looks = [
+        (one.returned_bytes, one.reads) for one in intervals if one.returned_bytes >= SMALL_BYTES and one.reads > 0
+    ]
+    rest = looks[1:]  # what it imported before is in the first one
+    return (
+        _is_power_of_two(looks) or (_moved(rest) * 2 > _moved(looks) and _is_power_of_two(rest)) or _is_one_size(looks)
+    )
+
+
+def _moved(looks: list[tuple[int, int]]) -> int:
+    return sum(size for size, _ in looks)
+
+
+def _is_power_of_two(looks: list[tuple[int, int]]) -> bool:
+    operations = sum(count for _, count in looks)
+    piece = _moved(looks) / max(1, operations)
+    if operations < _PIECES or piece < _PIECE_BYTES:
+        return False
+    return _NEAR[0] <= piece / 2.0 ** math.ceil(math.log2(piece / _NEAR[1])) <= _NEAR[1]
+
+
+def _is_one_size(looks: list[tuple[int, int]]) -> bool:
+    if len(looks) < _LOOKS or sum(count for _, count in looks) < _PIECES:
+        return False
+    middle = sorted(size / count for size, count in looks)[len(looks) // 2]
+    alike = sum(size for size, count in looks if _ALIKE[0] <= size / count / middle <= _ALIKE[1])
+    return middle >= _PIECE_BYTES and alike >= _MOST * _moved(looks)
