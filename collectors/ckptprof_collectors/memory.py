@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+import msgspec
+
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
 from ckptprof_collectors.samples import MemorySample, Sample, Unavailable
 
 _KIB = 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/vmstat
-_PSI_FILES = ("io", "memory")
+_PSI_FILES = ("io", "memory", "cpu")  # the last is not needed: there is no word if it is missing
 
 
 class Memory:
@@ -33,7 +35,7 @@ class Memory:
         self._said: list[Sample] = []
         for file in _PSI_FILES:
             self._pressure.append(self._open_pressure(fs, file))
-        self._last: MemorySample | None = None
+        self._last: tuple[int | None, ...] | None = None
 
     def _open_pressure(self, fs: KernelFs, file: str) -> KeptFile | None:
         try:
@@ -50,13 +52,15 @@ class Memory:
         return kept
 
     def _lacks(self, file: str, error: OSError) -> None:
+        if file == _PSI_FILES[-1]:
+            return
         reason = f"no pressure stall information: /proc/pressure/{file}: {error.strerror} (the kernel needs psi=1)"
         self._said.append(Unavailable(self.name, reason))
 
     def read(self) -> Sequence[Sample]:
         """Return the sample if it changed since the last call; raises OSError."""
         info, stat = self._meminfo.read(), self._vmstat.read()
-        io, memory = (b"" if kept is None else kept.read() for kept in self._pressure)
+        io, memory, cpu = (b"" if kept is None else kept.read() for kept in self._pressure)
         sample = MemorySample(
             total_bytes=_field(info, b"MemTotal:", _KIB),
             available_bytes=_field(info, b"MemAvailable:", _KIB),
@@ -72,10 +76,12 @@ class Memory:
             psi_io_full_us=_stalled(io, b"full "),
             psi_memory_some_us=_stalled(memory, b"some "),
             psi_memory_full_us=_stalled(memory, b"full "),
+            psi_cpu_some_us=_stalled(cpu, b"some "),
         )
         samples, self._said = self._said, []
-        if sample != self._last:
-            self._last = sample
+        seen = msgspec.structs.astuple(sample)[:-1]  # some task always waits for a CPU: that alone is no news
+        if seen != self._last:
+            self._last = seen
             samples.append(sample)
         return samples
 

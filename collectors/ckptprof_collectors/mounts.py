@@ -7,6 +7,7 @@ import re
 import select
 from collections.abc import Sequence
 
+from ckptprof_collectors.fuseconnections import FuseConnections, is_fuse
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
 from ckptprof_collectors.remotefs import server_of
 from ckptprof_collectors.samples import Gone, MountInfo, Sample, text
@@ -112,21 +113,27 @@ class Mounts:
             raise UnavailableError(f"/proc/self/mountinfo: {error.strerror}") from error
         self._known: dict[int, MountInfo] = {}
         self._data: bytes | None = None
+        self._fuse = FuseConnections(fs)
         self._poll: select.poll | None = None
         if fs.is_live:  # the kernel raises POLLPRI and POLLERR when the namespace changed since the last poll
             self._poll = select.poll()
             self._poll.register(self._file.fd, select.POLLPRI)
 
     def read(self) -> Sequence[Sample]:
-        """Return the mounts that are new, changed or gone; raises OSError."""
+        """Return the mounts that are new, changed or gone, and which FUSE connections wait; raises OSError."""
+        changed = self._changed()
+        return [*changed, *self._fuse.read()]
+
+    def _changed(self) -> list[Sample]:
         if self._poll is not None and not self._poll.poll(0) and self._data is not None:
-            return ()
+            return []
         data = self._file.read()
         if data == self._data:
-            return ()
+            return []
         self._data = data
         mounts = parse(data)
         now = {mount.mount_id: self._info(mount, mounts) for mount in mounts}
+        self._fuse.follow((mount.major, mount.minor) for mount in mounts if is_fuse(mount.fs_type))
         known, self._known = self._known, now
         samples: list[Sample] = [Gone("mount", str(mount_id)) for mount_id in known if mount_id not in now]
         samples += [info for mount_id, info in now.items() if info != known.get(mount_id)]
@@ -146,5 +153,6 @@ class Mounts:
         )
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Give the descriptors back."""
         self._file.close()
+        self._fuse.close()

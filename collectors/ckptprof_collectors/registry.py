@@ -10,6 +10,7 @@ from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.memory import Memory
 from ckptprof_collectors.mounts import Mounts
 from ckptprof_collectors.nics import Nics
+from ckptprof_collectors.qdiscs import Qdiscs
 from ckptprof_collectors.rdma import RdmaPorts
 from ckptprof_collectors.samples import Unavailable
 
@@ -17,6 +18,7 @@ from ckptprof_collectors.samples import Unavailable
 COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
     (BlockDevices.name, BlockDevices),
     (Nics.name, Nics),
+    (Qdiscs.name, Qdiscs),
     (RdmaPorts.name, RdmaPorts),
     (Mounts.name, Mounts),
     (Memory.name, Memory),
@@ -30,6 +32,6 @@ def make(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
     for name, factory in COLLECTORS:
         try:
             collectors.append(factory(fs))
-        except UnavailableError as error:  # noqa: PERF203 - five turns, at start-up
+        except UnavailableError as error:  # noqa: PERF203 - six turns, at start-up
             unavailable.append(Unavailable(name, str(error)))
     return collectors, unavailable

@@ -462,7 +462,7 @@ class TraceHealth(msgspec.Struct, frozen=True, array_like=True, tag="trace-healt
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     """An entity that was reported is no longer there: a device unplugged, a file system unmounted."""
 
-    entity: str  # device | interface | port | mount
+    entity: str  # device | interface | port | mount | qdisc (all of one interface)
     name: str  # as in the samples of that entity; for a mount its mount_id in decimal
 
 

@@ -41,8 +41,9 @@ def tree(root: Path, meminfo: bytes = MEMINFO, vmstat: bytes = VMSTAT, **pressur
 
 def test_units_of_a_captured_machine(tmp_path: Path) -> None:
     """Kilobytes of meminfo and pages of vmstat become bytes, counts and microseconds stay."""
-    collector = Memory(tree(tmp_path, io=IO, memory=IO))
+    collector = Memory(tree(tmp_path, io=IO, memory=IO, cpu=IO))
     (sample,) = collector.read()
+    tree(tmp_path, cpu=IO.replace(b"3241074", b"3241075"))  # some task always waits for a CPU: that alone is no news
     again = list(collector.read())
     collector.close()
 
@@ -61,6 +62,7 @@ def test_units_of_a_captured_machine(tmp_path: Path) -> None:
         psi_io_full_us=2985205,
         psi_memory_some_us=3241074,
         psi_memory_full_us=2985205,
+        psi_cpu_some_us=3241074,
     )
     assert again == []
 

@@ -7,11 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ckptprof.service.looks import LIMITS_AGAIN_NS, Limits
 from ckptprof.service.threadlooks import IDLE_NS, MAX_EACH, MAX_EYES, RECENT_NS, ThreadLooks, descriptors_of, mates
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import Process
@@ -221,3 +223,24 @@ def test_ranks_of_a_job_are_looked_at_together() -> None:
     assert {mate.process.pid for mate in found} == {100, 101, 102}
     assert {mate.process.pid for mate in mates([watched[110]], watched)} == {100, 101, 102}
     assert {mate.process.pid for mate in mates([watched[200]], watched)} == {200}
+
+
+def test_limits_are_looked_at_when_a_burst_begins(job: Job, tmp_path: Path) -> None:
+    """And now and then while it lasts; nothing of them is kept of a process that has ended."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text(f"31 20 0:27 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
+    (tmp_path / str(job.pid)).mkdir()
+    (tmp_path / str(job.pid) / "cgroup").write_text("0::/\n")
+    (tmp_path / "io.max").write_text("8:0 wbps=1\n")
+    limits = Limits(KernelFs(proc=tmp_path))
+    job.watching.attention.moving = False
+    assert limits.look(TICK_NS, job.watched) == []
+    job.watching.attention.moving = True
+    first = limits.look(2 * TICK_NS, job.watched)
+    (tmp_path / "io.max").write_text("8:0 wbps=2\n")
+    soon = limits.look(3 * TICK_NS, job.watched)
+    later = limits.look(3 * TICK_NS + LIMITS_AGAIN_NS, job.watched)
+
+    assert [(info.write_bytes_per_second, info.pid) for info in (*first, *soon, *later)] == [(1, job.pid), (2, job.pid)]
+    assert limits.look(4 * TICK_NS + LIMITS_AGAIN_NS, {}) == []
+    assert len(limits.look(5 * TICK_NS + LIMITS_AGAIN_NS, job.watched)) == 1

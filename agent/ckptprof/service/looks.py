@@ -8,7 +8,38 @@ from ckptprof.service.stacklooks import Stacks
 from ckptprof.service.threadlooks import MANY, ThreadLooks, descriptors_of
 from ckptprof.service.watching import Watching
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.samples import Sample
+from ckptprof_collectors.samples import Sample, ThrottleInfo
+from ckptprof_collectors.throttles import Throttles
+
+LIMITS_AGAIN_NS = 15_000_000_000  # within a burst that lasts: somebody may change them
+MAX_LIMITED = 16  # processes of which they are looked at in one tick
+
+
+class Limits:
+    """Looks at the limits on devices that hold a process when its burst begins."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Start with nothing known."""
+        self._throttles = Throttles(fs)
+        self._looked_ns: dict[int, int] = {}
+
+    def look(self, now_ns: int, watched: dict[int, Watching]) -> list[ThrottleInfo]:
+        """Return what is new."""
+        infos: list[ThrottleInfo] = []
+        if len(self._looked_ns) > len(watched):
+            for pid in self._looked_ns.keys() - watched.keys():
+                del self._looked_ns[pid]
+                self._throttles.forget(pid)
+        due = [
+            pid
+            for pid, watching in watched.items()
+            if watching.attention.urgent(now_ns)
+            and now_ns - self._looked_ns.get(pid, -LIMITS_AGAIN_NS) >= LIMITS_AGAIN_NS
+        ]
+        for pid in due[:MAX_LIMITED]:
+            self._looked_ns[pid] = now_ns
+            infos += self._throttles.look(pid)
+        return infos
 
 
 class Looks:
@@ -18,6 +49,7 @@ class Looks:
         """Take looks of these kinds: threads, stacks, limits."""
         self._stacks = Stacks() if "stacks" in kinds else None
         self._threads = ThreadLooks(fs, _descriptors()) if "threads" in kinds else None
+        self._limits = Limits(fs) if "limits" in kinds else None
 
     @property
     def busy(self) -> bool:
@@ -29,6 +61,8 @@ class Looks:
         samples: list[Sample] = []
         if self._threads is not None:
             samples.extend(self._threads.look(now_ns, watched, traced=traced))
+        if self._limits is not None:
+            samples.extend(self._limits.look(now_ns, watched))
         if self._stacks is not None:
             samples.extend(self._stacks.look(now_ns, watched))
         return samples

@@ -1,0 +1,178 @@
+"""Queueing disciplines of the network interfaces: what `tc -s qdisc` shows, asked of the kernel by rtnetlink.
+
+Own parsing of one message (RTM_GETQDISC; include/uapi/linux/{rtnetlink,pkt_sched,gen_stats}.h), since a library for all
+of netlink takes longer to import than the sampler to start. Of a multiqueue interface the root sums up its queues, so
+only roots are told, and what shapes or delays wherever it hangs. `noqueue` has neither queue nor numbers.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.samples import Gone, QdiscSample, Sample, text
+
+_RTM_GETQDISC, _RTM_NEWQDISC = 38, 36
+_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+_ERROR, _DONE = 2, 3
+_HEADER = struct.Struct("=IHHII")  # nlmsghdr
+_MESSAGE = struct.Struct("=BxxxiIII")  # tcmsg: family, interface, handle, parent, info
+_ATTRIBUTE = struct.Struct("=HH")
+_KIND, _OPTIONS, _STATS2 = 1, 2, 7  # TCA_*
+_BASIC, _QUEUE, _PACKETS64 = 1, 3, 8  # TCA_STATS_*
+_BASIC_STATS = struct.Struct("=QI")  # gnet_stats_basic
+_QUEUE_STATS = struct.Struct("=IIIII")  # gnet_stats_queue: length, backlog, drops, requeues, overlimits
+_TBF_PARMS, _TBF_RATE64, _RATE_AT = 1, 4, 8  # the rate in bytes per second in tc_ratespec
+_NETEM_BYTES, _NETEM_RATE, _NETEM_RATE64 = 24, 6, 8
+_ROOTS = frozenset((0xFFFFFFFF, 0xFFFFFFF1))  # TC_H_ROOT, TC_H_INGRESS
+SHAPERS = frozenset(("tbf", "htb", "hfsc", "cbq", "netem", "cake", "ets", "drr"))
+PAUSE_SECONDS_EACH = 0.002  # hundreds of interfaces, as of containers, are asked after less often
+_MAX_PARTS = 4096
+_TYPE = 0x3FFF  # without the flags of nested attributes
+
+
+class Qdiscs:
+    """Reports each that counts when it changed, and its end."""
+
+    name = "qdiscs"
+
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open a socket in the agent's own network namespace; raises UnavailableError."""
+        if not fs.is_live:
+            raise UnavailableError("queueing disciplines are asked of the kernel itself, not of files")
+        try:
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+            self._socket.settimeout(1.0)  # it answers at once: only a fault of the kernel's is waited for
+        except OSError as error:
+            raise UnavailableError(f"rtnetlink: {error.strerror}") from error
+        self._clock = clock
+        self._sequence = 0
+        self._next = 0.0
+        self._last: dict[tuple[int, int, int], QdiscSample] = {}
+        self._names: dict[int, str] = {}
+
+    def read(self) -> Sequence[Sample]:
+        """Return those that changed since the last call; raises OSError."""
+        now = self._clock()
+        if now < self._next:
+            return ()
+        found: dict[tuple[int, int, int], QdiscSample] = {}
+        count = 0
+        for body in self._dump():
+            count += 1
+            told = parse(body, self._name)
+            if told is not None:
+                found[told[0], told[1].handle, told[1].parent] = told[1]
+        self._next = now + count * PAUSE_SECONDS_EACH
+        last, self._last = self._last, found
+        present = {sample.interface for sample in found.values()}
+        left = {sample.interface for key, sample in last.items() if key not in found}
+        self._names = {key[0]: sample.interface for key, sample in found.items()}
+        samples: list[Sample] = [Gone("qdisc", interface) for interface in sorted(left - present)]
+        samples += [sample for key, sample in found.items() if sample != last.get(key)]
+        return samples
+
+    def _name(self, index: int) -> str | None:
+        """Return the name of an interface: those that are known may have been renamed, but not while they are up."""
+        name = self._names.get(index)
+        if name is None:
+            try:
+                name = self._names[index] = text(socket.if_indextoname(index).encode("utf-8", "surrogateescape"))
+            except OSError:
+                return None  # gone meanwhile
+        return name
+
+    def _dump(self) -> Iterator[bytes]:
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        message = _MESSAGE.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        size = _HEADER.size + len(message)
+        self._socket.send(_HEADER.pack(size, _RTM_GETQDISC, _DUMP, self._sequence, 0) + message)
+        for _ in range(_MAX_PARTS):
+            for kind, sequence, body in messages(self._socket.recv(1 << 16)):
+                if sequence != self._sequence:
+                    continue  # of a dump that was broken off
+                if kind == _DONE:
+                    return
+                if kind == _ERROR:
+                    number = -int.from_bytes(body[:4], "little", signed=True)
+                    raise OSError(number, "rtnetlink refuses to tell of queueing disciplines")
+                if kind == _RTM_NEWQDISC:
+                    yield body
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._socket.close()
+
+
+def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Return (type, sequence, body) of each message; what makes no sense ends it."""
+    at = 0
+    while at + _HEADER.size <= len(data):
+        size, kind, _, sequence, _ = _HEADER.unpack_from(data, at)
+        if size < _HEADER.size or at + size > len(data):
+            return
+        yield kind, sequence, data[at + _HEADER.size : at + size]
+        at += (size + 3) & ~3
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """Return the attributes by type; what makes no sense ends them."""
+    found = {}
+    at = 0
+    while at + _ATTRIBUTE.size <= len(data):
+        size, kind = _ATTRIBUTE.unpack_from(data, at)
+        if size < _ATTRIBUTE.size or at + size > len(data):
+            break
+        found[kind & _TYPE] = data[at + _ATTRIBUTE.size : at + size]
+        at += (size + 3) & ~3
+    return found
+
+
+def parse(body: bytes, name_of: Callable[[int], str | None]) -> tuple[int, QdiscSample] | None:
+    """Return the index of the interface and the sample of a message; None if it does not count, or makes no sense."""
+    if len(body) < _MESSAGE.size:
+        return None
+    _, index, handle, parent, _ = _MESSAGE.unpack_from(body)
+    found = attributes(body[_MESSAGE.size :])
+    kind = text(found.get(_KIND, b"").rstrip(b"\0"))
+    if not kind or kind == "noqueue" or (parent not in _ROOTS and kind not in SHAPERS):
+        return None
+    interface = name_of(index)
+    if interface is None:
+        return None
+    stats = attributes(found.get(_STATS2, b""))
+    basic, queue, packets = stats.get(_BASIC, b""), stats.get(_QUEUE, b""), stats.get(_PACKETS64, b"")
+    sent = _BASIC_STATS.unpack_from(basic) if len(basic) >= _BASIC_STATS.size else (None, None)
+    held = _QUEUE_STATS.unpack_from(queue) if len(queue) >= _QUEUE_STATS.size else (None,) * 5
+    return index, QdiscSample(
+        interface=interface,
+        kind=kind,
+        handle=handle,
+        parent=parent,
+        bytes=sent[0],
+        packets=_number(packets, 0, 8) or sent[1],
+        drops=held[2],
+        overlimits=held[4],
+        backlog_bytes=held[1],
+        queued_packets=held[0],
+        rate_bytes_per_second=_rate(kind, found.get(_OPTIONS, b"")),
+    )
+
+
+def _rate(kind: str, options: bytes) -> int | None:
+    """Return the rate of those that have a single one."""
+    if kind == "tbf":
+        told = attributes(options)
+        return _number(told.get(_TBF_RATE64, b""), 0, 8) or _number(told.get(_TBF_PARMS, b""), _RATE_AT, 4)
+    if kind == "netem":
+        told = attributes(options[_NETEM_BYTES:])
+        return _number(told.get(_NETEM_RATE64, b""), 0, 8) or _number(told.get(_NETEM_RATE, b""), 0, 4)
+    return None
+
+
+def _number(data: bytes, at: int, size: int) -> int | None:
+    """Return a number; None if it is not there, or 0, which stands for none."""
+    return int.from_bytes(data[at : at + size], "little") or None if len(data) >= at + size else None
