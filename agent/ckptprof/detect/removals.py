@@ -80,7 +80,7 @@ class RemovalBook:
                 files += 1
                 if removal.spent_ns is not None:
                     spent_ns = (spent_ns or 0) + removal.spent_ns
-        return files, spent_ns
+        return files, spent_ns if files else 0
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what happened before `at_ns`."""

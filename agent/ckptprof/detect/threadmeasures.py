@@ -16,6 +16,8 @@ from ckptprof_collectors.samples import FileActivity
 MAX_TOLD = 64
 _LAST_TOLD = 8  # of those the ones that ended last, whatever they moved
 _BUSY_SHARE = 0.02  # of its process's time: a thread that used less, and was met in no call, took no part
+_HELPS_SHARE = 0.2  # of one that moved nothing: it compresses for others, or computes
+_SLACK_NS = 150_000_000  # calls are counted when they return
 _AT_FILES = frozenset(("data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"))
 _CALLS = {"synced": "sync", "closed-written": "close", "created": "create", "renamed": "rename", "unlinked": "unlink"}
 
@@ -136,36 +138,40 @@ def _polled(sight: Sight, process: ProcessKey, parts: list[Part]) -> list[Act]:
     acts = []
     for tid, comm in known.items():
         use = sight.books.threads.use(process, tid, start_ns, end_ns)
-        if use is not None and _took_part(use, end_ns - start_ns):
+        if _took_part(use, end_ns - start_ns, _BUSY_SHARE):
             acts.append(Act(process, tid, comm, start_ns, end_ns, use=use, main=tid == process[0]))
     if not acts:
         acts = [Act(process, process[0], sight.around.jobs.comm(process), start_ns, end_ns, main=True)]
     _share_out(sight, acts, moved)
+    acts = [act for act in acts if act.bytes or _took_part(act.use, end_ns - start_ns, _HELPS_SHARE)]
     busiest = max(acts, key=lambda act: act.bytes)
     busiest.files = files
     return acts
 
 
-def _took_part(use: Use, span_ns: int) -> bool:
-    return (use.on_cpu_ns or 0) >= _BUSY_SHARE * span_ns or not _AT_FILES.isdisjoint(use.looks_in)
+def _took_part(use: Use | None, span_ns: int, busy: float) -> bool:
+    return use is not None and ((use.on_cpu_ns or 0) >= busy * span_ns or not _AT_FILES.isdisjoint(use.looks_in))
 
 
 def _share_out(sight: Sight, acts: list[Act], moved: int) -> None:
     """Give the bytes of a process to its threads: to the main one what it moved itself, to others by their looks."""
-    process, start_ns, end_ns = acts[0].process, acts[0].start_ns, acts[0].end_ns
     main = next((act for act in acts if act.main), None)
-    told = sight.around.trainers.moved(process, start_ns, end_ns) if main is not None else None
-    others = [act for act in acts if act is not main] or acts
-    left = moved
-    if main is not None and told is not None and len(acts) > 1:
-        main.bytes = min(moved, max(0, told[0 if sight.candidate.writes else 1]))
-        left -= main.bytes
-    elif main is not None:
-        others = acts
+    others = [act for act in acts if act is not main]
+    if main is not None:
+        main.bytes = _by_main(sight, main, moved, alone=not others)
+        moved -= main.bytes
     weights = [_weight(act) for act in others]
     total = sum(weights)
     for act, weight in zip(others, weights, strict=True):
-        act.bytes += int(left * weight / total) if total else left // len(others)
+        act.bytes = int(moved * weight / total) if total else moved // len(others)
+
+
+def _by_main(sight: Sight, main: Act, moved: int, *, alone: bool) -> int:
+    """Return what the main thread moved itself; where nothing tells, nothing."""
+    if alone or sight.role(main.process) == "trainer":
+        return moved
+    told = sight.around.trainers.moved(main.process, main.start_ns - _SLACK_NS, main.end_ns + _SLACK_NS)
+    return 0 if told is None else min(moved, max(0, told[0 if sight.candidate.writes else 1]))
 
 
 def _weight(act: Act) -> float:
