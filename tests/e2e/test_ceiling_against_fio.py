@@ -54,9 +54,9 @@ class Device:
             self._rules.add(rule)
 
     def close(self) -> None:
-        """Lift the rules and unmount it, which frees the loop device."""
+        """Lift the rules and unmount it, which frees the loop device as soon as nobody looks at it."""
         self.throttle(**dict.fromkeys(self._rules, 0))
-        call("umount", self.directory)
+        call("umount", "-l", self.directory)
 
 
 @pytest.fixture

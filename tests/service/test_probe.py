@@ -142,7 +142,7 @@ def test_a_full_file_system_is_told(tmp_path: Path) -> None:
             found, rows = ran(what)
         names = list(tmp_path.iterdir())
     finally:
-        call("umount", tmp_path)
+        call("umount", "-l", tmp_path)
 
     assert not found.complete
     assert rows["write-buffered"].ended is Ended.FULL
@@ -167,7 +167,7 @@ def test_a_small_file_system_is_refused(tmp_path: Path) -> None:
             planned(tmp_path)
         names = list(tmp_path.iterdir())
     finally:
-        call("umount", tmp_path)
+        call("umount", "-l", tmp_path)
 
     assert refused.value.hint is not None
     assert names == []
@@ -187,7 +187,7 @@ def test_refused_direct_io_is_told(tmp_path: Path) -> None:
             patch.setattr("ckptprof.service.probing.probe.room_bytes", lambda _: 1 << 30)  # ramfs says 0
             found, rows = ran(what)
     finally:
-        call("umount", tmp_path)
+        call("umount", "-l", tmp_path)
 
     assert found.complete
     for name in ("write-direct", "write-direct-many", "write-random-4k", "read-direct"):

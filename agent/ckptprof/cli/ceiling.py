@@ -51,7 +51,7 @@ def command(
     At most a tenth of the free space is used, for about half a minute. More than 256 MiB is written only with --yes, or
     if you say so when asked. What was found is kept beside the database, for later verdicts.
     """
-    from ckptprof.service.probing import planning, probe  # noqa: PLC0415 # `--help` needs none of it
+    from ckptprof.service.probing import planning  # noqa: PLC0415 # `--help` needs none of it
 
     most = _bytes(size)
     if most < planning.LEAST_BYTES:
@@ -62,9 +62,21 @@ def command(
     _warn(plan)
     if most > ASK_FROM_BYTES and not yes:
         _ask(plan)
+    found = _probed(plan)
+    kept = _keep(db, found)
+    if json:
+        output.write(document.dump(rendering.document(found, kept=kept)))
+    else:
+        output.write(rendering.render(found, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
+
+
+def _probed(plan: Plan) -> Ceilings:
+    """Return what the probe found; a signal ends it early, and then the command, when all is cleaned up."""
+    from ckptprof.service.probing.probe import probe  # noqa: PLC0415 # likewise
+
     with _signals() as stop:
         try:
-            found = probe.probe(plan, halt=stop.halt, tell=_progress)
+            found = probe(plan, halt=stop.halt, tell=_progress)
         except OSError as error:
             raise CkptprofError(f"{clean(plan.path)}: {error.strerror}") from error
         finally:
@@ -72,11 +84,7 @@ def command(
     if stop.number:
         sys.stderr.write("ckptprof: interrupted; nothing was kept, and nothing was left in the directory\n")
         raise typer.Exit(128 + stop.number)
-    kept = _keep(db, found)
-    if json:
-        output.write(document.dump(rendering.document(found, kept=kept)))
-    else:
-        output.write(rendering.render(found, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
+    return found
 
 
 def _bytes(text: str) -> int:
