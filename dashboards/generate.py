@@ -151,6 +151,36 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 steps=True,
             ),
             Panel(
+                "What limited checkpoints",
+                "s",
+                "What the time of saves and restores went to, on the critical path; counted since the agents started.",
+                (Query("sum by (limit) (ckptprof_checkpoint_limit_seconds_total{NODE})", "{{limit}}"),),
+                steps=True,
+            ),
+            Panel(
+                "The last save without its limit",
+                "s",
+                "How long the newest save took, and how long it would have taken had its limit not been there.",
+                (
+                    Query(f"ckptprof_last_checkpoint_duration_seconds{{{_SAVE}}}", "{{instance}} took"),
+                    Query(f"ckptprof_last_checkpoint_expected_seconds{{{_SAVE}}}", "{{instance}} without its limit"),
+                ),
+                steps=True,
+            ),
+            Panel(
+                "Limit of the last checkpoint",
+                "short",
+                "What limited the newest save and restore of each node, and how sure that is.",
+                (Query("ckptprof_last_checkpoint_limit{NODE}", "{{instance}} {{kind}}: {{limit}}, {{confidence}}"),),
+                steps=True,
+            ),
+            Panel(
+                "GPU time held by saves",
+                "short",
+                "GPUs that stood still for saves, in the mean: the time in which training was held, times its GPUs.",
+                (Query(_rate("checkpoint_gpu_seconds_total", "instance")),),
+            ),
+            Panel(
                 "Incomplete saves",
                 "short",
                 "Saves that were broken off or never committed; counted since the agents started.",

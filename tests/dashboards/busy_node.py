@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, PatternClass
+from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.samples import (
     DeviceInfo,
     DiskSample,
@@ -94,6 +95,21 @@ def checkpoint(number: int, kind: Kind, end_ns: int) -> Checkpoint:
         written_bytes=200 * 10**9 if kind is Kind.SAVE else None,
         unique_bytes=100 * 10**9,
         cache="cold" if kind is Kind.RESTORE else None,
+        verdict=Verdict(
+            limit=Limit.DEVICE,
+            sentence="20 s, of which 15 s the device was busy.",
+            confidence=0.9,
+            seconds=15.0,
+            accounts=(
+                Account(limit=Limit.DEVICE, seconds=15.0, text="busy"),
+                Account(limit=Limit.SERIALIZE, seconds=3.0, text="on CPU"),
+                Account(limit=None, seconds=2.0, text="asleep"),
+            ),
+            evidence=(),
+            excluded=(),
+            expected_seconds=5.0,
+        ),
+        cost=Cost(gpus=8, gpu_seconds=16.0) if kind is Kind.SAVE else None,
     )
 
 

@@ -22,6 +22,7 @@ from ckptprof.export.checkpoints import REMEMBERED_CHECKPOINTS
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.export.tables import REMEMBERED
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Moments, Pattern, PatternClass, Status
+from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.samples import (
     CollectorFault,
     DeviceInfo,
@@ -125,6 +126,13 @@ def checkpoint(
     )
 
 
+def verdict(limit: Limit = Limit.DEVICE, **fields: Any) -> Verdict:
+    """Return a verdict of 2 s on the limit and 1 s unexplained."""
+    values: dict[str, Any] = {"confidence": 0.9, "seconds": 2.0, "expected_seconds": 1.5, "sentence": "s"} | fields
+    accounts = (Account(limit=limit, seconds=2.0, text="a"), Account(limit=None, seconds=1.0, text="b"))
+    return Verdict(limit=limit, accounts=accounts, evidence=(), excluded=(), **values)
+
+
 def parsed(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Read the page with Prometheus' own parser; a series that is there twice fails."""
     page = metrics.render().decode()
@@ -174,7 +182,7 @@ def full() -> Metrics:
             bursts_active=1,
         )
     )
-    metrics.checkpoint(checkpoint(durable_ns=1_700_000_001_000_000_000))
+    metrics.checkpoint(checkpoint(durable_ns=1_700_000_001_000_000_000, verdict=verdict(), cost=Cost(gpu_seconds=8.0)))
     metrics.checkpoint(checkpoint(Kind.RESTORE, cache="warm"))
     return metrics
 
@@ -191,6 +199,48 @@ def test_values_are_in_base_units() -> None:
     assert series["ckptprof_cpu_seconds_total", (("process", "sampler"),)] == 0.25
     assert series["ckptprof_pressure_io_waiting_seconds_total", ()] == 11e-6
     assert series["ckptprof_infiniband_port_data_received_bytes_total", (("device", "mlx5_0"), ("port", "1"))] == 1
+
+
+def test_limits_are_counted_once_and_the_last_one_is_told() -> None:
+    """Time by account; another verdict on the same one changes what is last, no counter."""
+    metrics = Metrics()
+    first = checkpoint(uid="one", stall_ns=1)
+    for revision, told in enumerate((None, verdict(), verdict(Limit.NETWORK, confidence=0.7, expected_seconds=None))):
+        metrics.checkpoint(msgspec.structs.replace(first, verdict=told, revision=revision))
+    metrics.checkpoint(checkpoint(Kind.RESTORE, verdict=verdict(Limit.UNCLEAR, confidence=0.95)))
+    metrics.checkpoint(checkpoint(Kind.COPY, verdict=verdict(Limit.FLUSH)))
+    metrics.checkpoint(checkpoint(verdict=verdict(Limit.SERVER), end_ns=first.end_ns - 1))
+    series = parsed(metrics)
+
+    def labels(**named: str) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted(named.items()))
+
+    seconds = "ckptprof_checkpoint_limit_seconds_total"
+    last, expected = "ckptprof_last_checkpoint_limit", "ckptprof_last_checkpoint_expected_seconds"
+    told = {key: value for key, value in series.items() if key[0] in (seconds, last, expected)}
+    assert told == {
+        (seconds, labels(kind="save", limit="device")): 2.0,
+        (seconds, labels(kind="save", limit="server")): 2.0,
+        (seconds, labels(kind="save", limit="unexplained")): 2.0,
+        (seconds, labels(kind="restore", limit="unclear")): 2.0,
+        (seconds, labels(kind="restore", limit="unexplained")): 1.0,
+        (last, labels(kind="save", limit="network", confidence="probably")): 1,
+        (last, labels(kind="restore", limit="unclear", confidence="unclear")): 1,
+        (expected, labels(kind="restore")): 1.5,
+    }
+
+
+def test_gpu_time_grows_as_it_becomes_known() -> None:
+    """And never shrinks; without GPUs there is no series."""
+    metrics = Metrics()
+    one = checkpoint(uid="one")
+    metrics.checkpoint(one)
+    before = parsed(metrics)
+    for revision, seconds in enumerate((8.0, 12.0, 10.0, None), start=1):
+        metrics.checkpoint(msgspec.structs.replace(one, cost=Cost(gpu_seconds=seconds), revision=revision))
+
+    assert ("ckptprof_checkpoint_gpu_seconds_total", ()) not in before
+    assert parsed(metrics)["ckptprof_checkpoint_gpu_seconds_total", ()] == 12.0
 
 
 def test_collectors_tell_how_they_fare() -> None:
@@ -345,7 +395,7 @@ def test_no_label_holds_a_path_a_pid_or_a_job() -> None:
     allowed = (
         "version kind framework pattern le device transport countable port link_layer collector process mode cache"
     )
-    assert labels <= {*allowed.split(), "mode", "cache"}
+    assert labels <= {*allowed.split(), "limit", "confidence"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ckptprof.export.diagnosis import DiagnosisFamilies
 from ckptprof.export.exposition import MILLIONTHS, THOUSANDTHS, Histogram, Labelled, Names
 from ckptprof.export.families import DURATION_BOUNDS_SECONDS
 from ckptprof.model import Checkpoint, Kind, Status
@@ -22,6 +23,8 @@ class _Counted(NamedTuple):
     written_bytes: int = 0
     unique_bytes: int = 0
     at_risk_ns: int = 0
+    gpu_seconds: float = 0.0
+    diagnosed: bool = False
 
 
 class CheckpointFamilies:
@@ -41,6 +44,7 @@ class CheckpointFamilies:
             DURATION_BOUNDS_SECONDS,
         )
         self._course = _CourseFamilies()
+        self._diagnosis = DiagnosisFamilies()
         self._last = _LastFamilies()
         self._told: dict[str, _Counted] = {}
         for kind in (Kind.SAVE, Kind.RESTORE):
@@ -49,8 +53,8 @@ class CheckpointFamilies:
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint, or what is new of one that was counted before."""
-        counted = _counted(checkpoint)
         earlier = self._told.get(checkpoint.uid)
+        counted = _counted(checkpoint, earlier)
         if earlier is None:
             if checkpoint.revision:  # counted so long ago that what was counted is forgotten
                 return
@@ -61,6 +65,12 @@ class CheckpointFamilies:
         if checkpoint.kind is Kind.SAVE:
             self._course.more(counted, earlier or _Counted())
             self._last.risk(checkpoint)
+        if checkpoint.kind is not Kind.COPY:
+            before = earlier or _Counted()
+            self._diagnosis.add(
+                checkpoint, first=counted.diagnosed and not before.diagnosed,
+                gpu_seconds=counted.gpu_seconds - before.gpu_seconds,
+            )  # fmt: skip
 
     def _first(self, checkpoint: Checkpoint) -> None:
         if checkpoint.kind is Kind.COPY:
@@ -81,6 +91,7 @@ class CheckpointFamilies:
         self._bytes.render(out)
         self._last.render(out)
         self._course.render(out)
+        self._diagnosis.render(out)
         self._duration.render(out)
 
 
@@ -204,12 +215,16 @@ def _seconds(checkpoint: Checkpoint) -> float:
     return max(0, checkpoint.end_ns - checkpoint.start_ns) * 1e-9
 
 
-def _counted(checkpoint: Checkpoint) -> _Counted:
+def _counted(checkpoint: Checkpoint, earlier: _Counted | None) -> _Counted:
     both = checkpoint.written_bytes is not None and checkpoint.unique_bytes is not None  # or their ratio would lie
+    gpu_seconds = None if checkpoint.cost is None else checkpoint.cost.gpu_seconds
+    before = _Counted() if earlier is None else earlier
     return _Counted(
         incomplete=int(checkpoint.status is Status.INCOMPLETE),
         stall_ns=checkpoint.stall_ns or 0,
         written_bytes=(checkpoint.written_bytes or 0) if both else 0,
         unique_bytes=(checkpoint.unique_bytes or 0) if both else 0,
         at_risk_ns=checkpoint.at_risk_ns or 0,
+        gpu_seconds=max(before.gpu_seconds, gpu_seconds or 0.0),
+        diagnosed=before.diagnosed or checkpoint.verdict is not None,
     )

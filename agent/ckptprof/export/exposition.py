@@ -114,6 +114,11 @@ class Labelled:
         """Add to one series."""
         self.set(self._values.get(labels, 0) + amount, *labels)
 
+    def clear(self, *first: str) -> None:
+        """Drop the series whose first labels are these."""
+        for labels in [labels for labels in self._values if labels[: len(first)] == first]:
+            del self._values[labels], self._prefixes[labels]
+
     def render(self, out: list[bytes]) -> None:
         """Append the family; nothing while it has no series."""
         if self._values:
