@@ -47,6 +47,7 @@ class Meter:
         self._past = self._new()
         self.ceilings = {column: Ceiling() for column in rated}
         self._raw: tuple[int, ...] = ()
+        self._anew_ns = 0  # what lay before cannot be told
 
     def _new(self) -> Past:
         return Past(self._width, fast_looks=_FAST_LOOKS, slow_looks=_SLOW_LOOKS, slow_ns=_SLOW_NS)
@@ -57,6 +58,7 @@ class Meter:
         last = self._past.last
         if last and any(new < old for new, old in zip(values, last, strict=True)):
             self._past = self._new()  # it was unplugged, and began anew
+            self._anew_ns = at_ns
             last = ()
         if last and self._past.last_ns < unchanged_ns < at_ns:
             self._past.add(unchanged_ns, last)
@@ -77,7 +79,7 @@ class Meter:
 
     def difference(self, start_ns: int, end_ns: int) -> tuple[float, ...] | None:
         """Return what was added between two times, edges interpolated; None: it was not looked at by then."""
-        if not self._past.last or self._past.first_ns >= end_ns:
+        if not self._past.last or self._past.first_ns >= end_ns or start_ns < self._anew_ns:
             return None
         before, after = self._past.at(start_ns), self._past.at(end_ns)
         return tuple(new - old for old, new in zip(before, after, strict=True))
