@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import msgspec
+from ckptprof.model import Checkpoint
 
-from ckptprof.diagnose.accounts import account
-from ckptprof.diagnose.ceilings import Ceilings
-from ckptprof.diagnose.costs import cost
-from ckptprof.diagnose.sight import look
-from ckptprof.diagnose.verdict import verdict
-from ckptprof.model import Checkpoint, Kind
+if TYPE_CHECKING:
+    from ckptprof.diagnose.ceilings import Ceilings
 
 
 def diagnose(
@@ -20,12 +17,7 @@ def diagnose(
     ceilings: Sequence[Ceilings] | None = None,
     gpus: int | None = None,
 ) -> Checkpoint:
-    """Return the checkpoint with its verdict and cost; a copy as it is: nobody waits for it.
+    """Return the checkpoint with its verdict and cost (`judging`)."""
+    from ckptprof.diagnose import judging  # noqa: PLC0415 - the rules are many files, and a report needs none of them
 
-    `history`: earlier checkpoints of any job, `ceilings`: what `ckptprof ceiling` measured on this host, `gpus`: of the
-    job on this host, if that is known. What is missing or contradicts itself lowers the confidence and raises nothing.
-    """
-    if checkpoint.kind is Kind.COPY:
-        return msgspec.structs.replace(checkpoint, verdict=None, cost=None)
-    sight = look(checkpoint, history, ceilings)
-    return msgspec.structs.replace(checkpoint, verdict=verdict(account(sight)), cost=cost(sight, gpus))
+    return judging.diagnose(checkpoint, history, ceilings, gpus)

@@ -2,24 +2,68 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.sight import NS, Sight, number, some
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ckptprof.diagnose.advice import Headline, first_advice
+from ckptprof.diagnose.sight import NS, Sight, number, some, stall_of
 from ckptprof.diagnose.tiers import reached
-from ckptprof.model import Kind, Mode
+from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.verdicts import Cost
+
+__all__ = ["DirectionCost", "Headline", "JobCost", "cost", "first_advice", "job_costs", "judged"]
+
+SNIA_SHARE = 0.05  # checkpointing takes less than 5 % of the time in training
+FIELD_SHARES = (0.12, 0.43)  # in the mean and at worst (Maeng et al. 2021)
+
+
+class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The saves of a job, or its restores."""
+
+    count: int
+    seconds: float  # MLPerf: each as long as its slowest rank; all together
+    stall_seconds: float | None  # of those of which it is known
+    bytes: int
+    mean_seconds: float
+    worst_seconds: float
+    bytes_per_second: float | None  # MLPerf: of the median one, by its slowest rank
+    gibibytes_per_second: float | None
+    bytes_per_second_per_gpu: float | None
+    tier: str | None  # light | medium | high | below
+    ceiling_share: float | None  # the median
+
+
+class JobCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checkpoints of a job cost it."""
+
+    job: str
+    count: int
+    run_seconds: float | None  # that it was watched for
+    stall_seconds: float | None
+    background_seconds: float | None
+    stalls_unknown: int  # checkpoints of which nothing tells how long they held training
+    gpus: int | None
+    gpus_from: str | None
+    gpu_seconds: float | None
+    share: float | None  # of the run that training was held for
+    over_snia: bool | None  # the share is above 5 %
+    judgement: str | None  # against SNIA's 5 %, and the 12 % and 43 % of the field
+    interval_seconds: float | None  # between the starts of two saves, the median
+    saves: DirectionCost | None
+    restores: DirectionCost | None
 
 
 def cost(sight: Sight, gpus: int | None = None) -> Cost:
     """Return what one checkpoint cost; `gpus` of its job, else one for each rank is taken."""
     checkpoint = sight.checkpoint
-    known = gpus if gpus is not None and gpus > 0 else None
-    origin = "given" if known is not None else None
-    if known is None and checkpoint.ranks is not None and checkpoint.ranks > 0:
-        known, origin = checkpoint.ranks, "ranks"
+    known, origin = _gpus(checkpoint, gpus)
     held = number(checkpoint.stall_ns)
     stall = held / NS if held is not None else None
     speed = some(checkpoint.bytes) / sight.span if sight.span > 0 else None
     each = speed / known if speed is not None and known else None
-    tier = reached(checkpoint.kind, each) if each is not None else None
     best, from_ = _ceiling(sight)
     return Cost(
         stall_seconds=stall,
@@ -31,8 +75,118 @@ def cost(sight: Sight, gpus: int | None = None) -> Cost:
         bytes_per_second_per_gpu=each,
         ceiling_share=speed / best if speed is not None and best else None,
         ceiling_from=from_,
-        tier=None if each is None else tier.name.lower() if tier is not None else "below",
+        tier=_tier(checkpoint.kind, each),
     )
+
+
+def job_costs(
+    checkpoints: Sequence[Checkpoint], run_seconds: float | None = None, gpus: int | None = None
+) -> tuple[JobCost, ...]:
+    """Return what each job's checkpoints cost, the dearest first; copies do not count.
+
+    `run_seconds`: how long the jobs were watched; None: from the first checkpoint of a job to its last.
+    """
+    jobs: dict[str, list[Checkpoint]] = {}
+    for one in checkpoints:
+        if one.kind is not Kind.COPY:
+            jobs.setdefault(one.job, []).append(one)
+    found = [_job(job, mine, run_seconds, gpus) for job, mine in jobs.items()]
+    return tuple(sorted(found, key=lambda one: (-(one.stall_seconds or 0.0), one.job)))
+
+
+def _job(job: str, mine: list[Checkpoint], run_seconds: float | None, gpus: int | None) -> JobCost:
+    mine = sorted(mine, key=lambda one: one.start_ns)
+    stalls = [value for one in mine if (value := stall_of(one)) is not None]
+    stall = sum(stalls) if stalls else None
+    run = run_seconds if run_seconds is not None and run_seconds > 0 else _span(mine)
+    known, origin = _most(mine, gpus)
+    share = min(1.0, stall / run) if stall is not None and run else None
+    starts = [one.start_ns for one in mine if one.kind is Kind.SAVE]
+    apart = [(later - earlier) / NS for earlier, later in itertools.pairwise(starts) if later > earlier]
+    background = [some(one.cost.background_seconds) for one in mine if one.cost is not None]
+    return JobCost(
+        job=job,
+        count=len(mine),
+        run_seconds=run,
+        stall_seconds=stall,
+        background_seconds=sum(background) if background else None,
+        stalls_unknown=len(mine) - len(stalls),
+        gpus=known,
+        gpus_from=origin,
+        gpu_seconds=stall * known if stall is not None and known else None,
+        share=share,
+        over_snia=share > SNIA_SHARE if share is not None else None,
+        judgement=judged(share) if share is not None else None,
+        interval_seconds=statistics.median(apart) if apart else None,
+        saves=_direction([one for one in mine if one.kind is Kind.SAVE], known),
+        restores=_direction([one for one in mine if one.kind is Kind.RESTORE], known),
+    )
+
+
+def judged(share: float) -> str:
+    """Return a share of the run in words, against what is asked for and what is reported."""
+    mean, worst = FIELD_SHARES
+    if share <= SNIA_SHARE:
+        return "within the 5 % that SNIA asks for"
+    if share <= mean:
+        return "above the 5 % that SNIA asks for, below the 12 % that is usual in the field"
+    if share <= worst:
+        return "above the 12 % that is usual in the field, below the 43 % that is the worst reported"
+    return "above the 43 % that is the worst reported in the field"
+
+
+def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None:
+    if not mine:
+        return None
+    lengths = [max(0, one.end_ns - one.start_ns) / NS for one in mine]
+    speeds = [one.bytes / length for one, length in zip(mine, lengths, strict=True) if length > 0]
+    speed = statistics.median(speeds) if speeds else None
+    each = speed / gpus if speed is not None and gpus else None
+    stalls = [value for one in mine if (value := stall_of(one)) is not None]
+    shares = [one.cost.ceiling_share for one in mine if one.cost is not None and one.cost.ceiling_share is not None]
+    return DirectionCost(
+        count=len(mine),
+        seconds=sum(lengths),
+        stall_seconds=sum(stalls) if stalls else None,
+        bytes=sum(one.bytes for one in mine),
+        mean_seconds=statistics.fmean(lengths),
+        worst_seconds=max(lengths),
+        bytes_per_second=speed,
+        gibibytes_per_second=speed / 2**30 if speed is not None else None,
+        bytes_per_second_per_gpu=each,
+        tier=_tier(mine[0].kind, each),
+        ceiling_share=statistics.median(shares) if shares else None,
+    )
+
+
+def _gpus(checkpoint: Checkpoint, given: int | None) -> tuple[int | None, str | None]:
+    if given is not None and given > 0:
+        return given, "given"
+    if checkpoint.ranks is not None and checkpoint.ranks > 0:
+        return checkpoint.ranks, "ranks"
+    return None, None
+
+
+def _most(mine: Iterable[Checkpoint], given: int | None) -> tuple[int | None, str | None]:
+    """Return the GPUs of a job: those given, or the most that one of its checkpoints told."""
+    if given is not None and given > 0:
+        return given, "given"
+    told = [(one.cost.gpus, one.cost.gpus_from) for one in mine if one.cost is not None and one.cost.gpus]
+    return max(told, key=lambda pair: pair[0] or 0, default=(None, None))
+
+
+def _span(mine: list[Checkpoint]) -> float | None:
+    if len(mine) < 2:
+        return None
+    length = (max(one.end_ns for one in mine) - mine[0].start_ns) / NS
+    return length if length > 0 else None
+
+
+def _tier(kind: Kind, each: float | None) -> str | None:
+    if each is None:
+        return None
+    tier = reached(kind, each)
+    return "below" if tier is None else tier.name.lower()
 
 
 def _background(sight: Sight, stall: float | None) -> float | None:
@@ -43,10 +197,13 @@ def _background(sight: Sight, stall: float | None) -> float | None:
 
 
 def _ceiling(sight: Sight) -> tuple[float | None, str | None]:
+    """Return (bytes per second that this path can do, who says so)."""
     if sight.probed:
         return sight.probed, "ckptprof ceiling"
     if sight.remote:
-        shown = number(sight.link.shown_bytes_per_second) if sight.link is not None else None
-        return shown, f"the best second of {sight.link.name}" if sight.link is not None and shown else None
-    shown = number(sight.device.shown_bytes_per_second) if sight.device is not None else None
-    return shown, f"the best second of {sight.device.device}" if sight.device is not None and shown else None
+        link = sight.link
+        shown = number(link.shown_bytes_per_second) if link is not None else None
+        return (shown, f"the best second of {link.name}") if link is not None and shown else (None, None)
+    device = sight.device
+    shown = number(device.shown_bytes_per_second) if device is not None else None
+    return (shown, f"the best second of {device.device}") if device is not None and shown else (None, None)

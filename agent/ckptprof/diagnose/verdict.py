@@ -39,15 +39,16 @@ def verdict(found: Accounting) -> Verdict:
     choice = _choose(found)
     missing = lacking(found)
     sure = _confidence(found, choice, len(missing))
+    rule, shown = _rule(found, choice.limit)
     if choice.limit in (Limit.NONE, Limit.UNCLEAR):
         told = sentences.nothing if choice.limit is Limit.NONE else sentences.unclear
         return Verdict(
             limit=choice.limit, sentence=told(found, choice.why or ""), confidence=sure, seconds=found.seconds,
             accounts=found.accounts, evidence=evidence(found, choice.limit, choice.why), excluded=(), lacking=missing,
-            candidates=choice.candidates,
+            candidates=choice.candidates, cause=rule.name if rule else None, remedy=rule.remedy if rule else None,
+            reference=rule.reference if rule else None,
         )  # fmt: skip
     promised = gain(found, choice.limit)
-    rule, shown = _rule(found, choice.limit)
     reasons = evidence(found, choice.limit, choice.why)
     return Verdict(
         limit=choice.limit,

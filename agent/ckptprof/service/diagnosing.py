@@ -9,8 +9,8 @@ from pathlib import PurePath
 
 import msgspec
 
-from ckptprof.diagnose import diagnose
 from ckptprof.diagnose.ceilings import Ceilings
+from ckptprof.diagnose.judging import diagnose
 from ckptprof.model import Checkpoint, Kind
 
 HISTORY = 50  # checkpoints of a job

@@ -1,0 +1,24 @@
+"""The writing thread compresses."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import stack
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(checkpoint: Checkpoint, _accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return stack(checkpoint, "compress")
+
+
+RULE = Rule(
+    name="compression",
+    limits=(Limit.SERIALIZE,),
+    applies=applies,
+    exclusion="the stack is elsewhere",
+    remedy="write uncompressed (weights hardly compress), or zstd at level 1 with several threads",
+    reference="ServiceNow/Fast-LLM#26",
+    without="uncompressed",
+)

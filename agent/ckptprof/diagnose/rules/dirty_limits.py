@@ -1,0 +1,27 @@
+"""Writers are held because vm.dirty_bytes is small."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import said
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return said(accounts, "too much was dirty")
+
+
+RULE = Rule(
+    name="dirty-limits",
+    limits=(Limit.PAGE_CACHE,),
+    applies=applies,
+    exclusion="the threshold was never reached",
+    remedy=(
+        "`sysctl vm.dirty_ratio=20 vm.dirty_background_ratio=10` (it resets vm.dirty_bytes), or "
+        "vm.dirty_bytes above a checkpoint's size"
+    ),
+    reference="DDN hybrid I/O (x1.7 per thread); cockroachdb PR#20449",
+    without="with the usual dirty limits",
+)

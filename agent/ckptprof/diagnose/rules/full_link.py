@@ -1,0 +1,25 @@
+"""The network link is full."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import spent
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return spent(accounts, Limit.NETWORK)
+
+
+RULE = Rule(
+    name="full-link",
+    limits=(Limit.NETWORK,),
+    applies=applies,
+    exclusion="the link has room",
+    remedy=(
+        "save to local NVMe first and copy on in the background, or from all nodes instead of one; else a faster link"
+    ),
+    reference="alpa-projects/alpa#466",
+)

@@ -1,0 +1,27 @@
+"""The full state is gathered on one rank before it is written."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import spent
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return spent(accounts, Limit.GATHER)
+
+
+RULE = Rule(
+    name="gathered",
+    limits=(Limit.GATHER,),
+    applies=applies,
+    exclusion="no traffic and no CPU before the first byte",
+    remedy=(
+        "save shards from every rank: `torch.distributed.checkpoint.save`, accelerate `fsdp_state_dict_type: "
+        "SHARDED_STATE_DICT`"
+    ),
+    reference="huggingface/accelerate#4099 (62 min at 16 ranks), PR#4105; dlrover#985",
+    without="saved in shards",
+)

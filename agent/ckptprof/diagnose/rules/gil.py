@@ -1,0 +1,28 @@
+"""A writing thread in the trainer's process: the two fight for the interpreter's lock."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import in_background, is_restore, spent
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    if is_restore(checkpoint) or not in_background(checkpoint, "thread"):
+        return None
+    return f"a thread of the trainer's own process wrote: {spent(accounts, Limit.SERIALIZE)}"
+
+
+RULE = Rule(
+    name="gil",
+    limits=(Limit.SERIALIZE,),
+    applies=applies,
+    exclusion="another process writes",
+    remedy=(
+        "write in a process: "
+        "`torch.distributed.checkpoint.async_save(async_checkpointer_type=AsyncCheckpointerType.PROCESS)`"
+    ),
+    reference="pytorch/pytorch PR#147039; pytorch/torchtitan PR#3393",
+)

@@ -1,0 +1,27 @@
+"""A restore by mmap on a network file system: each page fault is a small read over the network."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import is_far, spent
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return spent(accounts, Limit.PAGE_FAULT) if is_far(checkpoint) else None
+
+
+RULE = Rule(
+    name="mapped-far",
+    limits=(Limit.PAGE_FAULT,),
+    applies=applies,
+    exclusion="reads by calls, or few major faults",
+    remedy=(
+        "read instead of mapping: vLLM `--safetensors-load-strategy eager`, SGLang prefetch, "
+        "`torch.load(mmap=False)`; or copy to local NVMe first"
+    ),
+    reference="sglang PR#37806 (28 MiB/s mapped; 704 GiB in 42.6 s prefetched); safetensors#562; vllm PR#24469",
+    without="read by calls",
+)

@@ -1,0 +1,79 @@
+"""What several rules ask of a checkpoint."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.sight import Sight, look, some
+from ckptprof.diagnose.wording import seconds, share, size
+from ckptprof.model import Checkpoint, Kind, Mode
+from ckptprof.verdicts import Account, Limit
+
+OBJECT_STORES = ("s3", "gcs", "goofys", "blob", "rclone", "juicefs", "geesefs", "ossfs", "mountpoint")
+
+
+def sight(checkpoint: Checkpoint) -> Sight:
+    """Return what is known of it."""
+    return look(checkpoint)
+
+
+def spent(accounts: tuple[Account, ...], *limits: Limit) -> str | None:
+    """Return the largest account of these limits in words, None if there is none."""
+    found = [one for one in accounts if one.limit in limits]
+    return f"{seconds(found[0].seconds)} {found[0].text}" if found else None
+
+
+def said(accounts: tuple[Account, ...], words: str) -> str | None:
+    """Return the account whose text has these words."""
+    return next((f"{seconds(one.seconds)} {one.text}" for one in accounts if words in one.text), None)
+
+
+def stack(checkpoint: Checkpoint, name: str) -> str | None:
+    """Return that most looks at the stack of the writing thread, of those in its own code, showed this."""
+    shares = sight(checkpoint).stacks()
+    own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
+    if not shares.get(name) or shares[name] < 0.4 * own:
+        return None
+    return f"{share(shares[name])} of the looks at the writing thread's stack were in {name}"
+
+
+def is_far(checkpoint: Checkpoint) -> bool:
+    """Whether its files are behind a network."""
+    return sight(checkpoint).remote
+
+
+def fs_type(checkpoint: Checkpoint) -> str:
+    """Return the type of its file system, "" if that is not known."""
+    mount = checkpoint.measures.mount if checkpoint.measures is not None else None
+    return mount.fs_type.lower() if mount is not None else ""
+
+
+def is_restore(checkpoint: Checkpoint) -> bool:
+    """Whether it reads."""
+    return checkpoint.kind is Kind.RESTORE
+
+
+def in_background(checkpoint: Checkpoint, *roles: str) -> bool:
+    """Whether most was written beside training, by something of these roles."""
+    mine = sum(some(one.bytes) for one in checkpoint.writers if one.role in roles)
+    return checkpoint.mode is Mode.ASYNC and mine * 2 > some(checkpoint.bytes)
+
+
+def pressed(checkpoint: Checkpoint) -> str | None:
+    """Return that memory was short."""
+    memory = sight(checkpoint).memory
+    total, available = some(memory.total_bytes), memory.available_min_bytes
+    if total and available is not None and 0 <= available < 0.08 * total:
+        return f"only {size(available)} of {size(total)} of memory were available"
+    if some(memory.memory_some_share) >= 0.1:
+        return f"processes waited for memory in {share(min(1.0, some(memory.memory_some_share)))} of the time"
+    return None
+
+
+def overhead(checkpoint: Checkpoint, *reasons: str) -> str | None:
+    """Return bytes written beyond the checkpoint for one of these reasons, if they are many."""
+    found = [one for one in checkpoint.overheads if one.reason in reasons]
+    extra = sum(some(one.bytes) for one in found)
+    if not found or extra < 0.3 * some(checkpoint.unique_bytes or checkpoint.bytes):
+        return None
+    return (
+        f"{size(extra)} were written beyond the checkpoint's {size(some(checkpoint.unique_bytes or checkpoint.bytes))}"
+    )

@@ -1,0 +1,27 @@
+"""The link is shaped: its queueing discipline holds packets back."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import said
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return said(accounts, "queueing discipline")
+
+
+RULE = Rule(
+    name="shaped",
+    limits=(Limit.NETWORK,),
+    applies=applies,
+    exclusion="no packets are held back",
+    remedy=(
+        "lift the shaping (`tc -s qdisc show dev IF`, the instance's bandwidth class), or route storage over "
+        "another interface"
+    ),
+    reference="kernel tc-tbf(8), tc-htb(8)",
+    without="without the shaping",
+)

@@ -1,0 +1,26 @@
+"""One thread serialises: it is at 100 % of a core while the device idles."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import spent
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return spent(accounts, Limit.SERIALIZE)
+
+
+RULE = Rule(
+    name="single-thread",
+    limits=(Limit.SERIALIZE,),
+    applies=applies,
+    exclusion="the device is busy, or several threads write",
+    remedy=(
+        "write with more threads: DCP `FileSystemWriter(path, thread_count=8)`; for torch.save "
+        "`torch.serialization.set_crc32_options(False)`"
+    ),
+    reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
+)

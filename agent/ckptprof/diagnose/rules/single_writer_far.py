@@ -1,0 +1,24 @@
+"""One writer, and one connection, to a server that could take more."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import is_far, spent
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return spent(accounts, Limit.SINGLE_WRITER) if is_far(checkpoint) else None
+
+
+RULE = Rule(
+    name="single-writer-far",
+    limits=(Limit.SINGLE_WRITER,),
+    applies=applies,
+    exclusion="several ranks write",
+    remedy="let every rank write its shard (`torch.distributed.checkpoint.save`); mount NFS with `nconnect=8`",
+    reference="alpa-projects/alpa#466 (0.53 Gbit/s)",
+    without="with all ranks writing",
+)

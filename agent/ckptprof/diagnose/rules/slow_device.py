@@ -1,0 +1,25 @@
+"""The device is slower than it has shown to be, or than the checkpoint needs."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import spent
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return spent(accounts, Limit.DEVICE)
+
+
+RULE = Rule(
+    name="slow-device",
+    limits=(Limit.DEVICE,),
+    applies=applies,
+    exclusion="the device idles",
+    remedy=(
+        "save to a faster tier (local NVMe) and copy on in the background, or `torch.distributed.checkpoint.async_save`"
+    ),
+    reference="NVIDIA DGX SuperPOD storage tiers",
+)

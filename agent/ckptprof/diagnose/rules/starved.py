@@ -1,0 +1,28 @@
+"""The writing thread was ready to run, but had no processor."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import said
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    largest = next((one for one in accounts if one.limit is Limit.SERIALIZE), None)
+    return said(accounts, "without a CPU") if largest is not None and "without a CPU" in largest.text else None
+
+
+RULE = Rule(
+    name="starved",
+    limits=(Limit.SERIALIZE,),
+    applies=applies,
+    exclusion="the thread ran",
+    remedy=(
+        "leave the writer a core: fewer data loader workers, OMP_NUM_THREADS below the cores, more CPUs for "
+        "the job (Slurm `--cpus-per-task`)"
+    ),
+    reference="proc_pid_schedstat, sched(7)",
+    without="with a CPU free",
+)

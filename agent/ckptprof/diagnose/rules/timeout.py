@@ -1,0 +1,26 @@
+"""A save longer than the collective timeout kills the ranks that wait for it."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.sight import some
+from ckptprof.diagnose.wording import seconds
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(checkpoint: Checkpoint, _accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    took = max(0, checkpoint.end_ns - checkpoint.start_ns) / 1e9
+    many = some(checkpoint.ranks) >= 2
+    return f"it took {seconds(took)}, and NCCL gives up after 600 s" if many and took >= 600 else None
+
+
+RULE = Rule(
+    name="timeout",
+    limits=(Limit.UNCLEAR,),
+    applies=applies,
+    exclusion="shorter than ten minutes",
+    remedy="raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found",
+    reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
+)

@@ -1,0 +1,26 @@
+"""A restore that unpickles on one thread."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.seen import is_restore, spent
+from ckptprof.model import Checkpoint
+from ckptprof.verdicts import Account, Limit
+
+
+def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+    """Return what shows it."""
+    return spent(accounts, Limit.SERIALIZE) if is_restore(checkpoint) else None
+
+
+RULE = Rule(
+    name="unpickling",
+    limits=(Limit.SERIALIZE,),
+    applies=applies,
+    exclusion="the thread waits for data",
+    remedy=(
+        "keep tensors in safetensors or DCP shards, and load one shard for each rank; small objects packed into arrays"
+    ),
+    reference="pytorch: torch.load",
+    without="without unpickling",
+)

@@ -1,0 +1,151 @@
+"""Whatever was measured: accounts add up, no promise is longer than what was or below the ceiling, nothing raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.diagnose.hand import GIB, START_NS, device, measured, ns, save, thread
+
+from ckptprof.diagnose import diagnose
+from ckptprof.diagnose.accounts import account, accounts
+from ckptprof.diagnose.gains import gain
+from ckptprof.diagnose.sight import look
+from ckptprof.diagnose.verdict import totals
+from ckptprof.measures import Measures
+from ckptprof.model import Checkpoint, Kind, Level
+from ckptprof.verdicts import Limit
+
+_LOOKS = (
+    "data",
+    "sync",
+    "close",
+    "create",
+    "rename",
+    "unlink",
+    "metadata",
+    "fault",
+    "network",
+    "lock",
+    "sleep",
+    "running",
+)
+_MOMENT = st.integers(START_NS - 20 * 10**9, START_NS + 60 * 10**9) | st.integers(-(2**62), 2**62)
+_NUMBER = st.integers(-5, 2**50)
+_FLOAT = st.floats(-1, 1e12) | st.floats()
+
+
+def _of(type_: Any, name: str) -> st.SearchStrategy[Any]:
+    """Return a strategy for a field: wild numbers for numbers, None where that may be."""
+    text = str(type_)
+    if "dict" in text:
+        values = st.dictionaries(st.sampled_from(_LOOKS) | st.text(max_size=4), st.integers(-3, 10**6), max_size=6)
+    elif name.endswith("_ns") and name.startswith(("start", "end", "first", "last")):
+        values = _MOMENT
+    elif "bool" in text:
+        values = st.booleans()
+    elif "float" in text:
+        values = _FLOAT
+    elif "int" in text:
+        values = _NUMBER if name not in ("pid", "rank") else st.integers(0, 3)
+    else:
+        values = st.sampled_from(["a", "nfs4", "ext4", "nic", "loopback", "trainer", "child"])
+    return st.none() | values if "None" in text else values
+
+
+def _wild(struct: Any) -> st.SearchStrategy[Any]:
+    fields = {field.name: _of(field.type, field.name) for field in msgspec.structs.fields(struct)}
+    return st.fixed_dictionaries(fields).map(lambda told: struct(**told))
+
+
+def _measures() -> st.SearchStrategy[Measures]:
+    told = {}
+    for field in msgspec.structs.fields(Measures):
+        options = [one for one in getattr(field.type, "__args__", ()) if hasattr(one, "__struct_fields__")]
+        if str(field.type).startswith("tuple"):
+            told[field.name] = st.lists(_wild(options[0]), max_size=3).map(tuple)
+        elif options:
+            told[field.name] = st.none() | _wild(options[0])
+        else:
+            told[field.name] = st.none() | _NUMBER
+    return st.fixed_dictionaries(told).map(lambda known: Measures(**known))
+
+
+_CHECKPOINTS = st.builds(
+    lambda known, level, length, kind, moved, files, ranks: save(
+        level, length, known, kind=kind, bytes=moved, files=files, ranks=ranks
+    ),
+    st.none() | _measures(), st.sampled_from(Level), st.floats(0, 100), st.sampled_from(Kind),
+    st.integers(0, 2**45), st.integers(0, 10**6), st.none() | st.integers(0, 64),
+)  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(_CHECKPOINTS, st.lists(_CHECKPOINTS, max_size=2))
+def test_no_measures_raise_or_break_the_account(checkpoint: Checkpoint, history: list[Checkpoint]) -> None:
+    """Contradictory, endless, negative and missing numbers included."""
+    told = diagnose(checkpoint, history)
+    if checkpoint.kind is Kind.COPY:
+        assert told.verdict is None
+        assert told.cost is None
+        return
+    verdict = told.verdict
+    assert verdict is not None
+    assert all(one.seconds > 0 for one in verdict.accounts)
+    assert sum(one.seconds for one in verdict.accounts) == pytest.approx(verdict.seconds, rel=1e-6)
+    assert verdict.seconds >= (checkpoint.end_ns - checkpoint.start_ns) / 1e9 - 1e-6
+    assert 0 <= verdict.confidence <= 1
+    assert verdict.sentence
+    if verdict.expected_seconds is not None:
+        assert 0 <= verdict.expected_seconds <= verdict.seconds + 1e-6
+    assert msgspec.json.decode(msgspec.json.encode(told), type=Checkpoint).uid == checkpoint.uid
+
+
+_SECONDS = st.floats(0, 20)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.tuples(*[_SECONDS] * 5), st.sampled_from(Level), st.floats(1e8, 1e10))
+def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
+    times: tuple[float, ...], level: Level, shown: float
+) -> None:
+    """Each limit in turn; what is left without it is the time of the others."""
+    user, copy, data, sync, create = times
+    whole = sum(times)
+    if whole < 0.1:
+        return
+    at = thread(level, whole, user=user, copy=copy, data=data, sync=sync, create=create)
+    known = measured(at, devices=(device(whole, shown_bytes_per_second=shown),))
+    found = account(look(save(level, whole, known)))
+    assert found.seconds == pytest.approx(whole, abs=1e-6)
+    for limit, own in totals(found):
+        expected = gain(found, limit).expected_seconds
+        assert found.seconds - own - 1e-6 <= expected <= found.seconds + 1e-6
+        if limit is Limit.SERIALIZE and found.waiting > 0:
+            assert expected >= min(GIB / max(shown, GIB / whole), found.seconds) - 1e-6
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 10), st.integers(1, 4)), min_size=1, max_size=6))
+def test_threads_that_overlap_add_up_to_the_path_once(spans: list[tuple[float, float, int]]) -> None:
+    """Several threads and ranks, one after the other and side by side; the path is as long as the save."""
+    threads = []
+    for number, (begin, length, pid) in enumerate(spans):
+        one = thread(Level.TRACE, length, begin=begin, user=length / 2, copy=length / 4, sync=length / 4)
+        threads.append(msgspec.structs.replace(one, pid=pid, tid=number))
+    whole = max(begin + length for begin, length, _ in spans)
+    found = accounts(save(Level.TRACE, whole, measured(*threads)))
+    assert sum(one.seconds for one in found) == pytest.approx(whole, abs=1e-6)
+
+
+def test_more_time_before_the_first_byte_is_more_path() -> None:
+    """It begins when training stood still for it."""
+    at = thread(Level.TRACE, 2, copy=2)
+    assert sum(one.seconds for one in accounts(save(Level.TRACE, 2, measured(at)))) == pytest.approx(2)
+    from ckptprof.measures import BeforeMeasure  # noqa: PLC0415 - of this test only
+
+    before = BeforeMeasure(held_ns=ns(3))
+    assert sum(one.seconds for one in accounts(save(Level.TRACE, 2, measured(at, before=before)))) == pytest.approx(5)
