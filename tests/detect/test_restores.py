@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from tests.detect.stage import MIB, SECOND_NS, Stage
+from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
 from ckptprof.model import Kind
+from ckptprof_collectors.samples import FileEvent, FileFact, FileScan
 
 
 def test_a_restore_by_read_is_found_with_its_edges() -> None:
@@ -99,3 +101,27 @@ def test_a_file_that_is_opened_but_not_read_is_no_restore() -> None:
     move.bytes = 8192
 
     assert stage.play(8, saved_paths=("/ckpt/step_7.pt",)) == []
+
+
+@pytest.mark.parametrize(("seen", "said"), [(("a", "b"), False), (("a",), True)])
+def test_a_restore_of_which_files_were_not_seen_says_so(seen: tuple[str, ...], said: bool) -> None:  # noqa: FBT001 - a case
+    """A file may be open for less than the time between two looks: its reader's counters tell that there was more."""
+    stage = Stage()
+    job = stage.process()
+    for number, name in enumerate("ab"):
+        stage.read(job, f"/ckpt/step_7/{name}.npy", 2.02 + 0.4 * number, 0.4, 100 * MIB)
+    frames = []
+    for frame in stage.frames(8):
+        samples = [
+            msgspec.structs.replace(s, files=tuple(f for f in s.files if f.path[-5] in seen))
+            if isinstance(s, FileScan)
+            else s
+            for s in frame.samples
+            if not (isinstance(s, FileEvent | FileFact) and s.path[-5] not in seen)
+        ]
+        frames.append(msgspec.structs.replace(frame, samples=tuple(samples)))
+
+    (restore,) = play(stage.header(), frames, saved_paths=("/ckpt/step_7/a.npy", "/ckpt/step_7/b.npy"))
+
+    assert restore.bytes == pytest.approx(len(seen) * 100 * MIB, rel=0.02)
+    assert any("of what was read" in text for text in restore.blind) is said

@@ -55,13 +55,25 @@ def hold_to_promise(comparison: Comparison, level: str) -> None:
     promise = PROMISES[level]
     assert (comparison.of("missed"), comparison.of("invented")) == ([], []), table(comparison)
     assert len(comparison.of("found")) == 7
-    assert comparison.worst_bytes_error_percent <= promise.worst_bytes_percent, table(comparison)
+    for row in comparison.of("found"):
+        assert bytes_are_right(row, promise), (table(comparison), row.seen["blind"])
     assert comparison.median_edge_error_ms <= promise.median_edge_ms, table(comparison)
     for row in comparison.rows:
         assert row.seen["level"] == level
         assert class_is_right(row, promise), (table(comparison), row.seen["pattern"], row.seen["blind"])
         assert row.seen["step"] in (row.truth.step, None)
         assert Path(row.truth.path) == Path(row.seen["path"])
+
+
+def bytes_are_right(row: Row, promise: Promise) -> bool:
+    """Tell whether the bytes are those of the log, or owned up to be less, of a polled restore that was short.
+
+    A file that is open for some hundredths of a second may be missed: then its reader's counters tell of more.
+    """
+    if row.truth.kind == "restore" and row.seen["level"] == "poll" and row.bytes_error_percent < 0:
+        owned_up = any("of what was read" in blind for blind in row.seen["blind"])
+        return owned_up or abs(row.bytes_error_percent) <= promise.worst_bytes_percent
+    return abs(row.bytes_error_percent) <= promise.worst_bytes_percent
 
 
 def class_is_right(row: Row, promise: Promise) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.evidence import candidate_bytes
 from ckptprof.detect.exact import is_mapped, is_traced
-from ckptprof.detect.intervals import History, Interval, writing
+from ckptprof.detect.intervals import History, Interval, reading, writing
 from ckptprof.detect.patterns import SEEN_SHARE
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.traced import Traced
@@ -18,6 +18,8 @@ from ckptprof_collectors.samples import OperationKind, TraceHealth
 UNSEEN_DURABLE = "when the last byte left the page cache for stable storage"
 NOT_YET_DURABLE = "when it became durable: it was not yet when the watch ended"
 _UNFOUND_BYTES = 1 << 20
+_BESIDE_NS = 300_000_000  # a restore whose first or last files were not seen reads on without a pause
+_UNREAD_BYTES = 32 << 20  # code is read too, right before
 _UNFOUND_SHARE = 0.1  # of the files found: logs and counters that are a tick apart make less
 _MAX_HEALTHS = 600
 _SLACK_NS = 1_500_000_000  # health is told about once a second
@@ -113,27 +115,34 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthB
 
 
 def unfound(candidate: Candidate, histories: Mapping[ProcessKey, History], written_bytes: int | None) -> list[str]:
-    """Return a sentence if its processes wrote far more while it went on than is in the files that polling found."""
-    if not candidate.writes or any(part.stream.trace is not None for part in candidate.parts):
+    """Return a sentence if its processes moved far more while it went on than is in the files that polling found."""
+    if any(part.stream.trace is not None for part in candidate.parts):
         return []
-    found = max(candidate_bytes(candidate), written_bytes or 0)
-    wrote = sum(
-        _within(interval, candidate.start_ns, candidate.end_ns)
+    found = max(candidate_bytes(candidate), (written_bytes or 0) if candidate.writes else 0)
+    around_ns = 0 if candidate.writes else _BESIDE_NS
+    moved = sum(
+        _within(interval, candidate, around_ns)
         for process in candidate.processes
         if (history := histories.get(process)) is not None
-        for interval in history.between(candidate.start_ns, candidate.end_ns)
+        for interval in history.between(candidate.start_ns - around_ns, candidate.end_ns + around_ns)
     )
-    if wrote - found < max(_UNFOUND_BYTES, _UNFOUND_SHARE * found):
+    least = _UNFOUND_BYTES if candidate.writes else _UNREAD_BYTES
+    if moved - found < max(least, _UNFOUND_SHARE * found):
         return []
-    share = "most" if wrote > 2 * found else "a part"
-    return [f"{share} of what was written: its processes wrote {wrote} bytes meanwhile, the files found hold {found}"]
+    share = "most" if moved > 2 * found else "a part"
+    if not candidate.writes:
+        return [f"{share} of what was read: its processes read {moved} bytes about then, of the files found {found}"]
+    return [f"{share} of what was written: its processes wrote {moved} bytes meanwhile, the files found hold {found}"]
 
 
-def _within(interval: Interval, start_ns: int, end_ns: int) -> int:
-    """Return what of an interval's bytes falls into a time, at an even rate."""
+def _within(interval: Interval, candidate: Candidate, around_ns: int) -> int:
+    """Return what of an interval's bytes falls into the time of a candidate and around it, at an even rate."""
     spent_ns = max(1, interval.end_ns - interval.start_ns)
-    inside_ns = min(interval.end_ns, end_ns) - max(interval.start_ns, start_ns)
-    return writing(interval) * max(0, inside_ns) // spent_ns
+    inside_ns = min(interval.end_ns, candidate.end_ns + around_ns) - max(
+        interval.start_ns, candidate.start_ns - around_ns
+    )
+    moved = writing(interval) if candidate.writes else reading(interval)
+    return moved * max(0, inside_ns) // spent_ns
 
 
 def _is_guessed(part: Part) -> bool:

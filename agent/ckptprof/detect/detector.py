@@ -52,7 +52,7 @@ class Detector:
         self._histories: dict[ProcessKey, History] = {}
         self._ended: dict[ProcessKey, int] = {}
         self._streams = StreamBook()
-        self._facts = FactBook(self._kin, lambda process: self._scene.around.trains([process]))
+        self._facts = FactBook(self._kin, self._may_save)
         self._openings = OpeningBook()
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
@@ -233,6 +233,9 @@ class Detector:
         job = self._jobs.job_of(process)
         same = (other for other in self._histories if self._jobs.job_of(other) == job)
         return [other for other in same if not self._jobs.is_tool(other)]
+
+    def _may_save(self, process: ProcessKey) -> bool:
+        return self._scene.around.may_save(process)
 
     def _fuse(self, now_ns: int) -> list[Stream]:
         """Take what the trace saw in place of what polling saw of the same; return the open streams that are left."""

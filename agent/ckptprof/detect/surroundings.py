@@ -45,6 +45,10 @@ class Surroundings:
         loaded = self.runtimes(processes)
         return loaded is not None and not loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)
 
+    def may_save(self, process: ProcessKey) -> bool:
+        """Return whether it has a library for it, or trains."""
+        return bool(self.runtimes([process])) or self.trains([process])
+
     def may_restore(self, process: ProcessKey, path: str) -> bool:
         """Return whether it may have read what was seen being saved: with a library for it, and as no tool."""
         if not self.memory.was_saved(path):
