@@ -185,7 +185,8 @@ class Aftermath:
         checkpoint = msgspec.structs.replace(checkpoint, moments=moments)
         if checkpoint.measures is None or cleaned_ns <= awaited.end_ns:
             return checkpoint, True
-        files, spent_ns = self.removals.spent(awaited.paths, awaited.start_ns, cleaned_ns, awaited.processes)
+        until_ns = min(cleaned_ns + _SETTLED_NS, self._next_ns(awaited))
+        files, spent_ns = self.removals.spent(awaited.paths, awaited.start_ns, until_ns, awaited.processes)
         measures = msgspec.structs.replace(checkpoint.measures, clean_up_files=files, clean_up_ns=spent_ns)
         return msgspec.structs.replace(checkpoint, measures=measures), True
 

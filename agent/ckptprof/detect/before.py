@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
+from ckptprof.detect.processmeasures import members_of
 from ckptprof.detect.sight import Sight
 from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.trainers import BASELINE_NS, Stretch
 from ckptprof.measures import BeforeMeasure
 
 _LEAST_NS = 20_000_000
 _GAP_NS = 500_000_000  # between the copy of the state and the first byte
 _STEP_BYTES = 1 << 20  # growth from look to look that is no rustle
+_MAX_RANKS = 8  # whose pace is looked into
+_STILL = 0.2  # of what is usual
+_USUAL_SHARE = 0.3  # of a core: who uses less has no pace that it could have lost
+_UNUSUAL = 2.0  # longer than it stands still otherwise
 
 
 def before_of(sight: Sight) -> BeforeMeasure | None:
     """Return it; None if training was not seen standing still before."""
     first_ns = _first_byte_ns(sight)
     start_ns = first_ns
-    for span in sorted(sight.hold.spans, reverse=True):
+    ranks = members_of(sight)[:_MAX_RANKS]
+    stood = [span for process in ranks for span in _stood_still(sight, process, first_ns)]
+    for span in sorted((*sight.hold.spans, *stood), reverse=True):
         if span[0] < start_ns and span[1] >= start_ns - _GAP_NS:
             start_ns = span[0]
     if not sight.candidate.writes or first_ns - start_ns < _LEAST_NS:
@@ -35,6 +45,32 @@ def before_of(sight: Sight) -> BeforeMeasure | None:
         grown_bytes=max(0, sum(grown)) if grown else None,
         growing_ns=usage.growing_ns(main, start_ns, first_ns, _STEP_BYTES),
     )
+
+
+def _stood_still(sight: Sight, process: ProcessKey, first_ns: int) -> list[tuple[int, int]]:
+    """Return when the main thread of a rank stood still right before the first byte, against its pace of a minute.
+
+    Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long.
+    """
+    book = sight.around.trainers
+    stretches = [
+        one for one in book.stretches(process, first_ns - BASELINE_NS, first_ns) if not book.in_save(one.start_ns)
+    ]
+    shares = sorted(one.share for one in stretches)
+    usual = shares[len(shares) * 3 // 4] if shares else 0.0
+    if usual < _USUAL_SHARE:
+        return []
+    runs = [list(run) for still, run in groupby(stretches, key=lambda one: one.share < _STILL * usual) if still]
+    if not runs or first_ns - runs[-1][-1].end_ns > _GAP_NS:
+        return []
+    longest = max((_length(run) for run in runs[:-1]), default=0)
+    if _length(runs[-1]) < _UNUSUAL * longest:
+        return []
+    return [(runs[-1][0].start_ns, runs[-1][-1].end_ns)]
+
+
+def _length(run: list[Stretch]) -> int:
+    return run[-1].end_ns - run[0].start_ns
 
 
 def _first_byte_ns(sight: Sight) -> int:

@@ -35,7 +35,9 @@ class Hold:
     evidence: tuple[Evidence, ...] = ()
     blind: tuple[str, ...] = ()
     roles: Mapping[ProcessKey, str] = field(default_factory=dict)  # of its writers: trainer | thread | child | daemon
-    spans: tuple[Span, ...] = ()  # when the leading one of those that train was held
+    spans: tuple[
+        Span, ...
+    ] = ()  # when the leading one of those that train stood still, whether that was for the save or not
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class _Verdict:
     stall_ns: int | None
     text: str
     blind: tuple[str, ...] = ()
-    spans: tuple[Span, ...] = ()  # when it was held
+    spans: tuple[Span, ...] = ()  # when it stood still
 
 
 def hold_of(candidate: Candidate, around: Surroundings) -> Hold:
@@ -101,10 +103,11 @@ def _alone(crew: Crew, pace: Pace) -> _Verdict:
     acts = pace.book.acts(crew.trainer, pace.start_ns, pace.end_ns + _BETWEEN_NS)
     spans = _joined([*crew.own, *acts], _BETWEEN_NS)
     most_ns = max(_BESIDE_NS, length(spans))
-    beside = [span for span in pace.standing_beside(spans) if span[1] - span[0] <= most_ns]
-    spans = _joined([*spans, *beside], 0)
+    standing = pace.standing_beside(spans)
+    still = _joined([*spans, *standing], 0)
+    spans = _joined([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)], 0)
     text = "the thread that trains wrote all of it itself"
-    return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), text, spans=tuple(spans))
+    return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), text, spans=tuple(still))
 
 
 def _beside(crew: Crew, pace: Pace, first_ns: int) -> _Verdict:

@@ -119,10 +119,10 @@ class LinkMeters:
     def _shaped(self, name: str, start_ns: int, end_ns: int) -> tuple[int | None, int | None, int | None]:
         """Return drops, overlimits and the largest backlog: a parent's numbers are those of its children, too."""
         pasts = [past for key, past in self._qdiscs.items() if key[0] == name and past.first_ns < end_ns]
-        pairs = [pair for past in pasts if (pair := past.around(start_ns, end_ns)) is not None]
+        pairs = [(past.at(start_ns), past.at(end_ns)) for past in pasts]
         backlogs = [backlog for past in pasts if (backlog := past.largest(2, start_ns, end_ns)) is not None]
         return _most(pairs, 0), _most(pairs, 1), max(backlogs, default=None)
 
 
-def _most(pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], column: int) -> int | None:
-    return max((after[column] - before[column] for before, after in pairs), default=None)
+def _most(pairs: Sequence[tuple[tuple[float, ...], tuple[float, ...]]], column: int) -> int | None:
+    return max((round(after[column] - before[column]) for before, after in pairs), default=None)

@@ -17,11 +17,11 @@ _PAUSES = "dirty-pauses"  # the program of the trace that tells of them
 
 def processes_of(sight: Sight, acts: list[Act]) -> tuple[ProcessMeasure, ...]:
     """Return those that moved bytes, most first, then the others of the job, by rank."""
-    members = _members(sight)
+    members = members_of(sight)
     return tuple(_measure(sight, process, acts) for process in members[:MAX_TOLD])
 
 
-def _members(sight: Sight) -> list[ProcessKey]:
+def members_of(sight: Sight) -> list[ProcessKey]:
     """Return the processes that were there, those that moved most first."""
     candidate, jobs = sight.candidate, sight.around.jobs
     moved = dict.fromkeys(candidate.processes, 0)
