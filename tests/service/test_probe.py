@@ -70,6 +70,16 @@ def test_a_probe_measures_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_comes_from_the_page_cache_is_no_ceiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the kernel does not let go of the file's pages, cold reads have no figure, but a reason."""
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
+    what = msgspec.structs.replace(planned(tmp_path, seconds=0.3), device="sda", fs_type="odd")
+    _, rows = ran(what)
+
+    assert rows["read-mapped"].missing == "the file could not be dropped from the page cache"
+    assert rows["read-mapped"].bytes_per_second is None
+
+
 def test_names_are_counted_without_bytes(tmp_path: Path) -> None:
     """Creating, renaming and unlinking move nothing."""
     _, rows = ran(planned(tmp_path))

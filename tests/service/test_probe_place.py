@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def test_nothing_is_left(nameless: bool, tmp_path: Path) -> None:  # noqa: FBT00
     assert inside == [place.name]
     assert place.name.startswith(PREFIX)
     assert (mode, modes) == (0o700, 0o600)
-    assert names == ["lock"]
+    assert names == (["lock"] if nameless else ["data-1", "lock"])
     assert left(tmp_path) == []
 
 
@@ -170,3 +171,25 @@ def test_a_file_system_without_direct_io_says_so(tmp_path: Path) -> None:
 
     assert refused.value.errno == errno.EINVAL
     assert names == ["lock"]
+
+
+@pytest.mark.root
+def test_fuse_keeps_nothing_either(tmp_path: Path) -> None:
+    """It has no files without a name, gives another name to what is removed while it is open, and closes late."""
+    if shutil.which("bindfs") is None:
+        pytest.skip("not installed: bindfs")
+    below, place = tmp_path / "below", tmp_path / "place"
+    below.mkdir()
+    place.mkdir()
+    call("bindfs", below, place)
+    try:
+        for _ in range(5):
+            with working(str(place)) as made:
+                for number in range(4):
+                    os.write(made.open(direct=False), b"x" * 10_000)
+                    os.close(os.open(f"name-{number}", os.O_CREAT | os.O_WRONLY, dir_fd=made.fd))
+        names = left(below)
+    finally:
+        call("umount", "-l", place)
+
+    assert names == []

@@ -19,6 +19,8 @@ PREFIX = ".ckptprof-ceiling-"
 _LOCK = "lock"
 _TRIES = 8
 _PAUSES = (0.0, 0.1, 0.3, 1.0, 3.0)
+# btrfs takes space to remove a name, and gives back that of our files when it commits; FUSE closes files late
+_PASSING = frozenset((errno.EDQUOT, errno.ENOSPC, errno.ENOTEMPTY, errno.EBUSY))
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # What file systems without O_TMPFILE answer: EOPNOTSUPP, or the errors that kernels before 3.11 gave for a directory
 _NO_TMPFILE = frozenset((errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS, errno.EPERM))
@@ -30,7 +32,7 @@ class Place:
     def __init__(self, directory: str | bytes) -> None:
         """Make it, after removing what earlier probes of this user left; raises OSError."""
         self._parent = os.open(directory, _OPEN_DIRECTORY & ~os.O_NOFOLLOW)
-        self._files: set[int] = set()
+        self._files: dict[int, str | None] = {}  # and their names, if they have any
         self._count = 0
         self._nameless = True
         try:
@@ -50,7 +52,7 @@ class Place:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_DIRECT if direct else 0)
         if self._nameless:
             try:
-                return self._kept(os.open(".", flags | os.O_TMPFILE, 0o600, dir_fd=self.fd))
+                return self._kept(os.open(".", flags | os.O_TMPFILE, 0o600, dir_fd=self.fd), None)
             except OSError as error:
                 if error.errno not in _NO_TMPFILE:
                     raise
@@ -58,21 +60,27 @@ class Place:
         self._count += 1
         name = f"data-{self._count}"
         try:
-            return self._kept(os.open(name, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self.fd))
-        finally:
-            with contextlib.suppress(OSError):  # also when O_DIRECT was refused: the name may have been made by then
+            fd = os.open(name, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self.fd)
+        except OSError:
+            with contextlib.suppress(OSError):  # where O_DIRECT is refused the name may have been made by then
                 os.unlink(name, dir_fd=self.fd)
+            raise
+        return self._kept(fd, name)
 
-    def _kept(self, fd: int) -> int:
-        self._files.add(fd)
+    def _kept(self, fd: int, name: str | None) -> int:
+        self._files[fd] = name
         return fd
 
     def drop(self, fd: int) -> None:
         """Give a file's descriptor and space back."""
-        self._files.discard(fd)
+        name = self._files.pop(fd, None)
         with contextlib.suppress(OSError):  # the network went away: close all the same
             os.ftruncate(fd, 0)
-        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.close(fd)
+        if name is not None:  # only now: NFS and FUSE give another name to what is removed while it is open
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self.fd)
 
     def close(self) -> None:
         """Remove the directory and all in it; a second call does nothing. What cannot be is left to the next probe."""
@@ -80,19 +88,9 @@ class Place:
             return
         for fd in tuple(self._files):
             self.drop(fd)
-        for pause_seconds in _PAUSES:
-            try:
-                _empty(self.fd)
-                os.rmdir(self.name, dir_fd=self._parent)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EDQUOT, errno.ENOSPC):
-                    break
-                # btrfs takes space to remove a name, and gives back that of our files when it commits
-                _sync_file_system(self.fd)
-                time.sleep(pause_seconds)
-        os.close(self.fd)
         os.close(self._lock)
+        _remove(self._parent, self.name, self.fd)
+        os.close(self.fd)
         os.close(self._parent)
         self._parent = -1
 
@@ -168,22 +166,37 @@ def _removed(parent: int, name: str) -> bool:
         fd = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
     except OSError:
         return False
-    lock = -1
     try:
         if os.fstat(fd).st_uid != os.geteuid() or stat.S_IMODE(os.fstat(fd).st_mode) != 0o700:
             return False
-        with contextlib.suppress(FileNotFoundError):  # killed before it made one: the directory is empty
-            lock = _locked(fd)
-        if lock >= 0:
-            _empty(fd)
-        os.rmdir(name, dir_fd=parent)
+        try:
+            os.close(_locked(fd))
+        except FileNotFoundError:  # killed before it made one: then the directory is empty
+            os.rmdir(name, dir_fd=parent)
+            return True
+        return _remove(parent, name, fd)
     except OSError:
         return False
     finally:
         os.close(fd)
-        if lock >= 0:
-            os.close(lock)
-    return True
+
+
+def _remove(parent: int, name: str, fd: int) -> bool:
+    """Remove a directory of ours whose files are all closed; returns whether it is gone."""
+    for pause_seconds in _PAUSES:
+        try:
+            _empty(fd)
+            os.rmdir(name, dir_fd=parent)
+        except FileNotFoundError:  # noqa: PERF203 # a handful of turns
+            return True  # another probe took it for a stale one, which it was
+        except OSError as error:
+            if error.errno not in _PASSING:
+                return False
+            _sync_file_system(fd)
+            time.sleep(pause_seconds)
+        else:
+            return True
+    return False
 
 
 def _sync_file_system(fd: int) -> None:
@@ -198,4 +211,5 @@ def _empty(fd: int) -> None:
     finally:
         os.close(again)
     for name in sorted(names, key=lambda name: name == _LOCK):
-        os.unlink(name, dir_fd=fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=fd)
