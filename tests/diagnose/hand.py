@@ -111,9 +111,18 @@ def measured(*threads: ThreadMeasure, **more: Any) -> Measures:
     return Measures(**{**told, **more})
 
 
+def _later(thread_: ThreadMeasure, by_ns: int, *names: str) -> ThreadMeasure:
+    return msgspec.structs.replace(thread_, **{name: getattr(thread_, name) + by_ns for name in names})
+
+
 def save(level: Level, seconds: float, measures: Measures | None, **more: Any) -> Checkpoint:
     """Return a save of 1 GiB by one rank; `begin`: seconds after the others, to make a series."""
-    begin = START_NS + ns(more.pop("begin", 0.0))
+    later = ns(more.pop("begin", 0.0))
+    begin = START_NS + later
+    if measures is not None and later:
+        measures = msgspec.structs.replace(
+            measures, threads=tuple(_later(one, later, "start_ns", "end_ns") for one in measures.threads)
+        )
     told: dict[str, Any] = {
         "uid": f"u{begin}", "kind": Kind.SAVE, "job": "job", "framework": "torch", "step": 1, "ranks": 1,
         "start_ns": begin, "end_ns": begin + ns(seconds), "bytes": GIB, "files": 1, "path": "/ckpt/step_1.pt",

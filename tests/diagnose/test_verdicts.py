@@ -56,7 +56,7 @@ def test_serialisation_and_storage_are_told_apart_by_who_is_on_cpu(level: Level)
 def test_a_throttled_device_is_one_though_it_is_never_busy(level: Level) -> None:
     """What a cgroup holds back waits before the queue; the promise is copying, and the device at what it has shown."""
     at = thread(level, 21, copy=1, sync=20)
-    limited = device(21, busy_seconds=0.1, throttled_bytes_per_second=50 * MIB, steadiness=0.98)
+    limited = device(21, busy_seconds=0.6, throttled_bytes_per_second=50 * MIB, steadiness=0.98)
     verdict = told(save(level, 21, measured(at, devices=(limited,))))
     assert verdict.limit is Limit.DEVICE
     assert "held to 52 MB/s" in verdict.sentence

@@ -21,7 +21,8 @@ from ckptprof.verdicts import Account, Limit
 MEMORY_SPEED = 300e6  # bytes per second and thread; copying is no slower on a healthy host
 MANY_FILES = 200
 SMALL_FILE_BYTES = 128 << 10
-_NAMES = ("create", "rename", "unlink", "metadata")
+_STARVED_SECONDS = 3.0
+_NAMES = ("create", "rename", "metadata")
 _TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel time, where files are many
 
 
@@ -62,6 +63,7 @@ def account(sight: Sight) -> Accounting:
     parts = dict(path.parts.seconds)
     found: list[Account] = before.explain(sight, before.held_before(sight))
     inside, after = cleaning.deletion(sight)
+    inside = max(inside, parts.get("unlink", 0.0))
     taken = _take(parts, inside, ("unlink", "rest", "lock", "sleep"))
     spare, found = _from_before(found, inside - taken)
     if taken + spare + after > 0:
@@ -136,6 +138,7 @@ def _main(
     storage = resolve(sight, data=data, sync=sync, waiting=waiting) if waiting > 0 else None
     if storage is not None:
         found.append(Account(limit=storage.limit, seconds=waiting, text=storage.text))
+    found += _queued(parts)
     found += _copying(sight, parts)
     found += _own(sight, path, parts)
     found += _waiting(sight, parts)
@@ -175,9 +178,9 @@ def _of_files(sight: Sight, parts: dict[str, float]) -> list[Account]:
         return []
     taken = [*_NAMES]
     if files >= MANY_FILES and sight.moved / files < SMALL_FILE_BYTES and names >= 0.15 * whole:
-        taken += ["close", "data", "copy", "user", "starved"]
+        taken += ["close", "data", "copy", "user", "starved", "queued"]
     spent = sum(parts.pop(name, 0.0) for name in taken)
-    text = "in creating, renaming and deleting"
+    text = "in creating and renaming"
     if files >= MANY_FILES:
         text += f" {plural(int(files), 'file')}, {size(sight.moved / files)} each"
     return [Account(limit=Limit.METADATA, seconds=spent, text=text)]
@@ -206,6 +209,14 @@ def _unknown_wait(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> 
     if (bound is not None or busy >= 0.7) and sight.device_bytes >= 0.5 * sight.moved:
         parts["data"] = parts.get("data", 0.0) + rest
         parts["rest"] = 0.0
+
+
+def _queued(parts: dict[str, float]) -> list[Account]:
+    """Return the time without a CPU in the kernel: a host that is that short of them holds up more than moments."""
+    spent = parts.pop("queued", 0.0)
+    short = spent >= _STARVED_SECONDS and spent >= 0.5 * (spent + sum(parts.values()))
+    text = "ready to go on in the kernel, but without a CPU: others had them"
+    return [Account(limit=Limit.SERIALIZE if short else Limit.NONE, seconds=spent, text=text)] if spent > 0 else []
 
 
 def _copying(sight: Sight, parts: dict[str, float]) -> list[Account]:
@@ -256,7 +267,8 @@ def _waiting(sight: Sight, parts: dict[str, float]) -> list[Account]:
     if not asleep or not sight.writes:
         return []
     looked = parts.get("network", 0.0)
-    if sight.remote or came < 0.5 * some(sight.checkpoint.bytes) or not came:
+    slight = asleep < 0.1 * sight.span
+    if slight or sight.remote or came < 0.5 * some(sight.checkpoint.bytes) or not came:
         if looked <= 0:
             return []
         parts.pop("network")

@@ -11,6 +11,7 @@ from ckptprof.diagnose.wording import rate
 from ckptprof.verdicts import Limit
 
 _MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
+_TICK = 0.02  # seconds; the kernel counts busy time in ticks
 _MEMORY = 1e9  # bytes per second that copying out of the page cache takes at least, to promise no less
 
 
@@ -58,10 +59,15 @@ def _waits(sight: Sight, found: Accounting) -> bool:
 
 
 def _best(sight: Sight) -> float | None:
-    """Return the best bandwidth of the device that is known of, in this direction."""
+    """Return the best bandwidth of the device that is known of, in this direction.
+
+    While it is held back, its bytes over the time in which it had work tell what it could do.
+    """
     shown = number(sight.device.shown_bytes_per_second) if sight.device is not None else None
     peak = number(sight.device.peak_bytes_per_second) if sight.device is not None else None
-    return max((value for value in (sight.probed, shown, peak) if value), default=None)
+    busy = number(sight.device.busy_seconds) if sight.device is not None else None
+    worked = (sight.device_bytes or 0.0) / busy if busy is not None and busy >= _TICK else None
+    return max((value for value in (sight.probed, shown, peak, worked) if value), default=None)
 
 
 def _device_seconds(sight: Sight) -> float:
@@ -86,7 +92,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
         bound = throttle(sight, found.waiting)
         if limit is Limit.FLUSH and bound is not None and bound[1] is not None:
             best = bound[1]
-        elif best is not None and best <= _MORE * now:
+        elif best is not None and best <= _MORE * max(now, some(bound[1]) if bound is not None else 0.0):
             best = None
     floor = min(found.cpu_in_calls, found.waiting)
     if best is None:

@@ -32,11 +32,17 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     copied = found.of(Limit.NONE)
     if limit is None or own < LEAST_SHARE * found.seconds:
         if copied >= LEAST_SHARE * found.seconds and copied >= own:
-            return next(one.text for one in found.accounts if one.limit is Limit.NONE) + ", as fast as memory is"
+            return _as_memory(found)
         return None
     if found.seconds >= LONG_SECONDS and (held is None or held > STALL_SHARE):
         return None
     return _at_its_best(found, limit)
+
+
+def _as_memory(found: Accounting) -> str:
+    texts = [one.text for one in found.accounts if one.limit is Limit.NONE]
+    copying = [text for text in texts if text.startswith("copying")]
+    return f"{copying[0]}, as fast as memory is" if copying else texts[0]
 
 
 def _short(length: float, held: float | None) -> str | None:

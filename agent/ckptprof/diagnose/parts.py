@@ -8,10 +8,11 @@ from ckptprof.diagnose.sight import NS, number, seconds, some
 from ckptprof.measures import ThreadMeasure
 
 CALLS = ("data", "sync", "close", "create", "rename", "unlink")
-# Besides these: `user` on CPU in its own code, `starved` runnable without a CPU, `copy` on CPU in data calls, `kernel`
+# Besides these: `user` on CPU in its own code, `starved` runnable without a CPU, `queued` the same
+# in the kernel, `copy` on CPU in data calls, `kernel`
 # on CPU in the kernel outside of known calls, `cpu` on CPU and nothing tells in what, `fault`, `network`, `lock`,
 # `sleep` as looks saw it asleep, `metadata` looks in stat and the like, `rest` asleep and nothing tells why.
-BUSY = (*CALLS, "metadata", "user", "starved", "copy", "kernel", "cpu", "fault", "network")
+BUSY = (*CALLS, "metadata", "user", "starved", "queued", "copy", "kernel", "cpu", "fault", "network")
 _LOOKS = (*CALLS, "metadata", "fault", "network", "lock", "sleep", "other")
 _SLACK = 1.05  # clocks of different resolution
 
@@ -88,7 +89,7 @@ def _traced(thread: ThreadMeasure, calls: dict[str, float], whole: float) -> Par
     copy = min(calls["data"], in_calls)
     held = min(calls["data"] - copy, starved * inside if total else 0.0)  # preempted while copying
     parts = {**calls, "data": calls["data"] - copy - held, "copy": copy, "user": own, "kernel": outside}
-    parts["starved"] = waiting_out + held
+    parts["starved"], parts["queued"] = waiting_out, held
     rest = max(0.0, whole - sum(parts.values()))
     parts.update(_asleep(thread, rest))
     return Parts(
@@ -118,7 +119,8 @@ def _polled(thread: ThreadMeasure, whole: float) -> Parts:
     parts: dict[str, float] = {}
     cpu_known = user is not None or system is not None
     if cpu_known:
-        parts.update(user=some(user), kernel=some(system), starved=starved)
+        own = some(user) / (some(user) + some(system)) if some(user) + some(system) else 0.0
+        parts.update(user=some(user), kernel=some(system), starved=starved * own, queued=starved * (1 - own))
     elif exact is not None:
         parts.update(cpu=exact, starved=starved)
     elif looks:

@@ -1,0 +1,130 @@
+"""What checkpoints cost, and what to do first."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnose.hand import GIB, START_NS, device, measured, ns, restore, save, thread
+
+from ckptprof.diagnose import diagnose
+from ckptprof.diagnose.ceilings import Ceilings, Measure, Work
+from ckptprof.diagnose.costs import first_advice, job_costs, judged
+from ckptprof.model import Checkpoint, Kind, Level, Mode
+from ckptprof.verdicts import Cost, Limit
+
+
+def one(begin: float, seconds: float = 20.0, user: float = 18.0, **more: object) -> Checkpoint:
+    """Return a judged save that was on CPU for so long, and in a sync for the rest."""
+    at = thread(Level.TRACE, seconds, user=user, copy=1, sync=seconds - user - 1)
+    known = measured(at, devices=(device(seconds, busy_seconds=seconds - user),))
+    return diagnose(save(Level.TRACE, seconds, known, begin=begin, **{"stall_ns": ns(seconds), **more}))  # type: ignore[arg-type]
+
+
+def known(checkpoint: Checkpoint) -> Cost:
+    """Return its cost."""
+    assert checkpoint.cost is not None
+    return checkpoint.cost
+
+
+def test_a_stall_costs_the_gpus_that_are_given_else_one_for_each_rank() -> None:
+    """And nothing is invented where neither is known."""
+    plain = save(Level.TRACE, 20, measured(), ranks=4, stall_ns=ns(10))
+    given = known(diagnose(plain, gpus=8))
+    assert (given.gpus, given.gpus_from, given.gpu_seconds) == (8, "given", 80)
+    assert known(diagnose(plain)).gpu_seconds == 40
+    nobody = known(diagnose(save(Level.TRACE, 20, measured(), ranks=None, stall_ns=ns(10))))
+    assert (nobody.gpus, nobody.gpu_seconds, nobody.bytes_per_second_per_gpu) == (None, None, None)
+    unknown = known(diagnose(save(Level.TRACE, 20, measured(), stall_ns=None), gpus=8))
+    assert (unknown.stall_seconds, unknown.gpu_seconds) == (None, None)
+
+
+def test_throughput_is_held_against_the_tiers_and_against_the_ceiling() -> None:
+    """1 GiB in a second for one GPU is Light by writing; what was probed counts before what was shown."""
+    fast = save(Level.TRACE, 1, measured(devices=(device(1),)))
+    assert known(diagnose(fast)).tier == "light"
+    assert known(diagnose(fast)).ceiling_share == pytest.approx(GIB / 2e9)
+    assert known(diagnose(fast, gpus=8)).tier == "below"
+    best = Measure(id="w", work=Work.WRITE, bytes_per_second=4e9, operations_per_second=4e3)
+    probe = Ceilings(
+        version="1", host="h", at_ns=1, spent_ns=1, path="/ckpt", mount_point="/ckpt", fs_type="ext4", source="x",
+        device="nvme0n1", server=None, size_bytes=1, phase_seconds=1.0, busy_before=None, complete=True,
+        measures=(best,),
+    )  # fmt: skip
+    told = known(diagnose(fast, ceilings=(probe,)))
+    assert (told.ceiling_share, told.ceiling_from) == (pytest.approx(GIB / 4e9), "ckptprof ceiling")
+
+
+def test_what_went_on_beside_training_is_not_stall() -> None:
+    """Of an async save; of a sync one there is none."""
+    beside = save(Level.TRACE, 20, measured(), mode=Mode.ASYNC, stall_ns=ns(2))
+    assert known(diagnose(beside)).background_seconds == pytest.approx(18)
+    assert known(diagnose(save(Level.TRACE, 20, measured()))).background_seconds == 0
+
+
+def test_a_job_is_held_against_the_five_percent_rule_and_the_field() -> None:
+    """Four saves of 20 s in 800 s are 10 %."""
+    saves = [one(begin) for begin in (0, 200, 400, 600)]
+    (job,) = job_costs(saves, 800.0, gpus=8)
+    assert (job.count, job.stall_seconds, job.gpu_seconds) == (4, pytest.approx(80), pytest.approx(640))
+    assert (job.share, job.over_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
+    assert "above the 5 %" in (job.judgement or "")
+    assert job.saves is not None
+    assert job.restores is None
+    assert job.saves.gibibytes_per_second == pytest.approx(1 / 20)
+    assert job.saves.worst_seconds == pytest.approx(20)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.03, "within the 5 %"), (0.1, "below the 12 %"), (0.2, "below the 43 %"), (0.5, "above the 43 %")],
+)
+def test_shares_are_put_into_words(share: float, words: str) -> None:
+    """SNIA's rule, and what was reported."""
+    assert words in judged(share)
+
+
+def test_copies_cost_nobody_anything_and_nothing_costs_nothing() -> None:
+    """Empty input included."""
+    copy = save(Level.TRACE, 20, None, kind=Kind.COPY)
+    assert job_costs([copy]) == ()
+    assert first_advice([copy]) is None
+    assert first_advice([]) is None
+
+
+def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
+    """One long save outweighs three short ones of another limit."""
+    long = [one(0, 60.0, 55.0)]
+    short = [one(begin, 12.0, 1.0) for begin in (100, 200, 300)]
+    told = first_advice([*long, *short])
+    assert told is not None
+    assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(60))
+    assert told.share == pytest.approx(60 / 96)
+    assert "1 of 4 checkpoints were serialisation-bound" in told.sentence
+    assert told.remedy is not None
+    assert "thread_count" in told.remedy
+
+
+def test_nothing_slow_is_an_answer() -> None:
+    """And what is unclear is told only where nothing else is known."""
+    at = thread(Level.TRACE, 2, copy=2)
+    fine = diagnose(save(Level.TRACE, 2, measured(at)))
+    told = first_advice([fine])
+    assert told is not None
+    assert (told.limit, told.remedy) == (Limit.NONE, None)
+    assert told.sentence == "Nothing was slow: 1 save held training for 2.0 s."
+    unclear = diagnose(save(Level.TRACE, 30, None, begin=100))
+    again = first_advice([fine, unclear])
+    assert again is not None
+    assert again.limit is Limit.UNCLEAR
+    least = first_advice([unclear, one(200)])
+    assert least is not None
+    assert least.limit is Limit.SERIALIZE
+
+
+def test_restores_count_for_themselves() -> None:
+    """In the cost of their job."""
+    read = diagnose(restore(Level.TRACE, 10, measured(), begin=-100))
+    assert read.start_ns < START_NS
+    (job,) = job_costs([read, one(0)])
+    assert job.restores is not None
+    assert job.saves is not None
+    assert (job.restores.count, job.saves.count, job.run_seconds) == (1, 1, pytest.approx(120))

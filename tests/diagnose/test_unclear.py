@@ -1,0 +1,151 @@
+"""Contradictory evidence is unclear, with both candidates; what is missing lowers the confidence and is said."""
+
+from __future__ import annotations
+
+import msgspec
+from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, restore, save, thread
+
+from ckptprof.diagnose import diagnose
+from ckptprof.model import Checkpoint, Kind, Level
+from ckptprof.verdicts import Limit, Verdict
+
+
+def told(checkpoint: Checkpoint, *history: Checkpoint) -> Verdict:
+    """Return its verdict."""
+    verdict = diagnose(checkpoint, history).verdict
+    assert verdict is not None
+    return verdict
+
+
+def test_two_limits_that_hold_alike_and_exclude_each_other_are_both_named() -> None:
+    """Half of the time on CPU, half asleep in a sync; with a third less of one it is the other."""
+    even = thread(Level.TRACE, 20, user=9.8, copy=0.4, sync=9.8)
+    under = (device(20, busy_seconds=9.8),)
+    verdict = told(save(Level.TRACE, 20, measured(even, devices=under)))
+    assert verdict.limit is Limit.UNCLEAR
+    assert set(verdict.candidates) == {Limit.SERIALIZE, Limit.DEVICE}
+    assert verdict.confidence <= 0.5
+    assert "unclear" in verdict.sentence
+    assert verdict.remedy is not None
+    uneven = thread(Level.TRACE, 20, user=13, copy=0.4, sync=6.6)
+    assert told(save(Level.TRACE, 20, measured(uneven, devices=under))).limit is Limit.SERIALIZE
+
+
+def test_numbers_that_disagree_are_unclear() -> None:
+    """18 of 20 s in a sync, and 18 of 20 s on CPU outside of the kernel, cannot both be."""
+    both = thread(Level.TRACE, 20, user=18, copy=0.1, sync=18)
+    verdict = told(save(Level.TRACE, 20, measured(both, devices=(device(20),))))
+    assert verdict.limit is Limit.UNCLEAR
+    assert set(verdict.candidates) == {Limit.SERIALIZE, Limit.DEVICE}
+    assert "more than there was" in verdict.sentence
+    one = thread(Level.TRACE, 20, user=1.5, copy=0.1, sync=18)
+    assert told(save(Level.TRACE, 20, measured(one, devices=(device(20),)))).limit is Limit.DEVICE
+
+
+def test_what_nothing_explains_is_unclear_and_asks_to_look_closer() -> None:
+    """Asleep outside of all calls for most of it."""
+    at = thread(Level.TRACE, 20, copy=1, sync=2)
+    verdict = told(save(Level.TRACE, 20, measured(at, devices=(device(20),))))
+    assert verdict.limit is Limit.UNCLEAR
+    assert verdict.accounts[0].limit is None
+    assert verdict.cause == "unexplained"
+
+
+def test_without_measures_nothing_is_claimed() -> None:
+    """Recordings of older versions have none."""
+    verdict = told(save(Level.POLL, 20, None))
+    assert verdict.limit is Limit.UNCLEAR
+    assert verdict.lacking == ("nothing was measured around it",)
+    assert verdict.confidence < 0.5
+    assert verdict.expected_seconds is None
+
+
+def test_a_copy_has_no_verdict_and_no_cost() -> None:
+    """Nobody waits for it."""
+    copy = diagnose(save(Level.TRACE, 20, measured(), kind=Kind.COPY))
+    assert copy.verdict is None
+    assert copy.cost is None
+
+
+def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
+    """The device, the mount, the looks, the CPU time: each in turn."""
+    at = thread(Level.POLL, 20, copy=1, sync=19)
+    whole = save(Level.POLL, 20, measured(at, devices=(device(20, busy_seconds=19),)))
+    full = told(whole)
+    assert full.lacking == ()
+    fewer = {
+        "device": changed(whole, devices=()),
+        "mount": changed(whole, mount=None),
+        "looks": changed(whole, threads=(msgspec.structs.replace(at, looks=3, looks_in={"sync": 2, "running": 1}),)),
+        "CPU": changed(whole, threads=(msgspec.structs.replace(at, user_ns=None, system_ns=None, on_cpu_ns=None),)),
+        "threads": changed(whole, threads=()),
+    }
+    for word, checkpoint in fewer.items():
+        verdict = told(checkpoint)
+        assert any(word in one for one in verdict.lacking), word
+        assert verdict.confidence < full.confidence, word
+
+
+def test_tracing_is_surer_than_polling() -> None:
+    """Of the same save."""
+    sure = [
+        told(save(level, 20, measured(thread(level, 20, user=18, copy=2), devices=(device(20),)))).confidence
+        for level in (Level.TRACE, Level.POLL)
+    ]
+    assert sure[0] > sure[1] >= 0.6
+
+
+def test_a_server_without_a_link_to_look_at_may_be_the_network() -> None:
+    """It is said, and the other one is a candidate."""
+    at = thread(Level.TRACE, 20, copy=1, sync=19)
+    verdict = told(save(Level.TRACE, 20, measured(at, mount=far())))
+    assert verdict.limit is Limit.SERVER
+    assert Limit.NETWORK in verdict.candidates
+    assert any("link" in one for one in verdict.lacking)
+    seen = told(save(Level.TRACE, 20, measured(at, mount=far(), links=(link(),))))
+    assert seen.confidence > verdict.confidence
+
+
+def test_what_is_short_and_rare_is_nothing_and_what_is_short_and_often_is_not() -> None:
+    """0.8 s of serialising: every minute it does not matter, every two seconds it does."""
+    at = thread(Level.TRACE, 0.8, user=0.7, copy=0.1)
+
+    def one(begin: float) -> Checkpoint:
+        return save(Level.TRACE, 0.8, measured(at), begin=begin, stall_ns=ns(0.8))
+
+    assert told(one(0), one(-120), one(-60)).limit is Limit.NONE
+    assert told(one(0), one(-4), one(-2)).limit is Limit.SERIALIZE
+
+
+def test_a_device_at_its_best_is_nothing_unless_it_costs_much() -> None:
+    """Two seconds at what the device has shown are none, forty are the device's; so are two at a fifth of it."""
+    rate = GIB / 1.8
+    at = thread(Level.TRACE, 2, copy=0.2, sync=1.8)
+    best = device(2, busy_seconds=1.8, shown_bytes_per_second=rate)
+    assert told(save(Level.TRACE, 2, measured(at, devices=(best,)))).limit is Limit.NONE
+    worse = device(2, busy_seconds=1.8, shown_bytes_per_second=5 * rate)
+    assert told(save(Level.TRACE, 2, measured(at, devices=(worse,)))).limit is Limit.DEVICE
+    long = thread(Level.TRACE, 40, copy=1, sync=39)
+    best = device(40, 20 * GIB, busy_seconds=39, shown_bytes_per_second=20 * GIB / 39)
+    assert told(save(Level.TRACE, 40, measured(long, devices=(best,)), bytes=20 * GIB)).limit is Limit.DEVICE
+
+
+def test_a_host_without_cpu_time_to_spare_is_no_storage_and_no_code_problem_for_a_moment() -> None:
+    """Waiting for a processor while copying; for long, it is what limits."""
+    at = thread(Level.TRACE, 2, copy=1.9)
+    at = msgspec.structs.replace(at, system_ns=ns(0.6), on_cpu_ns=ns(0.6), runqueue_ns=ns(1.3))
+    assert told(save(Level.TRACE, 2, measured(at, devices=(device(2),)))).limit is Limit.NONE
+    long = thread(Level.TRACE, 20, copy=19)
+    long = msgspec.structs.replace(long, system_ns=ns(1), on_cpu_ns=ns(1), runqueue_ns=ns(18))
+    verdict = told(save(Level.TRACE, 20, measured(long, devices=(device(20),))))
+    assert verdict.limit is Limit.SERIALIZE
+    assert "without a CPU" in verdict.sentence
+    assert verdict.cause == "starved"
+
+
+def test_words_are_those_of_a_restore() -> None:
+    """Its thread reads."""
+    at = thread(Level.TRACE, 20, user=18, copy=2)
+    verdict = told(restore(Level.TRACE, 20, measured(at, mount=local(), devices=(device(20, 0, read_bytes=GIB),))))
+    assert verdict.sentence.startswith("restore of 20 s, of which 18 s the single reading thread was on CPU")
+    assert "writing" not in verdict.sentence

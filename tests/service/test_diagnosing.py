@@ -1,0 +1,59 @@
+"""A fault of the diagnosis costs a verdict, never the checkpoint; and it remembers no more than it must."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnose.hand import measured, save, thread
+
+from ckptprof.model import Checkpoint, Level
+from ckptprof.service import diagnosing
+from ckptprof.service.diagnosing import HISTORY, JOBS, Diagnosis
+
+
+def one(begin: float, **more: object) -> Checkpoint:
+    """Return a save with measures."""
+    return save(Level.TRACE, 2, measured(thread(Level.TRACE, 2, copy=2)), begin=begin, **more)  # type: ignore[arg-type]
+
+
+def test_a_fault_is_told_and_counted_and_the_checkpoint_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one has its verdict again."""
+    told: list[str] = []
+    diagnosis = Diagnosis(told.append)
+    sound = diagnosing.diagnose
+
+    def breaking(checkpoint: Checkpoint, *others: object) -> Checkpoint:
+        if checkpoint.step == 2:
+            raise ZeroDivisionError("no time")
+        return sound(checkpoint, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(diagnosing, "diagnose", breaking)
+    kept = diagnosis.take([one(0, step=1), one(100, step=2), one(200, step=3)])
+    assert [checkpoint.step for checkpoint in kept] == [1, 2, 3]
+    assert [checkpoint.verdict is not None for checkpoint in kept] == [True, False, True]
+    assert diagnosis.faults == 1
+    assert "ZeroDivisionError at test_diagnosing.py:" in told[0]
+
+
+def test_what_it_remembers_is_bounded_and_without_bulk() -> None:
+    """By checkpoints of a job, and by jobs."""
+    diagnosis = Diagnosis()
+    for number in range(HISTORY + 5):
+        diagnosis.take([one(number * 10.0)])
+    for number in range(JOBS + 5):
+        diagnosis.take([one(0, job=f"job-{number}")])
+    assert len(diagnosis._jobs) == JOBS
+    assert all(len(series) <= HISTORY for series in diagnosis._jobs.values())
+    remembered = [known for series in diagnosis._jobs.values() for known in series.values()]
+    assert all(known.measures is not None and not known.measures.threads for known in remembered)
+
+
+def test_ceilings_are_asked_for_at_each_checkpoint() -> None:
+    """So that a probe counts from then on."""
+    asked: list[int] = []
+
+    def ceilings() -> tuple[()]:
+        asked.append(1)
+        return ()
+
+    Diagnosis(ceilings=ceilings).take([one(0), one(10)])
+    assert len(asked) == 2
