@@ -27,6 +27,7 @@ QUICK: dict[str, list[str]] = {
         "--calm",
         "1",
     ],
+    "diagnosis_cost": ["--saves", "1", "--megabytes", "32", "--jobs", "torch-save", "--levels", "poll"],
     "stacks_cost": ["--pairs", "1", "--seconds", "0.5"],
     "tick": ["--counts", "10", "--rounds", "1"],
     "store": ["--hours", "0.05", "--days", "1", "--narrow-minutes", "1", "--runs", "1"],

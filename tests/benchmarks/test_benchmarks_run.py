@@ -14,6 +14,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 MARKS = {
     "frameworks": [pytest.mark.frameworks, pytest.mark.slow],
     "agent_cost": [pytest.mark.node_exporter, pytest.mark.slow],
+    "diagnosis_cost": [pytest.mark.torch, pytest.mark.slow],
     "stacks_cost": [pytest.mark.torch, pytest.mark.slow],
     "scrape": [pytest.mark.node_exporter, pytest.mark.slow],
     "trace_cost": [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow],

@@ -156,6 +156,21 @@ def test_while_a_file_is_only_held_open_nobody_is_looked_at(job: Job) -> None:
     assert looks.look(3 * TICK_NS, job.watched, traced=False) == []
 
 
+def test_a_sync_is_watched_to_its_end_though_the_burst_is_over(job: Job) -> None:
+    """Of a file that was opened again for it: nothing moves, nothing is held open."""
+    looks = ThreadLooks(KernelFs(), 400)
+    looks.look(TICK_NS, job.watched, traced=False)
+    job.watching.attention.bursting = False
+    syncing = looks._crews[job.pid].eyes[job.threads[0]]
+    syncing.word = "sync"
+    second = looks.look(2 * TICK_NS, job.watched, traced=False)
+
+    assert {look.tid for look in second} == {job.pid, *job.threads}  # of the others the last look
+    assert looks.busy
+    assert looks.look(3 * TICK_NS, job.watched, traced=False) != []  # it is at a pipe by now, in truth
+    assert not looks.busy
+
+
 def test_of_many_threads_those_that_run_are_found(crowd: Job) -> None:
     """With the second tick."""
     looks = ThreadLooks(KernelFs(), 800)

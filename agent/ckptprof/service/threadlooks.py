@@ -82,11 +82,9 @@ class _Crew:
     def wanted(self, now_ns: int, *, traced: bool) -> list[int]:
         """Return the threads to look at now, the most important first."""
         watching = self.watching
-        if not watching.attention.in_burst():
-            return []
         at_files = [tid for tid, eye in self.eyes.items() if eye.at_files]
-        if not watching.attention.urgent(now_ns):  # no bytes move: a sync of what was written, or a log kept open
-            return at_files
+        if not watching.attention.in_burst() or not watching.attention.urgent(now_ns):
+            return at_files  # no bytes move: a sync of what was written goes on, or nothing does
         if traced:
             movers = watching.traced.movers
             found = [tid for tid, last_ns in movers.items() if now_ns - last_ns <= RECENT_NS]
@@ -163,10 +161,11 @@ class ThreadLooks:
     ) -> dict[int, list[int]]:
         wanted: dict[int, list[int]] = {}
         for watching in bursting:
-            crew = self._crews.setdefault(watching.process.pid, _Crew(watching))
+            self._crews.setdefault(watching.process.pid, _Crew(watching))
+        for pid, crew in self._crews.items():
             threads = crew.wanted(now_ns, traced=traced)
             if threads:
-                wanted[watching.process.pid] = threads
+                wanted[pid] = threads
         if wanted:
             if now_ns - self._mates_ns >= REVIEW_NS:
                 self._mates_ns = now_ns
