@@ -274,6 +274,30 @@ def _copies() -> Report:
     return Report(host="gpu-node-7", watched=watched, checkpoints=tuple(copies))
 
 
+def _limits() -> Report:
+    """Return two jobs with verdicts: one that serialises, surely and not, and one that waits for its device."""
+    stall = {"mode": Mode.SYNC, "stall_ns": 39_200_000_000}
+    own = [diagnosed(n, n * 300, confidence=0.95 - 0.1 * (n - 1), **stall) for n in range(1, 4)]
+    none = diagnosed(4, 1300, kind=Kind.RESTORE, limit=Limit.NONE, cost=None, end_ns=T0 + 1302 * SECOND, step=None)
+    other = [
+        diagnosed(n, n * 300, job="jax_train.py", limit=Limit.DEVICE, mode=Mode.ASYNC, stall_ns=200_000_000)
+        for n in (5, 6)
+    ]
+    unclear = diagnosed(7, 2100, job="jax_train.py", limit=Limit.UNCLEAR, confidence=0.2)
+    watched = Watched(start_ns=T0, end_ns=T0 + 2300 * SECOND)
+    return Report(host="gpu-node-7", watched=watched, checkpoints=(*own, none, *other, unclear))
+
+
+def _fine() -> Report:
+    """Return a job of which nothing was slow."""
+    saves = [
+        diagnosed(n, n * 60, limit=Limit.NONE, end_ns=T0 + n * 60 * SECOND + SECOND, mode=Mode.ASYNC, stall_ns=10**7)
+        for n in range(1, 4)
+    ]
+    watched = Watched(start_ns=T0, end_ns=T0 + 230 * SECOND)
+    return Report(host="gpu-node-7", watched=watched, checkpoints=tuple(saves))
+
+
 REPORTS: dict[str, Callable[[], Report]] = {
     "run": _run,
     "host": _host,
@@ -281,6 +305,8 @@ REPORTS: dict[str, Callable[[], Report]] = {
     "blank": _blank,
     "course": _course,
     "copies": _copies,
+    "limits": _limits,
+    "fine": _fine,
 }
 
 

@@ -45,7 +45,7 @@ def validate() -> Callable[[str, Any], None]:
     return check
 
 
-@pytest.mark.parametrize("name", ["run", "host", "empty", "blank", "course", "copies"])
+@pytest.mark.parametrize("name", ["run", "host", "empty", "blank", "course", "copies", "limits", "fine"])
 def test_report_fits_its_schema(name: str, reports: dict[str, Report], validate: Callable[[str, Any], None]) -> None:
     """Full, empty and never watched."""
     body = json.loads(document.dump(document.report_document(reports[name])))
@@ -90,7 +90,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "at_risk_ns",
     ]
 
-    assert list(body) == ["schema_version", "host", "watched", "copies_left_out", "checkpoints"]
+    assert list(body) == ["schema_version", "host", "watched", "copies_left_out", "answer", "jobs", "checkpoints"]
     assert set(body["watched"]) == {"start_ns", "end_ns", "gaps"}
     assert not set(promised) - set(body["checkpoints"][0])
     assert set(body["checkpoints"][0]) - set(promised) == {"uid", "confidence"}
@@ -132,6 +132,7 @@ def test_a_diagnosis_fits_its_schema(
     validate("report", brief)
     assert brief["checkpoints"][0]["verdict"] == whole["checkpoint"]["verdict"]
     assert brief["checkpoints"][0]["cost"]["gpu_seconds"] == 312.0
+    assert (brief["answer"]["limit"], brief["jobs"][0]["gpus"]) == ("serialize", 8)
     assert "measures" not in brief["checkpoints"][0]
     assert whole["checkpoint"]["measures"]["threads"][0]["looks_in"] == {"sync": 3}
     schema = json.loads((SCHEMAS / "report.schema.json").read_text())

@@ -15,7 +15,7 @@ from ckptprof.report.clean import width as cells
 
 
 @pytest.mark.parametrize("width", [80, 200])
-@pytest.mark.parametrize("name", ["run", "host", "empty", "blank", "course", "copies"])
+@pytest.mark.parametrize("name", ["run", "host", "empty", "blank", "course", "copies", "limits", "fine"])
 def test_report_looks_as_agreed(
     name: str, width: int, reports: dict[str, Report], zone: timezone, golden: Callable[[str, str], None]
 ) -> None:

@@ -10,7 +10,7 @@ from ckptprof.cli import filters, gating, options, output
 from ckptprof.cli.database import reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import Report
-from ckptprof.report import document, terminal
+from ckptprof.report import answer, document, terminal
 
 if TYPE_CHECKING:
     from ckptprof.report.conditions import Judged
@@ -44,8 +44,7 @@ def command(  # each argument is an option of the command line
     judge = _judge_of(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     with reading(db) as reader:
-        report = reader.report(query)
-    del gpus
+        report = answer.with_gpus(reader.report(query), gpus)
     if json:
         output.write(document.dump(document.report_document(report)))
     judged = judge(report)
@@ -55,7 +54,7 @@ def command(  # each argument is an option of the command line
     if not json:
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()
-        output.write(terminal.render(report, width=width, colour=colour, zone=output.LocalZone()))
+        output.write(terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), gpus=gpus))
     return gating.conclude(judged, allow_unknown=allow_unknown)
 
 

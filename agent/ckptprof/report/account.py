@@ -10,13 +10,15 @@ from ckptprof.report import chart, sureness, units
 from ckptprof.report.clean import clean
 from ckptprof.report.table import Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
-from ckptprof.verdicts import Account, Cost, Limit, Verdict
+from ckptprof.verdicts import Account, Limit, Verdict
 
 _MAX_BAR = 40
 _BESIDE = 132  # cells of a line from which on what was seen stands beside its bar
+_MORE = 1.05  # of a ceiling
 _SHOWN = 8  # accounts; the rest is one line
 _ASCII_BAR = "#"
 _FINE = "bold green"
+GPUS_FROM = {"ranks": ", if each rank has one"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
 
 
@@ -46,30 +48,46 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     if cost is None:
         return []
     pairs = []
-    if cost.gpu_seconds is not None:
-        gpus = "" if cost.gpus is None else f" on {units.plural(cost.gpus, 'GPU')}{_source(cost)}"
+    guessed = is_guessed(cost.gpus, cost.gpus_from)
+    if cost.gpu_seconds is not None and not guessed:
+        gpus = (
+            ""
+            if cost.gpus is None
+            else f" on {units.plural(cost.gpus, 'GPU')}{GPUS_FROM.get(cost.gpus_from or '', '')}"
+        )
         pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} held{gpus}"))
-    if cost.background_seconds is not None:
+    if cost.background_seconds:
         pairs.append(("Beside training", f"{units.seconds(cost.background_seconds)} went on in the background"))
     if cost.bytes_per_second is not None:
         rate = units.rate(cost.bytes_per_second)
-        if cost.bytes_per_second_per_gpu is not None:
+        if cost.bytes_per_second_per_gpu is not None and not guessed:
             rate += f", {units.rate(cost.bytes_per_second_per_gpu)} for each GPU"
-        rate += f": {tier(cost.tier)}" if cost.tier is not None else ""
+            rate += f": {tier(cost.tier)}" if cost.tier is not None else ""
         pairs.append(("Throughput", rate))
-    if cost.ceiling_share is not None:
+    share = ceiling(cost.ceiling_share)
+    if share is not None:
         source = "" if cost.ceiling_from is None else f" ({clean(cost.ceiling_from)})"
-        pairs.append(("Of what it can do", f"{units.percent(cost.ceiling_share)} of what this path has shown{source}"))
+        pairs.append(("Ceiling", f"{share}{source}"))
     return pairs
+
+
+def is_guessed(gpus: int | None, gpus_from: str | None) -> bool:
+    """Return whether the GPUs are but the one rank that there was, which may as well have none."""
+    return gpus_from == "ranks" and (gpus is None or gpus <= 1)
+
+
+def ceiling(share: float | None) -> str | None:
+    """Return a share of what a path can do in words; None if it is not known."""
+    if share is None or not math.isfinite(share):
+        return None
+    if share > _MORE:  # the page cache took it, or nothing has asked more of the path before
+        return "faster than the storage below has been seen"
+    return f"{units.percent(min(1.0, share))} of what this path has been seen to do"
 
 
 def tier(word: str) -> str:
     """Return a tier's name in full."""
     return _TIERS.get(word.lower(), clean(word))
-
-
-def _source(cost: Cost) -> str:
-    return {"given": " (as given)", "nvml": "", "ranks": " (one for each rank)"}.get(cost.gpus_from or "", "")
 
 
 def _style(verdict: Verdict) -> str:
@@ -148,7 +166,7 @@ def gain_text(checkpoint: Checkpoint, verdict: Verdict) -> str | None:
         return None
     now_ns = checkpoint.end_ns - checkpoint.start_ns
     text = f"about {units.seconds(expected)} instead of {units.duration(now_ns)}"
-    return text if verdict.capped_by is None else f"{text}; {clean(verdict.capped_by)} bounds it then"
+    return text if verdict.capped_by is None else f"{text}, then bounded by {clean(verdict.capped_by)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

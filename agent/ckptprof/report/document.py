@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ckptprof.model import Checkpoint, Report
+from ckptprof.report import answer
 from ckptprof.report.clean import encodable
 
 SCHEMA_VERSION = 1
@@ -27,6 +28,8 @@ def report_document(report: Report) -> dict[str, Any]:
         "host": report.host,
         "watched": msgspec.to_builtins(report.watched),
         "copies_left_out": report.copies_left_out,
+        "answer": msgspec.to_builtins(answer.headline(report)),
+        "jobs": msgspec.to_builtins(answer.costs(report)),
         "checkpoints": [_summary(checkpoint) for checkpoint in ordered],
     }
 

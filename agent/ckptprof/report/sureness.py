@@ -7,14 +7,19 @@ from ckptprof.verdicts import Limit, Verdict
 
 LIKELY, PROBABLY = 0.8, 0.6  # confidence from which on
 WORDS = ("likely", "probably", "unclear")
-UNEXPLAINED = "unexplained"
+UNEXPLAINED, NOT_SLOW = "unexplained", "not slow"
 
 
 def word(verdict: Verdict) -> str:
     """Return likely, probably or unclear."""
-    if verdict.limit is Limit.UNCLEAR or not verdict.confidence >= PROBABLY:
+    return words(verdict.limit, verdict.confidence)
+
+
+def words(limit: Limit, confidence: float) -> str:
+    """Return likely, probably or unclear for a limit and the confidence in it."""
+    if limit is Limit.UNCLEAR or not confidence >= PROBABLY:
         return WORDS[2]
-    return WORDS[0] if verdict.confidence >= LIKELY else WORDS[1]
+    return WORDS[0] if confidence >= LIKELY else WORDS[1]
 
 
 def is_told(verdict: Verdict | None) -> bool:
@@ -24,7 +29,9 @@ def is_told(verdict: Verdict | None) -> bool:
 
 def name(limit: Limit | None) -> str:
     """Return what an account is called."""
-    return UNEXPLAINED if limit is None else limit.value
+    if limit is None:
+        return UNEXPLAINED
+    return NOT_SLOW if limit is Limit.NONE else limit.value
 
 
 def short(verdict: Verdict | None) -> str | None:

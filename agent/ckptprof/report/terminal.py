@@ -1,4 +1,4 @@
-"""The report for a terminal: what was watched and what it comes to, then one line for each checkpoint."""
+"""The report for a terminal: the answer, what was watched, one line for each checkpoint, and what they cost."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import timezone, tzinfo
 from itertools import takewhile
 
 from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
+from ckptprof.report import answer, sureness, units
 from ckptprof.report import summary as summaries
-from ckptprof.report import sureness, units
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import Cell, Column, facts, is_cut, paint, wrap
 from ckptprof.report.table import render as render_table
@@ -48,19 +48,23 @@ _WHERE_SEEN = ("STEP", "LIMIT", "MODE", "STALL")  # columns that are shown where
 COPIES = "`ckptprof report --kind copy` lists them"
 
 
-def render(report: Report, *, width: int, colour: bool, zone: tzinfo, copies: str = COPIES) -> str:
+def render(  # noqa: PLR0913 # each argument is one choice of the caller
+    report: Report, *, width: int, colour: bool, zone: tzinfo, copies: str = COPIES, gpus: int | None = None
+) -> str:
     """Return the whole report as text that ends in a newline.
 
     `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen.
     """
     checkpoints = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
     offset = _offset(report, checkpoints, zone)
-    lines = facts(_opening(report, offset), width, colour=colour)
+    lines = facts([*answer.opening(report), *_opening(report, offset)], width, colour=colour)
     if not checkpoints:
         message, hint = explain_empty(report)
         sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
         return "\n".join([*lines, "", *wrap(sentences, width), ""])
     lines += ["", *_table(report, checkpoints, offset, width, colour=colour), ""]
+    cost = answer.cost_lines(report, width, gpus, colour=colour)
+    lines += [*cost, ""] if cost else []
     lines += [paint(line, "dim", colour=colour) for note in _notes(report, copies) for line in wrap(note, width)]
     return "\n".join([*lines, ""])
 

@@ -1,0 +1,142 @@
+"""What limited most of the lost time and what to do first, which opens a report, and what checkpoints cost each job.
+
+The diagnosis is imported where it is asked for: `--help` of a command has no need of its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ckptprof.model import Checkpoint, Kind, Report
+from ckptprof.report import account, sureness, units
+from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report.table import facts, paint
+from ckptprof.verdicts import Cost, Limit
+
+if TYPE_CHECKING:
+    from ckptprof.diagnose.advice import Headline
+    from ckptprof.diagnose.costs import DirectionCost, JobCost
+
+MAX_JOBS = 5  # whose costs are told; --json has them all
+_JOB_CELLS = 60
+_GIBIBYTES = 0.1  # per second, from which on MLPerf's unit is told as well
+
+
+def with_gpus(report: Report, gpus: int | None) -> Report:
+    """Return the report with the cost of each checkpoint for so many GPUs; as it is where none are given."""
+    if gpus is None:
+        return report
+    told = tuple(_with_gpus(checkpoint, gpus) for checkpoint in report.checkpoints)
+    return msgspec.structs.replace(report, checkpoints=told)
+
+
+def _with_gpus(checkpoint: Checkpoint, gpus: int) -> Checkpoint:
+    from ckptprof.diagnose.tiers import reached  # noqa: PLC0415 # see above
+
+    known = checkpoint.cost if checkpoint.cost is not None else Cost()
+    stall = None if checkpoint.stall_ns is None else checkpoint.stall_ns / 1e9
+    each = None if known.bytes_per_second is None else known.bytes_per_second / gpus
+    tier = None if each is None else reached(checkpoint.kind, each)
+    cost = msgspec.structs.replace(
+        known,
+        gpus=gpus,
+        gpus_from="given",
+        gpu_seconds=None if stall is None else stall * gpus,
+        bytes_per_second_per_gpu=each,
+        tier=None if each is None else "below" if tier is None else tier.name.lower(),
+    )
+    return msgspec.structs.replace(checkpoint, cost=cost)
+
+
+def headline(report: Report) -> Headline | None:
+    """Return what limited most of the lost time."""
+    from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
+
+    return first_advice(report.checkpoints)
+
+
+def costs(report: Report, gpus: int | None = None) -> tuple[JobCost, ...]:
+    """Return what checkpoints cost each job, the dearest first."""
+    from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 # see above
+
+    return job_costs(report.checkpoints, gpus=gpus)
+
+
+def opening(report: Report) -> list[tuple[str, str]]:
+    """Return the answer: one line where nothing was slow, what to do first where something was; nothing if unknown."""
+    found = headline(report)
+    if found is None:
+        return []
+    if found.limit is Limit.NONE:
+        return [("Answer", clean(found.sentence))]
+    pairs = [("Answer", f"{_sure(report.checkpoints, found.limit)}: {clean(found.sentence)}")]
+    if found.remedy is not None:
+        pairs.append(("Do first", clean(found.remedy)))
+    return pairs
+
+
+def _sure(checkpoints: Sequence[Checkpoint], limit: Limit) -> str:
+    """Return the limit and how sure it is of most of the checkpoints that it is the verdict on."""
+    told = [one.verdict.confidence for one in checkpoints if one.verdict is not None and one.verdict.limit is limit]
+    return f"{sureness.name(limit)}, {sureness.words(limit, median(told))}" if told else sureness.name(limit)
+
+
+def cost_lines(report: Report, width: int, gpus: int | None, *, colour: bool) -> list[str]:
+    """Return what checkpoints cost each job, as far as it is known; nothing where nobody worked it out."""
+    if not any(one.verdict is not None or one.cost is not None for one in report.checkpoints):
+        return []
+    every = costs(report, gpus)
+    lines = []
+    for one in every[:MAX_JOBS]:
+        title = f"What checkpoints cost {shorten_end(clean(one.job), _JOB_CELLS)}"
+        lines += ["", paint(title, "bold", colour=colour), *facts(_job(one), width, colour=colour, indent="  ")]
+    if len(every) > MAX_JOBS:
+        lines += ["", f"and {units.plural(len(every) - MAX_JOBS, 'job')} more: --json has them all"]
+    return lines[1:]
+
+
+def _job(cost: JobCost) -> list[tuple[str, str]]:
+    pairs = [("Held", _held(cost))]
+    if cost.gpu_seconds is not None and cost.gpus is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
+        gpus = f"{units.plural(cost.gpus, 'GPU')}{account.GPUS_FROM.get(cost.gpus_from or '', '')}"
+        pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} held on {gpus}"))
+    if cost.background_seconds:
+        pairs.append(("Beside", f"{units.seconds(cost.background_seconds)} in the background, beside training"))
+    for kind, direction in ((Kind.SAVE, cost.saves), (Kind.RESTORE, cost.restores)):
+        if direction is not None:
+            interval = cost.interval_seconds if kind is Kind.SAVE else None
+            pairs.append((f"{kind.value.capitalize()}s", _direction(kind, direction, cost, interval)))
+    return pairs
+
+
+def _held(cost: JobCost) -> str:
+    if cost.stall_seconds is None:
+        return "how long training was held was not seen"
+    text = units.seconds(cost.stall_seconds)
+    if cost.share is not None and cost.run_seconds is not None:
+        text += f" of {units.seconds(cost.run_seconds)}, {units.percent(cost.share)} of the run"
+        text += "" if cost.judgement is None else f": {clean(cost.judgement)}"
+    if cost.stalls_unknown:
+        text += f"; not seen of {units.plural(cost.stalls_unknown, 'checkpoint')}"
+    return text
+
+
+def _direction(kind: Kind, told: DirectionCost, cost: JobCost, interval: float | None) -> str:
+    text = units.plural(told.count, kind.value)
+    text += "" if interval is None else f", one every {units.seconds(interval)}"
+    text += f", {units.seconds(told.mean_seconds)} in the mean"
+    text += f", {units.seconds(told.worst_seconds)} at worst" if told.count > 1 else ""
+    if told.bytes_per_second is not None:
+        text += f"; {units.rate(told.bytes_per_second)}"
+        if told.gibibytes_per_second is not None and told.gibibytes_per_second >= _GIBIBYTES:
+            text += f" ({told.gibibytes_per_second:.2f} GiB/s)"
+    if told.bytes_per_second_per_gpu is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
+        remark = account.GPUS_FROM.get(cost.gpus_from or "", "")
+        text += f", {units.rate(told.bytes_per_second_per_gpu)} for each GPU{remark}"
+        text += "" if told.tier is None else f": {account.tier(told.tier)}"
+    share = account.ceiling(told.ceiling_share)
+    return text if share is None else f"{text}; {share}"

@@ -1,0 +1,115 @@
+"""The answer that a report opens with, and what checkpoints cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timezone
+
+import msgspec
+import pytest
+
+from ckptprof.model import Checkpoint, Report, Watched
+from ckptprof.report import account, answer, terminal
+from ckptprof.verdicts import Cost, Limit
+
+_UNWATCHED = Watched(start_ns=None, end_ns=None)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_answer_stands_first_and_says_how_sure_it_is(reports: dict[str, Report], zone: timezone) -> None:
+    """What limited most of the lost time, then what to do first; what is unclear is marked in the table."""
+    text = terminal.render(reports["limits"], width=200, colour=False, zone=zone)
+    first, second = text.splitlines()[:2]
+
+    assert first.startswith("Answer    serialize, likely: ")
+    assert second.startswith("Do first  torch.serialization.set_crc32_options(False)")
+    assert "page-cache?" in text
+    assert "? after a limit is unclear" in text
+
+
+def test_when_all_is_fine_it_says_so_in_one_line(reports: dict[str, Report], zone: timezone) -> None:
+    """And gives no advice."""
+    text = terminal.render(reports["fine"], width=200, colour=False, zone=zone)
+
+    assert text.startswith("Answer   Nothing was slow: ")
+    assert "Do first" not in text
+
+
+def test_without_verdicts_there_is_no_answer(reports: dict[str, Report], zone: timezone) -> None:
+    """A database from before the diagnosis looks as it did."""
+    text = terminal.render(reports["course"], width=200, colour=False, zone=zone)
+
+    assert text.startswith("Watched  ")
+    assert "LIMIT" not in text
+    assert "What checkpoints cost" not in text
+
+
+def test_each_job_is_told_what_it_paid(reports: dict[str, Report], zone: timezone) -> None:
+    """Stall, share of the run against SNIA's 5 %, GPU time for the GPUs that are given, throughput and tier."""
+    text = _flat(terminal.render(reports["limits"], width=200, colour=False, zone=zone, gpus=16))
+
+    assert "above the 5 % that SNIA asks for" in text
+    assert "held on 16 GPUs" in text
+    assert "for each GPU: below DGX Light; 40 % of what this path has been seen to do" in text
+    assert text.index("What checkpoints cost train.py") < text.index("What checkpoints cost jax_train.py")
+
+
+def test_gpus_that_are_given_replace_those_that_were_guessed(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """Of every figure that depends on them; without a stall there is no GPU time."""
+    held = make_diagnosed(1, 0, stall_ns=2_000_000_000, cost=Cost(gpus=1, gpus_from="ranks", bytes_per_second=4e9))
+    unknown = make_diagnosed(2, 100, cost=None)
+    report = Report(host="h", watched=_UNWATCHED, checkpoints=(held, unknown))
+    first, second = answer.with_gpus(report, 4).checkpoints
+
+    assert first.cost == Cost(
+        gpus=4, gpus_from="given", bytes_per_second=4e9, bytes_per_second_per_gpu=1e9, gpu_seconds=8.0, tier="light"
+    )
+    assert second.cost == Cost(gpus=4, gpus_from="given")
+    assert answer.with_gpus(report, None) is report
+
+
+def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """It may as well train on none; several ranks are said to be a guess."""
+    one = make_diagnosed(1, 0, cost=Cost(gpus=1, gpus_from="ranks", gpu_seconds=1.0, bytes_per_second_per_gpu=5.0))
+    several = msgspec.structs.replace(one, cost=Cost(gpus=4, gpus_from="ranks", gpu_seconds=4.0))
+
+    assert account.cost_facts(one) == []
+    assert account.cost_facts(several) == [("GPU time", "4.00 s held on 4 GPUs, if each rank has one")]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.4, "40 % of what this path has been seen to do"),
+        (1.02, "100 % of what this path has been seen to do"),
+        (2891.0, "faster than the storage below has been seen"),
+        (float("nan"), None),
+        (None, None),
+    ],
+)
+def test_a_ceiling_is_not_exceeded_in_percent(share: float | None, text: str | None) -> None:
+    """What the page cache takes is faster than any device."""
+    assert account.ceiling(share) == text
+
+
+def test_many_jobs_are_summed_up(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """The dearest are told, the others counted."""
+    many = tuple(make_diagnosed(n, n * 100, job=f"job-{n}", stall_ns=n * 10**9) for n in range(1, 9))
+    report = Report(host="h", watched=_UNWATCHED, checkpoints=many)
+    text = terminal.render(report, width=80, colour=True, zone=zone)
+
+    assert text.count("What checkpoints cost") == answer.MAX_JOBS
+    assert "cost job-8" in text
+    assert "and 3 jobs more: --json has them all" in text
+
+
+def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """Every limit can be told, alone and in the opening."""
+    for limit in Limit:
+        report = Report(host="h", watched=_UNWATCHED, checkpoints=(make_diagnosed(1, 0, limit=limit),))
+        pairs = dict(answer.opening(report))
+        assert "Answer" in pairs
+        assert limit is Limit.NONE or pairs["Answer"].startswith(limit.value)
