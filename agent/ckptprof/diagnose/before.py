@@ -7,6 +7,8 @@ from ckptprof.diagnose.wording import rate, size
 from ckptprof.model import Kind
 from ckptprof.verdicts import Account, Limit
 
+UNTOLD = "held before the first byte, and nothing tells by what"
+_UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
 _MOVED = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
@@ -59,7 +61,7 @@ def explain(sight: Sight, held: float) -> list[Account]:
         many = some(sight.checkpoint.ranks) >= 2
         text = f"held before the first byte, with {some(before.busy):.1f} cores busy in the process that wrote"
         return [*found, Account(limit=Limit.GATHER if many else Limit.SERIALIZE, seconds=held, text=text)]
-    return [*found, Account(limit=None, seconds=held, text="held before the first byte, and nothing tells by what")]
+    return [*found, Account(limit=None, seconds=held, text=UNTOLD)] if held >= _UNTOLD_SECONDS else found
 
 
 def _grown(sight: Sight, held: float, grown: float) -> list[Account]:

@@ -63,11 +63,17 @@ def _best(sight: Sight) -> float | None:
 
     While it is held back, its bytes over the time in which it had work tell what it could do.
     """
-    shown = number(sight.device.shown_bytes_per_second) if sight.device is not None else None
-    peak = number(sight.device.peak_bytes_per_second) if sight.device is not None else None
+    shown = _of_speed(sight, sight.device.shown_bytes_per_second) if sight.device is not None else None
+    peak = _of_speed(sight, sight.device.peak_bytes_per_second) if sight.device is not None else None
     busy = number(sight.device.busy_seconds) if sight.device is not None else None
     worked = (sight.device_bytes or 0.0) / busy if busy is not None and busy >= _TICK else None
     return max((value for value in (sight.probed, shown, peak, worked) if value), default=None)
+
+
+def _of_speed(sight: Sight, best_second: float | None) -> float | None:
+    """Return the best second, unless it may be no more than a whole checkpoint that took less than a second."""
+    known = number(best_second)
+    return None if known is not None and 0.75 * sight.moved <= known <= 1.25 * sight.moved else known
 
 
 def _device_seconds(sight: Sight) -> float:

@@ -10,6 +10,7 @@ from ckptprof.model import Kind
 from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
+_MOMENT_SECONDS = 0.3  # however often it comes: less than a step of a large model
 _VERY_SHORT_SECONDS = 0.5  # where nothing tells how often it comes
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
@@ -46,6 +47,8 @@ def _as_memory(found: Accounting) -> str:
 
 
 def _short(length: float, held: float | None) -> str | None:
+    if length < _MOMENT_SECONDS:
+        return f"it took {seconds(length)}"
     if held is None:
         return f"it took {seconds(length)}" if length < _VERY_SHORT_SECONDS else None
     if length < SHORT_SECONDS and held < STALL_SHARE:

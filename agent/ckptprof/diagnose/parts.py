@@ -80,14 +80,14 @@ def _traced(thread: ThreadMeasure, calls: dict[str, float], whole: float) -> Par
         user, system = max(0.0, exact - total), min(exact, total)
     own, kernel = some(user), some(system)
     inside = kernel / (own + kernel) if own + kernel else total / whole
-    waiting_out = starved * (1 - inside)
+    waiting_out = min(starved * (1 - inside), own)
     room = whole - total
     own = min(own, room)
     waiting_out = min(waiting_out, room - own)
     in_calls = min(kernel, total)
     outside = min(kernel - in_calls, room - own - waiting_out)
     copy = min(calls["data"], in_calls)
-    held = min(calls["data"] - copy, starved * inside if total else 0.0)  # preempted while copying
+    held = min(calls["data"] - copy, starved - waiting_out)  # preempted while copying, or late to wake up
     parts = {**calls, "data": calls["data"] - copy - held, "copy": copy, "user": own, "kernel": outside}
     parts["starved"], parts["queued"] = waiting_out, held
     rest = max(0.0, whole - sum(parts.values()))
@@ -120,9 +120,10 @@ def _polled(thread: ThreadMeasure, whole: float) -> Parts:
     cpu_known = user is not None or system is not None
     if cpu_known:
         own = some(user) / (some(user) + some(system)) if some(user) + some(system) else 0.0
-        parts.update(user=some(user), kernel=some(system), starved=starved * own, queued=starved * (1 - own))
+        waiting = min(starved * own, some(user))
+        parts.update(user=some(user), kernel=some(system), starved=waiting, queued=starved - waiting)
     elif exact is not None:
-        parts.update(cpu=exact, starved=starved)
+        parts.update(cpu=exact, queued=starved)
     elif looks:
         parts.update(cpu=whole * running / looks)
     used = sum(parts.values())

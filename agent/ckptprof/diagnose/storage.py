@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ckptprof.diagnose.sight import Sight, number, some
@@ -91,7 +92,7 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
         return None
     text = f"asleep in small operations, {size(request if request is not None else call or 0)} each"
     if sight.device_operations:
-        text += f", {per_second(sight.device_operations / max(waiting, 1e-3))}"
+        text += f", {per_second(min(sight.device_operations / max(waiting, 1e-3), _most(bound, 2)))}"
     if bound is not None and bound[2] is not None:
         text += f" of the {per_second(bound[2])} that the device is held to"
     excluded = [f"not by bytes: {rate(moved)}" + (f", it has shown {rate(shown)}" if shown else "")]
@@ -108,7 +109,7 @@ def _device(sight: Sight, waiting: float) -> Storage:
     busy = sight.device_busy
     bound = throttle(sight, waiting)
     moved = sight.device_bytes
-    speed = "" if moved is None else f" at {rate(moved / max(waiting, 1e-3))}"
+    speed = "" if moved is None else f" at {rate(min(moved / max(waiting, 1e-3), _most(bound, 1)))}"
     if bound is not None:
         limit = rate(bound[1]) if bound[1] is not None else per_second(bound[2] or 0.0)
         text = f"asleep waiting for {name}{speed}, which is held to {limit}"
@@ -121,6 +122,12 @@ def _device(sight: Sight, waiting: float) -> Storage:
     if held:
         text += f", at an even rate ({share(min(1.0, steadiness or 0.0))} of the time): held back before its queue"
     return Storage(Limit.DEVICE, text, imposed=held, sure=sight.device is not None)
+
+
+def _most(bound: tuple[float, float | None, float | None] | None, place: int) -> float:
+    """Return the limit that is set on bytes (1) or operations (2): no more went through, whatever a clock says."""
+    known = bound[place] if bound is not None else None
+    return math.inf if known is None else known
 
 
 def _off_cpu(busy: float | None) -> str:
