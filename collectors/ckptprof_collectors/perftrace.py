@@ -32,6 +32,7 @@ _SIGHT = (
     "offsets of copies between files that are told in memory (sendfile, splice, copy_file_range): taken as in sequence",
     "the time for which writers are held back because too much is dirty",
     "requests to devices: their sizes, order and latencies",
+    "the time that closing files takes, and syncs of a whole file system",
 )
 
 
