@@ -120,6 +120,10 @@ def test_the_network_and_the_server_are_told_apart_by_the_link(level: Level) -> 
     assert told(save(level, 20, measured(at, mount=far(), links=(full,)))).limit is Limit.NETWORK
     shaped = link(shaped_overlimits=4000, backlog_bytes=MIB)
     assert told(save(level, 20, measured(at, mount=far(), links=(shaped,)))).limit is Limit.NETWORK
+    trickle = {"speed_bytes_per_second": None, "shown_bytes_per_second": 5e3, "active_seconds": 19.0}
+    for steadiness, limit in ((0.95, Limit.NETWORK), (0.4, Limit.SERVER)):
+        unknown = link(**trickle, steadiness=steadiness, peak_bytes_per_second=9e7)
+        assert told(save(level, 20, measured(at, mount=far(), links=(unknown,)))).limit is limit
     verdict = told(save(level, 20, measured(at, mount=far(), links=(link(),))))
     assert verdict.limit is Limit.SERVER
     assert any("not the network" in one for one in verdict.excluded)

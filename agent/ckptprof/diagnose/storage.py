@@ -15,6 +15,7 @@ SYNC_BYTES = 4 << 20
 SYNCS = 16
 _NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
 _STEADY = 0.8
+_EVEN = 0.9  # of the time at one rate: something holds it there
 
 
 @dataclass(frozen=True)
@@ -154,18 +155,24 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     small = _small_calls(sight)
     if small is not None:
         return Storage(Limit.SMALL_IO, small, (_link_free(moved, speed or shown),), rival=Limit.SERVER)
-    if shown and moved >= _NEAR * shown and some(link.steadiness) >= 0.5:
-        return Storage(Limit.NETWORK, f"{text}, as fast as it was ever seen ({rate(shown)})", rival=Limit.SERVER)
-    plateau = some(link.steadiness) >= 0.9 and link.shaped_overlimits is None and not shown
-    if plateau and some(link.active_seconds) >= 0.5 * waiting:
-        text += f", at an even rate ({share(min(1.0, some(link.steadiness)))} of the time)"
-        return Storage(Limit.NETWORK, text, rival=Limit.SERVER, sure=False)
+    steadiness = min(1.0, some(link.steadiness))
+    if shown and _NEAR * shown <= moved <= shown / _NEAR and steadiness >= (_STEADY if speed else 0.5):
+        text += f", as fast as it was ever seen ({rate(shown)}), evenly {share(steadiness)} of the time"
+        return Storage(Limit.NETWORK, text, rival=Limit.SERVER, imposed=steadiness >= _EVEN)
+    if steadiness >= _EVEN and some(link.active_seconds) >= 0.5 * waiting and not _has_room(moved, shown):
+        text += f", at an even rate ({share(steadiness)} of the time)"
+        return Storage(Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
     mount = sight.measures.mount
     answers = number(mount.waiting_share) if mount is not None else None
     text = "asleep waiting for the server of the mount"
     if answers is not None:
         text += f" (requests without an answer in {share(min(1.0, answers))} of the looks)"
     return Storage(Limit.SERVER, text, (_link_free(moved, speed or shown),), rival=Limit.NETWORK)
+
+
+def _has_room(moved: float, shown: float | None) -> bool:
+    """Return whether the link was seen to be much faster."""
+    return shown is not None and moved < _NEAR * shown
 
 
 def _link_free(moved: float, most: float | None) -> str:
