@@ -45,6 +45,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     root_pid: int | None = None  # the command of `ckptprof run`: only it and its descendants are watched
     note: str = ""
     level_reason: str = ""  # of poll: why there is no trace, if one was wanted; of trace: what it does not see here
+    cores: int | None = None  # processors of the host
     level_denied: bool = False  # nothing but a privilege is missing for the trace
 
 

@@ -63,7 +63,17 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     blind = blind_of(candidate, pattern, files, scene.health, settled=settled)
     writers = writers_of(candidate, around.jobs, clock, hold.roles)
     sight = Sight(
-        candidate, path, writers, hold, durable.at_ns, around, scene.books, clock, scene.health, scene.aftermath
+        candidate,
+        path,
+        writers,
+        hold,
+        durable.at_ns,
+        around,
+        scene.books,
+        clock,
+        scene.health,
+        scene.aftermath,
+        header.cores,
     )
     identity = (header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
     checkpoint = Checkpoint(

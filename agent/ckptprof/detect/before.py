@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from ckptprof.detect.processmeasures import members_of
 from ckptprof.detect.sight import Sight
 from ckptprof.detect.streams import ProcessKey
-from ckptprof.detect.trainers import BASELINE_NS, Stretch
+from ckptprof.detect.trainers import BASELINE_NS
 from ckptprof.measures import BeforeMeasure
 
 _LEAST_NS = 20_000_000
@@ -16,6 +14,7 @@ _STEP_BYTES = 1 << 20  # growth from look to look that is no rustle
 _MAX_RANKS = 8  # whose pace is looked into
 _STILL = 0.2  # of what is usual
 _USUAL_SHARE = 0.3  # of a core: who uses less has no pace that it could have lost
+_STIR_NS = 250_000_000  # a rank that waits wakes up now and then
 _UNUSUAL = 2.0  # longer than it stands still otherwise
 
 
@@ -60,17 +59,18 @@ def _stood_still(sight: Sight, process: ProcessKey, first_ns: int) -> list[tuple
     usual = shares[len(shares) * 3 // 4] if shares else 0.0
     if usual < _USUAL_SHARE:
         return []
-    runs = [list(run) for still, run in groupby(stretches, key=lambda one: one.share < _STILL * usual) if still]
-    if not runs or first_ns - runs[-1][-1].end_ns > _GAP_NS:
+    runs: list[tuple[int, int]] = []
+    for one in stretches:
+        if one.share >= _STILL * usual:
+            continue
+        if runs and one.start_ns - runs[-1][1] <= min(_STIR_NS, runs[-1][1] - runs[-1][0]):
+            runs[-1] = runs[-1][0], one.end_ns
+        else:
+            runs.append((one.start_ns, one.end_ns))
+    if not runs or first_ns - runs[-1][1] > _GAP_NS:
         return []
-    longest = max((_length(run) for run in runs[:-1]), default=0)
-    if _length(runs[-1]) < _UNUSUAL * longest:
-        return []
-    return [(runs[-1][0].start_ns, runs[-1][-1].end_ns)]
-
-
-def _length(run: list[Stretch]) -> int:
-    return run[-1].end_ns - run[0].start_ns
+    longest = max((end_ns - start_ns for start_ns, end_ns in runs[:-1]), default=0)
+    return runs[-1:] if runs[-1][1] - runs[-1][0] >= _UNUSUAL * longest else []
 
 
 def _first_byte_ns(sight: Sight) -> int:

@@ -28,6 +28,7 @@ def measures_of(sight: Sight) -> Measures:
         before=before_of(sight),
         clean_up_ns=removing_ns,
         clean_up_files=removed,
+        cores=sight.cores,
     )
 
 

@@ -30,8 +30,11 @@ def members_of(sight: Sight) -> list[ProcessKey]:
     writers = sorted(moved, key=lambda process: -moved[process])
     others = [
         process
-        for process in sight.around.histories
-        if process not in moved and _trains(sight, process) and jobs.job_of(process) == candidate.job
+        for process, history in sight.around.histories.items()
+        if process not in moved
+        and history.first_ns <= candidate.end_ns
+        and _trains(sight, process)
+        and jobs.job_of(process) == candidate.job
     ]
     return [*writers, *sorted(others, key=lambda process: (jobs.rank(process) or 0, process))]
 

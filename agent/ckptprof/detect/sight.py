@@ -30,6 +30,7 @@ class Sight:
     clock: Clock
     health: HealthBook
     aftermath: Aftermath
+    cores: int | None = None
 
     def ranks(self) -> Mapping[int, int | None]:
         """Return the ranks of its writers, by pid."""

@@ -150,7 +150,11 @@ def _polled(sight: Sight, process: ProcessKey, parts: list[Part]) -> list[Act]:
 
 
 def _took_part(use: Use | None, span_ns: int, busy: float) -> bool:
-    return use is not None and ((use.on_cpu_ns or 0) >= busy * span_ns or not _AT_FILES.isdisjoint(use.looks_in))
+    return use is not None and ((use.on_cpu_ns or 0) >= busy * span_ns or _is_at_files(use))
+
+
+def _is_at_files(use: Use) -> bool:
+    return not _AT_FILES.isdisjoint(use.looks_in)
 
 
 def _share_out(sight: Sight, acts: list[Act], moved: int) -> None:
@@ -158,7 +162,7 @@ def _share_out(sight: Sight, acts: list[Act], moved: int) -> None:
     main = next((act for act in acts if act.main), None)
     others = [act for act in acts if act is not main]
     if main is not None:
-        main.bytes = _by_main(sight, main, moved, alone=not others)
+        main.bytes = _by_main(sight, main, moved, others) if others else moved
         moved -= main.bytes
     weights = [_weight(act) for act in others]
     total = sum(weights)
@@ -166,9 +170,10 @@ def _share_out(sight: Sight, acts: list[Act], moved: int) -> None:
         act.bytes = int(moved * weight / total) if total else moved // len(others)
 
 
-def _by_main(sight: Sight, main: Act, moved: int, *, alone: bool) -> int:
-    """Return what the main thread moved itself; where nothing tells, nothing."""
-    if alone or sight.role(main.process) == "trainer":
+def _by_main(sight: Sight, main: Act, moved: int, others: list[Act]) -> int:
+    """Return what the main thread moved itself, as far as that is told; all of it if no other was met at files."""
+    alone = not any(act.use is not None and _is_at_files(act.use) for act in others)
+    if alone and (sight.role(main.process) != "thread" or (main.use is not None and _is_at_files(main.use))):
         return moved
     told = sight.around.trainers.moved(main.process, main.start_ns - _SLACK_NS, main.end_ns + _SLACK_NS)
     return 0 if told is None else min(moved, max(0, told[0 if sight.candidate.writes else 1]))

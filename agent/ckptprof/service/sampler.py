@@ -106,6 +106,7 @@ class Sampler:
             wall_ns=time.time_ns(),
             ticks_per_second=os.sysconf("SC_CLK_TCK"),
             page_size=self._page_bytes,
+            cores=os.cpu_count(),
             monitor_pids=(os.getpid(), *self._options.monitor_pids),
             note=self._options.note,
         )
