@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.diagnose.hand import measured, save, thread
 
+from ckptprof.diagnose import judging
+from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.model import Checkpoint, Level
-from ckptprof.service import diagnosing
-from ckptprof.service.diagnosing import HISTORY, JOBS, Diagnosis
+from ckptprof.service.diagnosing import HISTORY, JOBS, Diagnosis, ceilings_beside
+from ckptprof.service.probing.kept import keep
 
 
 def one(begin: float, **more: object) -> Checkpoint:
@@ -18,15 +22,15 @@ def one(begin: float, **more: object) -> Checkpoint:
 def test_a_fault_is_told_and_counted_and_the_checkpoint_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one has its verdict again."""
     told: list[str] = []
-    diagnosis = Diagnosis(told.append)
-    sound = diagnosing.diagnose
+    sound = judging.diagnose
 
     def breaking(checkpoint: Checkpoint, *others: object) -> Checkpoint:
         if checkpoint.step == 2:
             raise ZeroDivisionError("no time")
         return sound(checkpoint, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(diagnosing, "diagnose", breaking)
+    monkeypatch.setattr(judging, "diagnose", breaking)
+    diagnosis = Diagnosis(told.append)
     kept = diagnosis.take([one(0, step=1), one(100, step=2), one(200, step=3)])
     assert [checkpoint.step for checkpoint in kept] == [1, 2, 3]
     assert [checkpoint.verdict is not None for checkpoint in kept] == [True, False, True]
@@ -57,3 +61,16 @@ def test_ceilings_are_asked_for_at_each_checkpoint() -> None:
 
     Diagnosis(ceilings=ceilings).take([one(0), one(10)])
     assert len(asked) == 2
+
+
+def test_a_probe_that_is_kept_later_counts_from_then_on(tmp_path: Path) -> None:
+    """It is read when the folder changes, and where there is no database nothing is."""
+    kept = ceilings_beside(tmp_path / "ckptprof.db")
+    assert tuple(kept()) == ()
+    probe = Ceilings(
+        version="1", host="h", at_ns=1, spent_ns=1, path="/ckpt", mount_point="/ckpt", fs_type="ext4", source="x",
+        device="nvme0n1", server=None, size_bytes=1, phase_seconds=1.0, busy_before=None, complete=True, measures=(),
+    )  # fmt: skip
+    keep(tmp_path, probe)
+    assert tuple(kept()) == (probe,)
+    assert tuple(ceilings_beside("postgresql://nowhere/x")()) == ()

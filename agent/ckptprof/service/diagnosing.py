@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import msgspec
 
 from ckptprof.diagnose.ceilings import Ceilings
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Kind
+from ckptprof.service.probing.kept import FOLDER, load_ceilings, state_directory
 
 HISTORY = 50  # checkpoints of a job
 JOBS = 64
@@ -19,6 +21,37 @@ JOBS = 64
 
 def _none() -> Sequence[Ceilings]:
     return ()
+
+
+class KeptCeilings:
+    """What `ckptprof ceiling` has kept beside a database; read again when something was put there."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Read what is there."""
+        self._state_dir = state_dir
+        self._changed_ns = self._stamp()
+        self._known = load_ceilings(state_dir)
+
+    def __call__(self) -> Sequence[Ceilings]:
+        """Return what is there now: one look at the folder's stamp, unless it changed."""
+        changed_ns = self._stamp()
+        if changed_ns != self._changed_ns:
+            self._changed_ns = changed_ns
+            self._known = load_ceilings(self._state_dir)
+        return self._known
+
+    def _stamp(self) -> int | None:
+        with contextlib.suppress(OSError):
+            return (self._state_dir / FOLDER).stat().st_mtime_ns
+        return None
+
+
+def ceilings_beside(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
+    """Return what tells the ceilings kept beside a database; nothing where its directory is not known."""
+    try:
+        return KeptCeilings(state_directory(None if db is None else str(db)))
+    except StoreError:
+        return _none
 
 
 class Diagnosis:
@@ -32,6 +65,9 @@ class Diagnosis:
         gpus: int | None = None,
     ) -> None:
         """`ceilings` is asked at each checkpoint: whoever loads them knows when they change."""
+        from ckptprof.diagnose import judging  # noqa: PLC0415 - the rules are many files, and the sampler starts first
+
+        self._diagnose = judging.diagnose
         self._complain = complain
         self._ceilings = ceilings
         self._gpus = gpus
@@ -45,7 +81,7 @@ class Diagnosis:
     def _one(self, checkpoint: Checkpoint) -> Checkpoint:
         try:
             history = tuple(self._jobs.get(checkpoint.job, {}).values())
-            told = diagnose(checkpoint, history, self._ceilings(), self._gpus)
+            told = self._diagnose(checkpoint, history, self._ceilings(), self._gpus)
         except Exception as error:  # noqa: BLE001 - the checkpoint must be kept whatever this one fault is
             self.faults += 1
             place = traceback.extract_tb(error.__traceback__)[-1]

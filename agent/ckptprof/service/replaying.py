@@ -15,7 +15,7 @@ from ckptprof.model import Checkpoint, Report, Session, Watched
 from ckptprof.recording import Header, read_file
 from ckptprof.report import units
 from ckptprof.report.clean import clean
-from ckptprof.service.diagnosing import Diagnosis
+from ckptprof.service.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.store.timeline import TimelineBuilder, Window
 
 
@@ -49,7 +49,8 @@ def replay(path: Path, db: str | None) -> Replayed:
                 windows += timeline.take(before_wall_ns=frame.wall_ns)
     except RecordingError as error:
         damage = RecordingError(str(error), hint="what came before that was used")
-    checkpoints = Diagnosis().take(newest([*checkpoints, *detector.finish()]))
+    diagnosis = Diagnosis(ceilings=ceilings_beside(db)) if db is not None else Diagnosis()
+    checkpoints = diagnosis.take(newest([*checkpoints, *detector.finish()]))
     if timeline is not None and db is not None:
         windows += timeline.take(before_wall_ns=None)
         checkpoints = _store(db, header, end_ns, checkpoints, windows)

@@ -29,6 +29,7 @@ from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.recording import Frame, Header
 from ckptprof.service import levels, messages
 from ckptprof.service.command import Command, NotStartedError, adopt_orphans
+from ckptprof.service.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.service.keeper import Keeper
 from ckptprof.service.loop import HASTE, Loop, SamplerLostError
 from ckptprof.service.recorder import Recorder
@@ -66,7 +67,8 @@ def record(arguments: Sequence[str], db: str | Path, *, level: Wish = "auto") ->
     sampler = _start_sampler(level)  # before SQLAlchemy is imported
     try:
         keeper, saved_paths = _open(db)
-        return Run(keeper, saved_paths, sampler, level).execute(arguments, trap)
+        diagnosis = Diagnosis(ceilings=ceilings_beside(db))
+        return Run(keeper, saved_paths, sampler, level, diagnosis).execute(arguments, trap)
     finally:
         if sampler is not None:
             sampler.stop()
@@ -103,7 +105,12 @@ class Run:
     """One command under observation."""
 
     def __init__(
-        self, keeper: Keeper | None, saved_paths: tuple[str, ...], sampler: SamplerProcess | None, level: Wish = "auto"
+        self,
+        keeper: Keeper | None,
+        saved_paths: tuple[str, ...],
+        sampler: SamplerProcess | None,
+        level: Wish = "auto",
+        diagnosis: Diagnosis | None = None,
     ) -> None:
         """`keeper` is None when nothing can be stored, `sampler` when nothing can be seen."""
         self._level: Wish = level
@@ -113,7 +120,7 @@ class Run:
             keeper.keep_stored = True
         self._sampler = sampler
         self._saved_paths = saved_paths
-        self._recorder = Recorder(keeper, None, saved_paths=saved_paths)
+        self._recorder = Recorder(keeper, None, saved_paths=saved_paths, diagnosis=diagnosis)
         self._recorder.keep_checkpoints = True
         self._lost = ""
 
