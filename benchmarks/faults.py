@@ -1,0 +1,114 @@
+"""Whether the verdicts are right: planted faults with known causes (tests/e2e/faults), each with its control.
+
+Real throttled devices, shaped links, FUSE and S3 mounts, lowered dirty limits, slow jobs; needs root, sshfs, s3fs and
+socat. Both levels look at the same runs. `--markdown` prints the tables of docs/benchmarks.md: a line for each fault,
+then what was said of what (the confusion matrix).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from contenders import ROOT
+from figures import parser
+
+sys.path[:0] = [str(ROOT / "tests/e2e/faults"), str(ROOT / "tests/e2e"), str(ROOT / "examples")]
+from fault_bench import LEVELS, Outcome, run_case  # noqa: E402 - found by the line above
+from fault_cases import CASES  # noqa: E402 - likewise
+
+
+def line(one: Outcome) -> str:
+    """Return a row of the first table."""
+    gain = "" if one.gain_error is None else f"{one.gain_error:+.0%}"
+    promised = "" if one.fault.expected_seconds is None else f"{one.fault.expected_seconds:.2f}"
+    cells = [
+        one.case.name, str(one.size_mb), one.level, f"{one.fault.seconds:.2f}", f"{one.control.seconds:.2f}", promised,
+        gain, _counted(one.fault.limits), _counted(one.control.limits),
+    ]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def _counted(limits: Sequence[str]) -> str:
+    return ", ".join(f"{limit} x{count}" for limit, count in Counter(limits).most_common()) or "nothing seen"
+
+
+HEAD = (
+    "| fault | MB | level | with it, s | without, s | promised, s | error | verdicts | verdicts of the control |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Return how often each level was right."""
+    lines = []
+    for level in LEVELS:
+        mine = [one for one in outcomes if one.level == level]
+        told, right = sum(max(1, len(one.fault.limits)) for one in mine), sum(one.right for one in mine)
+        controls, well = sum(len(one.control.limits) for one in mine), sum(one.control_right for one in mine)
+        gains = [one.gain_error for one in mine if one.gain_error is not None]
+        near = sum(abs(gain) <= 0.25 for gain in gains)
+        lines.append(
+            f"{level}: {right} of {told} verdicts right, {well} of {controls} on controls, "
+            f"{near} of {len(gains)} gains within 25 %"
+        )
+    return "\n".join(lines)
+
+
+def confusion(outcomes: Sequence[Outcome]) -> str:
+    """Return what was planted against what was said."""
+    pairs = Counter((one.level, one.case.limits[0], limit) for one in outcomes for limit in one.fault.limits)
+    pairs += Counter((one.level, "(control)", limit) for one in outcomes for limit in one.control.limits)
+    rows = [f"| {level} | {planted} | {said} | {count} |" for (level, planted, said), count in sorted(pairs.items())]
+    return "\n".join(["| level | planted | said | events |", "|---|---|---|---|", *rows])
+
+
+def main() -> int:
+    """Run them; ends with 1 if a run failed."""
+    options = parser(__doc__ or "")
+    options.add_argument("--only", nargs="*", default=[], help="names, or how they begin")
+    options.add_argument("--sizes", type=int, default=2, choices=(1, 2))
+    options.add_argument("--markdown", action="store_true")
+    options.add_argument("--keep", type=Path, help="write all that was told of each event to this file")
+    chosen = options.parse_args()
+    outcomes: list[Outcome] = []
+    failures = 0
+    print(HEAD)
+    for case in CASES:
+        if chosen.only and not any(case.name.startswith(name) for name in chosen.only):
+            continue
+        for size_mb in case.sizes_mb[: chosen.sizes]:
+            try:
+                found = run_case(case, size_mb)
+            except (RuntimeError, OSError) as error:
+                failures += 1
+                print(f"{case.name} {size_mb}: {error}", file=sys.stderr)
+                continue
+            outcomes += found
+            for one in found:
+                print(line(one), flush=True)
+            if chosen.keep is not None:
+                _keep(chosen.keep, found)
+    print("\n" + summary(outcomes))
+    if chosen.markdown:
+        print("\n" + confusion(outcomes))
+    return 1 if failures else 0
+
+
+def _keep(path: Path, outcomes: Sequence[Outcome]) -> None:
+    with path.open("a", encoding="utf-8") as stream:
+        for one in outcomes:
+            for name, told in (("fault", one.fault), ("control", one.control)):
+                kept = {
+                    "at": time.time(), "case": one.case.name, "size_mb": one.size_mb, "level": one.level, "run": name,
+                    "truth_seconds": told.truth_seconds, "events": told.events,
+                }  # fmt: skip
+                stream.write(json.dumps(kept) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

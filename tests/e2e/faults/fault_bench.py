@@ -1,0 +1,139 @@
+"""Runs a planted fault and its control under ckptprof, and holds the verdicts against what was planted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fault_cases import Case, Work
+from recorder import ckptprof_command
+
+WORKER = Path(__file__).with_name("fault_worker.py")
+LEVELS = ("trace", "poll")
+DEADLINE_SECONDS = 240
+_SHORT_SECONDS = 0.25  # a promise is not held to less: nobody waits for it
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one level said of one run: its events of the case's kind, and what the job itself measured."""
+
+    events: tuple[dict[str, Any], ...]
+    truth_seconds: tuple[float, ...]
+
+    @property
+    def limits(self) -> list[str]:
+        """Return the limit of each event; `missing` of one without a verdict."""
+        return [one["verdict"]["limit"] if one.get("verdict") else "missing" for one in self.events]
+
+    @property
+    def seconds(self) -> float:
+        """Return the median duration, by the job's own clock."""
+        return statistics.median(self.truth_seconds)
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """Return the median of the durations that the verdicts promise."""
+        known = [one["verdict"].get("expected_seconds") for one in self.events if one.get("verdict")]
+        found = [one for one in known if one is not None]
+        return statistics.median(found) if found else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A fault and its control at one level and size."""
+
+    case: Case
+    size_mb: int
+    level: str
+    fault: Told
+    control: Told
+
+    @property
+    def right(self) -> int:
+        """Return how many verdicts name what was planted."""
+        return sum(limit in self.case.limits for limit in self.fault.limits)
+
+    @property
+    def control_right(self) -> int:
+        """Return how many verdicts of the control name nothing that was not there."""
+        return sum(limit in self.case.control_limits for limit in self.control.limits)
+
+    @property
+    def gain_error(self) -> float | None:
+        """Return the promised duration over the one without the fault, less 1; None if nothing is promised."""
+        promised = self.fault.expected_seconds
+        if not self.case.gain or promised is None:
+            return None
+        if max(promised, self.control.seconds) < _SHORT_SECONDS:
+            return 0.0
+        return promised / self.control.seconds - 1
+
+
+def run_case(case: Case, size_mb: int) -> list[Outcome]:
+    """Plant it, run it, take it away, run the control; both levels look at the same runs."""
+    fault, control = (_run(case, one, size_mb) for one in (case.fault, case.control))
+    return [Outcome(case, size_mb, level, fault[level], control[level]) for level in LEVELS]
+
+
+def _run(case: Case, planted: Work, size_mb: int) -> dict[str, Told]:
+    with tempfile.TemporaryDirectory(prefix="ckptprof-faults-") as name, planted.ground() as ground:
+        work, place = Path(name), ground / "run"
+        place.mkdir()
+        truth = work / "truth.jsonl"
+        common = ["--dir", str(place), "--truth", str(truth), "--size-mb", str(size_mb)]
+        if planted.before is not None:
+            _call([sys.executable, str(WORKER), *common, *planted.before], work)
+            truth.unlink()
+            _make_cold(place)
+            common += ["--saves", planted.before[planted.before.index("--saves") + 1]]
+        job = [sys.executable, str(WORKER), *common, *planted.arguments]
+        for level in reversed(LEVELS):
+            job = [*ckptprof_command(), "run", "--db", str(work / f"{level}.db"), "--level", level, "--", *job]
+        _call(job, work)
+        logged = [json.loads(line) for line in truth.read_text().splitlines()]
+        seconds = tuple((one["end_ns"] - one["start_ns"]) / 1e9 for one in logged if one["kind"] == case.kind)
+        return {level: Told(tuple(_events(work, level, case)), seconds[case.skip :]) for level in LEVELS}
+
+
+def _call(command: list[str], work: Path) -> None:
+    done = subprocess.run(command, capture_output=True, check=False, timeout=DEADLINE_SECONDS, cwd=work)
+    if done.returncode:
+        raise RuntimeError(f"{command}: {done.stdout.decode()} {done.stderr.decode(errors='replace')}")
+
+
+def _events(work: Path, level: str, case: Case) -> Iterator[dict[str, Any]]:
+    """Yield what was told of the case's kind, whole."""
+    database = ["--db", str(work / f"{level}.db")]
+    listed = subprocess.run(
+        [*ckptprof_command(), "report", "--json", *database], capture_output=True, check=False, timeout=60
+    )
+    found = [
+        one for one in json.loads(listed.stdout or b'{"checkpoints": []}')["checkpoints"] if one["kind"] == case.kind
+    ]
+    for one in found[case.skip :]:
+        shown = subprocess.run(
+            [*ckptprof_command(), "show", str(one["id"]), "--json", *database],
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+        yield json.loads(shown.stdout)["checkpoint"]
+
+
+def _make_cold(place: Path) -> None:
+    """Take the files out of the page cache."""
+    for path in place.rglob("*"):
+        if path.is_file():
+            with contextlib.closing(os.fdopen(os.open(path, os.O_RDONLY))) as stream:
+                os.fsync(stream.fileno())
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

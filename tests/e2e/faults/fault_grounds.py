@@ -1,0 +1,215 @@
+"""The ground that a job saves on: real file systems on real devices and over real links, with a fault or without.
+
+Each is a context manager that gives a directory and takes everything away again. A loop device lies on a file in
+memory, so that it is fast and steady unless it is told not to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BLKIO = Path("/sys/fs/cgroup/blkio")
+_MAKE = {"ext4": ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"), "xfs": ("mkfs.xfs", "-q", "-f")}
+_SERVER, _CLIENT = "10.213.77.2", "10.213.77.1"
+Ground = Callable[[], AbstractContextManager[Path]]
+
+
+def call(*command: str | Path, timeout: float = 60) -> str:
+    """Run a program and return what it printed; raises RuntimeError with what it said."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, check=False, timeout=timeout)
+    if done.returncode:
+        raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
+    return done.stdout.decode()
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """What a device is held to; None: nothing."""
+
+    write_bytes: int | None = None  # per second
+    write_operations: int | None = None
+    read_bytes: int | None = None
+    read_operations: int | None = None
+
+    def lines(self) -> Iterator[tuple[str, int]]:
+        """Yield (file of cgroup v1, limit)."""
+        names = ("write_bps", "write_iops", "read_bps", "read_iops")
+        limits = (self.write_bytes, self.write_operations, self.read_bytes, self.read_operations)
+        for name, limit in zip(names, limits, strict=True):
+            if limit is not None:
+                yield f"blkio.throttle.{name}_device", limit
+
+
+@contextlib.contextmanager
+def throttled(device: str, throttle: Throttle) -> Iterator[None]:
+    """Hold everybody to it: the root of cgroup v1's blkio, so that the kernel's own writing back is held too."""
+    number = Path(device).stat().st_rdev
+    name = f"{os.major(number)}:{os.minor(number)}"
+    for file, limit in throttle.lines():
+        (BLKIO / file).write_text(f"{name} {limit}")
+    try:
+        yield
+    finally:
+        for file, _ in throttle.lines():
+            (BLKIO / file).write_text(f"{name} 0")
+
+
+@contextlib.contextmanager
+def loop(
+    kind: str = "ext4", throttle: Throttle | None = None, *, mib: int = 3000, options: str = "defaults"
+) -> Iterator[Path]:
+    """Give a new file system on a loop device."""
+    base = Path(tempfile.mkdtemp(prefix="ckptprof-fault-", dir="/dev/shm"))
+    place = Path(tempfile.mkdtemp(prefix="ckptprof-fault-", dir="/mnt"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, base, ignore_errors=True)
+        stack.callback(place.rmdir)
+        image = base / "image"
+        with image.open("wb") as stream:
+            stream.truncate(mib << 20)
+        call(*_MAKE[kind], image)
+        device = call("losetup", "--find", "--show", image).strip()
+        stack.callback(call, "losetup", "--detach", device)
+        for name, usual in (("strict_limit", "0"), ("max_ratio", "100")):  # an earlier user may have lowered them
+            Path(f"/sys/class/block/{Path(device).name}/bdi/{name}").write_text(usual)
+        call("mount", "-o", options, device, place)
+        stack.callback(_unmount, place)
+        if throttle is not None:
+            stack.enter_context(throttled(device, throttle))
+        yield place
+
+
+def _unmount(place: Path) -> None:
+    try:
+        _until(lambda: call("umount", place), 10)
+    except RuntimeError:  # somebody still looks at it
+        call("umount", "--lazy", place)
+
+
+@contextlib.contextmanager
+def dirty_limits(limit_bytes: int, ground: Ground) -> Iterator[Path]:
+    """Lower the host's limits of dirty memory, and restore them."""
+    names = ("dirty_bytes", "dirty_background_bytes", "dirty_ratio", "dirty_background_ratio")
+    folder = Path("/proc/sys/vm")
+    before = {name: (folder / name).read_text().strip() for name in names}
+    with ground() as place:
+        (folder / "dirty_bytes").write_text(str(limit_bytes))
+        (folder / "dirty_background_bytes").write_text(str(limit_bytes // 2))
+        try:
+            yield place
+        finally:
+            for name in names:  # bytes and ratio undo each other: the one that is 0 is not written
+                if before[name] != "0":
+                    (folder / name).write_text(before[name])
+
+
+@dataclass
+class Link:
+    """A network namespace behind a pair of interfaces; `shape` holds both directions to a rate."""
+
+    name: str = "ckptfault"
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def open(self, megabits: int | None) -> None:
+        """Make it, with a limit or without."""
+        self.close()
+        call("ip", "netns", "add", self.name)
+        call("ip", "link", "add", "ckpt0", "type", "veth", "peer", "name", "ckpt1", "netns", self.name)
+        call("ip", "addr", "add", f"{_CLIENT}/24", "dev", "ckpt0")
+        call("ip", "link", "set", "ckpt0", "up")
+        inside = ("ip", "netns", "exec", self.name)
+        call(*inside, "ip", "addr", "add", f"{_SERVER}/24", "dev", "ckpt1")
+        call(*inside, "ip", "link", "set", "ckpt1", "up")
+        call(*inside, "ip", "link", "set", "lo", "up")
+        if megabits is not None:
+            shape = ("root", "tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "100ms")
+            call("tc", "qdisc", "add", "dev", "ckpt0", *shape)
+            call(*inside, "tc", "qdisc", "add", "dev", "ckpt1", *shape)
+
+    def serve(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a server inside; it ends with the link."""
+        inside = ("ip", "netns", "exec", self.name, *command)
+        self.processes.append(
+            subprocess.Popen(inside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        )
+        return self.processes[-1]
+
+    def close(self) -> None:
+        """Take everything away."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.processes.clear()
+        with contextlib.suppress(RuntimeError):
+            call("ip", "netns", "del", self.name)
+        with contextlib.suppress(RuntimeError):
+            call("ip", "link", "del", "ckpt0")
+
+
+@contextlib.contextmanager
+def sshfs(megabits: int | None = None, *, server_bytes: int | None = None) -> Iterator[Path]:
+    """Give a FUSE mount over a network, by SFTP; `server_bytes`: its server takes so many a second."""
+    with contextlib.ExitStack() as stack:
+        behind = stack.enter_context(loop())
+        place = Path(tempfile.mkdtemp(prefix="ckptprof-remote-", dir="/mnt"))
+        stack.callback(place.rmdir)
+        link = Link()
+        stack.callback(link.close)
+        link.open(megabits)
+        program = "/usr/lib/openssh/sftp-server" if server_bytes is None else f"{sys.executable} {SLOW} {server_bytes}"
+        link.serve("socat", "TCP-LISTEN:2022,fork,reuseaddr,nodelay", f"EXEC:{program}")
+        _until(lambda: call("sshfs", f"{_SERVER}:{behind}", place, "-o", "directport=2022"))
+        stack.callback(_unmount, place)
+        yield place
+
+
+SLOW = Path(__file__).with_name("slow_sftp.py")
+
+
+@contextlib.contextmanager
+def s3(megabits: int | None = None) -> Iterator[Path]:
+    """Give a bucket of an S3 server behind a network, mounted by s3fs."""
+    with contextlib.ExitStack() as stack:
+        work = Path(tempfile.mkdtemp(prefix="ckptprof-s3-"))
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        place = Path(tempfile.mkdtemp(prefix="ckptprof-remote-", dir="/mnt"))
+        stack.callback(place.rmdir)
+        link = Link()
+        stack.callback(link.close)
+        link.open(megabits)
+        link.serve(sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", "5000")  # noqa: S104 - in its own namespace
+        url = f"http://{_SERVER}:5000"
+        _until(lambda: call("curl", "-sf", "-X", "PUT", f"{url}/bucket"))
+        secret = work / "secret"
+        secret.write_text("key:secret")
+        secret.chmod(0o600)
+        options = f"passwd_file={secret},url={url},use_path_request_style,use_cache=,nomultipart,retries=1"
+        call("s3fs", "bucket", place, "-o", options)
+        stack.callback(_unmount, place)
+        yield place
+
+
+def _until(step: Callable[[], object], seconds: float = 20) -> None:
+    """Try until it works."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            step()
+        except RuntimeError:  # noqa: PERF203 - to try again is what the loop is for
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.3)
+        else:
+            return

@@ -1,0 +1,62 @@
+"""Causes that are planted for real are named, and are not named where they were taken away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "faults"))
+
+from fault_bench import Outcome, run_case
+from fault_cases import CASES, Case
+
+# All of them, at both sizes and with figures, are benchmarks/faults.py; here is each kind of ground and of fault once.
+EVERYDAY = (
+    "device-fsync-ext4", "device-iops-xfs", "network-fuse", "serialize-zlib", "straggler", "dirty-limits",
+    "sync-pieces", "metadata", "restore-mapping",
+)  # fmt: skip
+NEEDED = ("sshfs", "socat", "mkfs.xfs", "losetup", "tc", "ip")
+
+
+def chosen() -> list[Case]:
+    """Return those that are run here: `CKPTPROF_FAULTS=all` is every one."""
+    everything = os.environ.get("CKPTPROF_FAULTS") == "all"
+    return [case for case in CASES if everything or case.name in EVERYDAY]
+
+
+def named(outcome: Outcome) -> str:
+    """Return what was said, for a figure or a failure."""
+    promised = outcome.fault.expected_seconds
+    return (
+        f"{outcome.level:5} {outcome.case.name:18} {', '.join(outcome.fault.limits)} in {outcome.fault.seconds:.2f} s; "
+        f"without it {', '.join(outcome.control.limits)} in {outcome.control.seconds:.2f} s"
+        + ("" if promised is None else f", promised {promised:.2f} s")
+    )
+
+
+@pytest.mark.root
+@pytest.mark.bpf
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)
+def test_a_planted_cause_is_named(case: Case, record_property: Callable[[str, object], None]) -> None:
+    """Most verdicts of the faulty run name the cause, at both levels; without the fault few do."""
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+    outcomes = run_case(case, case.sizes_mb[0])
+
+    record_property("figure", "; ".join(named(outcome) for outcome in outcomes))
+    for outcome in outcomes:
+        assert outcome.fault.events, named(outcome)
+        assert outcome.right * 2 > len(outcome.fault.limits), named(outcome)
+        still_named = sum(limit in case.limits for limit in outcome.control.limits)
+        assert still_named * 2 < max(1, len(outcome.control.limits)), named(outcome)
