@@ -38,6 +38,15 @@ def test_when_all_is_fine_it_says_so_in_one_line(reports: dict[str, Report], zon
     assert "Do first" not in text
 
 
+def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """Nothing was slow, and training was held for half of the run: then the interval is what to change."""
+    often = tuple(make_diagnosed(n, n * 80, limit=Limit.NONE, stall_ns=40 * 10**9) for n in range(1, 4))
+    pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=often))
+
+    assert [name for name, _ in pairs] == ["Answer", "Do first"]
+    assert "save less often, or beside training: they held train.py for 60.2 % of the run" in pairs[1][1]
+
+
 def test_without_verdicts_there_is_no_answer(reports: dict[str, Report], zone: timezone) -> None:
     """A database from before the diagnosis looks as it did."""
     text = terminal.render(reports["course"], width=200, colour=False, zone=zone)

@@ -65,8 +65,8 @@ def test_what_is_told_is_more_than_noise(halved: Comparison) -> None:
     assert saves.incomplete == (1, 0)
     assert saves.limits == (("serialize", 6, 0), ("device", 0, 5))
     duration = saves.figures[0]
-    assert duration.shift is not None
-    assert duration.relative(duration.shift.estimate) == pytest.approx(-0.49, abs=0.02)
+    assert duration.ratio is not None
+    assert duration.ratio.estimate == pytest.approx(-0.49, abs=0.02)
 
 
 def test_noise_and_too_few_are_called_so(make_diagnosed: _Make, zone: timezone) -> None:
@@ -135,7 +135,7 @@ def test_conditions_of_what_is_not_there_are_not_judged(make_checkpoint: _Make, 
     assert [one.holds for one in comparison.judge(nothing, conditions)] == [None, None, None]
     judged = comparison.judge(from_zero, conditions)
     assert [one.holds for one in judged] == [False, None, True]
-    assert judged[1].told == "it was nothing before, so a change has no percentage"
+    assert judged[1].told == "it was nothing in some, so a change has no percentage"
     assert judged[2].told == "+5.00 s"
 
 

@@ -80,3 +80,17 @@ def test_many_values_are_thinned() -> None:
     assert noise.shift([], [1.0]) is None
     assert noise.shift([math.nan], [1.0]) is None
     assert noise.shift([1.0, math.inf], [2.0]) == noise.Shift(estimate=1.0, low=None, high=None)
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=12), st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=12))
+def test_a_ratio_is_told_where_a_shift_is(before: list[float], after: list[float]) -> None:
+    """Order decides both; no share is under -100 %, and what was nothing has none."""
+    shift, ratio = noise.shift(before, after), noise.ratio(before, after)
+    assert shift is not None
+    assert ratio is not None
+
+    assert ratio.estimate > -1
+    assert ratio.is_judged == shift.is_judged
+    assert len({*before, *after}) < len(before) + len(after) or ratio.is_told == shift.is_told
+    assert noise.ratio([*before, 0.0], after) is None
+    assert noise.ratio([], after) is None

@@ -72,11 +72,21 @@ def opening(report: Report) -> list[tuple[str, str]]:
     if found is None:
         return []
     if found.limit is Limit.NONE:
-        return [("Answer", clean(found.sentence))]
+        return [("Answer", clean(found.sentence)), *_too_often(report)]
     pairs = [("Answer", f"{_sure(report.checkpoints, found.limit)}: {clean(found.sentence)}")]
     if found.remedy is not None:
         pairs.append(("Do first", clean(found.remedy)))
     return pairs
+
+
+def _too_often(report: Report) -> list[tuple[str, str]]:
+    """Return what to do where nothing is slow, and training is held too long all the same."""
+    over = [cost for cost in costs(report) if cost.over_snia and cost.share is not None]
+    if not over:
+        return []
+    worst = max(over, key=lambda cost: cost.share or 0.0)
+    held = f"they held {clean(worst.job)} for {units.percent(worst.share)} of the run"
+    return [("Do first", f"save less often, or beside training: {held}; `ckptprof plan` tells how often")]
 
 
 def _sure(checkpoints: Sequence[Checkpoint], limit: Limit) -> str:

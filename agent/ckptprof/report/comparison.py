@@ -37,6 +37,7 @@ class Figure:
     before: Spread | None
     after: Spread | None
     shift: noise.Shift | None
+    ratio: noise.Shift | None  # as a share of what was before; None where something was nothing
 
     @property
     def outcome(self) -> str:
@@ -48,12 +49,6 @@ class Figure:
         if not self.shift.is_told:
             return NOISE if self.shift.low != self.shift.high else SAME
         return (_WORSE if self.shift.estimate > 0 else _BETTER)[self.name]
-
-    def relative(self, value: float | None) -> float | None:
-        """Return a difference as a share of the median before; None where that is zero or not known."""
-        if value is None or self.before is None or not self.before.median:
-            return None
-        return value / self.before.median
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +118,9 @@ def _limit(checkpoint: Checkpoint) -> str | None:
 def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]) -> Figure:
     quantity, of = gates.figure(name)
     first, second = ([v for one in side if (v := of(one)) is not None and math.isfinite(v)] for side in (before, after))
-    return Figure(name, quantity, _spread(first), _spread(second), noise.shift(first, second))
+    return Figure(
+        name, quantity, _spread(first), _spread(second), noise.shift(first, second), noise.ratio(first, second)
+    )
 
 
 def _spread(values: Sequence[float]) -> Spread | None:
@@ -154,13 +151,15 @@ def _judge(comparison: Comparison, condition: Condition) -> Judged:
         return Judged(condition, None, f"there is no {kind.value} of which it was seen on both sides")
     if not figure.shift.is_judged:
         return Judged(condition, None, too_few(figure, kind))
-    change = figure.shift.estimate
-    relative = figure.relative(change)
-    if condition.relative and relative is None:
-        return Judged(condition, None, "it was nothing before, so a change has no percentage")
-    value = relative if condition.relative and relative is not None else change
+    change = figure.ratio if condition.relative else figure.shift
+    if change is None:
+        return Judged(condition, None, "it was nothing in some, so a change has no percentage")
     quantity = Quantity.SHARE if condition.relative else figure.quantity
-    return Judged(condition, figure.shift.is_told and condition.holds(value), show(value, quantity, signed=True))
+    return Judged(
+        condition,
+        figure.shift.is_told and condition.holds(change.estimate),
+        show(change.estimate, quantity, signed=True),
+    )
 
 
 def too_few(figure: Figure, kind: Kind) -> str:

@@ -77,8 +77,8 @@ def _answer(one: KindComparison) -> str:
     shift = figure.shift
     if shift is None:
         return f"{title}: {before} before, {after} after; nothing to compare"
-    change = figure.relative(shift.estimate)
-    by = show(abs(shift.estimate), figure.quantity) if change is None else units.percent(abs(change))
+    ratio = figure.ratio
+    by = show(abs(shift.estimate), figure.quantity) if ratio is None else units.percent(abs(ratio.estimate))
     if figure.outcome == comparisons.FEW:
         return f"{title}: {comparisons.too_few(figure, one.kind)}"
     if figure.outcome == comparisons.SAME:
@@ -110,8 +110,8 @@ def _median_row(figure: Figure) -> list[Cell]:
     name = f"{figure.name} median"
     if shift is None:
         return _row(name, *medians)
-    relative = figure.relative(shift.estimate)
-    change = show(shift.estimate, figure.quantity, signed=True) if relative is None else _percent(relative)
+    ratio = figure.ratio
+    change = show(shift.estimate, figure.quantity, signed=True) if ratio is None else _percent(ratio.estimate)
     style = {**_BAD, **_GOOD}.get(outcome, "")
     word = {comparisons.FEW: "too few to tell"}.get(outcome, outcome)
     return [*_row(name, *medians, change, _interval(figure))[:-1], Cell(word, style)]
@@ -140,10 +140,10 @@ def _interval(figure: Figure) -> str:
     shift = figure.shift
     if shift is None or shift.low is None or shift.high is None:
         return ""
-    low, high = figure.relative(shift.low), figure.relative(shift.high)
-    if low is None or high is None:
+    ratio = figure.ratio
+    if ratio is None or ratio.low is None or ratio.high is None:
         return " to ".join(show(value, figure.quantity, signed=True) for value in (shift.low, shift.high))
-    return f"{_percent(low)} to {_percent(high)}"
+    return f"{_percent(ratio.low)} to {_percent(ratio.high)}"
 
 
 def _percent(share: float) -> str:
@@ -174,18 +174,21 @@ def _kind_document(one: KindComparison) -> dict[str, Any]:
 
 
 def _figure_document(figure: Figure) -> dict[str, Any]:
-    shift = figure.shift
     sides = {
         name: None if side is None else {"number": side.number, "median": side.median, "p95": side.p95}
         for name, side in (("before", figure.before), ("after", figure.after))
     }
-    values = (None, None, None) if shift is None else (shift.estimate, shift.low, shift.high)
-    change = dict(zip(("estimate", "low", "high"), values, strict=True))
     return {
         "name": figure.name,
         "unit": _UNITS[figure.quantity],
         **sides,
-        "change": change,
-        "relative": {name: figure.relative(value) for name, value in change.items()},
+        "change": _shift_document(figure.shift),
+        "relative": _shift_document(figure.ratio),
         "outcome": figure.outcome,
     }
+
+
+def _shift_document(shift: noise.Shift | None) -> dict[str, float | None]:
+    if shift is None:
+        return {"estimate": None, "low": None, "high": None}
+    return {"estimate": shift.estimate, "low": shift.low, "high": shift.high}

@@ -49,6 +49,20 @@ def shift(before: Sequence[float], after: Sequence[float]) -> Shift | None:
     return Shift(estimate=median(differences), low=low, high=high)
 
 
+def ratio(before: Sequence[float], after: Sequence[float]) -> Shift | None:
+    """Return the shift from one set to the other as a share of the first: +0.1 is a tenth more; None without ratios.
+
+    It is that of the logarithms: order is all that decides whether a shift is told, so that both always agree.
+    """
+    if not all(value > 0 for value in (*before, *after)):
+        return None
+    found = shift([math.log(value) for value in before], [math.log(value) for value in after])
+    if found is None:
+        return None
+    low, high = (None if edge is None else math.expm1(edge) for edge in (found.low, found.high))
+    return Shift(estimate=math.expm1(found.estimate), low=low, high=high)
+
+
 def least_values() -> int:
     """Return how many values there must be on both sides before anything can be told."""
     return next(number for number in range(1, EXACT) if _place(number, number) is not None)
