@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ckptprof.detect.devicemeasures import DiskMeters
+from ckptprof.detect.devicemeasures import DiskMeters, Users
 from ckptprof.detect.hostmemory import MemoryBook
 from ckptprof.detect.linkmeasures import MAX_TOLD, LinkMeters
 from ckptprof.detect.mountmeasures import FuseBook, is_elsewhere
@@ -55,20 +55,25 @@ def disks(*, throttle: ThrottleInfo | None = None, seconds: float = 20.0) -> Dis
 def measured(book: DiskMeters, start_s: float = 5.05, end_s: float = 9.05, *, cgroup: str = "/job",
              writes: bool = True) -> DeviceMeasure:  # fmt: skip
     """Return what is told of sda."""
-    (found,) = book.measures(["sda", "unknown"], (int(start_s * SECOND), int(end_s * SECOND)), {cgroup}, writes=writes)
+    (found,) = book.measures(
+        ["sda", "unknown"],
+        (int(start_s * SECOND), int(end_s * SECOND)),
+        Users(frozenset((100,)), frozenset((cgroup,))),
+        writes=writes,
+    )
     return found
 
 
 def test_a_device_is_told_by_what_it_did_and_what_it_was_seen_to_do() -> None:
-    """Four seconds at 100 MiB/s, between looks."""
+    """Four seconds at 100 MiB/s, and what was counted with them: up to the looks around."""
     device = measured(disks())
 
     assert (device.device, device.transport, device.rotational, device.countable) == ("sda", "nvme-pcie", False, True)
-    assert (device.seconds, device.read_bytes, device.reads, device.discards) == (4.0, 0, 0, None)
-    assert device.written_bytes == pytest.approx(400 * MIB, rel=0.01)
-    assert device.writes == pytest.approx(800, rel=0.01)
+    assert (device.seconds, device.read_bytes, device.reads, device.discards) == (4.2, 0, 0, None)
+    assert device.written_bytes == pytest.approx(420 * MIB, rel=0.01)
+    assert device.writes == pytest.approx(840, rel=0.01)
     assert device.flushes == pytest.approx(12, abs=1)
-    assert device.busy_seconds == pytest.approx(2.0, rel=0.01)
+    assert device.busy_seconds == pytest.approx(2.1, rel=0.01)
     assert device.mean_queue == pytest.approx(4.0, rel=0.01)
     assert device.write_wait_seconds == pytest.approx(0.02, rel=0.01)
     assert device.read_wait_seconds is None
@@ -109,6 +114,8 @@ def limit(cgroup: str = "/job", **fields: Any) -> ThrottleInfo:
         (limit(), "/job/step_0", 50 * MIB, None),
         (limit("/"), "/job", 50 * MIB, None),
         (limit(), "/jobs", None, None),
+        (limit("/elsewhere", pid=100), "/job", 50 * MIB, None),
+        (limit("/elsewhere", pid=101), "/job", None, None),
         (limit("/job/below"), "/job", None, None),
         (limit(device="9:9"), "/job", None, None),
         (limit(device="9:9", name="sda"), "/job", 50 * MIB, None),
@@ -130,9 +137,13 @@ def test_a_limit_that_was_lifted_and_a_device_that_is_gone_are_forgotten() -> No
     book = disks(throttle=limit())
     book.observe(21 * SECOND, 0, limit(write_bytes_per_second=None))
     assert measured(book).throttled_bytes_per_second is None
+    book.observe(21 * SECOND, 0, limit("/elsewhere", pid=100))
+    assert measured(book).throttled_bytes_per_second == 50 * MIB
+    book.end(100)
+    assert measured(book).throttled_bytes_per_second is None
 
     book.observe(22 * SECOND, 0, Gone("device", "sda"))
-    assert book.measures(["sda"], (0, SECOND), (), writes=True) == ()
+    assert book.measures(["sda"], (0, SECOND), Users(frozenset(), frozenset()), writes=True) == ()
     assert book.written_bytes("sda", 0, SECOND) is None
 
 

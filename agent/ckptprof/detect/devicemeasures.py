@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ckptprof.detect.meters import SECOND_NS, Meter
 from ckptprof.measures import DeviceMeasure
@@ -20,6 +21,13 @@ _WRAPS = (_READ_MS, _WRITE_MS, _IO_MS, _WEIGHTED_MS)
 _BOTH = (_READ_SECTORS, _WRITTEN_SECTORS)
 
 
+class Users(NamedTuple):
+    """The processes that used a device."""
+
+    pids: frozenset[int]
+    cgroups: frozenset[str]
+
+
 class DiskMeters:
     """The counters of block devices, and the limits that are set on them."""
 
@@ -28,7 +36,7 @@ class DiskMeters:
         self._meters: dict[str, Meter] = {}
         self._infos: dict[str, DeviceInfo] = {}
         self._tells: dict[str, tuple[bool, bool]] = {}  # whether the kernel counts discards and flushes
-        self._throttles: dict[tuple[str, str], ThrottleInfo] = {}  # by device number and cgroup
+        self._throttles: dict[tuple[str, str, int | None], ThrottleInfo] = {}  # by device number, cgroup and process
 
     def observe(self, at_ns: int, unchanged_ns: int, sample: Sample) -> None:
         """Take one sample; up to `unchanged_ns` nothing had changed since the one before."""
@@ -56,7 +64,8 @@ class DiskMeters:
         meter.add(at_ns, values, unchanged_ns)
 
     def _limit(self, info: ThrottleInfo) -> None:
-        self._throttles.pop((info.device, info.cgroup), None)
+        key = (info.device, info.cgroup, info.pid)
+        self._throttles.pop(key, None)
         limits = (
             info.read_bytes_per_second, info.write_bytes_per_second, info.read_operations_per_second,
             info.write_operations_per_second,
@@ -64,21 +73,25 @@ class DiskMeters:
         if any(limit is not None for limit in limits):
             while len(self._throttles) >= MAX_THROTTLES:
                 del self._throttles[next(iter(self._throttles))]
-            self._throttles[info.device, info.cgroup] = info
+            self._throttles[key] = info
+
+    def end(self, pid: int) -> None:
+        """Take note that a process has ended: its number may be another's soon."""
+        for key in [key for key in self._throttles if key[2] == pid]:
+            del self._throttles[key]
 
     def measures(
-        self, devices: Sequence[str], span: tuple[int, int], cgroups: Collection[str], *, writes: bool
+        self, devices: Sequence[str], span: tuple[int, int], users: Users, *, writes: bool
     ) -> tuple[DeviceMeasure, ...]:
-        """Return what each of these devices did in a time; `cgroups`: those of the processes that used them."""
-        found = (self._measure(device, span, cgroups, writes=writes) for device in devices)
+        """Return what each of these devices did in a time; `users`: the processes that used them."""
+        found = (self._measure(device, span, users, writes=writes) for device in devices)
         return tuple(measure for measure in found if measure is not None)
 
-    def _measure(
-        self, device: str, span: tuple[int, int], cgroups: Collection[str], *, writes: bool
-    ) -> DeviceMeasure | None:
-        start_ns, end_ns = span
+    def _measure(self, device: str, span: tuple[int, int], users: Users, *, writes: bool) -> DeviceMeasure | None:
         meter, info = self._meters.get(device), self._infos.get(device)
-        counts = meter.difference(start_ns, end_ns) if meter is not None and end_ns > start_ns else None
+        seen = meter.seen(*span) if meter is not None and span[1] > span[0] else None
+        start_ns, end_ns = seen or span
+        counts = meter.difference(start_ns, end_ns) if meter is not None and seen is not None else None
         if meter is None or counts is None:
             return None
         seconds = (end_ns - start_ns) / SECOND_NS
@@ -86,7 +99,7 @@ class DiskMeters:
         column = _WRITTEN_SECTORS if writes else _READ_SECTORS
         shown = meter.ceilings[column].best()
         peak = meter.peak(_BOTH, start_ns, end_ns)
-        bytes_limit, operations_limit = self._limits(device, cgroups, writes=writes)
+        bytes_limit, operations_limit = self._limits(device, users, writes=writes)
         return DeviceMeasure(
             device=device,
             countable=info.countable if info is not None else True,
@@ -117,24 +130,24 @@ class DiskMeters:
         counts = meter.difference(start_ns, end_ns) if meter is not None else None
         return None if counts is None else round(counts[_WRITTEN_SECTORS] * SECTOR_BYTES)
 
-    def _limits(self, device: str, cgroups: Collection[str], *, writes: bool) -> tuple[int | None, int | None]:
-        """Return the lowest limits that hold one of some cgroups on a device: bytes and operations per second."""
+    def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
+        """Return the lowest limits that hold one of some processes on a device: bytes and operations per second."""
         info = self._infos.get(device)
         number = f"{info.major}:{info.minor}" if info is not None else None
         told = [
             limit
             for limit in self._throttles.values()
-            if (limit.name == device or limit.device == number) and any(_holds(limit.cgroup, one) for one in cgroups)
+            if (limit.name == device or limit.device == number) and _holds(limit, users)
         ]
         moved = [one.write_bytes_per_second if writes else one.read_bytes_per_second for one in told]
         done = [one.write_operations_per_second if writes else one.read_operations_per_second for one in told]
         return _lowest(moved), _lowest(done)
 
 
-def _holds(limited: str, cgroup: str) -> bool:
-    """Return whether a limit of one cgroup holds what is in another: it is the same, or above it."""
-    above, below = limited.rstrip("/"), cgroup.rstrip("/")
-    return above == below or below.startswith(above + "/")
+def _holds(limit: ThrottleInfo, users: Users) -> bool:
+    """Return whether a limit holds one of some processes: it was told for it, or its cgroup is the same or above."""
+    above = limit.cgroup.rstrip("/")
+    return limit.pid in users.pids or any(f"{cgroup.rstrip('/')}/".startswith(f"{above}/") for cgroup in users.cgroups)
 
 
 def _lowest(limits: Sequence[int | None]) -> int | None:

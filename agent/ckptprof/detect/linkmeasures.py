@@ -89,7 +89,8 @@ class LinkMeters:
         return max((round(pair[_RECEIVED]) for pair in pairs if pair is not None), default=None)
 
     def _measure(self, name: str, meter: Meter, start_ns: int, end_ns: int, *, writes: bool) -> LinkMeasure | None:
-        counts = meter.difference(start_ns, end_ns)
+        seen = meter.seen(start_ns, end_ns)
+        counts = meter.difference(*seen) if seen is not None else None
         if counts is None:
             return None
         nic, port = self._nics.get(name), self._ports.get(name)

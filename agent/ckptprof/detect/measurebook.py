@@ -85,6 +85,8 @@ class MeasureBook:
             self.usage.learn(frame.at_ns, unchanged_ns, stat)
         for look in tick.looks:
             self.threads.learn(frame.at_ns, look)
+        for gone in tick.exits:
+            self.disks.end(gone.pid)
         for name in frame.read:
             self._read_ns[name] = frame.at_ns
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.before import before_of
+from ckptprof.detect.devicemeasures import Users
 from ckptprof.detect.processmeasures import processes_of
 from ckptprof.detect.sight import Sight
 from ckptprof.detect.threadmeasures import acts_of, measured
@@ -50,5 +51,6 @@ def _devices(sight: Sight) -> tuple[DeviceMeasure, ...]:
         if written is not None and written < _WRITTEN * sum(part.bytes for part in candidate.parts):
             end_ns = sight.durable_ns
     infos = [sight.around.jobs.info(process) for process in candidate.processes]
-    cgroups = {info.cgroup for info in infos if info is not None and info.cgroup is not None}
-    return disks.measures(chain, (start_ns, end_ns), cgroups, writes=candidate.writes)
+    cgroups = frozenset(info.cgroup for info in infos if info is not None and info.cgroup is not None)
+    users = Users(frozenset(process[0] for process in candidate.processes), cgroups)
+    return disks.measures(chain, (start_ns, end_ns), users, writes=candidate.writes)

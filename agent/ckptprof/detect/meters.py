@@ -15,6 +15,7 @@ _NEAR = 0.2  # of the median is a steady rate
 _ACTIVE = 0.05  # of the best window is activity
 _LEAST_WINDOWS = 4
 _WINDOW_NS = 500_000_000
+_NEAR_NS = 250_000_000  # devices are read five times a second while something goes on
 _SHORTEST_NS = 250_000_000
 _MAX_WINDOWS = 1200
 
@@ -97,29 +98,49 @@ class Meter:
             best = max(best, sum(after[i] - before[i] for i in columns))
         return best * SECOND_NS / window_ns
 
-    def rates(self, columns: Sequence[int], start_ns: int, end_ns: int) -> tuple[int, list[float]]:
-        """Return the length of windows of equal length between two times, and the rate per second in each."""
+    def seen(self, start_ns: int, end_ns: int) -> tuple[int, int] | None:
+        """Return the looks around two times, or the times themselves where there was none near; None: as `difference`.
+
+        What was done right before a time is counted at the look after it.
+        """
         if self.difference(start_ns, end_ns) is None:
-            return 0, []
-        apart = self._past.times(start_ns, end_ns)
-        gap_ns = (apart[-1] - apart[0]) // (len(apart) - 1) if len(apart) > 1 else end_ns - start_ns
-        window_ns = max(_WINDOW_NS, 2 * gap_ns, (end_ns - start_ns) // _MAX_WINDOWS)
-        number = (end_ns - start_ns) // window_ns
-        looks = [self._past.at(start_ns + i * window_ns) for i in range(number + 1)]
-        sums = [sum(look[i] for i in columns) for look in looks]
-        return window_ns, [(after - before) * SECOND_NS / window_ns for before, after in pairwise(sums)]
+            return None
+        before, after = self._past.times(start_ns - _NEAR_NS, start_ns), self._past.times(end_ns, end_ns + _NEAR_NS)
+        return (before[-1] if before else start_ns), (after[0] if after else end_ns)
+
+    def rates(self, columns: Sequence[int], start_ns: int, end_ns: int) -> list[tuple[int, float]]:
+        """Return windows of half a second and more between two looks, as (length, rate per second)."""
+        found: list[tuple[int, float]] = []
+        looks = [at_ns for at_ns in self._past.times(start_ns, end_ns) if at_ns >= self._anew_ns]
+        since_ns, window_ns = looks[0] if looks else 0, max(_WINDOW_NS, (end_ns - start_ns) // _MAX_WINDOWS)
+        before = self._sum(columns, since_ns) if looks else 0.0
+        for at_ns in looks:
+            if at_ns - since_ns >= window_ns:
+                after = self._sum(columns, at_ns)
+                found.append((at_ns - since_ns, (after - before) * SECOND_NS / (at_ns - since_ns)))
+                since_ns, before = at_ns, after
+        return found
+
+    def _sum(self, columns: Sequence[int], at_ns: int) -> float:
+        values = self._past.at(at_ns)
+        return sum(values[i] for i in columns)
 
     def steadiness(self, columns: Sequence[int], start_ns: int, end_ns: int) -> float | None:
         """Return the share of the active time in which the rate lay near its median; None: too short to tell."""
-        _, rates = self.rates(columns, start_ns, end_ns)
-        least = _ACTIVE * max(rates, default=0.0)
-        active = [rate for rate in rates if rate > least]
+        windows = self.rates(columns, start_ns, end_ns)
+        least = _ACTIVE * max((rate for _, rate in windows), default=0.0)
+        active = [(span_ns, rate) for span_ns, rate in windows if rate > least]
         if len(active) < _LEAST_WINDOWS:
             return None
-        middle = median(active)
-        return sum(abs(rate - middle) <= _NEAR * middle for rate in active) / len(active)
+        middle = median(rate for _, rate in active)
+        steady_ns = sum(span_ns for span_ns, rate in active if abs(rate - middle) <= _NEAR * middle)
+        return steady_ns / sum(span_ns for span_ns, _ in active)
 
     def active_seconds(self, columns: Sequence[int], start_ns: int, end_ns: int, trickle: float) -> float | None:
         """Return for how long the rate was above so much per second."""
-        window_ns, rates = self.rates(columns, start_ns, end_ns)
-        return sum(rate > trickle for rate in rates) * window_ns / SECOND_NS if rates else None
+        looks = [at_ns for at_ns in self._past.times(start_ns, end_ns) if at_ns >= self._anew_ns]
+        if len(looks) < _LEAST_WINDOWS:
+            return None
+        sums = [(at_ns, self._sum(columns, at_ns)) for at_ns in looks]
+        pairs = ((after[0] - before[0], after[1] - before[1]) for before, after in pairwise(sums))
+        return sum(span_ns for span_ns, moved in pairs if moved * SECOND_NS > trickle * span_ns) / SECOND_NS
