@@ -28,7 +28,7 @@ pytestmark = [
 
 LEVELS = ("trace", "poll")
 WRITERS = int(os.environ.get("BAD_WRITERS", "300"))  # BAD_WRITERS=5000 and BAD_FILES=100000 take minutes
-FILES = int(os.environ.get("BAD_FILES", "5000"))
+FILES = int(os.environ.get("BAD_FILES", "3000"))
 Seen = Callable[..., dict[str, list[dict[str, Any]]]]
 SETTLE_SECONDS = 14
 MOST_MEMORY_BYTES = 400 << 20
