@@ -97,7 +97,7 @@ def test_the_wait_before_the_first_byte_is_planning_or_gathering() -> None:
     at = thread(Level.TRACE, 2, copy=2)
     for received, name in ((GIB, "gathered"), (MIB, "planning")):
         before = BeforeMeasure(held_ns=ns(20), received_bytes=received, busy=0.9)
-        assert cause(save(Level.TRACE, 2, measured(at, before=before), ranks=8)) == name
+        assert cause(save(Level.TRACE, 2, measured(at, before=before), ranks=8, stall_ns=ns(22))) == name
 
 
 def test_a_warm_restore_is_told_how_to_test_the_storage() -> None:

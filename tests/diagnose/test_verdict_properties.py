@@ -148,4 +148,5 @@ def test_more_time_before_the_first_byte_is_more_path() -> None:
     from ckptprof.measures import BeforeMeasure  # noqa: PLC0415 - of this test only
 
     before = BeforeMeasure(held_ns=ns(3))
-    assert sum(one.seconds for one in accounts(save(Level.TRACE, 2, measured(at, before=before)))) == pytest.approx(5)
+    longer = save(Level.TRACE, 2, measured(at, before=before), stall_ns=ns(5))
+    assert sum(one.seconds for one in accounts(longer)) == pytest.approx(5)

@@ -188,9 +188,11 @@ def test_what_training_was_held_for_before_the_first_byte_is_gather_or_staging(l
     verdict = told(save(level, 2, measured(at, before=came, devices=under)))
     assert (verdict.limit, verdict.expected_seconds) == (Limit.GATHER, pytest.approx(2, rel=0.05))
     grew = held(20, received_bytes=0, grown_bytes=GIB, growing_ns=ns(19), busy=0.1)
-    assert told(save(level, 2, measured(at, before=grew, devices=under))).limit is Limit.STAGING
+    long = {"stall_ns": ns(22)}
+    assert told(save(level, 2, measured(at, before=grew, devices=under), **long)).limit is Limit.STAGING
     still = held(20, received_bytes=0, grown_bytes=0, busy=0.0)
-    assert told(save(level, 2, measured(at, before=still, devices=under))).limit is Limit.UNCLEAR
+    assert told(save(level, 2, measured(at, before=still, devices=under), **long)).limit is Limit.UNCLEAR
+    assert told(save(level, 2, measured(at, before=still, devices=under))).limit is Limit.NONE
 
 
 @BOTH

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.sight import NS, Sight, number, seconds, some
+import math
+
+from ckptprof.diagnose.sight import NS, Sight, number, seconds, some, stall_of
 from ckptprof.diagnose.wording import rate, size
-from ckptprof.model import Kind
+from ckptprof.model import Kind, Mode
 from ckptprof.verdicts import Account, Limit
 
 UNTOLD = "held before the first byte, and nothing tells by what"
@@ -22,7 +24,25 @@ def held_before(sight: Sight) -> float:
     first_ns = sight.checkpoint.moments.first_data_ns or sight.checkpoint.start_ns
     first_ns = max(first_ns, sight.checkpoint.start_ns)
     inside = min(first_ns - sight.checkpoint.start_ns, sight.checkpoint.end_ns - sight.checkpoint.start_ns) / NS
-    return max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
+    held = max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
+    return min(held, _most(sight, some(before.received_bytes)))
+
+
+def _most(sight: Sight, received: float) -> float:
+    """Return for how long it can have been held at most.
+
+    Not since before a save ended that held training itself; and, unless as much as the checkpoint came in meanwhile, no
+    longer than the stall, which knows what this trainer's usual pauses are.
+    """
+    start_ns, span = sight.checkpoint.start_ns, sight.span
+    most = math.inf
+    ended = [one.end_ns for one in sight.history if one.mode is not Mode.ASYNC and one.end_ns <= start_ns]
+    if ended:
+        most = (start_ns - max(ended)) / NS
+    stall = stall_of(sight.checkpoint)
+    if stall is None or received >= _MOVED * max(1.0, some(sight.checkpoint.bytes)):
+        return most
+    return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span))
 
 
 def waited_for_previous(sight: Sight, held: float) -> float:

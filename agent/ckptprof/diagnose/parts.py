@@ -79,8 +79,7 @@ def _traced(thread: ThreadMeasure, calls: dict[str, float], whole: float) -> Par
     if user is None and system is None and exact is not None:
         user, system = max(0.0, exact - total), min(exact, total)
     own, kernel = some(user), some(system)
-    inside = kernel / (own + kernel) if own + kernel else total / whole
-    waiting_out = min(starved * (1 - inside), own)
+    waiting_out = _in_own_code(starved, own, kernel, max(0.0, total - kernel))
     room = whole - total
     own = min(own, room)
     waiting_out = min(waiting_out, room - own)
@@ -91,7 +90,9 @@ def _traced(thread: ThreadMeasure, calls: dict[str, float], whole: float) -> Par
     parts = {**calls, "data": calls["data"] - copy - held, "copy": copy, "user": own, "kernel": outside}
     parts["starved"], parts["queued"] = waiting_out, held
     rest = max(0.0, whole - sum(parts.values()))
-    parts.update(_asleep(thread, rest))
+    late = min(rest, max(0.0, starved - waiting_out - held))
+    parts["queued"] += late
+    parts.update(_asleep(thread, rest - late))
     return Parts(
         parts,
         exact=True,
@@ -99,6 +100,12 @@ def _traced(thread: ThreadMeasure, calls: dict[str, float], whole: float) -> Par
         surplus=max(0.0, asked / (whole * _SLACK) - 1.0),
         cpu_known=cpu_known,
     )
+
+
+def _in_own_code(starved: float, user: float, system: float, asleep: float) -> float:
+    """Return the part of the wait for a CPU that own code had: a thread that sleeps waits for one when it wakes up."""
+    whole = user + system + asleep
+    return starved * user / whole if whole > 0 else 0.0
 
 
 def _asleep(thread: ThreadMeasure, rest: float) -> dict[str, float]:
@@ -119,8 +126,8 @@ def _polled(thread: ThreadMeasure, whole: float) -> Parts:
     parts: dict[str, float] = {}
     cpu_known = user is not None or system is not None
     if cpu_known:
-        own = some(user) / (some(user) + some(system)) if some(user) + some(system) else 0.0
-        waiting = min(starved * own, some(user))
+        asleep = max(0.0, whole - some(user) - some(system) - starved)
+        waiting = _in_own_code(starved, some(user), some(system), asleep)
         parts.update(user=some(user), kernel=some(system), starved=waiting, queued=starved - waiting)
     elif exact is not None:
         parts.update(cpu=exact, queued=starved)

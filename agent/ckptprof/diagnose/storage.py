@@ -14,6 +14,7 @@ SMALL_REQUEST_BYTES = 128 << 10
 SYNC_BYTES = 4 << 20
 SYNCS = 16
 _NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
+_MOMENT = 0.02  # seconds; of what is shorter no rate is told
 _STEADY = 0.8
 _EVEN = 0.9  # of the time at one rate: something holds it there
 
@@ -110,7 +111,9 @@ def _device(sight: Sight, waiting: float) -> Storage:
     busy = sight.device_busy
     bound = throttle(sight, waiting)
     moved = sight.device_bytes
-    speed = "" if moved is None else f" at {rate(min(moved / max(waiting, 1e-3), _most(bound, 1)))}"
+    speed = (
+        "" if moved is None or waiting < _MOMENT else f" at {rate(min(moved / max(waiting, 1e-3), _most(bound, 1)))}"
+    )
     if bound is not None:
         limit = rate(bound[1]) if bound[1] is not None else per_second(bound[2] or 0.0)
         text = f"asleep waiting for {name}{speed}, which is held to {limit}"
