@@ -55,12 +55,9 @@ def disks(*, throttle: ThrottleInfo | None = None, seconds: float = 20.0) -> Dis
 def measured(book: DiskMeters, start_s: float = 5.05, end_s: float = 9.05, *, cgroup: str = "/job",
              writes: bool = True) -> DeviceMeasure:  # fmt: skip
     """Return what is told of sda."""
-    (found,) = book.measures(
-        ["sda", "unknown"],
-        (int(start_s * SECOND), int(end_s * SECOND)),
-        Users(frozenset((100,)), frozenset((cgroup,))),
-        writes=writes,
-    )
+    span = int(start_s * SECOND), int(end_s * SECOND)
+    users = Users(frozenset((100,)), frozenset((cgroup,)))
+    (found,) = book.measures(["sda", "unknown"], span, users, writes=writes)
     return found
 
 

@@ -65,7 +65,7 @@ def _measure(sight: Sight, process: ProcessKey, acts: list[Act]) -> ProcessMeasu
         if part.stream.trace is not None
         for session in part.stream.trace.sessions.values()
     )
-    mapped = any(part.stream.is_mapping for part in parts)
+    mapped = any(part.stream.mapped_bytes or part.stream.mapping is not None for part in parts)
     ranks = sight.ranks()
     return ProcessMeasure(
         pid=process[0],

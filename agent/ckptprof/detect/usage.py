@@ -9,8 +9,8 @@ from ckptprof.detect.past import Past
 from ckptprof.detect.streams import ProcessKey
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
-MAX_PROCESSES = 512
-_FAST_LOOKS, _SLOW_LOOKS, _SLOW_NS = 128, 256, 5_000_000_000  # 24 KB of a process
+MAX_PROCESSES = 256
+_FAST_LOOKS, _SLOW_LOOKS, _SLOW_NS = 128, 256, 5_000_000_000  # 20 KB of a process
 
 
 class Usage(NamedTuple):
