@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptprof_collectors import samples
-from ckptprof_collectors.samples import Frame, ProcessExit, Sample, text
+from ckptprof_collectors.samples import (
+    Frame,
+    FuseSample,
+    MemorySample,
+    ProcessExit,
+    QdiscSample,
+    Sample,
+    ThreadLook,
+    ThrottleInfo,
+    text,
+)
 
 
 @given(st.binary())
@@ -52,3 +62,20 @@ def test_a_frame_survives_both_ways_of_travelling(at_ns: int, wall_ns: int, exit
 
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(frame), type=Frame) == frame
     assert msgspec.json.decode(msgspec.json.encode(frame), type=Frame) == frame
+
+
+def test_what_was_seen_of_threads_links_and_limits_survives_a_recording() -> None:
+    """With every field set, and with those left out that came later: an old recording has them not."""
+    made: tuple[Sample, ...] = (
+        ThreadLook(7, 100, 8, "a\x1b", 11, 22, 6, 9, 55, None, "D", 74, None, minor_faults=44, at_ns=5),
+        FuseSample(0, 52, None),
+        QdiscSample("eth0", "tbf", 1, 0xFFFFFFFF, 5000, 40, 7, 9, 3000, 2, 1_250_000),
+        ThrottleInfo("8:16", "/jobs", None, 1000, None, None, "sdb", 7),
+    )
+    frame = Frame(1, 2, ("processes",), made)
+
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(frame), type=Frame) == frame
+    assert msgspec.json.decode(msgspec.json.encode(frame), type=Frame) == frame
+    old = msgspec.json.decode(b'["memory",' + b",".join([b"1"] * 14) + b"]", type=Sample)
+    assert isinstance(old, MemorySample)
+    assert (old.psi_memory_full_us, old.psi_cpu_some_us) == (1, None)

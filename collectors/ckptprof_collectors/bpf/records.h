@@ -195,7 +195,7 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 		session->closed_ns = now_ns;
 }
 
-#define SLOW_CLOSE_NS 32768 /* a local close takes a few microseconds */
+#define SLOW_CLOSE_NS 16384 /* a local close takes about one microsecond, one that asks a server more than this */
 
 /* A close has ended: of a file that its thread wrote, or one in which it waited, for a server mostly. */
 static __noinline void closed(__u32 tid, __u64 since_ns)
