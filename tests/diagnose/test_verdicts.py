@@ -185,7 +185,7 @@ def test_what_training_was_held_for_before_the_first_byte_is_gather_or_staging(l
     at = thread(level, 2, copy=2)
     under = (device(2, 64 * MIB),)
     came = held(20, received_bytes=GIB, grown_bytes=GIB, growing_ns=ns(20))
-    verdict = told(save(level, 2, measured(at, before=came, devices=under)))
+    verdict = told(save(level, 2, measured(at, before=came, devices=under), ranks=4))
     assert (verdict.limit, verdict.expected_seconds) == (Limit.GATHER, pytest.approx(2, rel=0.05))
     grew = held(20, received_bytes=0, grown_bytes=GIB, growing_ns=ns(19), busy=0.1)
     long = {"stall_ns": ns(22)}

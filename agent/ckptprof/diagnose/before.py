@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from ckptprof.diagnose.ranks import alone, number_of_ranks
 from ckptprof.diagnose.sight import NS, Sight, number, seconds, some, stall_of
 from ckptprof.diagnose.wording import rate, size
+from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
 from ckptprof.verdicts import Account, Limit
 
@@ -25,13 +27,19 @@ def held_before(sight: Sight) -> float:
     first_ns = max(first_ns, sight.checkpoint.start_ns)
     inside = min(first_ns - sight.checkpoint.start_ns, sight.checkpoint.end_ns - sight.checkpoint.start_ns) / NS
     held = max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
-    return min(held, _most(sight, some(before.received_bytes)))
+    return min(held, _most(sight, came_in=_came_in(sight, before)))
 
 
-def _most(sight: Sight, received: float) -> float:
+def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
+    """Return whether state may have come in over the network: as much, and not for ranks that write a part each."""
+    few = alone(sight) is not None or number_of_ranks(sight) == 1
+    return few and some(before.received_bytes) >= _MOVED * max(1.0, some(sight.checkpoint.bytes))
+
+
+def _most(sight: Sight, *, came_in: bool) -> float:
     """Return for how long it can have been held at most.
 
-    Not since before a save ended that held training itself; and, unless as much as the checkpoint came in meanwhile, no
+    Not since before a save ended that held training itself; and, unless one rank of several received what it wrote, no
     longer than the stall, which knows what this trainer's usual pauses are.
     """
     start_ns, span = sight.checkpoint.start_ns, sight.span
@@ -40,7 +48,7 @@ def _most(sight: Sight, received: float) -> float:
     if ended:
         most = (start_ns - max(ended)) / NS
     stall = stall_of(sight.checkpoint)
-    if stall is None or received >= _MOVED * max(1.0, some(sight.checkpoint.bytes)):
+    if stall is None or (came_in and number_of_ranks(sight) > 1):
         return most
     return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span))
 
@@ -72,7 +80,7 @@ def explain(sight: Sight, held: float) -> list[Account]:
         held -= waited
     whole = max(1.0, some(sight.checkpoint.bytes))
     received, grown = some(before.received_bytes), some(before.grown_bytes)
-    if received >= _MOVED * whole:
+    if _came_in(sight, before):
         text = f"held before the first byte, while {size(received)} came in over the network"
         return [*found, Account(limit=Limit.GATHER, seconds=held, text=text)]
     if grown >= _MOVED * whole:
