@@ -19,6 +19,8 @@ from ckptprof.model import Checkpoint
 from ckptprof.verdicts import Account, Limit
 
 MEMORY_SPEED = 300e6  # bytes per second and thread; copying is no slower on a healthy host
+QUEUED = "ready to go on in the kernel, but without a CPU: others had them"
+STARVED = "ready to run, but without a CPU: others had them"
 MANY_FILES = 200
 SMALL_FILE_BYTES = 128 << 10
 _STARVED_SECONDS = 3.0
@@ -45,9 +47,23 @@ class Accounting:
         """The length of the critical path."""
         return sum(one.seconds for one in self.accounts)
 
+    @property
+    def quiet_seconds(self) -> float:
+        """The path without the moments in which others had the processors: what a share is taken of."""
+        return sum(one.seconds for one in self.accounts if not _is_noise(one))
+
+    def quiet_of(self, limit: Limit | None) -> float:
+        """Return the seconds of a limit without these moments."""
+        return sum(one.seconds for one in self.accounts if one.limit is limit and not _is_noise(one))
+
     def of(self, limit: Limit | None) -> float:
         """Return the seconds of a limit."""
         return sum(one.seconds for one in self.accounts if one.limit is limit)
+
+
+def _is_noise(one: Account) -> bool:
+    """Return whether others had the processors: it says nothing of what the thread would have done longest."""
+    return (one.limit is Limit.NONE and one.text == QUEUED) or one.text.endswith(STARVED)
 
 
 def accounts(
@@ -215,8 +231,7 @@ def _queued(parts: dict[str, float]) -> list[Account]:
     """Return the time without a CPU in the kernel: a host that is that short of them holds up more than moments."""
     spent = parts.pop("queued", 0.0)
     short = spent >= _STARVED_SECONDS and spent >= 0.5 * (spent + sum(parts.values()))
-    text = "ready to go on in the kernel, but without a CPU: others had them"
-    return [Account(limit=Limit.SERIALIZE if short else Limit.NONE, seconds=spent, text=text)] if spent > 0 else []
+    return [Account(limit=Limit.SERIALIZE if short else Limit.NONE, seconds=spent, text=QUEUED)] if spent > 0 else []
 
 
 def _copying(sight: Sight, parts: dict[str, float]) -> list[Account]:
@@ -240,8 +255,7 @@ def _own(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> list[Acco
     if user > 0:
         found.append(Account(limit=Limit.SERIALIZE, seconds=user, text=f"on CPU {_in_what(sight, path.pid)}"))
     if starved > 0:
-        text = "ready to run, but without a CPU: others had them"
-        found.append(Account(limit=Limit.SERIALIZE, seconds=starved, text=text))
+        found.append(Account(limit=Limit.SERIALIZE, seconds=starved, text=STARVED))
     return found
 
 

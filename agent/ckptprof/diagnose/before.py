@@ -79,9 +79,10 @@ def explain(sight: Sight, held: float) -> list[Account]:
         )
         held -= waited
     whole = max(1.0, some(sight.checkpoint.bytes))
-    received, grown = some(before.received_bytes), some(before.grown_bytes)
+    told = seconds(before.held_ns) or held
+    grown = some(before.grown_bytes) * min(1.0, held / told if told else 1.0)  # of the time that counts
     if _came_in(sight, before):
-        text = f"held before the first byte, while {size(received)} came in over the network"
+        text = f"held before the first byte, while {size(some(before.received_bytes))} came in over the network"
         return [*found, Account(limit=Limit.GATHER, seconds=held, text=text)]
     if grown >= _MOVED * whole:
         return [*found, *_grown(sight, held, grown)]

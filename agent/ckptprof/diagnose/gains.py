@@ -11,6 +11,7 @@ from ckptprof.diagnose.wording import rate
 from ckptprof.verdicts import Limit
 
 _MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
+_WAITS = 0.05  # of the path
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
 _MEMORY = 1e9  # bytes per second that copying out of the page cache takes at least, to promise no less
 
@@ -55,7 +56,11 @@ def _next(found: Accounting, limit: Limit) -> str | None:
 
 def _waits(sight: Sight, found: Accounting) -> bool:
     """Return whether the save waits until its bytes are on the device."""
-    return sight.writes and not sight.remote and (sight.direct or (sight.syncs or 0) > 0 or found.waiting > 0)
+    return (
+        sight.writes
+        and not sight.remote
+        and (sight.direct or (sight.syncs or 0) > 0 or found.waiting > _WAITS * found.seconds)
+    )
 
 
 def _best(sight: Sight) -> float | None:

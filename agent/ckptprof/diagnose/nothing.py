@@ -10,8 +10,7 @@ from ckptprof.model import Kind
 from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
-_MOMENT_SECONDS = 0.3  # however often it comes: less than a step of a large model
-_VERY_SHORT_SECONDS = 0.5  # where nothing tells how often it comes
+_MOMENT_SECONDS = 0.5  # however often it comes: less than a step of a large model
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
 CEILING_SHARE = 0.7
@@ -30,11 +29,11 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     own = found.of(limit) if limit is not None else 0.0
     if found.sight.checkpoint.cache == "warm" and (limit is not Limit.SERIALIZE or own < LEAST_SHARE * found.seconds):
         return "it came from the page cache"
-    copied = found.of(Limit.NONE)
-    if limit is None or own < LEAST_SHARE * found.seconds:
-        if copied >= LEAST_SHARE * found.seconds and copied >= own:
-            return _as_memory(found)
-        return None
+    quiet = found.quiet_seconds
+    copied = found.quiet_of(Limit.NONE)
+    if limit is None or found.quiet_of(limit) < LEAST_SHARE * quiet:
+        fine = copied >= LEAST_SHARE * quiet and (limit is None or copied >= found.quiet_of(limit))
+        return _as_memory(found) if fine or quiet < 0.1 * found.seconds else None
     if found.seconds >= LONG_SECONDS and (held is None or held > STALL_SHARE):
         return None
     return _at_its_best(found, limit)
@@ -50,7 +49,7 @@ def _short(length: float, held: float | None) -> str | None:
     if length < _MOMENT_SECONDS:
         return f"it took {seconds(length)}"
     if held is None:
-        return f"it took {seconds(length)}" if length < _VERY_SHORT_SECONDS else None
+        return None
     if length < SHORT_SECONDS and held < STALL_SHARE:
         return f"it took {seconds(length)}, {share(held)} of the time between two saves"
     return None

@@ -29,12 +29,15 @@ def pauses(sight: Sight, path: CriticalPath) -> Pauses:
     held = _told(sight, path)
     if held is None:
         held = asleep if _at_threshold(sight) and not sight.remote else 0.0
+    lowered = is_lowered(sight)
+    if lowered and _at_threshold(sight):
+        held = asleep  # what it waited for beside the pauses themselves was pages that were being written back
     held = min(held, asleep)
     threshold = number(sight.memory.dirty_threshold_bytes)
     text = "held because too much was dirty"
     if threshold is not None:
         text += f" (threshold {size(threshold)}, checkpoint {size(sight.moved)})"
-    return Pauses(held, lowered=is_lowered(sight), text=text)
+    return Pauses(held, lowered=lowered, text=text)
 
 
 def is_lowered(sight: Sight) -> bool:

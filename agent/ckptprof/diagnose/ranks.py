@@ -12,7 +12,7 @@ from ckptprof.diagnose.wording import seconds, size
 from ckptprof.verdicts import Limit
 
 _LATE_SHARE = 0.25  # of the span
-_LATE_SECONDS = 0.2
+_LATE_SECONDS = 0.5
 _ALONE = 0.9  # of the bytes
 _BUSY = 0.8
 

@@ -99,7 +99,7 @@ def _choose(found: Accounting) -> _Choice:
         return _Choice(Limit.NONE, fine, ())
     held = order[0][1] if order else 0.0
     unexplained = found.of(None)
-    if top is None or held < nothing.LEAST_SHARE * found.seconds or unexplained > held:
+    if top is None or found.quiet_of(top) < nothing.LEAST_SHARE * found.quiet_seconds or unexplained > held:
         why = f"nothing explains {seconds(unexplained)}"
         if top is not None and unexplained <= held:
             why = f"no limit holds more than {share(held / found.seconds if found.seconds else 0.0)} of it"
