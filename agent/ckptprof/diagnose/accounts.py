@@ -189,7 +189,7 @@ def _of_files(sight: Sight, parts: dict[str, float]) -> list[Account]:
     """Return the time that names took; where files are many and small, all that is paid for each of them."""
     names = sum(parts.get(name, 0.0) for name in _NAMES)
     files = _files(sight)
-    whole = sum(parts.values())
+    whole = sum(parts.values()) - parts.get("queued", 0.0) - parts.get("starved", 0.0)
     if names <= 0:
         return []
     taken = [*_NAMES]
