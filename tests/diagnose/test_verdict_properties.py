@@ -17,7 +17,7 @@ from ckptprof.diagnose.sight import look
 from ckptprof.diagnose.verdict import totals
 from ckptprof.measures import Measures
 from ckptprof.model import Checkpoint, Kind, Level
-from ckptprof.verdicts import Limit
+from ckptprof.verdicts import Cost, Limit, Verdict
 
 _LOOKS = (
     "data",
@@ -101,7 +101,8 @@ def test_no_measures_raise_or_break_the_account(checkpoint: Checkpoint, history:
     assert verdict.sentence
     if verdict.expected_seconds is not None:
         assert 0 <= verdict.expected_seconds <= verdict.seconds + 1e-6
-    assert msgspec.json.decode(msgspec.json.encode(told), type=Checkpoint).uid == checkpoint.uid
+    assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict
+    assert msgspec.json.decode(msgspec.json.encode(told.cost), type=Cost) == told.cost
 
 
 _SECONDS = st.floats(0, 20)
