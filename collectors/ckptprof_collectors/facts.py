@@ -1,29 +1,32 @@
 """What the file system says of files after they were written: size, times, first bytes; and what lies beside them.
 
 A file that lived between two looks at the open descriptors is found here by its times. All of it is bounded in entries
-and depth, reads file attributes from cache where a server would have to be asked, and runs in a thread of its own,
-because a hung file server hangs whoever asks it.
+and depth, reads file attributes from cache where a server would have to be asked, and runs in a thread that is shared
+only by what hangs with it, because a hung file server hangs whoever asks it (see `lanes`).
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from ckptprof_collectors.cachestat import unwritten_bytes
+from ckptprof_collectors.lanes import LANES, Lanes
 from ckptprof_collectors.samples import FileFact, text
-from ckptprof_collectors.statx import AT_SYMLINK_NOFOLLOW, statx
+from ckptprof_collectors.statx import AT_SYMLINK_NOFOLLOW, FileStatus, statx
 from ckptprof_collectors.wholeness import is_whole
 
-MAX_ENTRIES = 4096  # of one folder
-MAX_FACTS = 2000  # of one question
+MAX_ENTRIES = 20_000  # of one folder
+MAX_OLD_ENTRIES = 4096  # of a folder that holds nothing new so far: a data set
+MAX_FACTS = 20_000  # of one question
+MAX_TAKEN = 1000  # at once: each is a part of the next frame
 MAX_DEPTH = 3
+SLICE_NS = 500_000_000  # of one question, before others have their turn
 MAX_MAGIC_READS = 256
 MAX_PAGE_COUNTS = 256
 MAGIC_BYTES = 16
@@ -46,14 +49,24 @@ class Question:
 class Spent:
     """What the counting of pages took: it walks over every page of a file."""
 
-    unwritten_ns = 0
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.unwritten_ns = 0
+        self._lock = threading.Lock()
+
+    def add(self, spent_ns: int) -> None:
+        """Add to it, from any thread."""
+        with self._lock:
+            self.unwritten_ns += spent_ns
 
 
 @dataclass
 class _Search:
     question: Question
     prefix: bytes
-    facts: dict[bytes, FileFact] = field(default_factory=dict)
+    apart: frozenset[bytes] = frozenset()  # mount points below the folders that may hang: not looked at
+    seen: set[bytes] = field(default_factory=set)
+    told: int = 0
     seen_folders: set[bytes] = field(default_factory=set)
     magic_reads: int = 0
     page_counts: int = 0
@@ -71,6 +84,9 @@ class _Inside:
     free_bytes: int | None = None
 
 
+_Found = Iterator["FileFact | None"]  # None: one more was looked at, and there is nothing to tell
+
+
 def answer(
     question: Question, on_open: Callable[[bytes], None] = lambda _: None, spent: Spent | None = None
 ) -> list[FileFact]:
@@ -78,73 +94,90 @@ def answer(
 
     `on_open` is told of each file before it is opened for its first bytes.
     """
+    return [fact for fact in look(question, on_open, spent) if fact is not None]
+
+
+def look(
+    question: Question,
+    on_open: Callable[[bytes], None] = lambda _: None,
+    spent: Spent | None = None,
+    apart: frozenset[bytes] = frozenset(),
+) -> _Found:
+    """Yield the facts one by one, and None after looks without any, so that the caller can leave off in between.
+
+    What is mounted at a path of `apart` is not looked at.
+    """
     prefix = question.root
     if prefix:
         try:
-            os.stat(prefix + b"/")
+            statx(prefix + b"/")
         except OSError:
             prefix = b""  # the process has ended or may not be entered: look from our own root
-    search = _Search(question, prefix, on_open=on_open, spent=spent or Spent())
+    search = _Search(question, prefix, apart, on_open=on_open, spent=spent or Spent())
     for path in question.files:
-        _look(search, path, known=True)
+        yield _look(search, path, None, known=True)
     for folder in question.folders:
-        _walk(search, folder, MAX_DEPTH)
-    return list(search.facts.values())
+        yield from _walk(search, folder, MAX_DEPTH)
 
 
-def _walk(search: _Search, folder: bytes, depth: int) -> None:
-    if folder in search.seen_folders or len(search.facts) >= MAX_FACTS:
+def _walk(search: _Search, folder: bytes, depth: int) -> _Found:
+    if folder in search.seen_folders or search.told >= MAX_FACTS:
         return
     search.seen_folders.add(folder)
-    since_ns = search.question.since_ns
-    try:
-        with os.scandir(search.prefix + folder) as entries:
-            for count, entry in enumerate(entries):
-                if count >= MAX_ENTRIES or len(search.facts) >= MAX_FACTS:
-                    return
-                path = folder.rstrip(b"/") + b"/" + entry.name
-                if path in search.facts:
-                    continue
-                status = _status(entry)
-                if status is None or max(status.st_mtime_ns, status.st_ctime_ns) < since_ns:
-                    continue
-                if stat.S_ISREG(status.st_mode):
-                    _look(search, path, known=False)
-                elif stat.S_ISDIR(status.st_mode):
-                    _look(search, path, known=False)
-                    if depth > 1:
-                        _walk(search, path, depth - 1)
-    except OSError:
-        return
+    since_ns, base = search.question.since_ns, folder.rstrip(b"/") + b"/"
+    fresh = 0
+    for count, name in enumerate(_names(search.prefix + folder)):
+        if search.told >= MAX_FACTS or (count >= MAX_OLD_ENTRIES and not fresh):
+            return
+        path = base + name
+        if path in search.seen or path in search.apart:
+            continue
+        try:
+            status = statx(search.prefix + path, flags=AT_SYMLINK_NOFOLLOW)
+        except OSError:  # it went since its folder was listed: no reason to miss its neighbours
+            yield None
+            continue
+        if max(status.modified_ns, status.changed_ns) < since_ns:
+            yield None
+            continue
+        fresh += 1
+        yield _look(search, path, status, known=False)
+        if depth > 1 and stat.S_ISDIR(status.mode):
+            yield from _walk(search, path, depth - 1)
 
 
-def _status(entry: os.DirEntry[bytes]) -> os.stat_result | None:
-    """Return the status of an entry; None if it went since its folder was listed: no reason to miss its neighbours."""
+def _names(folder: bytes) -> list[bytes]:
+    """Return what is in a folder, in one go: it is not kept open while others are looked at."""
     try:
-        return entry.stat(follow_symlinks=False)
+        with os.scandir(folder) as entries:
+            return [entry.name for _, entry in zip(range(MAX_ENTRIES), entries, strict=False)]
     except OSError:
+        return []
+
+
+def _look(search: _Search, path: bytes, status: FileStatus | None, *, known: bool) -> FileFact | None:
+    if path in search.seen or search.told >= MAX_FACTS:
         return None
-
-
-def _look(search: _Search, path: bytes, *, known: bool) -> None:
-    if path in search.facts or len(search.facts) >= MAX_FACTS:
-        return
     question = search.question
     try:
-        status = statx(search.prefix + path, flags=AT_SYMLINK_NOFOLLOW)
+        status = status or statx(search.prefix + path, flags=AT_SYMLINK_NOFOLLOW)
     except OSError:
-        if known:
-            search.facts[path] = FileFact(
-                pid=question.pid, start_ticks=question.start_ticks, device=0, inode=0, path=text(path), size=0,
-                is_directory=False, birth_ns=None, modified_ns=0, changed_ns=0, accessed_ns=None, magic=None,
-                missing=True,
-            )  # fmt: skip
-        return
+        if not known:
+            return None
+        search.seen.add(path)
+        search.told += 1
+        return FileFact(
+            pid=question.pid, start_ticks=question.start_ticks, device=0, inode=0, path=text(path), size=0,
+            is_directory=False, birth_ns=None, modified_ns=0, changed_ns=0, accessed_ns=None, magic=None,
+            missing=True,
+        )  # fmt: skip
     is_directory = stat.S_ISDIR(status.mode)
     if not is_directory and not stat.S_ISREG(status.mode):
-        return
+        return None
+    search.seen.add(path)
+    search.told += 1
     inside = _Inside() if is_directory else _look_inside(search, path, status.size)
-    search.facts[path] = FileFact(
+    return FileFact(
         pid=question.pid,
         start_ticks=question.start_ticks,
         device=status.device,
@@ -190,7 +223,7 @@ def _unwritten(search: _Search, fd: int) -> int | None:
     search.page_counts += 1
     started = time.thread_time_ns()
     counted = unwritten_bytes(fd)
-    search.spent.unwritten_ns += time.thread_time_ns() - started
+    search.spent.add(time.thread_time_ns() - started)
     return counted
 
 
@@ -239,50 +272,73 @@ def read_magic(path: bytes) -> bytes | None:
 
 
 class FactFinder:
-    """Answers questions in a thread of its own; a question too many is refused and counted."""
+    """Answers questions, each where it holds up itself only if it hangs; one too many is refused and counted."""
 
-    def __init__(self, *, limit: int = 64, on_open: Callable[[bytes], None] = lambda _: None) -> None:
-        """Make it; the thread starts with the first question, and calls `on_open` before it opens a file."""
+    def __init__(self, *, lanes: Lanes = LANES, on_open: Callable[[bytes], None] = lambda _: None) -> None:
+        """Make it; `on_open` is called before a file is opened, in one thread or another."""
         self._on_open = on_open
-        self._questions: queue.Queue[Question | None] = queue.Queue(limit)
-        self._answers: deque[list[FileFact]] = deque()
-        self._pending = 0
-        self._thread: threading.Thread | None = None
+        self._lanes = lanes
+        self._answers: deque[FileFact] = deque()
+        self._closed = False
         self.refused = 0
-        self.spent = Spent()  # written by the thread, read by others
+        self.spent = Spent()  # added to by the threads, read by others
 
     def ask(self, question: Question) -> None:
-        """Put a question; never waits."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="facts", daemon=True)
-            self._thread.start()
-        try:
-            self._questions.put_nowait(question)
-            self._pending += 1
-        except queue.Full:
-            self.refused += 1
+        """Put a question; never waits, and touches nothing that may hang."""
+        parts = self._parts(question)
+        for lane, (part, apart) in parts.items():
+            if not self._lanes.put(lane, self._job(look(part, self._on_open, self.spent, apart))):
+                self.refused += 1
 
-    def take(self) -> list[FileFact]:
-        """Return what was answered since the last call."""
+    def _parts(self, question: Question) -> dict[str, tuple[Question, frozenset[bytes]]]:
+        """Split a question by what hangs together; what is mounted below a folder, and is apart from it, is its own."""
+        mounts, root = self._lanes.mounts, question.root
+        files: dict[str, list[bytes]] = {}
+        folders: dict[str, list[bytes]] = {}
+        apart: set[bytes] = set()
+        for path in question.files:
+            files.setdefault(mounts.lane_of(root, os.path.dirname(path)), []).append(path)
+        for folder in question.folders:
+            folders.setdefault(mounts.lane_of(root, folder), []).append(folder)
+            for point, lane in mounts.below(root, folder).items():
+                apart.add(point)
+                if point[len(folder.rstrip(b"/")) :].count(b"/") < MAX_DEPTH:
+                    folders.setdefault(lane, []).append(point)
+        return {
+            lane: (
+                replace(question, files=tuple(files.get(lane, ())), folders=tuple(folders.get(lane, ()))),
+                frozenset(apart),
+            )
+            for lane in {**files, **folders}
+        }
+
+    def _job(self, found: _Found) -> Callable[[], bool]:
+        def go_on() -> bool:
+            """Tell what is found within a while; the rest comes after what others wait for."""
+            until_ns = time.monotonic_ns() + SLICE_NS
+            for fact in found:
+                if fact is not None:
+                    self._answers.append(fact)
+                if self._closed:
+                    return False
+                if time.monotonic_ns() > until_ns:
+                    return True
+            return False
+
+        return go_on
+
+    def take(self, limit: int = MAX_TAKEN) -> list[FileFact]:
+        """Return what was found since the last call, the first `limit` of it."""
         facts: list[FileFact] = []
-        while self._answers:
-            facts.extend(self._answers.popleft())
-            self._pending -= 1
+        while self._answers and len(facts) < limit:
+            facts.append(self._answers.popleft())
         return facts
 
     @property
     def waiting(self) -> bool:
-        """Whether an answer is still to come."""
-        return self._pending > len(self._answers)
-
-    def _run(self) -> None:
-        while (question := self._questions.get()) is not None:
-            self._answers.append(answer(question, self._on_open, self.spent))
+        """Whether an answer is still to come, or to be taken; not from what hangs."""
+        return bool(self._answers) or self._lanes.waiting()
 
     def close(self) -> None:
-        """End the thread after its current question, without waiting for it: it may hang on a file server."""
-        if self._thread is not None:
-            try:
-                self._questions.put_nowait(None)
-            except queue.Full:
-                self.refused += 1
+        """Give up what was not answered, without waiting for it: it may hang on a file server."""
+        self._closed = True

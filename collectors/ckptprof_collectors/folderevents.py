@@ -63,21 +63,34 @@ class FolderEvents:
 
     def watch(self, folder: bytes, prefix: bytes = b"") -> bool:
         """Watch a folder, reached through `prefix` (/proc/PID/root of who uses it); return whether it is watched."""
-        if folder in self._noisy:
+        return self.knows(folder) or (folder not in self._noisy and self.added(folder, self.add(folder, prefix)))
+
+    def knows(self, folder: bytes) -> bool:
+        """Return whether a folder is watched already; it was heard of again, and stays."""
+        if folder not in self._watches:
             return False
-        if folder in self._watches:
-            self._watches[folder] = self._watches.pop(folder)  # heard of again: stays
-            return True
-        while len(self._watches) >= MAX_FOLDERS:
-            self._forget(next(iter(self._watches)))
-        descriptor = self._add(self.fd, prefix + folder, _MASK)
+        self._watches[folder] = self._watches.pop(folder)
+        return True
+
+    def add(self, folder: bytes, prefix: bytes = b"") -> int:
+        """Ask the kernel alone, from any thread, for it may hang; return what `added` is to be told."""
+        descriptor: int = self._add(self.fd, prefix + folder, _MASK)
         if descriptor < 0 and prefix:
             descriptor = self._add(self.fd, folder, _MASK)
+        return descriptor
+
+    def added(self, folder: bytes, descriptor: int) -> bool:
+        """Take note of what `add` returned; return whether the folder is watched."""
         if descriptor < 0:
+            return False
+        if folder in self._noisy:
+            self._remove(self.fd, descriptor)
             return False
         known = self._folders.get(descriptor)
         if known is not None:
             self._watches.pop(known, None)  # the same folder under another name
+        while len(self._watches) >= MAX_FOLDERS:
+            self._forget(next(iter(self._watches)))
         self._folders[descriptor] = folder
         self._watches[folder] = descriptor
         return True

@@ -1,11 +1,16 @@
-"""The folders that checkpoints are in: what is opened there wakes the sampler, so that even a short restore is seen."""
+"""The folders that checkpoints are in: what is opened there wakes the sampler, so that even a short restore is seen.
+
+What lies on a mount that may hang is touched in a thread that hangs with it only; its answer is taken with the events.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from ckptprof_collectors.folderevents import (
     IN_CLOSE_NOWRITE,
@@ -17,6 +22,8 @@ from ckptprof_collectors.folderevents import (
     FolderEvent,
     FolderEvents,
 )
+from ckptprof_collectors.lanes import LANES, Lanes
+from ckptprof_collectors.mountlanes import LOCAL
 from ckptprof_collectors.samples import FileEvent, text
 from ckptprof_collectors.statx import FileStatus, statx
 
@@ -28,16 +35,21 @@ _KINDS = (
 )
 MAX_DEPTH = 2  # of folders below one that is named, watched with it
 MAX_BELOW = 64
+MAX_JUDGED = 1024
 
 
 class Folders:
     """Watches folders and tells what was opened; sees nothing, and costs nothing, where there is no inotify."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: Lanes = LANES) -> None:
         """Open inotify if it can be had; `reason` says why not."""
         self.reason: str | None = None
+        self._lanes = lanes
         self._events: FolderEvents | None = None
         self._prefixes: dict[bytes, bytes] = {}
+        self._added: deque[tuple[bytes, bytes, int]] = deque()  # by threads: what the kernel answered
+        self._told: deque[FileEvent] = deque()  # by threads, too
+        self._asked: set[tuple[bytes, bytes]] = set()  # what they have not answered
         self.woken = False
         self.woken_by_reading = False  # a file that was there already: it may be mapped, a new one is written
         try:
@@ -51,46 +63,52 @@ class Folders:
 
     def watch(self, folder: bytes, prefix: bytes = b"") -> None:
         """Watch a folder, reached through `prefix`, from now on; one that cannot be watched is left."""
-        if self._events is None or not folder.startswith(b"/") or folder == b"/":
-            return
-        if self._events.watch(folder, prefix):
-            self._prefixes[folder] = prefix
-            if len(self._prefixes) > 4096:
-                self._prefixes.pop(next(iter(self._prefixes)))
+        if self._events is not None and not self._events.knows(folder):
+            self._find(folder, prefix, lambda: [folder])
 
     def watch_checkpoint(self, path: bytes, prefix: bytes = b"") -> None:
         """Watch the folders in which the next checkpoint may appear after this file of one."""
-        for folder in folders_of(path, prefix):
+        for folder in folders_of(path, prefix, self._lanes):
             self.watch(folder, prefix)
 
     def watch_place(self, place: bytes, prefix: bytes = b"") -> None:
         """Watch where a process may come to save: a folder, or the nearest one above it that is there already."""
-        for _ in range(MAX_DEPTH + 1):
-            if os.path.isdir(prefix + place):
-                if not is_shared(prefix + place):
-                    self.watch(place, prefix)
-                return
-            place = os.path.dirname(place)
+        self._find(place, prefix, lambda: _nearest(place, prefix))
 
     def watch_tree(self, folders: Iterable[bytes]) -> None:
         """Watch folders with those below them: what a restart may restore from. A file stands for its folder."""
         for folder in folders:
-            if not os.path.isdir(folder):
-                self.watch(os.path.dirname(folder))
-                continue
-            self.watch(folder)
-            self._watch_below(folder, MAX_DEPTH)
+            self._find(folder, b"", partial(_tree, folder))
 
-    def _watch_below(self, folder: bytes, depth: int) -> None:
-        try:
-            with os.scandir(folder) as entries:
-                below = [entry.path for _, entry in zip(range(1024), entries, strict=False) if _is_folder(entry)]
-        except OSError:
+    def _find(self, place: bytes, prefix: bytes, found: Callable[[], Iterable[bytes]]) -> None:
+        """Watch what is found at a place: at once, or when a thread has found it if that may hang."""
+        events = self._events
+        if events is None or not place.startswith(b"/"):
             return
-        for path in below[-MAX_BELOW:]:
-            self.watch(path)
-            if depth > 1:
-                self._watch_below(path, depth - 1)
+
+        def add() -> bool:
+            for folder in found():
+                if folder.startswith(b"/") and folder != b"/":
+                    self._added.append((folder, prefix, events.add(folder, prefix)))
+            self._asked.discard((place, prefix))
+            return False
+
+        lane = self._lanes.mounts.lane_of(prefix, place)
+        if lane == LOCAL:
+            add()
+            self._settle(events)
+        elif (place, prefix) not in self._asked:
+            self._asked.add((place, prefix))
+            if not self._lanes.put(lane, add):
+                self._asked.discard((place, prefix))
+
+    def _settle(self, events: FolderEvents) -> None:
+        while self._added:
+            folder, prefix, descriptor = self._added.popleft()
+            if events.added(folder, descriptor):
+                self._prefixes[folder] = prefix
+                if len(self._prefixes) > 4096:
+                    self._prefixes.pop(next(iter(self._prefixes)))
 
     def own(self, path: bytes) -> None:
         """Take note that we are about to open this file ourselves."""
@@ -101,7 +119,8 @@ class Folders:
         """Return what has happened; sets `woken` if somebody opened or made a file that may be a checkpoint."""
         if self._events is None:
             return []
-        found = []
+        self._settle(self._events)
+        found = [self._told.popleft() for _ in range(len(self._told))]
         for event in self._events.read():
             if event.mask & IN_ISDIR:
                 if event.mask & (IN_CREATE | IN_MOVED_TO):
@@ -117,20 +136,25 @@ class Folders:
         if event.mask & (IN_CREATE | IN_MOVED_TO):
             self.woken = self.woken or bool(event.mask & IN_CREATE)
             return None
-        kind = next((name for mask, name in _KINDS if event.mask & mask), None)
-        status = self._status(event.path)
-        if kind is None or status is None or not stat.S_ISREG(status.mode) or status.size < WAKING_BYTES:
+        folder = os.path.dirname(event.path)
+        prefix = self._prefixes.get(folder, b"")
+        lane = self._lanes.mounts.lane_of(prefix, folder)
+        if lane != LOCAL:
+            # Whether it is large is learnt too late for a short restore
+            if event.mask & IN_OPEN:
+                self.woken = self.woken_by_reading = True
+            self._lanes.put(lane, lambda: self._tell_later(event, prefix))
             return None
-        if kind == "opened":
+        told = _file_event(event, prefix)
+        if told is not None and told.kind == "opened":
             self.woken = self.woken_by_reading = True
-        return FileEvent(event.at_ns, kind, status.device, status.inode, status.size, text(event.path))
+        return told
 
-    def _status(self, path: bytes) -> FileStatus | None:
-        """Return the status of a file; seen from our own root once the process that led us to it has ended."""
-        for prefix in dict.fromkeys((self._prefixes.get(os.path.dirname(path), b""), b"")):
-            with contextlib.suppress(OSError):
-                return statx(prefix + path)
-        return None
+    def _tell_later(self, event: FolderEvent, prefix: bytes) -> bool:
+        told = _file_event(event, prefix)
+        if told is not None:
+            self._told.append(told)
+        return False
 
     def close(self) -> None:
         """Give everything back."""
@@ -139,12 +163,12 @@ class Folders:
             self._events = None
 
 
-def folders_of(path: bytes, prefix: bytes = b"") -> tuple[bytes, ...]:
+def folders_of(path: bytes, prefix: bytes = b"", lanes: Lanes = LANES) -> tuple[bytes, ...]:
     """Return the folder of a file, and the one above it where each checkpoint has a numbered folder of its own."""
     folder = os.path.dirname(path)
     above = os.path.dirname(folder)
     numbered = any(byte in b"0123456789" for byte in os.path.basename(folder))
-    return (folder, above) if numbered and not is_shared(prefix + above) else (folder,)
+    return (folder, above) if numbered and not seems_shared(above, prefix, lanes) else (folder,)
 
 
 def is_shared(folder: bytes) -> bool:
@@ -155,8 +179,78 @@ def is_shared(folder: bytes) -> bool:
         return True
 
 
+_judged: dict[bytes, bool] = {}  # of folders that may hang, whether they are shared
+
+
+def seems_shared(folder: bytes, prefix: bytes = b"", lanes: Lanes = LANES) -> bool:
+    """Return the same without touching what may hang: of that, what was found since it was asked for first.
+
+    Until then it is taken for a folder of one user, as most are: a look too many costs less than a save that is missed.
+    """
+    lane = lanes.mounts.lane_of(prefix, folder)
+    place = prefix + folder
+    if lane == LOCAL:
+        return is_shared(place)
+    if place not in _judged:
+        if len(_judged) >= MAX_JUDGED:
+            _judged.clear()
+        _judged[place] = False
+
+        def judge() -> bool:
+            _judged[place] = is_shared(place)
+            return False
+
+        lanes.put(lane, judge)
+    return _judged.get(place, False)
+
+
+def _nearest(place: bytes, prefix: bytes) -> Iterator[bytes]:
+    for _ in range(MAX_DEPTH + 1):
+        if os.path.isdir(prefix + place):
+            if not is_shared(prefix + place):
+                yield place
+            return
+        place = os.path.dirname(place)
+
+
+def _tree(folder: bytes) -> Iterator[bytes]:
+    if os.path.isdir(folder):
+        yield folder
+        yield from _below(folder, MAX_DEPTH)
+    else:
+        yield os.path.dirname(folder)
+
+
+def _below(folder: bytes, depth: int) -> Iterator[bytes]:
+    try:
+        with os.scandir(folder) as entries:
+            below = [entry.path for _, entry in zip(range(1024), entries, strict=False) if _is_folder(entry)]
+    except OSError:
+        return
+    for path in below[-MAX_BELOW:]:
+        yield path
+        if depth > 1:
+            yield from _below(path, depth - 1)
+
+
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:
     try:
         return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
+
+
+def _file_event(event: FolderEvent, prefix: bytes) -> FileEvent | None:
+    kind = next((name for mask, name in _KINDS if event.mask & mask), None)
+    status = _status(event.path, prefix)
+    if kind is None or status is None or not stat.S_ISREG(status.mode) or status.size < WAKING_BYTES:
+        return None
+    return FileEvent(event.at_ns, kind, status.device, status.inode, status.size, text(event.path))
+
+
+def _status(path: bytes, prefix: bytes) -> FileStatus | None:
+    """Return the status of a file; seen from our own root once the process that led us to it has ended."""
+    for start in dict.fromkeys((prefix, b"")):
+        with contextlib.suppress(OSError):
+            return statx(start + path)
+    return None

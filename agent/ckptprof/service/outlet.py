@@ -54,3 +54,8 @@ class Outlet:
         while self._queue and not self.broken and time.monotonic_ns() < deadline:
             select.select([], [self._fd], [], 0.1)
             self.flush()
+
+    def close(self) -> None:
+        """Let the reader see the end, even while a thread of ours that hangs keeps the process."""
+        os.close(self._fd)
+        self.broken = True

@@ -84,9 +84,7 @@ class Sampler:
         self._faulty: dict[str, str] = {}
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
-        self._last_burst_ns = 0
-        self._next_flush_ns = 0
-        self._ticks = self._late = self._lateness_ns = 0
+        self._ticks = self._late = self._lateness_ns = self._last_burst_ns = self._next_flush_ns = 0
         self._read_ns: dict[str, int] = {}
         self._faults: dict[str, int] = {}
         self.stopping = False
@@ -281,6 +279,8 @@ class Sampler:
                     self._folders.watch_checkpoint(os.fsencode(fact.path), watching.process.folder + b"/root")
         for question in self._flushing.questions(now_ns, self._facts.spent.unwritten_ns):
             self._facts.ask(question)
+        if self._facts.refused:
+            self._faults["facts"] = self._facts.refused
         return facts
 
     def _health(self) -> SamplerHealth:
@@ -337,8 +337,7 @@ class Sampler:
             self._folders.watch_tree(os.fsencode(folder) for folder in control.folders)
 
     def _finish(self) -> None:
-        now_ns = time.monotonic_ns()
-        wall_ns = time.time_ns()
+        now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         samples: list[Sample] = self._pending
         names = tuple(collector.name for collector in self._collectors)
         if self._tracing.active:
@@ -358,10 +357,11 @@ class Sampler:
         for collector in self._collectors:
             self._read(collector, samples)
         self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))
-        deadline_ns = now_ns + _FINAL_ANSWER_NS
+        deadline_ns, last = now_ns + _FINAL_ANSWER_NS, list[Sample]()
         while self._facts.waiting and time.monotonic_ns() < deadline_ns:
             time.sleep(0.005)
-        last: list[Sample] = [*self._facts.take(), self._health()]
+            last.extend(self._facts.take())
+        last.append(self._health())
         self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
         self._output.flush_all(_FINAL_ANSWER_NS)
         self._facts.close()
@@ -391,8 +391,9 @@ def main() -> None:
     sampler = Sampler(options, KernelFs(), output, 0)
     sampler.drop_privileges()
     sampler.run()
-    sys.stdout.flush()
-    os._exit(0)  # a thread that hangs on a file server must not hold us
+    output.close()  # before what the kernel cannot end, a thread that waits for a file server, keeps them open
+    os.closerange(0, 3)
+    os._exit(0)
 
 
 if __name__ == "__main__":

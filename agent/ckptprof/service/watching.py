@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ckptprof.service.attention import ACTIVE_BYTES, Attention
-from ckptprof.service.folders import folders_of, is_shared
+from ckptprof.service.folders import folders_of, seems_shared
 from ckptprof.service.traced import HELD_BYTES, Traced
 from ckptprof_collectors.facts import Question
 from ckptprof_collectors.openfiles import OpenFiles
@@ -196,7 +196,7 @@ class Watching:
         if not self._caught:  # nothing but logs was caught open: look where the process says that it works
             for place in places(self.process):
                 above = os.path.dirname(place) or b"/"
-                folders.update(dict.fromkeys(where for where in (place, above) if not is_shared(where)))
+                folders.update(dict.fromkeys(where for where in (place, above) if not seems_shared(where)))
             folders.pop(b"/", None)
         return Question(
             pid=self.process.pid,
