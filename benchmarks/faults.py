@@ -8,39 +8,54 @@ then what was said of what (the confusion matrix).
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from contenders import ROOT
-from figures import parser
+from figures import parser, show
 
 sys.path[:0] = [str(ROOT / "tests/e2e/faults"), str(ROOT / "tests/e2e"), str(ROOT / "examples")]
 from fault_bench import LEVELS, Outcome, run_case  # noqa: E402 - found by the line above
 from fault_cases import CASES  # noqa: E402 - likewise
 
+GAIN = 0.25  # a promise is right if it is so near
 
-def line(one: Outcome) -> str:
-    """Return a row of the first table."""
-    gain = "" if one.gain_error is None else f"{one.gain_error:+.0%}"
-    promised = "" if one.fault.expected_seconds is None else f"{one.fault.expected_seconds:.2f}"
-    cells = [
-        one.case.name, str(one.size_mb), one.level, f"{one.fault.seconds:.2f}", f"{one.control.seconds:.2f}", promised,
-        gain, _counted(one.fault.limits), _counted(one.control.limits),
-    ]  # fmt: skip
-    return "| " + " | ".join(cells) + " |"
+
+def row(one: Outcome) -> dict[str, Any]:
+    """Return the figures of one fault at one level."""
+    return {
+        "fault": one.case.name,
+        "mb": one.size_mb,
+        "level": one.level,
+        "with_seconds": one.fault.seconds,
+        "without_seconds": one.control.seconds,
+        "promised_seconds": one.fault.expected_seconds,
+        "promise_error_percent": None if one.gain_error is None else 100 * one.gain_error,
+        "said": _counted(one.fault.limits),
+        "said_without": _counted(one.control.limits),
+    }
 
 
 def _counted(limits: Sequence[str]) -> str:
     return ", ".join(f"{limit} x{count}" for limit, count in Counter(limits).most_common()) or "nothing seen"
 
 
-HEAD = (
-    "| fault | MB | level | with it, s | without, s | promised, s | error | verdicts | verdicts of the control |\n"
-    "|---|---|---|---|---|---|---|---|---|"
-)
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a table of docs/benchmarks.md."""
+    heads = list(rows[0])
+    lines = [heads, ["---"] * len(heads), *([_cell(one[head]) for head in heads] for one in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -51,51 +66,57 @@ def summary(outcomes: Sequence[Outcome]) -> str:
         told, right = sum(max(1, len(one.fault.limits)) for one in mine), sum(one.right for one in mine)
         controls, well = sum(len(one.control.limits) for one in mine), sum(one.control_right for one in mine)
         gains = [one.gain_error for one in mine if one.gain_error is not None]
-        near = sum(abs(gain) <= 0.25 for gain in gains)
+        near = sum(abs(gain) <= GAIN for gain in gains)
         lines.append(
             f"{level}: {right} of {told} verdicts right, {well} of {controls} on controls, "
-            f"{near} of {len(gains)} gains within 25 %"
+            f"{near} of {len(gains)} promises within 25 %"
         )
     return "\n".join(lines)
 
 
-def confusion(outcomes: Sequence[Outcome]) -> str:
+def confusion(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     """Return what was planted against what was said."""
     pairs = Counter((one.level, one.case.limits[0], limit) for one in outcomes for limit in one.fault.limits)
     pairs += Counter((one.level, "(control)", limit) for one in outcomes for limit in one.control.limits)
-    rows = [f"| {level} | {planted} | {said} | {count} |" for (level, planted, said), count in sorted(pairs.items())]
-    return "\n".join(["| level | planted | said | events |", "|---|---|---|---|", *rows])
+    return [
+        {"level": level, "planted": planted, "said": said, "events": count}
+        for (level, planted, said), count in sorted(pairs.items())
+    ]
 
 
 def main() -> int:
     """Run them; ends with 1 if a run failed."""
-    options = parser(__doc__ or "")
+    options = parser(__doc__)
     options.add_argument("--only", nargs="*", default=[], help="names, or how they begin")
     options.add_argument("--sizes", type=int, default=2, choices=(1, 2))
+    options.add_argument("--saves", type=int, default=3)
     options.add_argument("--markdown", action="store_true")
     options.add_argument("--keep", type=Path, help="write all that was told of each event to this file")
     chosen = options.parse_args()
     outcomes: list[Outcome] = []
     failures = 0
-    print(HEAD)
     for case in CASES:
         if chosen.only and not any(case.name.startswith(name) for name in chosen.only):
             continue
         for size_mb in case.sizes_mb[: chosen.sizes]:
             try:
-                found = run_case(case, size_mb)
-            except (RuntimeError, OSError) as error:
+                found = run_case(case, size_mb, saves=chosen.saves)
+            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 failures += 1
                 print(f"{case.name} {size_mb}: {error}", file=sys.stderr)
                 continue
             outcomes += found
             for one in found:
-                print(line(one), flush=True)
+                print(" | ".join(_cell(value) for value in row(one).values()), file=sys.stderr, flush=True)
             if chosen.keep is not None:
                 _keep(chosen.keep, found)
-    print("\n" + summary(outcomes))
+    rows, pairs = [row(one) for one in outcomes], confusion(outcomes)
     if chosen.markdown:
-        print("\n" + confusion(outcomes))
+        print(markdown(rows), summary(outcomes), markdown(pairs), sep="\n\n")
+    else:
+        show("faults", rows, as_json=chosen.json)
+        show("faults, confusion", pairs, as_json=chosen.json)
+        print(summary(outcomes), file=sys.stderr)
     return 1 if failures else 0
 
 

@@ -38,6 +38,7 @@ QUICK: dict[str, list[str]] = {
     "frameworks": ["--jobs", "torch-save-zip", "--level", "poll", "--saves", "1"],
     "workload": ["--pairs", "1", "--megabytes", "8", "--sizes", "65536"],
     "false_alarms": ["--minutes", "0.05", "--level", "poll", "--tasks", "cp into", "mail"],
+    "faults": ["--only", "serialize-zlib", "--sizes", "1", "--saves", "1"],
     "trace_cost": ["--rounds", "1", "--scale", "0.01", "--files", "10"],
 }
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,18 +80,25 @@ class Outcome:
         return promised / self.control.seconds - 1
 
 
-def run_case(case: Case, size_mb: int) -> list[Outcome]:
-    """Plant it, run it, take it away, run the control; both levels look at the same runs."""
-    fault, control = (_run(case, one, size_mb) for one in (case.fault, case.control))
+def run_case(case: Case, size_mb: int, *, saves: int = 3, probed: bool = True) -> list[Outcome]:
+    """Plant it, run it, take it away, run the control; both levels look at the same runs.
+
+    Where a promise is held to the control, `ckptprof ceiling` has probed the directory before the fault was planted.
+    """
+    fault, control = (
+        _run(case, one, size_mb, saves=saves, probed=probed and case.gain) for one in (case.fault, case.control)
+    )
     return [Outcome(case, size_mb, level, fault[level], control[level]) for level in LEVELS]
 
 
-def _run(case: Case, planted: Work, size_mb: int) -> dict[str, Told]:
-    with tempfile.TemporaryDirectory(prefix="ckptprof-faults-") as name, planted.ground() as ground:
-        work, place = Path(name), ground / "run"
+def _run(case: Case, planted: Work, size_mb: int, *, saves: int, probed: bool) -> dict[str, Told]:
+    with contextlib.ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-faults-")))
+        probe = partial(_probe, work / "trace.db") if probed else _leave
+        place = stack.enter_context(planted.ground(healthy=probe)) / "run"
         place.mkdir()
         truth = work / "truth.jsonl"
-        common = ["--dir", str(place), "--truth", str(truth), "--size-mb", str(size_mb)]
+        common = ["--dir", str(place), "--truth", str(truth), "--size-mb", str(size_mb), "--saves", str(saves)]
         if planted.before is not None:
             _call([sys.executable, str(WORKER), *common, *planted.before], work)
             truth.unlink()
@@ -103,6 +111,16 @@ def _run(case: Case, planted: Work, size_mb: int) -> dict[str, Told]:
         logged = [json.loads(line) for line in truth.read_text().splitlines()]
         seconds = tuple((one["end_ns"] - one["start_ns"]) / 1e9 for one in logged if one["kind"] == case.kind)
         return {level: Told(tuple(_events(work, level, case)), seconds[case.skip :]) for level in LEVELS}
+
+
+def _leave(_: Path) -> None:
+    """Do not probe."""
+
+
+def _probe(database: Path, place: Path) -> None:
+    """Have the ceilings of a directory kept beside a database."""
+    bounds = ("--yes", "--size", "256M", "--seconds", "0.4")
+    _call([*ckptprof_command(), "ceiling", str(place), "--db", str(database), *bounds], database.parent)
 
 
 def _call(command: list[str], work: Path) -> None:

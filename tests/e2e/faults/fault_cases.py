@@ -65,8 +65,11 @@ CASES: tuple[Case, ...] = (
     Case("device-iops-ext4", ("small-io",), _save(_FEW, "small-direct"), _save(_FAST, "small-direct"), (20, 40)),
     Case("device-iops-xfs", ("small-io",), _save(_FEW_XFS, "small-direct"), _save(_FAST_XFS, "small-direct"), (20, 40)),
     Case("network-fuse", ("network",), _save(partial(sshfs, 160), "raw"), _save(sshfs, "raw"), (60, 120)),
-    Case("server-fuse", ("server",), _save(partial(sshfs, server_bytes=16 * MB), "raw"), _save(sshfs, "raw"), (40, 80)),
-    Case("network-s3", ("network",), _save(partial(s3, 160), "raw"), _save(s3, "raw"), (40, 80)),
+    Case(
+        "server-fuse", ("server",), _save(partial(sshfs, server_bytes=16 * MB), "raw"), _save(sshfs, "raw"), (40, 80),
+        gain=False,
+    ),
+    Case("network-s3", ("network",), _save(partial(s3, 160), "raw"), _save(s3, "raw"), (40, 80), gain=False),
     Case(
         "serialize-crc", ("serialize",), _save(_FAST, "torch-save"), _save(_FAST, "torch-save-no-crc"), (600, 1200),
         control_limits=("none", "page-cache"),

@@ -18,11 +18,24 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 _MAKE = {"ext4": ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"), "xfs": ("mkfs.xfs", "-q", "-f")}
 _SERVER, _CLIENT = "10.213.77.2", "10.213.77.1"
-Ground = Callable[[], AbstractContextManager[Path]]
+Healthy = Callable[[Path], None]  # is called with the directory before the fault is planted
+
+
+class Ground(Protocol):
+    """Makes one."""
+
+    def __call__(self, *, healthy: Healthy = ...) -> AbstractContextManager[Path]:
+        """Make it; `healthy` is called while nothing is wrong yet."""
+        ...
+
+
+def _nothing(place: Path) -> None:
+    """Do nothing while it is healthy."""
 
 
 def call(*command: str | Path, timeout: float = 60) -> str:
@@ -67,7 +80,12 @@ def throttled(device: str, throttle: Throttle) -> Iterator[None]:
 
 @contextlib.contextmanager
 def loop(
-    kind: str = "ext4", throttle: Throttle | None = None, *, mib: int = 3000, options: str = "defaults"
+    kind: str = "ext4",
+    throttle: Throttle | None = None,
+    *,
+    mib: int = 3000,
+    options: str = "defaults",
+    healthy: Healthy = _nothing,
 ) -> Iterator[Path]:
     """Give a new file system on a loop device."""
     base = Path(tempfile.mkdtemp(prefix="ckptprof-fault-", dir="/dev/shm"))
@@ -85,6 +103,7 @@ def loop(
             Path(f"/sys/class/block/{Path(device).name}/bdi/{name}").write_text(usual)
         call("mount", "-o", options, device, place)
         stack.callback(_unmount, place)
+        healthy(place)
         if throttle is not None:
             stack.enter_context(throttled(device, throttle))
         yield place
@@ -98,12 +117,12 @@ def _unmount(place: Path) -> None:
 
 
 @contextlib.contextmanager
-def dirty_limits(limit_bytes: int, ground: Ground) -> Iterator[Path]:
+def dirty_limits(limit_bytes: int, ground: Ground, *, healthy: Healthy = _nothing) -> Iterator[Path]:
     """Lower the host's limits of dirty memory, and restore them."""
     names = ("dirty_bytes", "dirty_background_bytes", "dirty_ratio", "dirty_background_ratio")
     folder = Path("/proc/sys/vm")
     before = {name: (folder / name).read_text().strip() for name in names}
-    with ground() as place:
+    with ground(healthy=healthy) as place:
         (folder / "dirty_bytes").write_text(str(limit_bytes))
         (folder / "dirty_background_bytes").write_text(str(limit_bytes // 2))
         try:
@@ -121,8 +140,8 @@ class Link:
     name: str = "ckptfault"
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def open(self, megabits: int | None) -> None:
-        """Make it, with a limit or without."""
+    def open(self) -> None:
+        """Make it."""
         self.close()
         call("ip", "netns", "add", self.name)
         call("ip", "link", "add", "ckpt0", "type", "veth", "peer", "name", "ckpt1", "netns", self.name)
@@ -132,10 +151,13 @@ class Link:
         call(*inside, "ip", "addr", "add", f"{_SERVER}/24", "dev", "ckpt1")
         call(*inside, "ip", "link", "set", "ckpt1", "up")
         call(*inside, "ip", "link", "set", "lo", "up")
+
+    def shape(self, megabits: int | None) -> None:
+        """Hold both directions to a rate."""
         if megabits is not None:
             shape = ("root", "tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "100ms")
             call("tc", "qdisc", "add", "dev", "ckpt0", *shape)
-            call(*inside, "tc", "qdisc", "add", "dev", "ckpt1", *shape)
+            call("ip", "netns", "exec", self.name, "tc", "qdisc", "add", "dev", "ckpt1", *shape)
 
     def serve(self, *command: str) -> subprocess.Popen[bytes]:
         """Start a server inside; it ends with the link."""
@@ -159,7 +181,9 @@ class Link:
 
 
 @contextlib.contextmanager
-def sshfs(megabits: int | None = None, *, server_bytes: int | None = None) -> Iterator[Path]:
+def sshfs(
+    megabits: int | None = None, *, server_bytes: int | None = None, healthy: Healthy = _nothing
+) -> Iterator[Path]:
     """Give a FUSE mount over a network, by SFTP; `server_bytes`: its server takes so many a second."""
     with contextlib.ExitStack() as stack:
         behind = stack.enter_context(loop())
@@ -167,11 +191,14 @@ def sshfs(megabits: int | None = None, *, server_bytes: int | None = None) -> It
         stack.callback(place.rmdir)
         link = Link()
         stack.callback(link.close)
-        link.open(megabits)
+        link.open()
         program = "/usr/lib/openssh/sftp-server" if server_bytes is None else f"{sys.executable} {SLOW} {server_bytes}"
         link.serve("socat", "TCP-LISTEN:2022,fork,reuseaddr,nodelay", f"EXEC:{program}")
         _until(lambda: call("sshfs", f"{_SERVER}:{behind}", place, "-o", "directport=2022"))
         stack.callback(_unmount, place)
+        if server_bytes is None:
+            healthy(place)
+        link.shape(megabits)
         yield place
 
 
@@ -179,8 +206,8 @@ SLOW = Path(__file__).with_name("slow_sftp.py")
 
 
 @contextlib.contextmanager
-def s3(megabits: int | None = None) -> Iterator[Path]:
-    """Give a bucket of an S3 server behind a network, mounted by s3fs."""
+def s3(megabits: int | None = None, *, healthy: Healthy = _nothing) -> Iterator[Path]:
+    """Give a bucket of an S3 server behind a network, mounted by s3fs, which writes whole objects only."""
     with contextlib.ExitStack() as stack:
         work = Path(tempfile.mkdtemp(prefix="ckptprof-s3-"))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
@@ -188,7 +215,7 @@ def s3(megabits: int | None = None) -> Iterator[Path]:
         stack.callback(place.rmdir)
         link = Link()
         stack.callback(link.close)
-        link.open(megabits)
+        link.open()
         link.serve(sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", "5000")  # noqa: S104 - in its own namespace
         url = f"http://{_SERVER}:5000"
         _until(lambda: call("curl", "-sf", "-X", "PUT", f"{url}/bucket"))
@@ -198,6 +225,7 @@ def s3(megabits: int | None = None) -> Iterator[Path]:
         options = f"passwd_file={secret},url={url},use_path_request_style,use_cache=,nomultipart,retries=1"
         call("s3fs", "bucket", place, "-o", options)
         stack.callback(_unmount, place)
+        link.shape(megabits)
         yield place
 
 
