@@ -164,4 +164,5 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     before: BeforeMeasure | None = None
     clean_up_ns: int | None = None  # deleting old checkpoints by the processes that wrote, in line
     clean_up_files: int | None = None
+    clean_up_after_ns: int | None = None  # of it after the end: the thread that trains went straight on to delete
     cores: int | None = None  # processors of the host

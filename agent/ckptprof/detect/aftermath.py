@@ -9,14 +9,17 @@ import msgspec
 
 from ckptprof.detect.blind import NOT_YET_DURABLE, UNSEEN_DURABLE
 from ckptprof.detect.candidates import Candidate
+from ckptprof.detect.cleaning import Clearing, clearing_after
 from ckptprof.detect.edges import Clock
 from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.measurebook import MeasureBook
 from ckptprof.detect.removals import RemovalBook
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.tracebook import TraceBook
 from ckptprof.detect.writeback import Durability, FileEnd, WritebackBook, durability, ends_of
 from ckptprof.frameworks.names import shape
-from ckptprof.model import Checkpoint, Evidence, Kind
+from ckptprof.measures import Measures
+from ckptprof.model import Checkpoint, Evidence, Kind, Mode
 from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
 MAX_AWAITED = 64
@@ -44,14 +47,16 @@ class _Awaited:
     lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
     cleaned_ns: int | None = None  # CLOCK_MONOTONIC, as told
+    traced: bool = False
 
 
 class Aftermath:
     """Keeps the saves that were told, bounded in number and time, and what is learnt of their files."""
 
-    def __init__(self, jobs: JobBook, traced: TraceBook, clock: Clock) -> None:
+    def __init__(self, jobs: JobBook, traced: TraceBook, clock: Clock, books: MeasureBook) -> None:
         """Start with nothing."""
         self._jobs = jobs
+        self._books = books
         self._traced = traced
         self._clock = clock
         self._writeback = WritebackBook()
@@ -86,6 +91,14 @@ class Aftermath:
         until_ns = candidate.end_ns + _CLEANED_WITHIN_NS
         return self.removals.spent(_paths(candidate), candidate.start_ns, until_ns, candidate.processes)
 
+    def cleared(self, candidate: Candidate) -> int | None:
+        """Return for how long training has been held by deletion right after a save, as far as that is known by now."""
+        row = clearing_after(
+            self._books, candidate.processes, candidate.end_ns, candidate.end_ns + CLEAN_UP_NS,
+            traced=_is_traced(candidate),
+        )  # fmt: skip
+        return None if row is None else row.end_ns - row.start_ns
+
     def note(self, candidate: Candidate, checkpoint: Checkpoint) -> None:
         """Remember the files of a save that is about to be told, or held."""
         if checkpoint.kind is not Kind.SAVE:
@@ -98,6 +111,7 @@ class Aftermath:
             checkpoint, candidate.start_ns, candidate.end_ns, self._clock.offset_ns, ends[:MAX_ENDS],
             whole=len(ends) <= MAX_ENDS, shapes=_shapes(candidate), paths=_paths(candidate),
             processes=tuple(candidate.processes), durable=checkpoint.durable_ns is not None,
+            traced=_is_traced(candidate),
         )  # fmt: skip
 
     def follow(self, told: list[Checkpoint], now_ns: int) -> list[Checkpoint]:
@@ -175,9 +189,10 @@ class Aftermath:
 
     def _cleaned_up(self, awaited: _Awaited, checkpoint: Checkpoint, now_ns: int | None) -> tuple[Checkpoint, bool]:
         """Return it with its clean-up, and whether no more of that is just going on."""
-        cleaned_ns = self._cleaned_ns(awaited)
+        row = self._row(awaited)
+        cleaned_ns = max(filter(None, (self._cleaned_ns(awaited), row.end_ns if row else None)), default=None)
         if cleaned_ns is None or cleaned_ns == awaited.cleaned_ns:
-            return checkpoint, True
+            return checkpoint, awaited.traced or now_ns is None or now_ns - awaited.end_ns >= _SETTLED_NS
         if now_ns is not None and now_ns - cleaned_ns < _SETTLED_NS:
             return checkpoint, False
         awaited.cleaned_ns = cleaned_ns
@@ -185,10 +200,31 @@ class Aftermath:
         checkpoint = msgspec.structs.replace(checkpoint, moments=moments)
         if checkpoint.measures is None or cleaned_ns <= awaited.end_ns:
             return checkpoint, True
+        return self._measured(awaited, checkpoint, row, cleaned_ns), True
+
+    def _measured(self, awaited: _Awaited, checkpoint: Checkpoint, row: Clearing | None, cleaned_ns: int) -> Checkpoint:
+        """Return it with what its clean-up took."""
         until_ns = min(cleaned_ns + _SETTLED_NS, self._next_ns(awaited))
-        files, spent_ns = self.removals.spent(awaited.paths, awaited.start_ns, until_ns, awaited.processes)
-        measures = msgspec.structs.replace(checkpoint.measures, clean_up_files=files, clean_up_ns=spent_ns)
-        return msgspec.structs.replace(checkpoint, measures=measures), True
+        after_ns = row.end_ns - row.start_ns if row is not None else None
+        files, spent_ns = None, after_ns
+        if awaited.traced:
+            files, spent_ns = self.removals.spent(awaited.paths, awaited.start_ns, until_ns, awaited.processes)
+        known = checkpoint.measures or Measures()
+        measures = msgspec.structs.replace(
+            known, clean_up_files=files, clean_up_ns=spent_ns,
+            clean_up_after_ns=after_ns if after_ns is not None else known.clean_up_after_ns,
+        )  # fmt: skip
+        stall_ns = checkpoint.stall_ns
+        if after_ns is not None and stall_ns is not None:
+            stall_ns = max(stall_ns, checkpoint.end_ns - checkpoint.start_ns + after_ns)
+        return msgspec.structs.replace(checkpoint, measures=measures, stall_ns=stall_ns)
+
+    def _row(self, awaited: _Awaited) -> Clearing | None:
+        """Return the deletion that held training right after the save; beside it, nothing was held by it."""
+        if awaited.checkpoint.mode is Mode.ASYNC or awaited.checkpoint.measures is None:
+            return None
+        until_ns = min(awaited.end_ns + CLEAN_UP_NS, self._next_ns(awaited))
+        return clearing_after(self._books, awaited.processes, awaited.end_ns, until_ns, traced=awaited.traced)
 
     def _undecided(self, awaited: _Awaited, checkpoint: Checkpoint) -> Checkpoint:
         """Say of a save that is not yet durable that it is not."""
@@ -242,6 +278,10 @@ def _seconds(found: Durability) -> str:
 
 def _without(blind: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sentence for sentence in blind if not sentence.startswith((UNSEEN_DURABLE, NOT_YET_DURABLE)))
+
+
+def _is_traced(candidate: Candidate) -> bool:
+    return any(part.stream.trace is not None for part in candidate.parts)
 
 
 def _shapes(candidate: Candidate) -> frozenset[str]:

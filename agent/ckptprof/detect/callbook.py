@@ -132,6 +132,23 @@ class CallBook:
                 found.setdefault(tid, {})[kind] = spent
         return found
 
+    def row(self, process: ProcessKey, kind: str, start_ns: int, until_ns: int, gap_ns: int) -> Spent | None:
+        """Return what the main thread did of one kind in a row from one time on: each soon after the one before."""
+        calls = self._calls.get(process, {}).get(kind)
+        if calls is None:
+            return None
+        number, spent_ns, first_ns, last_ns = 0, 0, start_ns, start_ns
+        for place in range(*calls.between(start_ns, until_ns)):
+            if calls.tids[place] != process[0]:
+                continue
+            took_ns = 0 if isnan(calls.spent_ns[place]) else int(calls.spent_ns[place])
+            began_ns = max(calls.ends_ns[place] - took_ns, last_ns)
+            if began_ns - last_ns > gap_ns:
+                break
+            first_ns = first_ns if number else began_ns
+            number, spent_ns, last_ns = number + 1, spent_ns + calls.ends_ns[place] - began_ns, calls.ends_ns[place]
+        return Spent(number, spent_ns, first_ns, last_ns) if number else None
+
     def is_whole(self, start_ns: int) -> bool:
         """Return whether everything since then is held that was told."""
         return start_ns > self._dropped_ns

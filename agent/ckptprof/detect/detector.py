@@ -71,7 +71,7 @@ class Detector:
             self._devices,
             self._ended,
         )
-        self._aftermath = Aftermath(self._jobs, self._traced, self._clock)
+        self._aftermath = Aftermath(self._jobs, self._traced, self._clock, self._books)
         fate = Fate(self._jobs, self._ended, self._aftermath.removals, self._is_written)
         self._scene = Scene(
             header, around, self._devices, self._clock, self._health, self._aftermath, fate, self._books

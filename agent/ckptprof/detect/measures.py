@@ -8,6 +8,7 @@ from ckptprof.detect.processmeasures import processes_of
 from ckptprof.detect.sight import Sight
 from ckptprof.detect.threadmeasures import acts_of, measured
 from ckptprof.measures import DeviceMeasure, Measures
+from ckptprof.model import Mode
 
 _WRITTEN = 0.9  # of a save: if the devices have less of it by its end, they write on until it is durable
 
@@ -29,6 +30,7 @@ def measures_of(sight: Sight) -> Measures:
         before=before_of(sight),
         clean_up_ns=removing_ns,
         clean_up_files=removed,
+        clean_up_after_ns=_cleared(sight, seen=removed is not None),
         cores=sight.cores,
     )
 
@@ -40,6 +42,14 @@ def clean_up_of(sight: Sight) -> tuple[int | None, int | None]:
     if not candidate.writes or not traced or not sight.health.sees_names:
         return None, None
     return sight.aftermath.cleaned_up(candidate)
+
+
+def _cleared(sight: Sight, *, seen: bool) -> int | None:
+    """Return for how long training was held by deletion right after a save; nothing is held by it beside training."""
+    if not sight.candidate.writes or sight.hold.mode is Mode.ASYNC:
+        return 0 if seen else None
+    held_ns = sight.aftermath.cleared(sight.candidate)
+    return 0 if held_ns is None and seen else held_ns
 
 
 def _devices(sight: Sight) -> tuple[DeviceMeasure, ...]:

@@ -79,6 +79,11 @@ class _Thread:
         share = (at_ns - since_ns) / (until_ns - since_ns)
         return [old + share * (new - old) for old, new in zip(self._count(after - 1), self._count(after), strict=True)]
 
+    def met_at(self, look: int, place: int) -> bool:
+        """Return whether one look met it in a word, given by its place."""
+        before = self.words[(look - 1) * len(WORDS) + place] if look else 0
+        return self.words[look * len(WORDS) + place] > before
+
     def _count(self, place: int) -> array[int]:
         return self.counts[place * _WIDTH : (place + 1) * _WIDTH]
 
@@ -161,6 +166,31 @@ class ThreadBook:
         """Return the name of a thread; None if it was not looked at."""
         thread = self._threads.get(process, {}).get(tid)
         return thread.comm if thread is not None else None
+
+    def row(
+        self, process: ProcessKey, words: frozenset[str], start_ns: int, until_ns: int, gap_ns: int
+    ) -> tuple[int, int, int] | None:
+        """Return (looks, from, to) in which the main thread was met in some calls from one time on.
+
+        Each soon after the one before; it is taken to be in them from half of the time since the look before on, and
+        until half of the time to the next.
+        """
+        thread = self._threads.get(process, {}).get(process[0])
+        if thread is None:
+            return None
+        places = [_PLACES[word] for word in words]
+        number, first_ns, last_ns, met_ns = 0, start_ns, start_ns, start_ns
+        for look in range(bisect_right(thread.times, start_ns), bisect_right(thread.times, until_ns)):
+            at_ns = thread.times[look]
+            if not any(thread.met_at(look, place) for place in places):
+                continue
+            if at_ns - met_ns > gap_ns:
+                break
+            if not number:
+                first_ns = max(start_ns, (thread.times[look - 1] + at_ns) // 2 if look else at_ns)
+            after_ns = thread.times[look + 1] if look + 1 < len(thread.times) else at_ns
+            number, met_ns, last_ns = number + 1, at_ns, (at_ns + min(after_ns, at_ns + gap_ns)) // 2
+        return (number, first_ns, last_ns) if number else None
 
     def use(self, process: ProcessKey, tid: int, start_ns: int, end_ns: int) -> Use | None:
         """Return what a thread used between two times; None if too little of that time lies between looks."""

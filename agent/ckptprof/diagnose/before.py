@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ckptprof.diagnose.cleaning import deletion
 from ckptprof.diagnose.ranks import alone, number_of_ranks
 from ckptprof.diagnose.sight import NS, Sight, number, seconds, some, stall_of
 from ckptprof.diagnose.wording import rate, size
@@ -50,7 +51,8 @@ def _most(sight: Sight, *, came_in: bool) -> float:
     stall = stall_of(sight.checkpoint)
     if stall is None or (came_in and number_of_ranks(sight) > 1):
         return most
-    return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span))
+    after = deletion(sight)[1]
+    return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
 
 
 def waited_for_previous(sight: Sight, held: float) -> float:

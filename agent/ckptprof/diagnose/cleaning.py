@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from ckptprof.diagnose.sight import NS, Sight, seconds, some
 from ckptprof.diagnose.wording import plural
+from ckptprof.diagnose.wording import seconds as told
 from ckptprof.model import Kind
 
 _LEAST = 0.01
 
 
 def deletion(sight: Sight) -> tuple[float, float]:
-    """Return (seconds within the span, seconds after its end) of deletion by the processes that wrote."""
+    """Return (seconds within the span, seconds after its end) of deletion in line by the processes that wrote."""
     whole = seconds(sight.measures.clean_up_ns) or 0.0
-    if whole < _LEAST or sight.checkpoint.kind is not Kind.SAVE:
+    held = seconds(sight.measures.clean_up_after_ns)
+    if sight.checkpoint.kind is not Kind.SAVE or max(whole, held or 0.0) < _LEAST:
         return 0.0, 0.0
+    if held is not None:  # of what else was deleted later, nothing held training; within, its calls tell
+        return max(0.0, whole - held) if held < _LEAST and _until_end(sight) else 0.0, held
     cleaned_ns = sight.checkpoint.moments.cleaned_ns
     after = max(0.0, (cleaned_ns - sight.checkpoint.end_ns) / NS) if cleaned_ns is not None else 0.0
     after = min(after, whole)
     return whole - after, after
+
+
+def _until_end(sight: Sight) -> bool:
+    cleaned_ns = sight.checkpoint.moments.cleaned_ns
+    return cleaned_ns is not None and cleaned_ns <= sight.checkpoint.end_ns
+
+
+def more(sight: Sight) -> str | None:
+    """Return what was deleted after the end, for a sentence; None if nothing was."""
+    _, after = deletion(sight)
+    if after < _LEAST:
+        return None
+    files = sight.measures.clean_up_files
+    what = f"{plural(int(some(files)), 'file')} of older checkpoints" if files else "older checkpoints"
+    return f"{told(after)} more in which {what} were deleted in line"
 
 
 def text(sight: Sight) -> str:

@@ -30,6 +30,8 @@ MANY = MAX_EYES * DESCRIPTORS * 8
 MAX_MATES = 64  # main threads of further ranks
 RECENT_NS = 2_000_000_000  # so long after the trace told of a thread it may still be at it
 IDLE_NS = 250_000_000  # between looks at a thread that sleeps, but not over a file: an idle pool of them costs little
+DELETED_NS = 1_000_000_000  # who deleted a file so lately goes on: a tree is listed and emptied in turns
+CLEARS_NS = 60_000_000_000  # after the last byte: who deletes for longer does not clean up after a save
 REVIEW_NS = 1_000_000_000  # who of many threads works, and who is of the same job, is found out so often
 MAX_SWEPT = 512
 SHARE = 0.006  # of a core
@@ -46,12 +48,13 @@ def descriptors_of(limit: int) -> int:
 class _Eye:
     """What is kept about one thread: when it was looked at last, and what it was in."""
 
-    __slots__ = ("eye", "last_ns", "used", "word")
+    __slots__ = ("deleted_ns", "eye", "last_ns", "used", "word")
 
     def __init__(self, eye: ThreadEye) -> None:
         self.eye = eye
         self.last_ns = 0
         self.word = ""
+        self.deleted_ns = -DELETED_NS
         self.used: int | None = None
 
     def look(self, now_ns: int) -> ThreadLook | None:
@@ -61,6 +64,8 @@ class _Eye:
             self.word = doing(look.state, look.call, look.wait)
             if look.on_cpu_ns == self.used and self.word not in _NEVER_IDLE:
                 self.word = "idle"
+            if self.word == "unlink":
+                self.deleted_ns = now_ns
             self.used = look.on_cpu_ns
         return look
 
@@ -78,13 +83,16 @@ class _Crew:
         self._threads: list[int] = []
         self._used: dict[int, bytes | None] = {}
         self._review_ns = 0
+        self._urgent_ns = 0
 
     def wanted(self, now_ns: int, *, traced: bool) -> list[int]:
         """Return the threads to look at now, the most important first."""
         watching = self.watching
         at_files = [tid for tid, eye in self.eyes.items() if eye.at_files]
         if not watching.attention.in_burst() or not watching.attention.urgent(now_ns):
-            return at_files  # no bytes move: a sync of what was written goes on, or nothing does
+            # no bytes move: a sync of what was written goes on, old files are deleted, or nothing is done
+            return list(dict.fromkeys((*at_files, *self._deleting(now_ns))))
+        self._urgent_ns = now_ns
         if traced:
             movers = watching.traced.movers
             found = [tid for tid, last_ns in movers.items() if now_ns - last_ns <= RECENT_NS]
@@ -93,6 +101,11 @@ class _Crew:
             found = self._workers(now_ns)
         main = [watching.process.pid] if watching.trains else []
         return list(dict.fromkeys((*main, *at_files, *found)))[:MAX_EACH]
+
+    def _deleting(self, now_ns: int) -> list[int]:
+        if now_ns - self._urgent_ns > CLEARS_NS:
+            return []
+        return [tid for tid, eye in self.eyes.items() if now_ns - eye.deleted_ns <= DELETED_NS]
 
     def _workers(self, now_ns: int) -> list[int]:
         """Return all threads if there are few, else those that have run since they were swept before."""
