@@ -136,8 +136,16 @@ def test_a_limit_that_was_lifted_and_a_device_that_is_gone_are_forgotten() -> No
     assert measured(book).throttled_bytes_per_second is None
     book.observe(21 * SECOND, 0, limit("/elsewhere", pid=100))
     assert measured(book).throttled_bytes_per_second == 50 * MIB
-    book.end(100)
+    book.end(100, 30 * SECOND)  # what it did last is told after its end
+    book.forget_before(30 * SECOND)
+    assert measured(book).throttled_bytes_per_second == 50 * MIB
+    book.forget_before(31 * SECOND)
     assert measured(book).throttled_bytes_per_second is None
+    book.observe(32 * SECOND, 0, limit("/elsewhere", pid=100))
+    book.end(100, 33 * SECOND)
+    book.observe(34 * SECOND, 0, limit("/elsewhere", pid=100))  # another has its number
+    book.forget_before(60 * SECOND)
+    assert measured(book).throttled_bytes_per_second == 50 * MIB
 
     book.observe(22 * SECOND, 0, Gone("device", "sda"))
     assert book.measures(["sda"], (0, SECOND), Users(frozenset(), frozenset()), writes=True) == ()

@@ -37,6 +37,7 @@ class DiskMeters:
         self._infos: dict[str, DeviceInfo] = {}
         self._tells: dict[str, tuple[bool, bool]] = {}  # whether the kernel counts discards and flushes
         self._throttles: dict[tuple[str, str, int | None], ThrottleInfo] = {}  # by device number, cgroup and process
+        self._ended: dict[int, int] = {}
 
     def observe(self, at_ns: int, unchanged_ns: int, sample: Sample) -> None:
         """Take one sample; up to `unchanged_ns` nothing had changed since the one before."""
@@ -70,15 +71,26 @@ class DiskMeters:
             info.read_bytes_per_second, info.write_bytes_per_second, info.read_operations_per_second,
             info.write_operations_per_second,
         )  # fmt: skip
+        if info.pid is not None and info.pid in self._ended:  # its number is another's
+            del self._ended[info.pid]
         if any(limit is not None for limit in limits):
             while len(self._throttles) >= MAX_THROTTLES:
                 del self._throttles[next(iter(self._throttles))]
             self._throttles[key] = info
 
-    def end(self, pid: int) -> None:
-        """Take note that a process has ended: its number may be another's soon."""
-        for key in [key for key in self._throttles if key[2] == pid]:
-            del self._throttles[key]
+    def end(self, pid: int, at_ns: int) -> None:
+        """Take note that a process has ended: what it did last may be asked for yet."""
+        while len(self._ended) >= MAX_THROTTLES:
+            del self._ended[next(iter(self._ended))]
+        if any(key[2] == pid for key in self._throttles):
+            self._ended[pid] = at_ns
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop what was told for processes that ended before."""
+        for pid in [pid for pid, ended_ns in self._ended.items() if ended_ns < at_ns]:
+            del self._ended[pid]
+            for key in [key for key in self._throttles if key[2] == pid]:
+                del self._throttles[key]
 
     def measures(
         self, devices: Sequence[str], span: tuple[int, int], users: Users, *, writes: bool

@@ -86,7 +86,7 @@ class MeasureBook:
         for look in tick.looks:
             self.threads.learn(frame.at_ns, look)
         for gone in tick.exits:
-            self.disks.end(gone.pid)
+            self.disks.end(gone.pid, frame.at_ns)
         for name in frame.read:
             self._read_ns[name] = frame.at_ns
 
@@ -95,3 +95,4 @@ class MeasureBook:
         self.calls.forget_before(at_ns)
         self.threads.forget_before(at_ns)
         self.usage.forget_before(at_ns)
+        self.disks.forget_before(at_ns)
