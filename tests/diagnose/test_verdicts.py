@@ -214,6 +214,26 @@ def test_saves_in_the_background_that_follow_at_once_wait_for_each_other(level: 
 
 
 @BOTH
+def test_one_save_that_waited_for_the_one_before_is_told_with_what_makes_them_slow(level: Level) -> None:
+    """Though training was held nearly all the time; one whose own thread writes back to back waits for nothing else."""
+    at = thread(level, 3.6, copy=0.2, sync=3.0, runqueue=0.4)
+    limited = (device(3.6, busy_seconds=0.1, throttled_bytes_per_second=300_000_000),)
+
+    def one(begin: float, role: str) -> Checkpoint:
+        writers = (Writer(pid=100, comm="python", bytes=GIB, rank=0, role=role),)
+        return save(level, 3.6, measured(at, devices=limited), begin=begin, writers=writers)
+
+    verdict = told(one(0.0, "thread"), one(-3.602, "thread"))
+    assert verdict.limit is Limit.PREVIOUS_SAVE
+    assert "it began as soon as the save before had ended, which had taken 3.6 s in the background" in verdict.sentence
+    assert "3.0 s of each the single writing thread was asleep waiting for nvme0n1" in verdict.sentence
+    assert verdict.capped_by is not None
+    assert "held to 300 MB/s" in verdict.capped_by
+    assert told(one(0.0, "trainer"), one(-3.602, "trainer")).limit is Limit.DEVICE
+    assert told(one(0.0, "thread"), one(-4.6, "thread")).limit is Limit.DEVICE
+
+
+@BOTH
 def test_deletion_in_line_is_clean_up_wherever_it_stands(level: Level) -> None:
     """Within the span or after its end; without it the device is left."""
     at = thread(level, 10, copy=1, sync=2, unlink=7)
@@ -227,6 +247,23 @@ def test_deletion_in_line_is_clean_up_wherever_it_stands(level: Level) -> None:
     verdict = told(save(level, 3, after, moments=cleaned))
     assert (verdict.limit, verdict.expected_seconds) == (Limit.CLEAN_UP, pytest.approx(3, rel=0.05))
     assert told(save(level, 3, measured(short, devices=under))).limit is not Limit.CLEAN_UP
+
+
+@BOTH
+def test_a_short_save_is_as_long_as_the_deletion_that_training_waits_for_after_it(level: Level) -> None:
+    """The sentence tells both; what was deleted beside training, or by nobody, is not counted."""
+    at = thread(level, 0.29, copy=0.28)
+    cleared = measured(at, clean_up_ns=ns(1.6), clean_up_files=400, clean_up_after_ns=ns(1.7))
+    verdict = told(save(level, 0.29, cleared, stall_ns=ns(2.0)))
+    assert verdict.limit is Limit.CLEAN_UP
+    assert verdict.seconds == pytest.approx(1.99)
+    assert verdict.expected_seconds == pytest.approx(0.29)
+    assert verdict.sentence.startswith(
+        "0.29 s, and 1.7 s more in which 400 files of older checkpoints were deleted in line: held up by deletion"
+    )
+    beside = measured(at, clean_up_ns=ns(1.6), clean_up_files=400, clean_up_after_ns=0)
+    verdict = told(save(level, 0.29, beside))
+    assert (verdict.limit, verdict.seconds) == (Limit.NONE, pytest.approx(0.29))
 
 
 @BOTH

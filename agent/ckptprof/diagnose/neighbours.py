@@ -24,7 +24,8 @@ def evidence(found: Accounting, limit: Limit, shown: str | None) -> tuple[str, .
     """Return what speaks for it, with numbers."""
     told = [shown] if shown else []
     for one in found.accounts:
-        if one.limit is limit or limit in (Limit.NONE, Limit.UNCLEAR):
+        beside = limit is Limit.PREVIOUS_SAVE and one.limit is not Limit.NONE  # what makes each of them slow
+        if one.limit is limit or beside or limit in (Limit.NONE, Limit.UNCLEAR):
             part = share(one.seconds / found.seconds) if found.seconds else "0 %"
             told.append(f"{seconds(one.seconds)} ({part}) {one.text}")
     if limit in _WAITS:

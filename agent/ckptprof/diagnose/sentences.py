@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose import cleaning
 from ckptprof.diagnose.accounts import Accounting
 from ckptprof.diagnose.gains import Gain
 from ckptprof.diagnose.sight import some
@@ -68,12 +69,23 @@ def limited(found: Accounting, limit: Limit, told: Gain, without: str | None, sh
     """Return the sentence of a limit; `shown` is what shows it where no account does."""
     own = found.of(limit)
     mine = [one for one in found.accounts if one.limit is limit]
-    if mine:
+    cleared = cleaning.more(found.sight) if limit is Limit.CLEAN_UP else None
+    if cleared is not None:
+        clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
+    elif mine:
         what = subject(found, mine[0])
         clause = f"{begin(found)}, of which {seconds(own)} {what}{_beside(found, limit)}: {WORDS[limit]}"
     else:
-        clause = f"{begin(found)}: {shown or WORDS[limit]}: {WORDS[limit]}"
+        clause = f"{begin(found)}: {shown or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
     return f"{clause}{_promise(found, limit, told, without)}{_comfort(found, limit)}"
+
+
+def _slow_by(found: Accounting) -> str:
+    """Return what makes each of the saves slow that wait for each other."""
+    slow = next((one for one in found.accounts if one.limit is not None and one.limit is not Limit.NONE), None)
+    if slow is None or slow.seconds < 0.1 * found.seconds:
+        return ""
+    return f"; {seconds(slow.seconds)} of each {subject(found, slow)}: {WORDS[slow.limit or Limit.UNCLEAR]}"
 
 
 def _beside(found: Accounting, limit: Limit) -> str:

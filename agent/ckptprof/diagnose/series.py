@@ -6,11 +6,15 @@ import itertools
 import statistics
 
 from ckptprof.diagnose.sight import NS, Sight, some
+from ckptprof.diagnose.wording import seconds
 from ckptprof.model import Checkpoint, Kind, Mode
 
 _MOMENT = 0.3  # seconds
 _SHARE = 0.05  # of the save before
 _HELD = 0.2  # of the save before
+_AT_ONCE = 0.05  # seconds: no step of training fits between
+_LEAST = 0.5  # seconds; of shorter saves one that follows another is chance
+_LIKE = 2.0  # the sizes of the saves of one series differ by less
 
 
 def saves(sight: Sight) -> list[Checkpoint]:
@@ -50,6 +54,33 @@ def back_to_back(sight: Sight) -> str | None:
     if in_row == 1 and _held(chain[-1]) >= _HELD * _took(chain[-2]) > 0:
         return "it began as soon as the save before had ended, and training was held until then"
     return None
+
+
+def waited_for(sight: Sight) -> str | None:
+    """Return what shows that a save waited for the one before it alone, held training or not; None if it did not.
+
+    Another thread or process than the one that trains writes them, so that training was to go on meanwhile; but it came
+    to the next save before the one before was done, and that began as soon as it was. For a save whose slowness is
+    known: else it is a host that was short of processors.
+    """
+    chain = saves(sight)
+    if sight.checkpoint.kind is not Kind.SAVE or len(chain) < 2:
+        return None
+    earlier, later = chain[-2:]
+    if not (_by_another(earlier) and _by_another(later)) or _took(earlier) < _LEAST:
+        return None
+    alike = max(earlier.bytes, later.bytes) <= _LIKE * min(earlier.bytes, later.bytes)
+    gap = (later.start_ns - earlier.end_ns) / NS
+    if not alike or not -_AT_ONCE - _SHARE * _took(earlier) <= gap <= max(_AT_ONCE, _SHARE * _took(earlier)):
+        return None
+    return f"it began as soon as the save before had ended, which had taken {seconds(_took(earlier))} in the background"
+
+
+def _by_another(save: Checkpoint) -> bool:
+    """Return whether somebody else than the thread that trains wrote most of it."""
+    whole = sum(some(one.bytes) for one in save.writers)
+    other = sum(some(one.bytes) for one in save.writers if one.role in ("thread", "child", "daemon"))
+    return other > whole / 2
 
 
 def _follows(earlier: Checkpoint, later: Checkpoint) -> bool:

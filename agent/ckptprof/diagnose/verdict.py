@@ -10,7 +10,7 @@ from ckptprof.diagnose.gains import gain
 from ckptprof.diagnose.lacking import lacking
 from ckptprof.diagnose.neighbours import evidence, excluded
 from ckptprof.diagnose.rules import RULES, Rule
-from ckptprof.diagnose.series import back_to_back
+from ckptprof.diagnose.series import back_to_back, waited_for
 from ckptprof.diagnose.wording import seconds, share
 from ckptprof.model import Level
 from ckptprof.verdicts import Limit, Verdict
@@ -91,6 +91,8 @@ def _choose(found: Accounting) -> _Choice:
     order = totals(found)
     names = tuple(limit for limit, _ in order)
     chained = back_to_back(found.sight)
+    if chained is None and order and order[0][1] >= nothing.LEAST_SHARE * found.seconds:
+        chained = waited_for(found.sight)
     if chained is not None:
         return _Choice(Limit.PREVIOUS_SAVE, chained, tuple(one for one in names if one is not Limit.PREVIOUS_SAVE)[:1])
     top = names[0] if names else None
