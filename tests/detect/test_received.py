@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import pytest
-from tests.detect.stage import MIB, SAFETENSORS, Stage
+from tests.detect.stage import MIB, SAFETENSORS, SECOND_NS, Stage
 
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.model import Kind
 
 SIZE = 200 * MIB
+PART = "/models/x/model-00001-of-00002.safetensors"
+STEP = "/run/checkpoint-500/model.safetensors"
+ARRAY = 24_641_544  # bytes of one array of a model
+
+
+def found(stage: Stage, path: str, call_bytes: int = ARRAY) -> set[Kind]:
+    """Return what a file is that was written by a process with PyTorch, from 2 s to 3 s."""
+    stage.write(stage.process(exit_s=6.0), path, 2.0, 1.0, SIZE, magic=SAFETENSORS, call_bytes=call_bytes)
+    return {one.kind for one in stage.play(90)}
 
 
 @pytest.mark.parametrize(
     ("path", "came_bytes", "kinds"),
     [
-        ("/models/x/model-00001-of-00002.safetensors", SIZE, {Kind.COPY}),
-        ("/models/x/model-00001-of-00002.safetensors", 3 * SIZE, {Kind.SAVE}),
-        ("/models/x/model-00001-of-00002.safetensors", None, {Kind.SAVE}),
-        ("/run/checkpoint-500/model.safetensors", SIZE, {Kind.SAVE}),
+        (PART, SIZE, {Kind.COPY}),
+        (PART, 3 * SIZE, {Kind.SAVE}),
+        (PART, None, {Kind.SAVE}),
+        (STEP, SIZE, {Kind.SAVE}),
     ],
     ids=["as-much", "three-times-as-much", "not-seen", "a-step"],
 )
@@ -26,7 +35,47 @@ def test_as_much_from_the_network_is_a_download_unless_the_name_counts_training(
 ) -> None:
     """The network may serve anybody: beside a job that saves, too."""
     monkeypatch.setattr(DeviceBook, "received_bytes", lambda *_: came_bytes)
-    stage = Stage()
-    stage.write(stage.process(exit_s=6.0), path, 2.0, 1.0, SIZE, magic=SAFETENSORS)
 
-    assert {one.kind for one in stage.play(90)} == kinds
+    assert found(Stage(), path) == kinds
+
+
+@pytest.mark.parametrize(
+    ("path", "call_bytes", "came_bytes", "trace", "kind"),
+    [
+        (PART, MIB, 3 * SIZE, False, Kind.COPY),
+        (PART, MIB, 3 * SIZE, True, Kind.COPY),
+        (PART, 64 << 10, 3 * SIZE, False, Kind.COPY),
+        (PART, 10 * MIB, 3 * SIZE, True, Kind.COPY),
+        (PART, MIB, SIZE // 2, True, Kind.SAVE),
+        (PART, ARRAY, 3 * SIZE, True, Kind.SAVE),
+        (PART, 50 * MIB, 3 * SIZE, True, Kind.SAVE),
+        (PART, 300_000, 3 * SIZE, False, Kind.SAVE),
+        (PART, 300_000, 3 * SIZE, True, Kind.SAVE),
+        (STEP, MIB, 3 * SIZE, False, Kind.SAVE),
+    ],
+)
+def test_where_others_receive_too_the_pieces_tell(  # parameters
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    path: str,
+    call_bytes: int,
+    came_bytes: int,
+    trace: bool,
+    kind: Kind,
+) -> None:
+    """What comes in pieces is written in pieces, all of one size; arrays of a model are none."""
+    monkeypatch.setattr(DeviceBook, "received_bytes", lambda *_: came_bytes)
+
+    assert found(Stage(trace=trace), path, call_bytes) == {kind}
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_what_waited_in_buffers_came_before_the_file_was_there(monkeypatch: pytest.MonkeyPatch, *, trace: bool) -> None:
+    """The client opens its file when the answer has begun to come, a starved one late."""
+
+    def came(_: DeviceBook, start_ns: int, end_ns: int) -> int:
+        return SIZE if end_ns - start_ns > 1.5 * SECOND_NS else int(0.8 * SIZE)
+
+    monkeypatch.setattr(DeviceBook, "received_bytes", came)
+
+    assert found(Stage(trace=trace), PART, MIB) == {Kind.COPY}

@@ -1,4 +1,4 @@
-"""How files were read that may only have passed through a process: in which order, and what of them it kept."""
+"""How files were moved that may only have passed through a process: in which order, and what of them it kept."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _MOST = 0.8
 _LOOKS = 4
 _SEEN = 0.7  # of the bytes must have been counted while memory was looked at
 _MAX_PROCESSES = 64
+_POURED_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
 _UNLIKE = OperationKind.AIO | OperationKind.URING  # who reads in this way fills memory that it made before
 
 
@@ -46,6 +47,29 @@ def is_straight(candidate: Candidate, around: Surroundings) -> bool:
         return False  # a rank may put arrays of one size into memory that is there
     history = around.histories.get(candidate.processes[0])
     return history is not None and _goes_ahead(big) and _is_even(history.between(candidate.start_ns, candidate.end_ns))
+
+
+def is_poured(candidate: Candidate, around: Surroundings) -> bool:
+    """Return whether every big file was written from its begin, in pieces of one size, page upon page.
+
+    So is written what comes in pieces from elsewhere. The arrays of a model, and what stands before them, differ.
+    """
+    big = big_parts(candidate)
+    if not candidate.writes or not big:
+        return False
+    if is_traced(candidate):
+        traces = [part.stream.trace for part in big]
+        return all(trace is not None and trace.sessions and _is_poured(trace) for trace in traces)
+    history = around.histories.get(candidate.processes[0])
+    if len(candidate.processes) > 1 or history is None:
+        return False
+    pieces: dict[float, int] = {}
+    for one in history.between(candidate.start_ns, candidate.end_ns):
+        if one.writes > 0 and one.written_bytes >= SMALL_BYTES:
+            piece = one.written_bytes / one.writes
+            pieces[piece] = pieces.get(piece, 0) + one.writes
+    piece = max(pieces, key=lambda size: pieces[size] * size, default=0.0)
+    return _is_piece(piece) and pieces[piece] >= _PIECES and pieces[piece] * piece >= _MOST * _bytes(big)
 
 
 def kept_share(candidate: Candidate, around: Surroundings) -> float | None:
@@ -86,6 +110,25 @@ def is_whole(trace: Traced, *, pooled: bool) -> bool:
         operations += session.operations
         biggest += max((count for _, count, _ in session.sizes), default=0)
     return operations >= _PIECES and biggest >= _EVEN * operations
+
+
+def _is_poured(trace: Traced) -> bool:
+    """Return whether it was written from end to end, and nearly all in the pieces of which there were most."""
+    if not is_whole(trace, pooled=False):
+        return False
+    _, operations, moved = max(
+        (size for session in trace.sessions.values() for size in session.sizes), key=lambda size: size[2]
+    )
+    return _is_piece(moved / operations) and moved >= _MOST * trace.totals.bytes
+
+
+def _is_piece(size: float) -> bool:
+    """Return whether a buffer may have this size."""
+    return _PIECE_BYTES <= size <= _POURED_BYTES and size % _PAGE_BYTES == 0
+
+
+def _bytes(parts: Iterable[Part]) -> int:
+    return sum(part.bytes for part in parts)
 
 
 def _is_straight(part: Part, *, pooled: bool) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.character import candidate_bytes, largest, shapes
+from ckptprof.detect.passing import is_poured
 from ckptprof.detect.signs.weights import WEIGHTS
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.model import Evidence
@@ -63,6 +64,7 @@ _MOST = 256  # files
 _RECEIVED = (0.9, 1.6)
 _RECEIVED_EXACTLY = (0.97, 1.2)  # of what a trainer writes
 _RECEIVED_BYTES = 8 << 20
+_BUFFERED_NS = 1_000_000_000
 
 
 def data(candidate: Candidate, _: Surroundings) -> Evidence | None:
@@ -98,7 +100,10 @@ def received(candidate: Candidate, around: Surroundings) -> Evidence | None:
     low, high = _RECEIVED_EXACTLY if trains else _RECEIVED
     came = around.devices.received_bytes(candidate.start_ns, candidate.end_ns)
     if came is None or not low * size <= came <= high * size:
-        return None
+        # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
+        came = around.devices.received_bytes(candidate.start_ns - _BUFFERED_NS, candidate.end_ns)
+        if came is None or came < low * size or not is_poured(candidate, around):
+            return None
     return Evidence(name="received", weight=WEIGHTS["received"], text="as much came in by the network at the same time")
 
 
