@@ -196,6 +196,44 @@ def test_a_trainer_that_goes_on_until_it_writes_or_often_pauses_was_not_held_bef
     assert before is None or before.held_ns < SECOND_NS
 
 
+def test_who_started_the_ranks_stands_still_for_ever_and_that_is_no_hold() -> None:
+    """It was busy as it began; the ranks train until they write."""
+    stage = Stage(hz=10, trace=True, poll=False)
+    stage.process(50)
+    for rank in range(2):
+        stage.process(100 + rank, parent_pid=50, environment={"RANK": str(rank), "WORLD_SIZE": "2"})
+    samples: list[tuple[float, Sample]] = []
+    for at in range(300):
+        started = min(at, 30) * 95_000_000
+        samples.append((at / 10, ThreadTime(50, 500, 50, started, 0, started // 10_000_000)))
+        samples += [(at / 10, ThreadTime(pid, pid * 10, pid, at * 95_000_000, 0, at * 9)) for pid in (100, 101)]
+    samples.append((19.0, activity(100, "/ckpt/step_1.pt", 18.9, 19.0, 200 * MIB)))
+    (save,) = with_samples(stage, 29, *sorted(samples, key=lambda pair: pair[0]))
+
+    before = told(save).before
+    assert before is None or before.held_ns < SECOND_NS
+
+
+def test_what_a_save_held_is_not_held_before_the_next() -> None:
+    """Who stands still through two saves was held before the second since the first had ended."""
+    stage = Stage(hz=10, trace=True, poll=False)
+    stage.process()
+    ran = 0
+    samples: list[tuple[float, Sample]] = []
+    for at in range(400):
+        ran += 0 if 150 <= at < 245 else 95_000_000
+        samples.append((at / 10, ThreadTime(100, 1000, 100, ran, 0, ran // 10_000_000)))
+    samples.append((20.2, activity(100, "/ckpt/step_1.pt", 20.0, 20.2, 200 * MIB, inode=7)))
+    samples.append((24.5, activity(100, "/ckpt/step_2.pt", 24.3, 24.5, 200 * MIB, inode=8)))
+    saves = with_samples(stage, 39, *sorted(samples, key=lambda pair: pair[0]))
+
+    first, second = (told(save).before for save in saves)
+    assert first is not None
+    assert first.held_ns == pytest.approx(5 * SECOND_NS, rel=0.1)
+    assert second is not None
+    assert second.held_ns == pytest.approx(4.1 * SECOND_NS, rel=0.1)
+
+
 def test_the_device_is_told_until_the_save_is_durable_if_it_wrote_on() -> None:
     """A buffered save of which the device had nothing by its end, and a sync by somebody else five seconds later."""
     stage = Stage(trace=True, poll=False)

@@ -47,6 +47,7 @@ class _Awaited:
     lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
     cleaned_ns: int | None = None  # CLOCK_MONOTONIC, as told
+    cleared_ns: int = 0  # until then deletion right after it held training
     traced: bool = False
 
 
@@ -90,6 +91,16 @@ class Aftermath:
         """Return (files, time in the calls) of what a save's processes have deleted of other saves since it began."""
         until_ns = candidate.end_ns + _CLEANED_WITHIN_NS
         return self.removals.spent(_paths(candidate), candidate.start_ns, until_ns, candidate.processes)
+
+    def held_until_ns(self, job: str, before_ns: int) -> int:
+        """Return until when an earlier save held a job, its clean-up included; far back if none is known."""
+        known = (*self._noted.values(), *self._awaited.values())
+        ends = (
+            max(one.end_ns, one.cleared_ns)
+            for one in known
+            if one.checkpoint.job == job and one.checkpoint.mode is not Mode.ASYNC and one.end_ns <= before_ns
+        )
+        return min(before_ns, max(ends, default=0))
 
     def cleared(self, candidate: Candidate) -> int | None:
         """Return for how long training has been held by deletion right after a save, as far as that is known by now."""
@@ -206,6 +217,7 @@ class Aftermath:
         """Return it with what its clean-up took."""
         until_ns = min(cleaned_ns + _SETTLED_NS, self._next_ns(awaited))
         after_ns = row.end_ns - row.start_ns if row is not None else None
+        awaited.cleared_ns = row.end_ns if row is not None else 0
         files, spent_ns = None, after_ns
         if awaited.traced:
             files, spent_ns = self.removals.spent(awaited.paths, awaited.start_ns, until_ns, awaited.processes)

@@ -22,11 +22,13 @@ def before_of(sight: Sight) -> BeforeMeasure | None:
     """Return it; None if training was not seen standing still before."""
     first_ns = _first_byte_ns(sight)
     start_ns = first_ns
-    ranks = members_of(sight)[:_MAX_RANKS]
-    stood = [span for process in ranks for span in _stood_still(sight, process, first_ns)]
+    stood = [span for process in _ranks(sight)[:_MAX_RANKS] for span in _stood_still(sight, process, first_ns)]
+    gap_ns = _GAP_NS
     for span in sorted((*sight.hold.spans, *stood), reverse=True):
-        if span[0] < start_ns and span[1] >= start_ns - _GAP_NS:
-            start_ns = span[0]
+        if span[0] < start_ns and span[1] >= start_ns - gap_ns:
+            start_ns, gap_ns = span[0], _STIR_NS
+    if start_ns < first_ns:
+        start_ns = max(start_ns, sight.aftermath.held_until_ns(sight.candidate.job, first_ns))
     if not sight.candidate.writes or first_ns - start_ns < _LEAST_NS:
         return None
     main = _leading(sight)
@@ -44,6 +46,18 @@ def before_of(sight: Sight) -> BeforeMeasure | None:
         grown_bytes=max(0, sum(grown)) if grown else None,
         growing_ns=usage.growing_ns(main, start_ns, first_ns, _STEP_BYTES),
     )
+
+
+def _ranks(sight: Sight) -> list[ProcessKey]:
+    """Return who wrote and the other ranks; not who started them, or loads data for one: that waits always."""
+    jobs, writers = sight.around.jobs, set(sight.candidate.processes)
+    found = []
+    for process in members_of(sight):
+        rank, parent = jobs.rank(process), jobs.parent(process)
+        helps = parent is not None and jobs.rank(parent) == rank
+        if process in writers or (rank is not None and not helps):
+            found.append(process)
+    return found
 
 
 def _stood_still(sight: Sight, process: ProcessKey, first_ns: int) -> list[tuple[int, int]]:
@@ -69,7 +83,8 @@ def _stood_still(sight: Sight, process: ProcessKey, first_ns: int) -> list[tuple
             runs.append((one.start_ns, one.end_ns))
     if not runs or first_ns - runs[-1][1] > _GAP_NS:
         return []
-    longest = max((end_ns - start_ns for start_ns, end_ns in runs[:-1]), default=0)
+    usual_runs = (run for run in runs[:-1] if not book.saved_within(run[0], run[1] + _GAP_NS))
+    longest = max((end_ns - start_ns for start_ns, end_ns in usual_runs), default=0)
     return runs[-1:] if runs[-1][1] - runs[-1][0] >= _UNUSUAL * longest else []
 
 

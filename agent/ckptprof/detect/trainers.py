@@ -239,6 +239,10 @@ class TrainerBook:
         """Return whether something was being saved then."""
         return any(start_ns <= at_ns <= end_ns for start_ns, end_ns in self._saves)
 
+    def saved_within(self, start_ns: int, end_ns: int) -> bool:
+        """Return whether a save began within a time."""
+        return any(start_ns <= begin_ns <= end_ns for begin_ns, _ in self._saves)
+
     def _in_save(self, one: Stretch) -> bool:
         return any(start_ns < one.end_ns and one.start_ns < end_ns for start_ns, end_ns in self._saves)
 
