@@ -13,6 +13,7 @@ from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
 
 BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made of it
+_SILENT_SHARE = 0.1  # of a mapping, without an event
 
 
 def untangle(written: list[Part]) -> None:
@@ -116,7 +117,11 @@ class PartBook:
         return Part(stream, name, start_ns, end_ns, size, temporary=is_temporary(stream.path))
 
     def _mapped(self, stream: Stream, size: int, end_ns: int) -> tuple[int, int]:
-        """Return bytes and end of a mapped file's reading: its pages count once, however often it was opened."""
+        """Return bytes and end of a mapped file's reading: its pages count once, however often it was opened.
+
+        Large folios come in without an event each. If those are a part of it to speak of, memory tells when the last
+        came in; else the last event does: a mapping is kept for as long as anything points into it.
+        """
         openings = mapped_openings(stream, self._traced)
         before = faulted_before(stream, openings)
         if before:
@@ -127,4 +132,6 @@ class PartBook:
         edges = read_edges(stream.mapping, history, self._openings)
         elsewhere = sum(traced_bytes_of(other) for other in openings[1:])
         touched = part_bytes(stream.mapping, history, edges) - elsewhere
-        return (touched, max(end_ns, edges[1])) if touched > size else (size, end_ns)
+        if touched - size > _SILENT_SHARE * touched:
+            end_ns = max(end_ns, edges[1])
+        return max(size, touched), end_ns
