@@ -10,7 +10,16 @@ from ckptprof.detect.detector import Detector
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.memory import MAX_EVENTS, MAX_REMEMBERED, Event, Memory
 from ckptprof.detect.tracebook import MAX_TOLD, TraceBook
-from ckptprof_collectors.samples import FileFact, Frame, ProcessExit, ProcessInfo, ProcessIo, Sample
+from ckptprof_collectors.samples import (
+    FileFact,
+    FileScan,
+    Frame,
+    OpenFile,
+    ProcessExit,
+    ProcessInfo,
+    ProcessIo,
+    Sample,
+)
 
 _EACH_S = 0.1  # a process begins
 _FILES = 2
@@ -81,6 +90,33 @@ def test_thousands_of_short_lived_writers_are_forgotten(traced: bool) -> None:  
     assert max(idle.values()) < 20, idle
 
 
+def test_a_log_that_is_open_for_ever_keeps_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own process's counters stay, for as many as there is room for; who has ended meanwhile is forgotten."""
+    stage = Stage()
+    detector = Detector(stage.header())
+    writer, log = (10, 100), "/data/run/train.log"
+
+    def feed(at_s: float, samples: list[Sample]) -> None:
+        written = int(at_s * 4) << 20
+        own = ProcessIo(*writer, 0, written, 9, 9, 0, written, 0)
+        scan = FileScan(*writer, (OpenFile(3, 2049, 77, written, 1, written, stage.wall(at_s), log),), None)
+        at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
+        detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), (own, scan, *samples)))
+
+    feed(0, [process(10, 1)])
+    for number in range(300):  # one each second
+        key = (20_000 + number, 10 * (20_000 + number))
+        feed(number + 0.5, [process(key[0]), ProcessIo(*key, 0, 0, 0, 0, 0, 0, 0)])
+        feed(number + 1, [ProcessIo(*key, 0, 5 << 20, 0, 5, 0, 5 << 20, 0), ProcessExit(*key)])
+
+    assert len(detector._histories) < 200, sizes(detector)
+    assert len(detector._ended) < 200
+    assert len(detector._histories[writer].intervals) > 500
+    monkeypatch.setattr("ckptprof.detect.detector._MAX_INTERVALS", 500)
+    feed(306, [])
+    assert len(detector._histories[writer].intervals) < 300
+
+
 def test_a_process_that_others_descend_from_is_kept() -> None:
     """A launcher that is long gone still tells what job its ranks are of."""
     book = JobBook()
@@ -113,6 +149,30 @@ def test_the_streams_that_were_judged_are_bounded() -> None:
     assert len(left) == MAX_TOLD
     assert {stream.trace.totals.bytes for stream in left if stream.trace is not None} == {2000}
     assert not any(stream.trace.sessions for stream in left if stream.trace is not None)
+
+
+def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save that goes on for an hour does not keep every file that others moved meanwhile."""
+    monkeypatch.setattr("ckptprof.detect.tracebook.MAX_TOLD", 50)
+    stage = Stage()
+    detector = Detector(stage.header())
+    path = "/data/checkpoint-1/model.safetensors"
+    for number in range(150):
+        at_s = number * 0.2
+        at_ns = stage.header().at_ns + int((at_s + 0.2) * SECOND_NS)
+        files = [
+            activity(100, path, 0.0, at_s, (number + 1) * MIB, inode=1, closed=False),
+            activity(100, path.replace("model", f"m-{number}"), at_s, at_s + 0.1, MIB, inode=9000 + number),
+        ]
+        files += [
+            activity(200, f"/usr/lib/{inode}.so", at_s, at_s + 0.01, 999, inode=inode, writes=False)
+            for inode in range(10 * number, 10 * number + 8)
+        ]
+        detector.feed(Frame(at_ns, stage.wall(at_s + 0.2), ("processes",), (process(100), process(200), *files)))
+
+    told = [stream for stream in detector._traced._over.values() if stream.trace is not None and stream.trace.told]
+    assert min(stream.first_ns for stream in detector._waiting) < stage.header().at_ns + 2 * SECOND_NS
+    assert len(told) < 600  # what came since the last time that old ones were looked for
 
 
 def test_remembered_candidates_are_bounded_over_all_jobs() -> None:

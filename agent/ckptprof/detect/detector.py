@@ -35,8 +35,10 @@ _EVALUATE_NS = 500_000_000
 _CROWD = 2000  # so many streams that wait are looked at less often, by one turn for each
 _MAX_CROWDS = 9
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
+_BEFORE_NS = 10_000_000_000  # before the first sign of a file that is kept in mind
 _FORGET_NS = 5_000_000_000  # what is old is looked for so often
 _MAX_HISTORIES = 4096  # more than a sampler watches at once
+_MAX_INTERVALS = 40_000  # of all of them, 330 bytes each: of more only the last two minutes are kept
 
 
 class Detector:
@@ -266,24 +268,38 @@ class Detector:
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
     def _forget(self, now_ns: int) -> None:
-        oldest = min((stream.first_ns for stream in [*self._waiting, *self._streams.open_streams()]), default=now_ns)
-        keep_from_ns = min(now_ns - _KEEP_NS, oldest - 10_000_000_000)
-        if keep_from_ns - self._forgotten_ns < _FORGET_NS:
+        oldest_ns = min((stream.first_ns for stream in self._waiting), default=now_ns)
+        keep_from_ns = min(now_ns - _KEEP_NS, oldest_ns - _BEFORE_NS)
+        if now_ns - self._forgotten_ns < _FORGET_NS:
             return
-        self._forgotten_ns = keep_from_ns
+        self._forgotten_ns = now_ns
         self._traced.forget_before(keep_from_ns)
         gone = [process for process, ended_ns in self._ended.items() if ended_ns < keep_from_ns]
         for process in gone:
             del self._ended[process]
             self._histories.pop(process, None)
-        for history in self._histories.values():
-            history.forget_before(keep_from_ns)
+        opened_ns = self._forget_intervals(keep_from_ns)
         self._jobs.forget(gone)
         self._facts.forget_before(keep_from_ns)
         self._moves.forget_before(keep_from_ns)
         self._trainers.forget_before(keep_from_ns)
         self._books.forget_before(keep_from_ns)
-        self._openings.forget_before(keep_from_ns)
+        self._openings.forget_before(min(keep_from_ns, opened_ns))
+
+    def _forget_intervals(self, keep_from_ns: int) -> int:
+        """Drop old intervals, but of a process with a file open since then; return from when on those are kept.
+
+        A log or a data set is open for days: if many such hold too much, theirs go, too.
+        """
+        since_ns: dict[ProcessKey, int] = {}
+        for stream in self._streams.open_streams():
+            known_ns = since_ns.get(stream.process, keep_from_ns)
+            since_ns[stream.process] = min(known_ns, stream.first_ns - _BEFORE_NS)
+        if sum(len(history.intervals) for history in self._histories.values()) > _MAX_INTERVALS:
+            since_ns = {}
+        for process, history in self._histories.items():
+            history.forget_before(since_ns.get(process, keep_from_ns))
+        return min(since_ns.values(), default=keep_from_ns)
 
 
 def _tell(candidate: Candidate) -> None:

@@ -15,7 +15,7 @@ from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 IDLE_NS = 60_000_000_000  # a file that stays open without any operation for so long is taken as done with
 REOPEN_NS = 1_000_000_000  # a file that is opened again so soon, where it ended, is written on
 NEAR_NS = 1_500_000_000  # what polling sees of a stream lies within so much of it
-MAX_TOLD = 16_384  # that were judged: of more the oldest are forgotten at once
+MAX_TOLD = 8192  # that were judged, 1.7 KB each: of more the oldest are forgotten soon
 MAX_SESSIONS = 65_536  # that are followed: of those whose end was never told the oldest are forgotten
 _COVERED = 0.95
 _KERNELS = ("/proc/", "/sys/")
@@ -238,8 +238,9 @@ class TraceBook:
         for stream in list(itertools.takewhile(lambda stream: stream.last_ns < at_ns, self._over.values())):
             self._forget(stream)
         crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_TOLD)))
-        for stream in itertools.takewhile(lambda stream: stream.trace is None or stream.trace.told, crowd):
-            self._forget(stream)
+        for stream in crowd:
+            if stream.trace is None or stream.trace.told:  # one that still waits keeps no others
+                self._forget(stream)
         while self._gone and self._gone[0][0] < at_ns:
             _, process = self._gone.popleft()
             for session in list(self._by_process.get(process, ())):
