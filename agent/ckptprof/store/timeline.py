@@ -42,7 +42,7 @@ PROCESS_STAT_FIELDS = (
     "user_ticks", "system_ticks", "minor_faults", "major_faults", "threads", "rss_bytes", "rss_file_bytes"
 )  # fmt: skip
 
-_FOLD_POINTS = 128
+_FOLD_POINTS = 32  # of more each waits as a sample, which takes five times the room
 _Values = tuple["int | None", ...]
 
 
