@@ -130,6 +130,20 @@ def test_the_network_and_the_server_are_told_apart_by_the_link(level: Level) -> 
 
 
 @BOTH
+def test_what_comes_in_evenly_over_a_shaped_link_is_the_network(level: Level) -> None:
+    """A pair of virtual interfaces counts for nothing unless it is shaped; what it holds up shows at the other end."""
+    at = thread(level, 20, copy=1, data=19)
+    told_of = {
+        "name": "ckpt0", "countable": False, "received_bytes": GIB, "sent_bytes": MIB, "speed_bytes_per_second": 1.25e9,
+        "shown_bytes_per_second": 260.0, "peak_bytes_per_second": 56e6, "active_seconds": 19.0, "steadiness": 1.0,
+    }  # fmt: skip
+    shaped = link(**told_of)
+    assert told(restore(level, 20, measured(at, mount=far(), links=(shaped,)))).limit is Limit.NETWORK
+    free = link(**{**told_of, "shaped_drops": None, "shaped_overlimits": None})
+    assert told(restore(level, 20, measured(at, mount=far(), links=(free,)))).limit is Limit.SERVER
+
+
+@BOTH
 def test_many_small_files_are_metadata_and_few_are_not(level: Level) -> None:
     """20,000 files of 8 KiB; the same seconds of writing are not the names."""
     small = {"files": 20_000, "bytes": 160 * MIB, "metadata": Metadata(created=20_000)}

@@ -183,6 +183,8 @@ def _device(measures: Measures, writes: bool) -> DeviceMeasure | None:  # noqa: 
 def _link(measures: Measures, writes: bool) -> LinkMeasure | None:  # noqa: FBT001 - a direction
     links = [one for one in measures.links if one.countable and one.kind != "loopback"]
     shaped = [one for one in measures.links if some(one.shaped_overlimits) or some(one.shaped_drops)]
+    if not writes:  # what comes in is shaped at its other end: of such a link only that it is shaped at this one shows
+        shaped += [one for one in measures.links if one.kind != "loopback" and one.shaped_overlimits is not None]
     best = max([*links, *shaped], key=lambda one: some(one.sent_bytes if writes else one.received_bytes), default=None)
     loop = max(
         (one for one in measures.links if one.kind == "loopback"), key=lambda one: some(one.sent_bytes), default=None
