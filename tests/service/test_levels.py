@@ -130,8 +130,9 @@ def test_auto_traces_where_it_can(ckptprof: Ckptprof) -> None:
     file = ckptprof.work / "node.ckptrec.gz"
     process = ckptprof.start("capture", "--seconds", "3", str(file))
     sampler_of(process)
-    time.sleep(1.5)
-    (ckptprof.work / "short.bin").write_bytes(bytes(3 << 20))
+    while process.poll() is None:  # on a busy host it may take seconds until it traces
+        (ckptprof.work / "short.bin").write_bytes(bytes(3 << 20))
+        time.sleep(0.5)
     process.communicate(timeout=30)
     found, frames = read_file(file)
     told = [s for one in frames for s in one.samples if type(s).__name__ == "FileActivity"]
@@ -139,8 +140,8 @@ def test_auto_traces_where_it_can(ckptprof: Ckptprof) -> None:
     assert found.level == "trace"
     # Another ckptprof on this host may read its first bytes
     mine = [sample for sample in told if sample.path == str(ckptprof.work / "short.bin") and sample.writes]
-    assert mine[-1].bytes == 3 << 20
-    assert mine[-1].pid == os.getpid()
+    assert max(sample.bytes for sample in mine) == 3 << 20
+    assert {sample.pid for sample in mine} == {os.getpid()}
 
 
 @pytest.mark.root
