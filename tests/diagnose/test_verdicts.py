@@ -74,6 +74,15 @@ def test_copying_at_memory_speed_is_nothing(level: Level) -> None:
 
 
 @BOTH
+def test_a_crowded_host_makes_no_limit_of_what_is_over_in_a_moment(level: Level) -> None:
+    """0.3 s of waiting for the device are a limit of nothing where 1.4 s went by without a CPU; 3 s of it are."""
+    for waited, limit in ((0.3, Limit.NONE), (3.0, Limit.DEVICE)):
+        at = thread(level, 1.9 + waited, copy=0.2, sync=waited, runqueue=1.6, moved=200 * MIB)
+        under = device(1.9 + waited, 200 * MIB, busy_seconds=0.9 * waited)
+        assert told(save(level, 1.9 + waited, measured(at, devices=(under,)))).limit is limit
+
+
+@BOTH
 def test_pauses_by_a_lowered_threshold_are_the_page_caches_and_else_the_devices(level: Level) -> None:
     """The same pauses with a threshold that was left alone tell of the device below."""
     at = thread(level, 20, copy=1, data=19)
