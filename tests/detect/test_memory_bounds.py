@@ -7,6 +7,8 @@ from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.tracer import activity, life
 
 from ckptprof.detect.detector import Detector
+from ckptprof.detect.edges import Clock
+from ckptprof.detect.facts import MAX_SETTLED, FactBook
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.memory import MAX_EVENTS, MAX_REMEMBERED, Event, Memory
 from ckptprof.detect.tracebook import MAX_TOLD, TraceBook
@@ -147,6 +149,7 @@ def test_the_streams_that_were_judged_are_bounded() -> None:
     left = book.moved_by((100, 1000))
 
     assert len(left) == MAX_TOLD
+    assert not len(book._lives), "where they are is not asked for any more"
     assert {stream.trace.totals.bytes for stream in left if stream.trace is not None} == {2000}
     assert not any(stream.trace.sessions for stream in left if stream.trace is not None)
 
@@ -173,6 +176,29 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
     told = [stream for stream in detector._traced._over.values() if stream.trace is not None and stream.trace.told]
     assert min(stream.first_ns for stream in detector._waiting) < stage.header().at_ns + 2 * SECOND_NS
     assert len(told) < 600  # what came since the last time that old ones were looked for
+
+
+def test_facts_are_bounded_once_they_were_used() -> None:
+    """Of an installation of ten thousand files the latest are remembered; what waits for its stream is kept."""
+    stage, book = Stage(), FactBook()
+    clock = Clock()
+    clock.set(stage.header().at_ns, stage.wall(0.0))
+    stamp = stage.wall(1.0)
+
+    def learn(inode: int) -> None:
+        book.learn(1, FileFact(10, 100, 2049, inode, f"/lib/{inode}", 9000, False, stamp, stamp, stamp, None, None))  # noqa: FBT003 - it is no folder
+
+    for inode in range(MAX_SETTLED + 300):
+        learn(inode)
+    book.attach([], [], {}, clock, TraceBook())
+    for inode in range(50_000, 50_010):
+        learn(inode)
+    book.forget_before(0)
+
+    assert not book.knows("/lib/0")
+    assert book.knows(f"/lib/{MAX_SETTLED}")
+    assert book.knows("/lib/50000")
+    assert len(book._facts) == MAX_SETTLED + 10
 
 
 def test_remembered_candidates_are_bounded_over_all_jobs() -> None:

@@ -15,6 +15,7 @@ from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000
+MAX_SETTLED = 4096  # of files that belong to a stream already, or to nobody, 1 KB each: of more the oldest go soon
 _MIN_ALONE_BYTES = 1  # an empty file carries nothing
 _SMALL_BYTES = 1 << 20
 _LOGS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")  # SQLite's write-ahead log (sqlite.org/fileformat.html, 4.1)
@@ -186,6 +187,9 @@ class FactBook:
             if learnt_ns < at_ns:
                 del self._facts[key]
                 self._settle(key)
+        settled = [key for key in self._facts if key not in self._fresh]
+        for key in settled[: max(0, len(settled) - MAX_SETTLED)]:
+            del self._facts[key]
 
 
 def _suspects(

@@ -238,6 +238,9 @@ class TraceBook:
         for stream in list(itertools.takewhile(lambda stream: stream.last_ns < at_ns, self._over.values())):
             self._forget(stream)
         crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_TOLD)))
+        for stream in self._over.values():
+            if stream.trace is not None and stream.trace.told:
+                self._lives.forget(stream)  # no renaming is told of what was judged
         for stream in crowd:
             if stream.trace is None or stream.trace.told:  # one that still waits keeps no others
                 self._forget(stream)
