@@ -25,7 +25,9 @@ MAX_ENTRIES = 20_000  # of one folder
 MAX_OLD_ENTRIES = 4096  # of a folder that holds nothing new so far: a data set
 MAX_FACTS = 20_000  # of one question
 MAX_TAKEN = 1000  # at once: each is a part of the next frame
+MAX_WAITING = 4096  # answers that nobody has taken yet, 1 KB each: then those who look wait
 MAX_DEPTH = 3
+_WAIT_SECONDS = 0.02
 SLICE_NS = 500_000_000  # of one question, before others have their turn
 MAX_MAGIC_READS = 256
 MAX_PAGE_COUNTS = 256
@@ -316,12 +318,16 @@ class FactFinder:
         def go_on() -> bool:
             """Tell what is found within a while; the rest comes after what others wait for."""
             until_ns = time.monotonic_ns() + SLICE_NS
+            while len(self._answers) >= MAX_WAITING and not self._closed:
+                if time.monotonic_ns() > until_ns:
+                    return True
+                time.sleep(_WAIT_SECONDS)
             for fact in found:
                 if fact is not None:
                     self._answers.append(fact)
                 if self._closed:
                     return False
-                if time.monotonic_ns() > until_ns:
+                if time.monotonic_ns() > until_ns or len(self._answers) >= MAX_WAITING:
                     return True
             return False
 

@@ -204,3 +204,21 @@ def all_of(finder: FactFinder) -> list[FileFact]:
         time.sleep(0.005)
     assert not finder.waiting
     return facts
+
+
+def test_answers_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of very many new files does not come to lie in memory; all of it is told in the end."""
+    monkeypatch.setattr("ckptprof_collectors.facts.MAX_WAITING", 20)
+    for number in range(150):
+        (tmp_path / f"f{number}").write_bytes(b"x")
+    finder = FactFinder(lanes=Lanes())
+    finder.ask(Question(7, 8, b"", (), (os.fsencode(tmp_path),), 0))
+    found: list[FileFact] = []
+    most, deadline = 0, time.monotonic() + 20
+    while finder.waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+        most = max(most, len(finder._answers))
+        found += finder.take()
+
+    assert len({fact.path for fact in found if not fact.is_directory}) == 150
+    assert 0 < most <= 20
