@@ -151,6 +151,9 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     if some(link.shaped_overlimits) or some(link.backlog_bytes) > SMALL_BYTES or some(link.shaped_drops) >= SYNCS:
         held = f"{plural(int(some(link.shaped_overlimits)), 'packet')} held back by its queueing discipline"
         return Storage(Limit.NETWORK, f"{text}, {held}", imposed=True)
+    if not sight.writes and link.shaped_overlimits is not None and _is_plateau(sight, waiting, peak):
+        text += f", never more than {rate(peak)}, and it is shaped at this end"
+        return Storage(Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
     if speed and peak >= _NEAR * speed and moved >= 0.5 * speed:
         return Storage(Limit.NETWORK, f"{text} of {rate(speed)}")
     if flush is not None:
@@ -171,6 +174,12 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     if answers is not None:
         text += f" (requests without an answer in {share(min(1.0, answers))} of the looks)"
     return Storage(Limit.SERVER, text, (_link_free(moved, speed or shown),), rival=Limit.NETWORK)
+
+
+def _is_plateau(sight: Sight, waiting: float, peak: float) -> bool:
+    """Return whether a link moved what it did at its best most of the time, whatever held its reader up in between."""
+    active = some(sight.link.active_seconds) if sight.link is not None else 0.0
+    return active >= max(1.0, 0.5 * waiting) and (sight.link_bytes or 0.0) / active >= _STEADY * peak
 
 
 def _has_room(moved: float, shown: float | None) -> bool:
