@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from ckptprof.service.looks import LIMITS_AGAIN_NS, Limits
-from ckptprof.service.threadlooks import IDLE_NS, MAX_EACH, MAX_EYES, RECENT_NS, ThreadLooks, descriptors_of, mates
+from ckptprof.service.threadlooks import (
+    DELETED_NS,
+    IDLE_NS,
+    MAX_EACH,
+    MAX_EYES,
+    RECENT_NS,
+    ThreadLooks,
+    descriptors_of,
+    mates,
+)
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import Process
 
@@ -168,6 +177,21 @@ def test_a_sync_is_watched_to_its_end_though_the_burst_is_over(job: Job) -> None
     assert {look.tid for look in second} == {job.pid, *job.threads}  # of the others the last look
     assert looks.busy
     assert looks.look(3 * TICK_NS, job.watched, traced=False) != []  # it is at a pipe by now, in truth
+    assert not looks.busy
+
+
+def test_who_deletes_is_watched_though_it_is_met_at_other_things_between(job: Job) -> None:
+    """Until it was not met deleting for a second; a tree is listed and looked at in turns."""
+    looks = ThreadLooks(KernelFs(), 400)
+    looks.look(TICK_NS, job.watched, traced=False)
+    job.watching.attention.bursting = False
+    looks._crews[job.pid].eyes[job.threads[0]].deleted_ns = TICK_NS
+    looks.look(2 * TICK_NS, job.watched, traced=False)
+    later = looks.look(TICK_NS + DELETED_NS, job.watched, traced=False)
+
+    assert {look.tid for look in later} == {job.threads[0]}
+    assert looks.busy
+    looks.look(2 * TICK_NS + DELETED_NS, job.watched, traced=False)
     assert not looks.busy
 
 
