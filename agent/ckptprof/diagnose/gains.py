@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ckptprof.diagnose.accounts import Accounting
+from ckptprof.diagnose.accounts import QUEUED, Accounting
 from ckptprof.diagnose.sight import Sight, number, some
 from ckptprof.diagnose.storage import throttle
 from ckptprof.diagnose.wording import rate
@@ -35,7 +35,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         capped = name or capped
     elif limit is Limit.PAGE_FAULT:
         floor, name = _read_floor(found)
-        expected += floor
+        expected += floor - sum(one.seconds for one in found.accounts if one.text == QUEUED)  # it woke up at each fault
         capped = name or capped
     elif limit is Limit.SINGLE_WRITER and found.alone is not None:
         expected += own / found.alone.workers
