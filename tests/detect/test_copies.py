@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import msgspec
 import pytest
 from tests.detect.stage import MIB, SAFETENSORS, Stage
 from tests.detect.tracer import activity
 
+from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.samples import OperationKind
+from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo
 
 LEVELS = pytest.mark.parametrize("trace", [False, True])
 
@@ -196,3 +199,50 @@ def test_what_comes_out_of_an_archive_is_a_copy(archive: str, kinds: set[Kind], 
     stage.write(script, "/models/checkpoint-500/trainer_state.json", 3.6, 0.1, 2 * MIB, magic=None)
 
     assert {one.kind for one in stage.play(40) if one.path and one.path.startswith("/models")} == kinds
+
+
+def hurried(stage: Stage, *, until_s: float, stood_bytes: int) -> list[Kind]:
+    """Play it without a look at counters up to a time, and with readers that stood still at every look at files."""
+    frames = []
+    for frame in stage.frames(40):
+        now_s = (frame.at_ns - stage.header().at_ns) / 1e9
+        seen = [sample for sample in frame.samples if not isinstance(sample, ProcessIo) or not 1.0 < now_s < until_s]
+        frames.append(msgspec.structs.replace(frame, samples=tuple(still(sample, stood_bytes) for sample in seen)))
+    detector = Detector(stage.header())
+    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    return [one.kind for one in found]
+
+
+def still(sample: Any, stood_bytes: int) -> Any:
+    """Return a look at files at which what is read stands where it stood."""
+    if not isinstance(sample, FileScan):
+        return sample
+    files = [
+        file if file.flags & os.O_ACCMODE else msgspec.structs.replace(file, position=min(file.position, stood_bytes))
+        for file in sample.files
+    ]
+    return msgspec.structs.replace(sample, files=tuple(files))
+
+
+@pytest.mark.parametrize(("loaded", "kind"), [(24 * MIB, Kind.COPY), (60 * MIB, Kind.SAVE)])
+def test_what_a_program_loaded_before_is_no_part_of_what_it_copied(loaded: int, kind: Kind) -> None:
+    """A starved one loads its modules, reads and writes between two looks at its counters."""
+    stage = Stage()
+    copier = stage.process()
+    size = 52 * MIB
+    stage.read(copier, "/usr/lib/python3/modules.pyc", 1.1, 0.2, loaded, call_bytes=8192).seen_open = False
+    stage.read(copier, "/ckpt/other.safetensors", 2.0, 0.2, size + MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.2, size, magic=SAFETENSORS)
+
+    assert hurried(stage, until_s=2.18, stood_bytes=size) == [kind]
+
+
+def test_a_file_of_the_very_size_that_was_seen_but_once_was_read_if_the_counters_say_so() -> None:
+    """The only look came early; a trainer that reads data meanwhile makes the sums unequal."""
+    stage = Stage()
+    copier = stage.process()
+    stage.read(copier, "/ckpt/other/model.safetensors", 2.0, 0.5, 300 * MIB)
+    stage.read(copier, "/data/train.bin", 2.0, 0.5, 200 * MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.5, 300 * MIB, magic=SAFETENSORS)
+
+    assert hurried(stage, until_s=0.0, stood_bytes=8 * MIB) == [Kind.COPY]

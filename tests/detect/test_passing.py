@@ -10,7 +10,7 @@ from tests.detect.stage import MIB, Actor, Stage
 
 from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.samples import FileActivity, NicSample, OperationKind, ProcessStat
+from ckptprof_collectors.samples import FileActivity, FileScan, NicSample, OperationKind, ProcessIo, ProcessStat
 
 LEVELS = pytest.mark.parametrize("trace", [False, True])
 FILES = ("model.safetensors", "optimizer.pt")
@@ -222,3 +222,51 @@ def part_of(whole: FileActivity, number: int, size: int) -> FileActivity:
         large_bytes=size, first_offset=number * size, low_offset=number * size, end_offset=(number + 1) * size,
         high_offset=(number + 1) * size, sizes=((MIB, pieces, size),),
     )  # fmt: skip
+
+
+def on_grid(stage: Stage, seconds: float, piece: int) -> list[Kind]:
+    """Play it with descriptors that stand where a piece ends; without counters of calls that would tell."""
+    frames = [
+        msgspec.structs.replace(frame, samples=tuple(stood(sample, piece) for sample in frame.samples))
+        for frame in stage.frames(seconds)
+    ]
+    detector = Detector(stage.header())
+    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    return [one.kind for one in found]
+
+
+def stood(sample: Any, piece: int) -> Any:
+    """Return a sample with positions rounded down, and calls that libraries make, too."""
+    if isinstance(sample, FileScan):
+        files = [msgspec.structs.replace(file, position=file.position // piece * piece) for file in sample.files]
+        return msgspec.structs.replace(sample, files=tuple(files))
+    if isinstance(sample, ProcessIo):
+        calls = sample.read_syscalls
+        return msgspec.structs.replace(sample, read_syscalls=calls + calls // 16 * 200)
+    return sample
+
+
+@pytest.mark.parametrize(("piece", "kind"), [(MIB, Kind.COPY), (64 << 10, Kind.COPY), (1_000_003, Kind.RESTORE)])
+def test_positions_tell_pieces_where_counters_do_not(piece: int, kind: Kind) -> None:
+    """A starved process loads its libraries and reads in one interval: the mean of its calls says nothing."""
+    stage = Stage()
+    read(stage, stage.process(), *FILES, kept=0.0)
+
+    assert on_grid(stage, 40, piece) == [kind]
+
+
+@pytest.mark.parametrize(("exit_s", "kinds"), [(2.6, [Kind.COPY]), (30.0, [Kind.RESTORE])])
+def test_of_a_process_that_was_over_before_the_next_look_nobody_saw_the_end(exit_s: float, kinds: list[Kind]) -> None:
+    """What was read in even pieces up to the last look passed through; who goes on may have wanted a part."""
+    stage = Stage()
+    stage.read(stage.process(exit_s=exit_s), f"/ckpt/checkpoint-500/{FILES[0]}", 2.0, 1.0, SIZE, kept=0.0)
+    frames = []
+    for frame in stage.frames(40):
+        late = at_s(frame.at_ns, stage) > 2.5  # nobody looks at its files any more
+        samples = [sample for sample in frame.samples if not (late and isinstance(sample, FileScan | ProcessIo))]
+        frames.append(msgspec.structs.replace(frame, samples=tuple(samples)))
+    detector = Detector(stage.header())
+
+    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+
+    assert [one.kind for one in found] == kinds

@@ -12,7 +12,7 @@ from ckptprof.detect.intervals import writing
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.moves import Move
 from ckptprof.detect.signs.weights import WEIGHTS
-from ckptprof.detect.streams import FileKey, Stream
+from ckptprof.detect.streams import FileKey, ProcessKey, Stream
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.detect.traced import copies_in_kernel
 from ckptprof.model import Checkpoint, Evidence
@@ -24,6 +24,8 @@ _CLOSE_NS = 150_000_000
 _LIKE = (0.8, 1.25)
 _SAME = (0.95, 1.05)
 _SMALL_BYTES = 64 << 10  # sizes of small files are equal by chance
+_LOADED_BYTES = 32 << 20  # at most, of Python's modules (PyTorch: 24 MB); libraries are mapped
+_YOUNG_NS = 5_000_000_000
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".gz", ".zst", ".xz", ".bz2", ".7z")
 _ARCHIVE_SHARE = 0.1  # of what is written, read from one
 _MAX_PARTS = 512
@@ -88,9 +90,20 @@ def _other_way(candidate: Candidate, around: Surroundings, own: set[FileKey], sl
         found += [
             move
             for move in moves
-            if move.file not in own and move.file not in lately and (move.bytes is None or move.bytes * 2 > move.size)
+            if move.file not in own and move.file not in lately and _is_most(move, process, around, candidate)
         ]
     return found
+
+
+def _is_most(move: Move, process: ProcessKey, around: Surroundings, candidate: Candidate) -> bool:
+    """Return whether most of a file was moved; polled, the last look may have come early, and the counters tell."""
+    if move.bytes is None or move.bytes * 2 > move.size:
+        return True
+    history = around.histories.get(process)
+    if is_traced(candidate) or not candidate.writes or history is None:
+        return False
+    intervals = history.between(min(move.start_ns, candidate.start_ns), max(move.end_ns, candidate.end_ns))
+    return sum(one.returned_bytes for one in intervals) >= _SAME[0] * move.size
 
 
 def _written_lately(candidate: Candidate, around: Surroundings) -> set[FileKey]:
@@ -142,10 +155,12 @@ def _polled(candidate: Candidate, around: Surroundings) -> Evidence | None:
     )  # one call may copy all: it reads at its end
     for process in candidate.processes:
         history = around.histories.get(process)
+        young_ns = history.first_ns + _YOUNG_NS if history else 0
         for interval in history.between(start_ns, end_ns) if history else ():
-            read += interval.read_bytes
-            written += writing(interval)
-            together += min(interval.read_bytes, writing(interval))
+            wrote = writing(interval)
+            read += _after_loading(interval.read_bytes, wrote) if interval.start_ns < young_ns else interval.read_bytes
+            written += wrote
+            together += min(interval.read_bytes, wrote)
     if not written or not _LIKE[0] <= read / written <= _LIKE[1]:
         return None
     if not around.trains(candidate.processes):
@@ -154,6 +169,11 @@ def _polled(candidate: Candidate, around: Surroundings) -> Evidence | None:
         return None
     text = "its process read as much as it wrote, hand in hand"
     return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+
+
+def _after_loading(read: int, wrote: int) -> int:
+    """Return what a process that has just begun read in an interval besides its modules: it may be what it wrote."""
+    return wrote if _LOADED_BYTES <= wrote < read <= wrote + _LOADED_BYTES else read
 
 
 def _reads_own(candidate: Candidate, around: Surroundings) -> bool:

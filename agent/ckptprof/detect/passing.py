@@ -10,7 +10,7 @@ from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.exact import is_mapped, is_traced
 from ckptprof.detect.intervals import History, Interval
 from ckptprof.detect.jobs import GPU_RUNTIMES
-from ckptprof.detect.streams import Stream
+from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.detect.traced import Traced
 from ckptprof_collectors.samples import OperationKind
@@ -31,6 +31,8 @@ _MOST = 0.8
 _LOOKS = 4
 _SEEN = 0.7  # of the bytes must have been counted while memory was looked at
 _MAX_PROCESSES = 64
+_GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
+_ENDS_NS = 1_000_000_000
 _POURED_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
 _UNLIKE = OperationKind.AIO | OperationKind.URING  # who reads in this way fills memory that it made before
 
@@ -46,7 +48,15 @@ def is_straight(candidate: Candidate, around: Surroundings) -> bool:
     if len(candidate.processes) > 1 or around.jobs.rank(candidate.processes[0]) is not None:
         return False  # a rank may put arrays of one size into memory that is there
     history = around.histories.get(candidate.processes[0])
-    return history is not None and _goes_ahead(big) and _is_even(history.between(candidate.start_ns, candidate.end_ns))
+    over = ends_at_once(candidate, around)
+    if history is None or not _goes_ahead(big, over=over):
+        return False
+    return _is_even(history.between(candidate.start_ns, candidate.end_ns)) or _is_on_grid(big, least=1 if over else 2)
+
+
+def ends_at_once(candidate: Candidate, around: Surroundings) -> bool:
+    """Return whether all its processes were over as soon as they had moved it, or before anybody looked at them."""
+    return all(_ends(process, candidate, around) for process in candidate.processes)
 
 
 def is_poured(candidate: Candidate, around: Surroundings) -> bool:
@@ -75,7 +85,8 @@ def is_poured(candidate: Candidate, around: Surroundings) -> bool:
 def kept_share(candidate: Candidate, around: Surroundings) -> float | None:
     """Return by how much of what they read the memory of its processes grew; None: not seen.
 
-    Polled, memory that was touched for the first time counts, too: it may have been given back by the next look.
+    Polled, memory that was touched for the first time counts, too: it may have been given back by the next look. In the
+    interval in which it began, what was read bounds it: before it, libraries may have been loaded.
     """
     total = sum(part.bytes for part in candidate.parts)
     if not total or any(is_mapped(part) for part in candidate.parts):
@@ -86,9 +97,11 @@ def kept_share(candidate: Candidate, around: Surroundings) -> float | None:
         if history is None or not _shows_memory(history):
             continue
         intervals = history.between(candidate.start_ns, candidate.end_ns + _AFTER_NS)
-        grown = sum(max(0, interval.grown_bytes) + max(0, interval.resident_bytes) for interval in intervals)
-        touched = 0 if is_traced(candidate) else sum(one.minor_faults for one in intervals) * _PAGE_BYTES
-        kept += max(grown, touched)
+        if is_traced(candidate):
+            kept += sum(_grown(one) for one in intervals)
+        else:
+            first, rest = _kept(intervals[:1]), _kept(intervals[1:])
+            kept += rest + (min(first, intervals[0].returned_bytes) if intervals[1:] else first)
         seen += sum(interval.returned_bytes for interval in intervals)
     return kept / total if seen >= _SEEN * total else None
 
@@ -138,17 +151,39 @@ def _is_straight(part: Part, *, pooled: bool) -> bool:
     return is_whole(stream.trace, pooled=pooled)
 
 
+def _grown(interval: Interval) -> int:
+    return max(0, interval.grown_bytes) + max(0, interval.resident_bytes)
+
+
+def _kept(intervals: Iterable[Interval]) -> int:
+    """Return what memory grew by, or what was touched of it for the first time, if that is more."""
+    pairs = [(_grown(one), one.minor_faults * _PAGE_BYTES) for one in intervals]
+    return max(sum(grown for grown, _ in pairs), sum(touched for _, touched in pairs))
+
+
+def _ends(process: ProcessKey, candidate: Candidate, around: Surroundings) -> bool:
+    if around.jobs.info(process) is None:
+        return True
+    ended_ns = around.ended.get(process)
+    return ended_ns is not None and ended_ns - candidate.end_ns < _ENDS_NS
+
+
 def _shows_memory(history: History) -> bool:
     stat = history.last_stat
     return stat is not None and stat.rss_bytes is not None and stat.rss_file_bytes is not None
 
 
-def _goes_ahead(parts: Iterable[Part]) -> bool:
-    """Return whether each file was seen to be read to its end, none backwards, and all by positions that move."""
+def _goes_ahead(parts: Iterable[Part], *, over: bool) -> bool:
+    """Return whether each file was seen to be read to its end, none backwards, and all by positions that move.
+
+    Of a process that was over before the next look nobody saw the end.
+    """
     seen = False
     for part in parts:
         stream = part.stream
-        if stream.is_mapping or stream.direct or part.bytes < _WHOLE * stream.size or not _rises(stream):
+        if stream.is_mapping or stream.direct or not _rises(stream):
+            return False
+        if part.bytes < _WHOLE * stream.size and not over:
             return False
         seen = seen or any(look.position > 0 for look in stream.looks)
     return seen
@@ -159,6 +194,17 @@ def _rises(stream: Stream) -> bool:
     if len(positions) > 1 and not positions[-1]:
         return False
     return all(before <= after for before, after in itertools.pairwise(positions))
+
+
+def _is_on_grid(parts: Iterable[Part], *, least: int) -> bool:
+    """Return whether at each look the process stood at the end of an even piece."""
+    inside = {
+        (part.stream.file, look.position)
+        for part in parts
+        for look in part.stream.looks
+        if 0 < look.position < part.stream.size
+    }
+    return len(inside) >= least and all(position % _GRID_BYTES == 0 for _, position in inside)
 
 
 def _is_even(intervals: list[Interval]) -> bool:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.character import candidate_bytes
-from ckptprof.detect.passing import big_parts, is_straight, is_whole, kept_share
+from ckptprof.detect.passing import big_parts, ends_at_once, is_straight, is_whole, kept_share
 from ckptprof.detect.signs.weights import WEIGHTS
-from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.model import Evidence
 
 _KEPT = 0.5
 _UNKEPT = 0.3  # what its process imported meanwhile is in it
-_AT_ONCE_NS = 1_000_000_000
 _SOUGHT = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".bin")  # zip archives, or mapped
 _SENT = (0.9, 1.6)
 _SENT_BYTES = 8 << 20
@@ -66,7 +64,7 @@ def sent(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 def ends(candidate: Candidate, around: Surroundings) -> Evidence | None:
     """Weigh that its processes ended at once, before anybody looked at them, maybe: who restores goes on."""
-    if not all(_ends(process, candidate, around) for process in candidate.processes) or not _passes(candidate, around):
+    if not ends_at_once(candidate, around) or not _passes(candidate, around):
         return None
     return _evidence("ends", "its process was over as soon as it had read")
 
@@ -84,13 +82,6 @@ def uploads(candidate: Candidate, around: Surroundings) -> Evidence | None:
 def _passes(candidate: Candidate, around: Surroundings) -> bool:
     """Return whether it was read straight on, and not seen to be kept."""
     return is_straight(candidate, around) and (kept_share(candidate, around) or 0.0) < _KEPT
-
-
-def _ends(process: ProcessKey, candidate: Candidate, around: Surroundings) -> bool:
-    if around.jobs.info(process) is None:
-        return True
-    ended_ns = around.ended.get(process)
-    return ended_ns is not None and ended_ns - candidate.end_ns < _AT_ONCE_NS
 
 
 def _is_of_other_threads(part: Part, around: Surroundings) -> bool:
