@@ -55,7 +55,7 @@ _SLOW = partial(loop, "ext4", Throttle(write_bytes=50 * MB))
 _SLOW_XFS = partial(loop, "xfs", Throttle(write_bytes=50 * MB))
 _FEW = partial(loop, "ext4", Throttle(write_operations=400))
 _FEW_XFS = partial(loop, "xfs", Throttle(write_operations=400))
-_SYNCED = partial(loop, "ext4", Throttle(write_operations=800), options="dirsync")
+_SYNCED = partial(loop, "ext4", Throttle(write_operations=200), options="dirsync")
 _RANKS = ("--ranks", "4")
 
 CASES: tuple[Case, ...] = (
@@ -70,10 +70,6 @@ CASES: tuple[Case, ...] = (
         gain=False,
     ),
     Case("network-s3", ("network",), _save(partial(s3, 160), "raw"), _save(s3, "raw"), (40, 80), gain=False),
-    Case(
-        "serialize-crc", ("serialize",), _save(_FAST, "torch-save"), _save(_FAST, "torch-save-no-crc"), (600, 1200),
-        control_limits=("none", "page-cache"),
-    ),
     Case("serialize-zlib", ("serialize",), _save(_FAST, "zlib"), _save(_FAST, "raw"), (60, 150)),
     Case("serialize-objects", ("serialize",), _save(_FAST, "objects"), _save(_FAST, "raw"), (100, 200), gain=False),
     Case(
@@ -97,7 +93,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "clean-up", ("clean-up",),
-        work(_SYNCED, "--way", "rotated", before=("--way", "filled", "--saves", "3", "--files", "400")),
+        work(_SYNCED, "--way", "rotated", before=("--way", "filled", "--saves", "3", "--files", "1000")),
         _save(_SYNCED, "rotated"), (40, 80),
     ),
     Case(

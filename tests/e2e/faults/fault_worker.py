@@ -52,7 +52,7 @@ class Job:
         count = max(1, mine // (16 * MB))
         each = mine // count // 4
         self.state = {f"layer{number}": torch.randn(each, generator=generator) for number in range(count)}
-        if self.options.way not in ("torch-save", "torch-save-no-crc", "zlib", "objects"):
+        if self.options.way not in ("torch-save", "zlib", "objects"):
             packed = io.BytesIO()
             torch.save(self.state, packed)
             self.blob = packed.getbuffer()
@@ -140,13 +140,7 @@ def sync_pieces(job: Job, step: int) -> None:
 
 
 def torch_save(job: Job, step: int) -> None:
-    """Save by torch.save, CRC and all."""
-    torch.save(job.state, job.target(step))
-
-
-def torch_save_no_crc(job: Job, step: int) -> None:
-    """Save by torch.save without its CRC."""
-    torch.serialization.set_crc32_options(False)
+    """Save by torch.save."""
     torch.save(job.state, job.target(step))
 
 
@@ -245,7 +239,6 @@ WAYS: dict[str, Callable[[Job, int], None]] = {
     "random-direct": random_direct,
     "sync-pieces": sync_pieces,
     "torch-save": torch_save,
-    "torch-save-no-crc": torch_save_no_crc,
     "zlib": compressed,
     "objects": objects,
     "many-files": many_files,
@@ -258,12 +251,13 @@ WAYS: dict[str, Callable[[Job, int], None]] = {
 }
 
 
-def restore_by_read(path: Path) -> None:
-    """Read it by large calls."""
+def restore_by_read(path: Path) -> bytearray:
+    """Read it by large calls, into memory of its size."""
+    kept = bytearray()
     with path.open("rb", buffering=0) as stream:
-        room = bytearray(PIECE)
-        while stream.readinto(room):
-            pass
+        while piece := stream.read(PIECE):
+            kept += piece
+    return kept
 
 
 def restore_by_mapping(path: Path) -> None:
@@ -275,7 +269,11 @@ def restore_by_mapping(path: Path) -> None:
         assert total >= 0
 
 
-RESTORES = {"read": restore_by_read, "mapping": restore_by_mapping, "torch": torch.load}
+RESTORES: dict[str, Callable[[Path], object]] = {
+    "read": restore_by_read,
+    "mapping": restore_by_mapping,
+    "torch": torch.load,
+}
 
 
 def run(options: argparse.Namespace, rank: int, wait: Callable[[], object]) -> None:
@@ -287,8 +285,9 @@ def run(options: argparse.Namespace, rank: int, wait: Callable[[], object]) -> N
         path = Path(options.dir) / f"checkpoint_step_{STEPS * options.saves:06d}.pt"
         job.train()
         with log.event("restore", step=STEPS * options.saves, path=path, format_="torch"):
-            RESTORES[options.restore](path)
+            kept = RESTORES[options.restore](path)
         job.train()
+        del kept
         return
     job.prepare()
     save = WAYS[options.way]
