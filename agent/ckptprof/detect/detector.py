@@ -37,6 +37,8 @@ _MAX_CROWDS = 9
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
 _BEFORE_NS = 10_000_000_000  # before the first sign of a file that is kept in mind
 _FORGET_NS = 5_000_000_000  # what is old is looked for so often
+_CLOSING_NS = 1_000_000_000  # who was met in close(2) so lately may still be in it
+_LONGEST_CLOSING_NS = 900_000_000_000  # a server that hangs holds no judgement up for longer
 _MAX_HISTORIES = 4096  # more than a sampler watches at once
 _MAX_INTERVALS = 40_000  # of all of them, 330 bytes each: of more only the last two minutes are kept
 
@@ -257,7 +259,7 @@ class Detector:
         waiting: list[Stream] = []
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(self._waiting, polled_open):
-            if not self._gatherer.is_over(candidate, now_ns, self._ended):
+            if not self._gatherer.is_over(candidate, now_ns, self._ended) or self._is_closing(candidate, now_ns):
                 waiting.extend(candidate.streams())
                 continue
             over = settled(candidate)
@@ -266,6 +268,13 @@ class Detector:
             _tell(candidate)
         self._waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
+
+    def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
+        """Return whether a file of it is still sent to its server by the close(2) that ends it."""
+        if not candidate.writes or now_ns - candidate.end_ns > _LONGEST_CLOSING_NS:
+            return False
+        since_ns = now_ns - _CLOSING_NS
+        return any(self._books.threads.is_in(process, "close", since_ns) for process in candidate.processes)
 
     def _forget(self, now_ns: int) -> None:
         oldest_ns = min((stream.first_ns for stream in self._waiting), default=now_ns)

@@ -81,8 +81,9 @@ class LifeBook:
             syncs = trace.syncs if own else trace.other_syncs
             syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
             del syncs[:-MAX_SYNCS]
-        else:
-            trace.closed_ns = max(trace.closed_ns or 0, event.at_ns)
+        elif event.at_ns >= (trace.closed_ns or 0):
+            trace.closed_ns = event.at_ns
+            trace.closing_ns = event.at_ns - (event.duration_ns or 0)
         trace.changed()
         return True
 

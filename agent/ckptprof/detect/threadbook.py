@@ -135,6 +135,14 @@ class ThreadBook:
         while self._count > MAX_ALL_LOOKS:
             self._drop_stalest()
 
+    def is_in(self, process: ProcessKey, word: str, since_ns: int) -> bool:
+        """Return whether the last look at a thread of a process, since then, met it in a call."""
+        place = _PLACES[word]
+        return any(
+            one.times[-1] >= since_ns and one.met_at(len(one.times) - 1, place)
+            for one in self._threads.get(process, {}).values()
+        )
+
     def _thin(self, thread: _Thread) -> None:
         before = len(thread.times)
         thread.keep([*range(0, before // 2, 2), *range(before // 2, before)])

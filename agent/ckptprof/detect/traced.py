@@ -48,6 +48,7 @@ class Traced:
     sessions: dict[str, FileActivity] = field(default_factory=dict)
     created_ns: int | None = None
     closed_ns: int | None = None  # the latest closing, by whichever thread
+    closing_ns: int | None = None  # when that began, if it was timed: NFS, FUSE and S3 send all of it there
     renamed_ns: int | None = None
     syncs: list[tuple[int, int]] = field(default_factory=list)  # (start, end), the last ones, by its own process
     other_syncs: list[tuple[int, int]] = field(
@@ -70,8 +71,8 @@ class Traced:
             self._point(min(since_ns, activity.last_ns), activity.last_ns, moved)
         self.sessions[activity.session] = activity
         self._active_ns = max(self._active_ns, activity.first_ns, activity.last_ns)
-        if activity.closed_ns is not None:
-            self.closed_ns = max(self.closed_ns or 0, activity.closed_ns)
+        if activity.closed_ns is not None and activity.closed_ns > (self.closed_ns or 0):
+            self.closed_ns = self.closing_ns = activity.closed_ns
         if activity.tid == activity.pid:
             self.comm = activity.comm
         self.changed()
@@ -135,7 +136,7 @@ class Traced:
         for sync_start, sync_end in self.syncs:
             if sync_start <= totals.last_ns + COMMIT_NS:
                 end = max(end, sync_end)
-        if self.closed_ns is not None and self.closed_ns <= end + CLOSE_NS:
+        if self.closed_ns is not None and (self.closing_ns or self.closed_ns) <= end + CLOSE_NS:
             end = max(end, self.closed_ns)
         if self.renamed_ns is not None and self.renamed_ns <= end + COMMIT_NS:
             end = max(end, self.renamed_ns)
