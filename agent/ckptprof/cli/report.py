@@ -10,7 +10,6 @@ from ckptprof.cli import filters, gating, options, output
 from ckptprof.cli.database import reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import Report
-from ckptprof.report import answer, document, terminal
 
 if TYPE_CHECKING:
     from ckptprof.report.conditions import Judged
@@ -41,6 +40,8 @@ def command(  # each argument is an option of the command line
     _median, _p95, _p99, _max or, of times and sizes, _total. What holds is told on stderr, and the exit code is 7.
     Where fewer than half of the checkpoints tell a figure it cannot be judged: then it is 8, or 0 with --allow-unknown.
     """
+    from ckptprof.report import answer, document, terminal  # noqa: PLC0415 - `--help` needs none of them
+
     judge = _judge_of(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     with reading(db) as reader:
