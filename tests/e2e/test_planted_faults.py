@@ -16,10 +16,7 @@ from fault_bench import Outcome, run_case
 from fault_cases import CASES, Case
 
 # All of them, at both sizes and with figures, are benchmarks/faults.py; here is each kind of ground and of fault once.
-EVERYDAY = (
-    "device-fsync-ext4", "network-fuse", "serialize-zlib", "straggler", "dirty-limits", "sync-pieces",
-    "restore-mapping",
-)  # fmt: skip
+EVERYDAY = ("device-fsync-ext4", "network-fuse", "serialize-zlib", "straggler", "sync-pieces", "restore-mapping")
 NEEDED = ("sshfs", "socat", "mkfs.xfs", "losetup", "tc", "ip")
 
 
