@@ -217,11 +217,11 @@ class ThreadBook:
         counts = [max(0.0, new - old) / covered for old, new in zip(before, thread.at(high_ns), strict=True)]
         user_ns, system_ns = self._split(counts, thread.has_schedule)
         return Use(
-            on_cpu_ns=_within(counts[_ON_CPU], span_ns) if thread.has_schedule else None,
-            runqueue_ns=_within(counts[_WAITED], span_ns) if thread.has_schedule else None,
-            user_ns=_within(user_ns, span_ns),
-            system_ns=_within(system_ns, span_ns),
-            block_delay_ns=_within(counts[_BLOCKED] * self._tick_ns, span_ns) if thread.has_delays else None,
+            on_cpu_ns=within_span(counts[_ON_CPU], span_ns) if thread.has_schedule else None,
+            runqueue_ns=within_span(counts[_WAITED], span_ns) if thread.has_schedule else None,
+            user_ns=within_span(user_ns, span_ns),
+            system_ns=within_span(system_ns, span_ns),
+            block_delay_ns=within_span(counts[_BLOCKED] * self._tick_ns, span_ns) if thread.has_delays else None,
             major_faults=round(counts[_FAULTS]),
             looks=sum(met.values()),
             looks_in=met,
@@ -251,5 +251,6 @@ class ThreadBook:
                 self._drop(process, tid)
 
 
-def _within(value: float | None, span_ns: int) -> int | None:
+def within_span(value: float | None, span_ns: int) -> int | None:
+    """Return nanoseconds that cannot be more than the span in which they were counted; None stays None."""
     return None if value is None else min(span_ns, max(0, round(value)))

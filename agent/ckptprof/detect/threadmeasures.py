@@ -9,7 +9,7 @@ from ckptprof.detect.callbook import Spent
 from ckptprof.detect.candidates import Part
 from ckptprof.detect.sight import Sight
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
-from ckptprof.detect.threadbook import Use
+from ckptprof.detect.threadbook import Use, within_span
 from ckptprof.measures import ThreadMeasure
 from ckptprof_collectors.samples import FileActivity
 
@@ -207,7 +207,7 @@ def _measures(sight: Sight, acts: list[Act]) -> Iterator[ThreadMeasure]:
         for kind, word in _CALLS.items():
             if act.is_traced and (names or word == "sync"):
                 known = act.calls.get(kind)
-                spent[f"{word}_call_ns"] = 0 if known is None else _within(known.spent_ns, span_ns)
+                spent[f"{word}_call_ns"] = 0 if known is None else within_span(known.spent_ns, span_ns)
                 spent[f"{word}s" if word != "sync" else "syncs"] = 0 if known is None else known.number
         yield ThreadMeasure(
             pid=act.process[0],
@@ -227,12 +227,8 @@ def _measures(sight: Sight, acts: list[Act]) -> Iterator[ThreadMeasure]:
             system_ns=use.system_ns if use is not None else None,
             runqueue_ns=use.runqueue_ns if use is not None else None,
             block_delay_ns=use.block_delay_ns if use is not None else None,
-            data_call_ns=_within(act.data_call_ns, span_ns),
+            data_call_ns=within_span(act.data_call_ns, span_ns),
             looks=use.looks if use is not None else None,
             looks_in=use.looks_in if use is not None else None,
             **spent,
         )
-
-
-def _within(value: int | None, span_ns: int) -> int | None:
-    return None if value is None else min(span_ns, max(0, value))

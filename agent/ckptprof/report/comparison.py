@@ -11,6 +11,7 @@ from statistics import median
 from ckptprof.model import Checkpoint, Kind, Report, Status
 from ckptprof.report import gates, noise
 from ckptprof.report.conditions import Condition, Judged, Quantity, show
+from ckptprof.report.summary import quantile
 
 KINDS = (Kind.SAVE, Kind.RESTORE)
 FIGURES = ("duration", "stall", "size", "throughput")  # the first says it all
@@ -126,7 +127,7 @@ def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]
 def _spread(values: Sequence[float]) -> Spread | None:
     if not values:
         return None
-    return Spread(number=len(values), median=median(values), p95=gates.quantile(values, 0.95))
+    return Spread(number=len(values), median=median(values), p95=quantile(values, 0.95))
 
 
 NAMES: dict[str, Quantity] = {name: gates.figure(name)[0] for name in FIGURES} | {

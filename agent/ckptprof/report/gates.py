@@ -151,15 +151,9 @@ def _statistic(chosen: Sequence[Checkpoint], series: _Series, statistic: str) ->
         return None, seen if values else f"not seen of any of {units.plural(len(chosen), noun)}"
     remark = "" if len(values) == len(chosen) else f"({seen})"
     if statistic in _QUANTILES:
-        return quantile(values, _QUANTILES[statistic]), remark
+        return summaries.quantile(values, _QUANTILES[statistic]), remark
     total = math.fsum(values)
     return total if statistic == "total" else total / len(values), remark
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value that at least `share` of them do not exceed (nearest rank: one that did happen)."""
-    ordered = sorted(values)
-    return ordered[max(1, math.ceil(share * len(ordered) - 1e-9)) - 1]
 
 
 def _judge_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit: Limit) -> Judged:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from ckptprof.model import Checkpoint, Gap, Kind, Mode, Report, Status
 
+_Number = TypeVar("_Number", int, float)
 CACHES = ("cold", "warm", "partly")
 
 
@@ -78,8 +80,8 @@ def longest_gap(gaps: tuple[Gap, ...]) -> Gap:
     return max(gaps, key=lambda gap: gap.end_ns - gap.start_ns)
 
 
-def quantile(values: list[int], share: float) -> int:
-    """Return the value that at least `share` of a non-empty list do not exceed (nearest rank: one that did happen)."""
+def quantile(values: Iterable[_Number], share: float) -> _Number:
+    """Return the value that at least `share` of one or more do not exceed (nearest rank: one that did happen)."""
     ordered = sorted(values)
     rank = -int(-share * len(ordered) // 1)
     return ordered[min(len(ordered), max(1, rank)) - 1]

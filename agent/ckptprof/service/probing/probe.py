@@ -17,6 +17,7 @@ import msgspec
 
 from ckptprof import __version__
 from ckptprof.diagnose.ceilings import MIB, Ceilings, Ended, Measure, Work
+from ckptprof.report.summary import quantile
 from ckptprof.service.probing import moving
 from ckptprof.service.probing.moving import Limits, Tally
 from ckptprof.service.probing.phases import PHASES, Phase
@@ -267,11 +268,6 @@ def measured(row: Measure, tallies: Sequence[Tally]) -> Measure:
         spent_ns=spent_ns,
         ended=ended,
     )
-
-
-def quantile(ordered: Sequence[int], share: float) -> int:
-    """Return the smallest value that so large a share of the ordered values does not exceed."""
-    return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
 
 
 def _broken(row: Measure, why: str, ended: Ended | None) -> Measure:
