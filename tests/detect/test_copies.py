@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, SAFETENSORS, Stage
+from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, Stage, play
 from tests.detect.tracer import activity
 
 from ckptprof.detect.detector import Detector
@@ -246,3 +246,38 @@ def test_a_file_of_the_very_size_that_was_seen_but_once_was_read_if_the_counters
     stage.write(copier, "/models/model.safetensors", 2.0, 0.5, 300 * MIB, magic=SAFETENSORS)
 
     assert hurried(stage, until_s=0.0, stood_bytes=8 * MIB) == [Kind.COPY]
+
+
+def test_layers_of_one_size_that_are_saved_after_a_restore_are_no_copy_of_one_of_them() -> None:
+    """Polling met one file of the restore open, and looked again when the save had begun; the trace knows better."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for layer in range(4):
+        stage.read(trainer, f"/ckpt/step_1/layer{layer}.npy", 2.0 + layer / 10, 0.1, 40 * MIB)
+        stage.write(trainer, f"/ckpt/step_2/layer{layer}.npy", 3.5 + layer / 10, 0.1, 40 * MIB, magic=NUMPY)
+    frames = [
+        msgspec.structs.replace(
+            frame,
+            samples=tuple(
+                sample
+                for sample in frame.samples
+                if not isinstance(sample, FileScan) or not 2.05 < (frame.at_ns - MONOTONIC_NS) / SECOND_NS < 3.65
+            ),
+        )
+        for frame in stage.frames(30)
+    ]
+
+    found = play(stage.header(), frames)
+
+    assert [(one.kind, one.step, one.files) for one in found] == [(Kind.RESTORE, 1, 4), (Kind.SAVE, 2, 4)]
+
+
+def test_what_was_read_once_explains_no_four_files() -> None:
+    """A model's layers are of one size: one of them is read, by whatever, while all are saved."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.read(trainer, "/ckpt/other/layer0.npy", 2.0, 0.4, 40 * MIB)
+    for layer in range(4):
+        stage.write(trainer, f"/ckpt/step_2/layer{layer}.npy", 2.0 + layer / 10, 0.1, 40 * MIB, magic=NUMPY)
+
+    assert Kind.SAVE in {one.kind for one in stage.play(30)}

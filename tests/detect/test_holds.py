@@ -242,6 +242,44 @@ def test_a_trainer_that_sleeps_is_judged_by_its_wakings(
     assert seconds(held) == pytest.approx(2.0, abs=0.35)
 
 
+def sleeping(
+    actor: Actor, still: tuple[tuple[float, float], ...], computed: tuple[tuple[float, float], ...]
+) -> list[tuple[float, Sample]]:
+    """Return the pace of a thread that wakes 40 times a second but for some times, in which it may use a core."""
+    found: list[tuple[float, Sample]] = []
+    for count in range(int(FOR_SECONDS * 25)):
+        at_s = count / 25
+        idle_s, ran_s = (sum(max(0.0, min(at_s, high) - low) for low, high in spans) for spans in (still, computed))
+        on_cpu_ns = int((0.01 * (at_s - idle_s) + ran_s) * 1e9)
+        found.append(
+            (at_s, ThreadTime(actor.pid, actor.info.start_ticks, actor.pid, on_cpu_ns, 0, int((at_s - idle_s) * 40)))
+        )
+    return found
+
+
+@pytest.mark.parametrize(("computed", "mode"), [(((2.0, 3.0), (5.0, 6.0)), Mode.SYNC), ((), None)])
+def test_what_a_sleeper_computed_is_no_pause_of_its_own(
+    computed: tuple[tuple[float, float], ...], mode: Mode | None
+) -> None:
+    """It made its tensors without waking; had it stood still so long, this pause would tell nothing of the save."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
+    stage.extra += sleeping(trainer, ((2.0, 3.0), (5.0, 6.0), (8.0, 8.5)), computed)
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert found.mode is mode
+    assert mode is not None or any("for no longer than it does" in sentence for sentence in found.blind)
+
+
+def test_a_look_at_the_end_of_a_save_tells_nothing_of_the_rest() -> None:
+    """The file was whole, the wait was over, and the loop went on before the last sign of the save was seen."""
+    found = threaded(still=((8.0, 9.97),), looks=((9.98, LOOP), (11.5, LOOP)))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(2.0, abs=0.2)
+
+
 def test_nothing_is_invented_where_nothing_tells() -> None:
     """A trainer without rhythm, and no stacks: neither mode nor stall, and a sentence that says why."""
     found = threaded(share=0.0, slices=0.1)

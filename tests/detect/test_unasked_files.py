@@ -11,7 +11,7 @@ from tests.detect.stage import MIB, Stage, play
 from ckptprof.detect.edges import Clock
 from ckptprof.detect.facts import FactBook
 from ckptprof.detect.intervals import History, Interval
-from ckptprof.detect.streams import Stream
+from ckptprof.detect.streams import Look, Stream
 from ckptprof.detect.tracebook import TraceBook
 from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo
 
@@ -128,3 +128,28 @@ def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
     streams = book.attach([first], [], histories, Clock(), TraceBook())
 
     assert [stream.last_ns / SECOND_NS for stream in streams] == [10.5, 12.5]
+
+
+def caught(first_s: float, position: int) -> Stream:
+    """Return the stream of a writer that was met with the file open, and closed it soon."""
+    at_ns = round(first_s * SECOND_NS)
+    look = Look(at_ns, position, position)
+    return Stream((100, 1), (8, 7), True, "/run/ckpt_7/a.pt", at_ns, at_ns, at_ns, at_ns + SECOND_NS, [look])  # noqa: FBT003 - it writes
+
+
+@pytest.mark.parametrize(
+    ("first_s", "position", "left"), [(10.9, 40 * MIB, 1), (10.9, 10 * MIB, 2), (13.0, 40 * MIB, 2)]
+)
+def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
+    first_s: float, position: int, left: int
+) -> None:
+    """One save, from when the file was born; but who begins anew, or comes much later, writes another."""
+    book = FactBook()
+    book.learn(11 * SECOND_NS, fact(100, 10.5))
+    (found,) = credited(book, {(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)})
+    later = caught(first_s, position)
+
+    streams = book.attach([found, later], [], {}, Clock(), TraceBook())
+
+    assert len(streams) == left
+    assert (later.first_ns == found.first_ns) == (left == 1)

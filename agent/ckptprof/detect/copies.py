@@ -69,12 +69,15 @@ def counterparts(candidate: Candidate, around: Surroundings) -> list[Move]:
     if not sizes:
         return []
     explained, counted, found = 0, 0, []
+    left = {move: move.size if move.bytes is None else move.bytes for alike in sizes.values() for move in alike}
     for part in nlargest(_MAX_PARTS, candidate.parts, key=lambda part: part.bytes):
         if part.bytes < _SMALL_BYTES or part.staged is not None:
             continue
         counted += part.bytes
         for move in sizes.get(_size(part), ()):
-            if move.start_ns <= part.end_ns + slack_ns and move.end_ns >= part.start_ns - slack_ns:
+            near = move.start_ns <= part.end_ns + slack_ns and move.end_ns >= part.start_ns - slack_ns
+            if near and left[move] * 2 > part.bytes:  # what was read once was copied once; layers are of one size
+                left[move] -= part.bytes
                 explained += part.bytes
                 found.append(move)
                 break

@@ -91,7 +91,7 @@ class FactBook:
             if stream.writes:
                 by_file.setdefault(stream.file, []).append(stream)
         open_files = {stream.file for stream in still_open if stream.writes}
-        found = list(waiting)
+        found = self._without_outlived(waiting, by_file, still_open)
         unknown = self._join_known(by_file, open_files, clock)
         for stream in [*waiting, *still_open]:
             self._claim(stream)
@@ -109,6 +109,32 @@ class FactBook:
             self._settle(key)
         while len(self._used) > MAX_FACTS:
             self._used.pop(next(iter(self._used)))
+        return found
+
+    def _without_outlived(
+        self, waiting: list[Stream], by_file: dict[FileKey, list[Stream]], still_open: Iterable[Stream]
+    ) -> list[Stream]:
+        """Return what waits without files that were found by their times while they were still being written.
+
+        Who writes them was caught with them open after all, and tells of all of it.
+        """
+        if all(stream.seen_by != "directory" for stream in waiting):
+            return list(waiting)
+        caught: dict[FileKey, list[Stream]] = {}
+        for stream in [*waiting, *still_open]:
+            if stream.writes and stream.seen_by != "directory":
+                caught.setdefault(stream.file, []).append(stream)
+        found = []
+        for stream in waiting:
+            others = caught.get(stream.file, ()) if stream.seen_by == "directory" else ()
+            whole = next((other for other in others if _goes_on(stream, other)), None)
+            if whole is not None:
+                whole.first_ns = min(whole.first_ns, stream.first_ns)
+                whole.before_ns = min(whole.before_ns, stream.before_ns)
+                by_file[stream.file].remove(stream)
+                self._claims.pop((stream.process, stream.file, stream.first_ns), None)
+            else:
+                found.append(stream)
         return found
 
     def _credited(
@@ -211,6 +237,14 @@ def _wrote_as_much(process: ProcessKey, fact: FileFact, histories: dict[ProcessK
     birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
     around = history.between(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
     return sum(writing(interval) for interval in around) >= _CREDIT * fact.size
+
+
+def _goes_on(found: Stream, other: Stream) -> bool:
+    """Return whether another stream of the same file is the later part of what was found in the folder."""
+    if min(other.before_ns, other.first_ns) > found.last_ns + _BESIDE_NS:
+        return False
+    later = max(other.last_ns, other.closed_ns or 0) >= found.last_ns
+    return later and (not other.looks or other.looks[0].position >= found.size)
 
 
 def _is_no_news(fact: FileFact, known: FileFact) -> bool:

@@ -66,7 +66,8 @@ def hold_of(candidate: Candidate, around: Surroundings) -> Hold:
     leading = max((one for one in verdicts if one.mode is mode), key=lambda one: one.bytes, default=verdicts[0])
     stalls = sorted(one.stall_ns for one in verdicts if one.stall_ns is not None and one.mode is mode)
     evidence = (Evidence(name="mode", weight=0.0, text=leading.text),) if leading.text else ()
-    blind = tuple(dict.fromkeys(sentence for one in verdicts for sentence in one.blind))
+    telling = [one for one in verdicts if mode is None or one.mode is not None]
+    blind = tuple(dict.fromkeys(sentence for one in telling for sentence in one.blind))
     if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
         stall_ns = stalls[(len(stalls) - 1) // 2] if len(stalls) * 2 > len(verdicts) else None
     else:

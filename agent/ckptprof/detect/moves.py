@@ -41,21 +41,25 @@ class MoveBook:
             self._forget_oldest()
 
     def of(self, process: ProcessKey, traced: TraceBook, start_ns: int, end_ns: int, *, writes: bool) -> list[Move]:
-        """Return what a process moved in one direction and in part between two times."""
+        """Return what a process moved in one direction and in part between two times.
+
+        Of a file whose operations the trace saw, its times are taken: looks only know when it was found closed.
+        """
         found: dict[tuple[FileKey, int], Move] = {}
-        for stream in [*self._by_process.get(process, ()), *self._streams.open_of(process)]:
-            if stream.writes == writes:
-                move = _polled(stream)
-                if move.start_ns <= end_ns and move.end_ns >= start_ns:
-                    found[stream.file, 0] = move
+        exact: set[FileKey] = set()
         for stream in traced.moved_by(process):
             if stream.writes == writes and stream.trace is not None and stream.trace.moved:
                 totals = stream.trace.totals
+                exact.add(stream.file)
                 if totals.first_ns <= end_ns and totals.last_ns >= start_ns:
-                    found.pop((stream.file, 0), None)
                     found[stream.file, id(stream)] = Move(
                         stream.file, stream.path, totals.first_ns, totals.last_ns, totals.bytes, stream.size
                     )
+        for stream in [*self._by_process.get(process, ()), *self._streams.open_of(process)]:
+            if stream.writes == writes and stream.file not in exact:
+                move = _polled(stream)
+                if move.start_ns <= end_ns and move.end_ns >= start_ns:
+                    found[stream.file, 0] = move
         return list(found.values())
 
     def forget_before(self, at_ns: int) -> None:

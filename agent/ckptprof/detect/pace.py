@@ -34,6 +34,7 @@ _WAKES = 1.0  # a second: who is held does not
 _RECENT_NS = 1_500_000_000
 _JUST_NS = 150_000_000
 _AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is told as none
+_EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
 _FAR_NS = 700_000_000  # between two looks
 
 
@@ -47,6 +48,7 @@ class Pace:
         self._rhythm = self._usual()
         self.seen = ""  # what was seen, for a person
         self.background = False  # a library was seen saving in the background, and the thread only waiting for that
+        self._as_usual = False  # it stood still, as it often does
         self._doings = self._looks()
         self._pause_ns = self._usual_pause_ns()
 
@@ -67,18 +69,20 @@ class Pace:
         """Why nothing can be told."""
         if not self.book.knows(self.process):
             return "the thread that trains was not looked at"
+        if self._as_usual:
+            return "it stood still, but for no longer than it does when nothing is saved"
         return "none of its Python stacks was seen, and it has no rhythm on the CPU that it could have missed"
 
     def _looks(self) -> list[tuple[int, Doing]]:
         """Return what it was seen doing in each look while the save went on."""
-        slack_ns = 50_000_000
         around = self.book.stacks(self.process, self.start_ns - 2 * _REACH_NS, self.end_ns + _CALM_AFTER_NS)
         calm = [frames for one in around if (frames := main_frames(one)) and self._is_calm(one.at_ns, frames)]
         found = []
         for one in around:
-            if self.start_ns - slack_ns <= one.at_ns <= self.end_ns + slack_ns:
+            if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
                 what = doing(main_frames(one), calm)
-                if what is not None:
+                inside = self.start_ns <= one.at_ns <= self.end_ns - _EDGE_NS
+                if what is not None and (inside or what != "training"):  # at its edges that tells nothing of the rest
                     found.append((one.at_ns, what))
                 self.background = self.background or saves_in_background(one)
         self.background = self.background and not any(what in ("saving", "named") for _, what in found)
@@ -126,6 +130,9 @@ class Pace:
             held = [(one.start_ns, one.end_ns) for one, still in known if still]
             paused = len(held)
             held = [span for span in _merged(held) if self._is_unusual(span)]
+            if paused * 2 > len(known) and not held:
+                self._as_usual = True
+                return None
             self.seen = f"it stood still in {paused} of {len(known)} looks at its time on CPU"
         cut = [(max(a[0], b[0]), min(a[1], b[1])) for a in _merged(held) for b in frames]
         return [span for span in cut if span[0] < span[1]]
@@ -196,6 +203,8 @@ class Pace:
             if one.share < _STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
                 return True if one.slices <= max(1.0, _STIRS * (one.end_ns - one.start_ns) / 1e9) else None
             return False if one.share >= _GOES_ON * rhythm.share and not self._spins else None
+        if one.share >= _BUSY_SHARE:  # who computes for once runs, though it does not wake as it does else
+            return None
         usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
         if usual < _TELLING_SLICES * 0.75:
             return None
