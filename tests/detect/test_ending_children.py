@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ckptprof.detect.jobs import JobBook
 from ckptprof_collectors.samples import ProcessInfo
 
 RANK = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
 
-def test_a_fork_without_memory_is_what_its_parent_is() -> None:
-    """No command line, no environment, no mappings: the name alone is left of it."""
+@pytest.mark.parametrize(("program", "runtimes"), [("python", ()), ("train.py", ("torch",)), ("train.py", ())])
+def test_a_fork_without_memory_is_what_its_parent_is(program: str, runtimes: tuple[str, ...]) -> None:
+    """The name alone is left of it, or whatever was read before it ended: its command line, its mappings."""
     jobs = JobBook()
     jobs.learn(ProcessInfo(50, 500, 1, 0, "torchrun", "torch.distributed.run", ("torch",), {}, None))
     jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "train.py", ("torch",), RANK, None))
-    jobs.learn(ProcessInfo(200, 2000, 100, 0, "python", "python", (), {}, None))
+    jobs.learn(ProcessInfo(200, 2000, 100, 0, "python", program, runtimes, {}, None))
 
     assert jobs.job_of((200, 2000)) == jobs.job_of((100, 1000))
     assert jobs.rank((200, 2000)) == 1

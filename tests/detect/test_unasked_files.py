@@ -149,7 +149,18 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
     (found,) = credited(book, {(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)})
     later = caught(first_s, position)
 
+    book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
     streams = book.attach([found, later], [], {}, Clock(), TraceBook())
 
     assert len(streams) == left
     assert (later.first_ns == found.first_ns) == (left == 1)
+
+
+def test_a_file_that_was_found_while_it_grew_waits_for_who_still_has_it_open() -> None:
+    """Nothing is told of it before it is closed."""
+    book = FactBook()
+    book.learn(11 * SECOND_NS, fact(100, 10.5))
+    (found,) = credited(book, {(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)})
+    book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
+
+    assert book.attach([found], [caught(10.9, 40 * MIB)], {}, Clock(), TraceBook()) == []

@@ -61,7 +61,7 @@ JOBS = (
     Job("lightning_fit", "moved", usual=("trace",)),
     Job("deepspeed_zero", "zero1", ranks=2, usual=("trace",)),
     Job("deepspeed_zero", "zero3", ranks=2),
-    Job("megatron_core", "sync", ranks=2),  # now and then one rank's file is told as a save of its own: not mended yet
+    Job("megatron_core", "sync", ranks=2, usual=("trace",)),
     Job("orbax_manager", "sync", family="orbax"),
     Job("orbax_manager", "async", family="orbax", usual=("trace",)),
     Job("keras_fit", "keras", proven=BOTH, usual=("poll",)),

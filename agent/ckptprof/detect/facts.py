@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from ckptprof.detect.edges import SLACK_NS, UNSEEN_NS, Clock
-from ckptprof.detect.intervals import History, Interval, writing
+from ckptprof.detect.claims import BESIDE_NS, CREDIT, SMALL_BYTES, Claims, found_by_its_times, may_be_missed
+from ckptprof.detect.edges import SLACK_NS, Clock
+from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
@@ -16,14 +17,8 @@ from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000
 MAX_SETTLED = 4096  # of files that belong to a stream already, or to nobody, 1 KB each: of more the oldest go soon
-_MIN_ALONE_BYTES = 1  # an empty file carries nothing
-_SMALL_BYTES = 1 << 20
-_LOGS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")  # SQLite's write-ahead log (sqlite.org/fileformat.html, 4.1)
-_BESIDE_NS = 1_000_000_000
-_CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
 _ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
 _WAITED_NS = 1_000_000_000  # a parent's counters show those of a child by then, mostly
-_CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
 
 
 class FactBook:
@@ -95,7 +90,7 @@ class FactBook:
         unknown = self._join_known(by_file, open_files, clock)
         for stream in [*waiting, *still_open]:
             self._claim(stream)
-        claims = _Claims(self._claims.values() if unknown else ())
+        claims = Claims(self._claims.values() if unknown else ())
         trainers = [process for process in histories if self._trains(process)] if unknown else []
         for key in unknown:  # what the others do not account for is left for these
             if self._waits(key, trainers, histories, clock):
@@ -132,13 +127,15 @@ class FactBook:
                 whole.first_ns = min(whole.first_ns, stream.first_ns)
                 whole.before_ns = min(whole.before_ns, stream.before_ns)
                 by_file[stream.file].remove(stream)
+                if not by_file[stream.file]:  # the other is open still
+                    del by_file[stream.file]
                 self._claims.pop((stream.process, stream.file, stream.first_ns), None)
             else:
                 found.append(stream)
         return found
 
     def _credited(
-        self, key: FileKey, histories: dict[ProcessKey, History], clock: Clock, traced: TraceBook, claims: _Claims
+        self, key: FileKey, histories: dict[ProcessKey, History], clock: Clock, traced: TraceBook, claims: Claims
     ) -> Stream | None:
         """Return a file that nobody was seen writing as a stream of who may have written it."""
         at_ns, fact = self._facts[key]
@@ -146,15 +143,15 @@ class FactBook:
         if any(stream.writes for stream in traced.near(key, modified, modified)):
             return None  # who wrote it is known
         suspects = _suspects(fact, self._askers.get(key, {}), self._kin)
-        if fact.size < _SMALL_BYTES:
+        if fact.size < SMALL_BYTES:
             suspects = iter(self._trainers_first(list(suspects), fact, histories, clock))
         for process in suspects:
             credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
-            if traced.moved_by(process) and not _may_be_missed(credited, claims, clock):
+            if traced.moved_by(process) and not may_be_missed(credited, claims, clock):
                 continue
-            alone = _alone(at_ns, credited, histories, clock, claims)
-            if alone is not None:
-                return alone
+            found = found_by_its_times(at_ns, credited, histories, clock, claims)
+            if found is not None:
+                return found
         return None
 
     def _trainers_first(
@@ -177,7 +174,7 @@ class FactBook:
         """Return whether a small file may be a trainer's that has not asked for it yet: it will when its burst ends."""
         (at_ns, fact), askers = self._facts[key], self._askers.get(key, {})
         late = self.now_ns is None or self.now_ns - at_ns >= _ASKED_NS
-        if late or fact.size >= _SMALL_BYTES or any(process in askers for process in trainers):
+        if late or fact.size >= SMALL_BYTES or any(process in askers for process in trainers):
             return False
         return any(_wrote_as_much(process, fact, histories, clock) for process in trainers)
 
@@ -224,7 +221,7 @@ def _suspects(
     """Yield who may have written a file: whoever asked for it, the latest first, then others of their job."""
     asked = list(askers)[::-1]
     yield from asked
-    if fact.size >= _SMALL_BYTES:
+    if fact.size >= SMALL_BYTES:
         yield from (process for process in kin((fact.pid, fact.start_ticks)) if process not in asked)
 
 
@@ -236,12 +233,12 @@ def _wrote_as_much(process: ProcessKey, fact: FileFact, histories: dict[ProcessK
     modified = clock.mono(fact.modified_ns)
     birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
     around = history.between(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
-    return sum(writing(interval) for interval in around) >= _CREDIT * fact.size
+    return sum(writing(interval) for interval in around) >= CREDIT * fact.size
 
 
 def _goes_on(found: Stream, other: Stream) -> bool:
     """Return whether another stream of the same file is the later part of what was found in the folder."""
-    if min(other.before_ns, other.first_ns) > found.last_ns + _BESIDE_NS:
+    if min(other.before_ns, other.first_ns) > found.last_ns + BESIDE_NS:
         return False
     later = max(other.last_ns, other.closed_ns or 0) >= found.last_ns
     return later and (not other.looks or other.looks[0].position >= found.size)
@@ -265,8 +262,8 @@ def _is_written_anew(at_ns: int, fact: FileFact, stream: Stream, clock: Clock) -
     was_set = born_ns > at_ns + SLACK_NS  # the clock, since then: nothing is born after it was looked at
     if not was_set and born_ns > max(stream.last_ns, stream.closed_ns or 0) + SLACK_NS:
         return True
-    found = stream.seen_by == "directory" and stream.fact is not None and fact.size < _SMALL_BYTES
-    return found and clock.mono(fact.modified_ns) > stream.last_ns + _BESIDE_NS
+    found = stream.seen_by == "directory" and stream.fact is not None and fact.size < SMALL_BYTES
+    return found and clock.mono(fact.modified_ns) > stream.last_ns + BESIDE_NS
 
 
 def _is_earlier_name(fact: FileFact, known: FileFact) -> bool:
@@ -291,128 +288,3 @@ def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
         stream.path = fact.path
     elif stream.earlier_path == fact.path:
         stream.earlier_path = None
-
-
-class _Claims:
-    """What processes were seen writing, so ordered that a save of very many files is not held against all of them."""
-
-    def __init__(self, streams: Iterable[Stream]) -> None:
-        """Take all that writes."""
-        self.of: dict[ProcessKey, list[Stream]] = {}
-        self._seen: dict[tuple[ProcessKey, str], list[Stream]] = {}
-        for stream in streams:
-            self.add(stream)
-
-    def add(self, stream: Stream) -> None:
-        """Take one more, if it writes."""
-        if not stream.writes:
-            return
-        self.of.setdefault(stream.process, []).append(stream)
-        if stream.looks or stream.trace is not None:
-            self._seen.setdefault((stream.process, stream.path.rpartition("/")[0]), []).append(stream)
-
-    def is_beside(self, path: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
-        """Return whether the process was seen writing another file of the folder then, give or take a second."""
-        return any(
-            other.first_ns - _BESIDE_NS <= end_ns and start_ns <= other.last_ns + _BESIDE_NS
-            for other in reversed(self._seen.get((process, path.rpartition("/")[0]), ()))
-        )
-
-
-def _left_over(history: History, others: list[Stream], start_ns: int, end_ns: int) -> int:
-    """Return how much more a process wrote, in all the time of its streams around, than these account for."""
-    around = [
-        other for other in others if other.last_ns >= start_ns - _BESIDE_NS and other.first_ns <= end_ns + _BESIDE_NS
-    ]
-    first_ns = min([start_ns, *(min(other.before_ns, other.first_ns) for other in around)])
-    last_ns = max([end_ns, *(max(other.last_ns, other.closed_ns or 0) for other in around)])
-    written = sum(writing(interval) for interval in history.between(first_ns - SLACK_NS, last_ns + SLACK_NS))
-    return written - sum(_size(other) for other in around)
-
-
-def _size(stream: Stream) -> int:
-    if stream.trace is not None and stream.trace.sessions:
-        return stream.trace.totals.bytes
-    return stream.fact.size if stream.fact is not None else stream.size
-
-
-def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
-    """Return how many of a stream's bytes fall into the given time, if it wrote at an even rate."""
-    first_ns = min(stream.before_ns, stream.first_ns)
-    last_ns = max(stream.last_ns, stream.closed_ns or 0, first_ns + 1)
-    inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
-    return _size(stream) * max(0, inside_ns) // (last_ns - first_ns)
-
-
-def _wrote_unseen(history: History, others: list[Stream], birth_ns: int, size: int) -> bool:
-    """Return whether a process that was met while the file was written, or after, wrote as much in all its life.
-
-    What it had written by the first look is in no interval: the kernel counts from nought (kernel/fork.c).
-    """
-    met_ns = history.first_ns
-    if history.last_io is None or size < _SMALL_BYTES or not birth_ns <= met_ns <= birth_ns + UNSEEN_NS:
-        return False
-    claimed = sum(_size(other) for other in others)
-    return history.last_io.write_chars - claimed >= _CREDIT * size
-
-
-def _is_database(fact: FileFact) -> bool:
-    """Return whether it is one of SQLite's files, as our own is."""
-    beginning = fact.magic or b""
-    return beginning.startswith((b"SQLite format 3", *_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
-
-
-def _may_be_missed(fact: FileFact, claims: _Claims, clock: Clock) -> bool:
-    """Return whether the trace of its process may not have told of a file: it misses but small ones among many."""
-    modified = clock.mono(fact.modified_ns)
-    birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
-    return fact.size < _SMALL_BYTES and claims.is_beside(fact.path, (fact.pid, fact.start_ticks), birth, modified)
-
-
-def _accounts_for(
-    history: History, around: Sequence[Interval], fact: FileFact, claims: _Claims, written_ns: tuple[int, int]
-) -> bool:
-    """Return whether a process wrote so much more than it was seen writing that a file may be its own."""
-    own = (fact.pid, fact.start_ticks)
-    others = claims.of.get(own, [])
-    needed = fact.size * (_CREDIT_BESIDE if claims.is_beside(fact.path, own, *written_ns) else _CREDIT)
-    claimed = sum(_within(other, around[0].start_ns, around[-1].end_ns) for other in others)
-    written = sum(writing(interval) for interval in around)
-    return written - claimed >= needed and _left_over(history, others, *written_ns) >= needed
-
-
-def _alone(
-    at_ns: int, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock, claims: _Claims
-) -> Stream | None:
-    """Return a stream for a file that was never caught open.
-
-    Its process must have written as much as the file holds at that time, beside what `claims` account for.
-    """
-    history = histories.get((fact.pid, fact.start_ticks))
-    if history is None or fact.size < _MIN_ALONE_BYTES or _is_database(fact):
-        return None
-    modified = clock.mono(fact.modified_ns)
-    birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
-    around = history.between(min(birth, modified) - SLACK_NS, modified + SLACK_NS)
-    small = fact.size < _SMALL_BYTES  # markers and metadata are lost in the noise of the counters
-    enough = any(writing(interval) for interval in around)
-    enough = enough and (small or _accounts_for(history, around, fact, claims, (birth, modified)))
-    own = (fact.pid, fact.start_ticks)
-    if not enough and not _wrote_unseen(history, claims.of.get(own, []), birth, fact.size):
-        return None  # somebody else wrote it
-    start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified
-    if small and modified - birth > _BESIDE_NS:
-        start = modified  # written anew, as `latest` is with each save
-    return Stream(
-        process=(fact.pid, fact.start_ticks),
-        file=(fact.device, fact.inode),
-        writes=True,
-        path=fact.path,
-        first_ns=start,
-        last_ns=modified,
-        before_ns=start,
-        fact=fact,
-        fact_at_ns=at_ns,
-        seen_by="directory",
-        size=fact.size,
-    )

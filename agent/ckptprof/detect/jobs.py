@@ -365,12 +365,14 @@ def _key_of(info: ProcessInfo) -> ProcessKey:
 
 
 def _while_it_lived(info: ProcessInfo, like: ProcessInfo | None) -> ProcessInfo:
-    """Return what was said of a process that was ending: its memory was gone, and with it all but its name.
+    """Return what was said of a process that ended meanwhile: with its memory goes all but its name, at any moment.
 
     `like` is what it was before, or its parent: a fork has its program and environment.
     """
-    if like is None or info.environment or info.runtimes or info.program not in {"", info.comm}:
+    if like is None or info.environment or info.comm != like.comm or not like.environment:
         return info
-    if info.comm != like.comm or not like.environment:
+    if info.program not in {"", info.comm, like.program}:
         return info
-    return msgspec.structs.replace(info, program=like.program, environment=like.environment, runtimes=like.runtimes)
+    return msgspec.structs.replace(
+        info, program=like.program, environment=like.environment, runtimes=info.runtimes or like.runtimes
+    )

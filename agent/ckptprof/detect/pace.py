@@ -30,6 +30,7 @@ _STAGED_WITHIN_NS = 8_000_000_000
 _NEAR_NS = 450_000_000
 _AROUND_NS = 500_000_000
 _STIRS = 5.0  # a second
+_HARDLY = 0.05  # of what is usual
 _WAKES = 1.0  # a second: who is held does not
 _RECENT_NS = 1_500_000_000
 _JUST_NS = 150_000_000
@@ -93,9 +94,8 @@ class Pace:
 
         The longest of all is left out: who starts waits once for the others.
         """
-        before = self._stretches(self.start_ns - _REACH_NS, self.start_ns)
-        after = self._stretches(self.end_ns, self.end_ns + _CALM_AFTER_NS)
-        runs = [run for part in (before, after) for run in _merged([one[:2] for one in part if self._is_still(one)])]
+        before = self._still_spans(self.start_ns - _REACH_NS, self.start_ns)
+        runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _CALM_AFTER_NS)]
         lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
         return lengths[-2] if len(lengths) > 1 else 0
 
@@ -123,13 +123,19 @@ class Pace:
         if self._doings:
             held = self._by_stacks(stretches)
         else:
-            marked = [(one, self._is_still(one)) for one in stretches]
-            known = [(one, still) for one, still in marked if still is not None]
-            if not known:
+            known = [(one, still) for one in stretches if (still := self._is_still(one)) is not None]
+            seen_ns = sum(_shared_ns(one, frames) for one, _ in known)
+            if seen_ns * 2 < sum(end_ns - start_ns for start_ns, end_ns in frames):
                 return self._without_rhythm(stretches)
+            known = [(one, still) for one, still in known if _shared_ns(one, frames)]
             held = [(one.start_ns, one.end_ns) for one, still in known if still]
             paused = len(held)
-            held = [span for span in _merged(held) if self._is_unusual(span)]
+            around = self._still_spans(self.start_ns - _AROUND_NS, self.end_ns + _AROUND_NS)
+            held = [
+                span
+                for span in _merged(held)
+                if any(self._is_unusual(whole) for whole in _merged([span, *around]) if _meet(whole, span))
+            ]
             if paused * 2 > len(known) and not held:
                 self._as_usual = True
                 return None
@@ -187,6 +193,9 @@ class Pace:
             return [(self.start_ns, self.end_ns)]
         return None
 
+    def _still_spans(self, start_ns: int, end_ns: int) -> list[Span]:
+        return _merged([one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one)])
+
     def _stretches(self, start_ns: int, end_ns: int) -> list[Stretch]:
         rhythm = self._rhythm
         least_ns = 80_000_000
@@ -201,7 +210,10 @@ class Pace:
             return None
         if rhythm.share >= _BUSY_SHARE:
             if one.share < _STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
-                return True if one.slices <= max(1.0, _STIRS * (one.end_ns - one.start_ns) / 1e9) else None
+                seconds = (one.end_ns - one.start_ns) / 1e9
+                hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
+                stirs = _STIRS + (_HARDLY * rhythm.slices_per_second if hardly else 0.0)
+                return True if one.slices <= max(1.0, stirs * seconds) else None
             return False if one.share >= _GOES_ON * rhythm.share and not self._spins else None
         if one.share >= _BUSY_SHARE:  # who computes for once runs, though it does not wake as it does else
             return None
@@ -266,6 +278,14 @@ class Pace:
             return unknown
         self.book.note_room(self.process, total)
         return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be held
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _shared_ns(one: Stretch, frames: list[Span]) -> int:
+    return sum(max(0, min(one.end_ns, end_ns) - max(one.start_ns, start_ns)) for start_ns, end_ns in frames)
 
 
 def _merged(spans: list[Span]) -> list[Span]:
