@@ -214,3 +214,33 @@ def test_remembered_candidates_are_bounded_over_all_jobs() -> None:
     assert sum(len(event.paths) for event in held) <= MAX_REMEMBERED
     assert len(memory.events("busy", writes=True)) == MAX_EVENTS
     assert len(memory.events("job-1999", writes=True)) == 1
+
+
+@pytest.mark.parametrize(("folder", "dismissed", "saves"), [("/data/out", 3, 0), ("/run/checkpoint-5/x", 0, 1)])
+def test_nobody_waits_for_the_end_of_what_has_none(
+    monkeypatch: pytest.MonkeyPatch, folder: str, dismissed: int, saves: int
+) -> None:
+    """A data set is made, a file twenty times a second; but a checkpoint of as many files is waited for."""
+    monkeypatch.setattr("ckptprof.detect.gathering._MANY", 100)
+    monkeypatch.setattr("ckptprof.detect.gathering._MOST", 200)
+    stage = Stage()
+    detector = Detector(stage.header())
+    told, waiting = [], 0
+    for number in range(800):
+        at_s, path = number / 20, f"{folder}/shard_{number}.npy"
+        stamp = stage.wall(at_s)
+        samples: list[Sample] = [
+            *([process(10, 1)] if not number else []),
+            life("created", at_s, 10, inode=number, path=path),
+            activity(10, path, at_s, at_s + 0.01, MIB, inode=number),
+            FileFact(10, 100, 2049, number, path, MIB, False, stamp, stamp, stamp, None, NUMPY),  # noqa: FBT003 - it is no folder
+        ]
+        at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
+        told += detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), tuple(samples)))
+        waiting = max(waiting, len(detector._waiting))
+    told += detector.finish()
+
+    endless = [one for one in detector.rejected if {"endless"} == {reason.name for reason in one.evidence}]
+    assert len(endless) == dismissed
+    assert (waiting < 300) == bool(dismissed)
+    assert len({one.uid for one in told}) == saves

@@ -55,6 +55,28 @@ def test_a_data_sets_shards_are_no_saves() -> None:
     assert all("data" in against for against in found)
 
 
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize("name", ["{}.pt", "sample_{:06d}.pt", "cache/{}.npy"])
+def test_samples_that_are_numbered_are_no_saves(name: str, trace: bool) -> None:  # noqa: FBT001 - a parameter
+    """Features are kept for later, several files a second: the number is no step of a training."""
+    stage = Stage(trace=trace)
+    job = stage.process(program="embed.py", runtimes=("torch",))
+    for number in range(12):
+        stage.write(job, f"/scratch/x/{name.format(number)}", 2.0 + number * 0.4, 0.1, 4 * MIB, magic=TORCH_ZIP)
+
+    assert len(rejected_for(stage, 30)) >= 8
+
+
+def test_a_state_that_is_numbered_in_a_folder_of_no_name_is_a_save() -> None:
+    """It waits for the next one, or for a minute."""
+    stage = Stage()
+    stage.write(stage.process(), "/scratch/x/1000.pt", 2.0, 1.0, 200 * MIB, magic=TORCH_ZIP)
+
+    (save,) = stage.play(70)
+
+    assert save.step == 1000
+
+
 def test_a_few_kilobytes_are_no_save() -> None:
     """Less than a mebibyte is not worth the name, whatever the name is."""
     stage = Stage()

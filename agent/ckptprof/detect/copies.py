@@ -133,6 +133,8 @@ def _traced(candidate: Candidate, around: Surroundings) -> Evidence | None:
     for process in candidate.processes:
         for stream in around.traced.moved_by(process):
             moved = _within(stream, start_ns, end_ns)
+            if not moved:
+                continue
             if stream.writes == candidate.writes:
                 own += moved
                 in_kernel += moved if stream.trace is not None and copies_in_kernel(stream.trace.totals.kinds) else 0
@@ -210,7 +212,7 @@ def _size(part: Part) -> int:
 
 def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
     """Return how many of a stream's bytes were moved in the given time, at an even rate within each look."""
-    if stream.trace is None:
+    if stream.trace is None or stream.first_ns > end_ns or stream.last_ns < start_ns:
         return 0
     moved = 0
     for low, high, size in stream.trace.points:

@@ -14,7 +14,7 @@ from ckptprof.detect.endings import Fate
 from ckptprof.detect.evidence import Surroundings
 from ckptprof.detect.facts import FactBook
 from ckptprof.detect.fusion import unexplained
-from ckptprof.detect.gathering import QUIET_NS, Gatherer, settled
+from ckptprof.detect.gathering import QUIET_NS, Gatherer, is_endless, is_too_much, settled
 from ckptprof.detect.intervals import History
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.measurebook import MeasureBook
@@ -259,12 +259,17 @@ class Detector:
         waiting: list[Stream] = []
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(self._waiting, polled_open):
-            if not self._gatherer.is_over(candidate, now_ns, self._ended) or self._is_closing(candidate, now_ns):
+            if is_endless(candidate):
+                self._recogniser.dismiss(settled(candidate))
+                _tell(candidate)
+                continue
+            over = is_too_much(candidate) or self._gatherer.is_over(candidate, now_ns, self._ended)
+            if not over or self._is_closing(candidate, now_ns):
                 waiting.extend(candidate.streams())
                 continue
-            over = settled(candidate)
-            if over.parts:
-                done.extend(self._recogniser.judge(over))
+            whole = settled(candidate)
+            if whole.parts:
+                done.extend(self._recogniser.judge(whole))
             _tell(candidate)
         self._waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)

@@ -16,6 +16,11 @@ QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: l
 OPEN_NS = 60_000_000_000  # a file that is kept open holds up no judgement for longer
 _AROUND_NS = 10_000_000_000  # a file that was opened so long before the first that waits is no part of a save with it
 
+_MANY = 2_000  # parts, of which few saves have more, under names of no framework
+_MOST = 10_000  # of these nobody waits for the end: 5 KB each
+_MOST_NAMED = 100_000  # under a name that speaks of a checkpoint
+_LONG_NS = 600_000_000_000
+
 _Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
 
 
@@ -129,6 +134,32 @@ def _may_come_again(candidate: Candidate) -> bool:
     if not candidate.writes or any(name.alias for name in named):
         return False
     return any(name.framework is not None and name.framework.copies_whole for name in named)
+
+
+def is_endless(candidate: Candidate) -> bool:
+    """Return whether it goes on and on under names of no framework: a data set that is made or read, a stream.
+
+    Who waits for the end of such a thing keeps all of it in memory, for days.
+    """
+    number = len(candidate.parts)
+    if number < _MANY or _is_named(candidate):
+        return False
+    return number >= _MOST or candidate.end_ns - candidate.start_ns >= _LONG_NS
+
+
+def is_too_much(candidate: Candidate) -> bool:
+    """Return whether it has more files than can be kept until it is over, though they are named as a checkpoint is."""
+    return len(candidate.parts) >= _MOST_NAMED
+
+
+def _is_named(candidate: Candidate) -> bool:
+    return any(
+        part.name.certain
+        or part.name.commit
+        or part.name.hint
+        or (part.name.framework is not None and not part.name.framework.weak)
+        for part in candidate.parts[:16]
+    )
 
 
 def settled(candidate: Candidate) -> Candidate:

@@ -99,6 +99,8 @@ def _distance(earlier: Candidate, later: Candidate) -> tuple[bool, int]:
 
 
 def _same_save(earlier: Candidate, later: Candidate) -> bool:
+    if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
+        return False
     gap_ns = later.start_ns - earlier.end_ns
     if (later.writes or gap_ns > AGAIN_NS) and any(earlier.has(part) for part in later.parts):
         return False

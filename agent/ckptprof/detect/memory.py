@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from functools import lru_cache
 from typing import NamedTuple
 
 from ckptprof.detect.streams import ProcessKey
@@ -123,6 +124,7 @@ class Memory:
         return path in self._saved or path.rpartition("/")[0] in self._saved
 
 
+@lru_cache(maxsize=4096)
 def shape_of(path: str) -> str:
     """Return the path with numbers and hashes replaced, so that the saves of a series have the same shape."""
     return shape(_HASH.sub("0", path))

@@ -45,22 +45,24 @@ class MoveBook:
 
         Of a file whose operations the trace saw, its times are taken: looks only know when it was found closed.
         """
-        found: dict[tuple[FileKey, int], Move] = {}
+        found: list[Move] = []
+        looked_at = [*self._by_process.get(process, ()), *self._streams.open_of(process)]
         exact: set[FileKey] = set()
         for stream in traced.moved_by(process):
-            if stream.writes == writes and stream.trace is not None and stream.trace.moved:
-                totals = stream.trace.totals
-                exact.add(stream.file)
-                if totals.first_ns <= end_ns and totals.last_ns >= start_ns:
-                    found[stream.file, id(stream)] = Move(
-                        stream.file, stream.path, totals.first_ns, totals.last_ns, totals.bytes, stream.size
-                    )
-        for stream in [*self._by_process.get(process, ()), *self._streams.open_of(process)]:
+            near = stream.first_ns <= end_ns and stream.last_ns >= start_ns
+            if stream.writes != writes or not (near or looked_at) or stream.trace is None or not stream.trace.moved:
+                continue
+            exact.add(stream.file)
+            totals = stream.trace.totals
+            if near and totals.first_ns <= end_ns and totals.last_ns >= start_ns:
+                found.append(Move(stream.file, stream.path, totals.first_ns, totals.last_ns, totals.bytes, stream.size))
+        polled: dict[FileKey, Move] = {}
+        for stream in looked_at:
             if stream.writes == writes and stream.file not in exact:
                 move = _polled(stream)
                 if move.start_ns <= end_ns and move.end_ns >= start_ns:
-                    found[stream.file, 0] = move
-        return list(found.values())
+                    polled[stream.file] = move
+        return [*polled.values(), *found]
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what was over before `at_ns`."""

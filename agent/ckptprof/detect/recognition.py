@@ -25,6 +25,7 @@ from ckptprof.detect.evidence import (
 from ckptprof.detect.held import Held, HeldBook, Otherwise
 from ckptprof.detect.memory import Event
 from ckptprof.detect.recall import named_as_its_like, recalled
+from ckptprof.detect.signs.series import is_nameless
 from ckptprof.detect.signs.weights import BEHAVIOUR, FATAL, MOVED, PASSED, PASSING, SERIES_AGAINST, WEIGHTS
 from ckptprof.model import Checkpoint, Evidence, Kind
 
@@ -87,6 +88,14 @@ class Recogniser:
             self._saved(candidate, assemble(candidate, evidence, confidence(total), self._scene)),
         ]
 
+    def dismiss(self, candidate: Candidate) -> None:
+        """Take note of what goes on without an end: it is no checkpoint, and the like of it makes no series."""
+        if candidate.parts:
+            seconds = (candidate.end_ns - candidate.start_ns) / 1e9
+            text = f"{len(candidate.parts)} files in {seconds:.0f} s without an end, under names of no framework"
+            evidence = Evidence(name="endless", weight=WEIGHTS["endless"], text=text)
+            self._reject(candidate, evidence.weight, [evidence])
+
     def settle(self, now_ns: int) -> list[Checkpoint]:
         """Return what waited for something that did not come."""
         done = self._copies.take(now_ns, self._memory)
@@ -126,7 +135,8 @@ class Recogniser:
         if around.is_alien(candidate.processes):
             return not names & BEHAVIOUR
         weak = is_weak(framework_of(candidate, around))
-        return weak and around.runtimes(candidate.processes) is not None and not names & _CLEAR
+        clear = _CLEAR - {"step"} if is_nameless(candidate, around) else _CLEAR  # samples are numbered, too
+        return weak and around.runtimes(candidate.processes) is not None and not names & clear
 
     def _copied(self, candidate: Candidate, evidence: list[Evidence]) -> list[Checkpoint]:
         others = counterparts(candidate, self._scene.around)

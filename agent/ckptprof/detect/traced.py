@@ -39,6 +39,9 @@ class Totals(NamedTuple):
     pooled: bool  # threads that filled the file together: each goes ahead with gaps, all of them leave none
 
 
+_IN_KERNEL = int(OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE)
+
+
 @dataclass(slots=True)
 class Traced:
     """The exact part of a stream. Times are CLOCK_MONOTONIC."""
@@ -241,4 +244,4 @@ def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActi
 
 def copies_in_kernel(kinds: int) -> bool:
     """Return whether bytes went from file to file without passing through the process."""
-    return bool(kinds & (OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE))
+    return bool(kinds & _IN_KERNEL)

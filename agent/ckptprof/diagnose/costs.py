@@ -73,7 +73,7 @@ def cost(sight: Sight, gpus: int | None = None) -> Cost:
         gpu_seconds=stall * known if stall is not None and known else None,
         bytes_per_second=speed,
         bytes_per_second_per_gpu=each,
-        ceiling_share=speed / best if speed is not None and best else None,
+        ceiling_share=speed / best if speed is not None and best is not None and best >= 1 else None,
         ceiling_from=from_,
         tier=_tier(checkpoint.kind, each),
     )

@@ -34,6 +34,7 @@ SIGNS: tuple[Sign, ...] = (
     series.shards,
     series.workers,
     series.continuous,
+    series.rapid,
     reads.read_back,
     reads.read_again,
     reads.feeds,

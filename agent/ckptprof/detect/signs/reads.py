@@ -45,18 +45,21 @@ def feeds(candidate: Candidate, around: Surroundings) -> Evidence | None:
     hints = sum(part.bytes for part in candidate.parts if part.name.hint or part.name.certain)
     if hints * 2 >= candidate_bytes(candidate) or around.memory.was_saved(biggest(candidate)[0]):
         return None
-    own = set(biggest(candidate, 64))
-    rows: dict[str, int] = {}
-    for path in own | _read_beside(candidate, around):
-        rows[shape_of(path)] = rows.get(shape_of(path), 0) + 1
     processes = frozenset(candidate.processes)
     earlier = around.memory.series(candidate.job, shapes(candidate), writes=False)
-    again = any(event.processes & processes for event in earlier)
-    if not again and max(rows.values(), default=0) < _MANY:
+    if not any(event.processes & processes for event in earlier) and not _is_row(candidate, around):
         return None
     return Evidence(
         name="feeds", weight=WEIGHTS["feeds"], text="files of one shape in a row or again, as data sets are read"
     )
+
+
+def _is_row(candidate: Candidate, around: Surroundings) -> bool:
+    """Return whether its processes read many files of one shape, these among them, at that time."""
+    rows: dict[str, int] = {}
+    for path in {*biggest(candidate, 64), *_read_beside(candidate, around)}:
+        rows[shape_of(path)] = rows.get(shape_of(path), 0) + 1
+    return max(rows.values(), default=0) >= _MANY
 
 
 def _read_beside(candidate: Candidate, around: Surroundings) -> set[str]:

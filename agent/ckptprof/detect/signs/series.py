@@ -20,6 +20,8 @@ _DENSE = 2.0  # numbers up to the highest, for each file
 _EVEN = 0.35  # spread of the periods, over their mean
 _PAUSE = 0.5  # of a period is written, at most
 _WINDOW = 8  # events
+_RAPID = 3  # events
+_RAPID_NS = 1_000_000_000  # from one to the next
 _ALWAYS = 0.8  # of the time
 _ALWAYS_NS = 10_000_000_000
 _MANY = 4
@@ -88,7 +90,10 @@ def shards(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 def is_row_of_data(candidate: Candidate, around: Surroundings) -> bool:
     """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too."""
-    return _counts(candidate, around) or (is_nameless(candidate, around) and _takes_turns(candidate, around))
+    if _counts(candidate, around):
+        return True
+    turns = _takes_turns(candidate, around) or _follows_at_once(candidate, around)
+    return turns and is_nameless(candidate, around)
 
 
 def is_nameless(candidate: Candidate, around: Surroundings) -> bool:
@@ -200,6 +205,21 @@ def continuous(candidate: Candidate, around: Surroundings) -> Evidence | None:
     if whole_ns < _ALWAYS_NS or written_ns < _ALWAYS * whole_ns:
         return None
     return Evidence(name="continuous", weight=WEIGHTS["continuous"], text="its job writes such files without a pause")
+
+
+def rapid(candidate: Candidate, around: Surroundings) -> Evidence | None:
+    """Weigh one after the other without a pause, each a little: nobody saves a state so often."""
+    if not candidate.writes or not is_nameless(candidate, around):
+        return None
+    events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-_RAPID:]
+    if len(events) < _RAPID or candidate.start_ns - events[0].start_ns > _RAPID * _RAPID_NS:
+        return None
+    return Evidence(name="rapid", weight=WEIGHTS["rapid"], text="its job writes one after the other, several a second")
+
+
+def _follows_at_once(candidate: Candidate, around: Surroundings) -> bool:
+    events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-1:]
+    return any(candidate.start_ns - event.start_ns <= _RAPID_NS for event in events)
 
 
 def _alike(candidate: Candidate, around: Surroundings) -> list[Event]:

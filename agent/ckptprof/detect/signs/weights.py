@@ -46,6 +46,8 @@ WEIGHTS: dict[str, float] = {
     "shards": -0.7,
     "workers": -0.6,
     "continuous": -0.5,
+    "rapid": -0.7,
+    "endless": -2.0,
     # of reads
     "read-back": 0.5,
     "read-again": 0.4,
@@ -70,7 +72,7 @@ WEIGHTS: dict[str, float] = {
 PASSING = frozenset(("straight", "unsought", "several", "unkept", "sent", "ends"))
 PASSED = -0.59  # of these in sum: it was sent or checked, not restored
 BEHAVIOUR = frozenset(("recurs", "regular", "overwrites", "rotates", "commit", "rank", "computes", "read-again"))
-SERIES_AGAINST = frozenset(("shards", "workers", "continuous"))
+SERIES_AGAINST = frozenset(("shards", "workers", "continuous", "rapid"))
 FATAL = SERIES_AGAINST | frozenset(
     ("service", "data", "place", "foreign", "appends", "random", "tool", "copies", "received", "downloaded")
 )  # what is not held for the case that it comes again
