@@ -26,7 +26,7 @@ from figures import machine, parser, show
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 sys.path.insert(0, str(ROOT / "examples"))
 
-from everyday.jobbeside import JobBeside, summary
+from everyday.jobbeside import JobBeside, otherwise, summary
 from everyday.rounds import ELSEWHERE, Finding, Office
 from everyday.store import make_store
 from everyday.table import TASKS
@@ -154,7 +154,9 @@ def main() -> None:
         beside(office, job, tasks, options)
         alarms, copies, others = sorted_out(office, job, whole_host=options.whole_host)
         table = rows(office, alarms, copies)
-        busy = {level: summary(job.compared(office.findings(level))) for level in levels} if job else {}
+        compared = {level: job.compared(office.findings(level)) for level in levels} if job else {}
+        busy = {level: summary(comparison) for level, comparison in compared.items()}
+        notes += [f"job beside, {level}: {line}" for level in compared for line in otherwise(compared[level])]
     of_job = [
         {"level": level, "beside": what, **figures}
         for level in levels

@@ -18,6 +18,9 @@ from truth import Comparison, compare, read_log
 FRAMEWORKS = {"torch": "torch.save", "dcp": "torch-dcp", "safetensors": "safetensors", "npz": "numpy"}
 
 
+_TOLD = ("kind", "job", "step", "files", "bytes", "start_ns", "end_ns", "path")
+
+
 @dataclass
 class JobBeside:
     """examples/train_torch.py again and again in a folder, until it is told to end."""
@@ -86,3 +89,20 @@ def summary(comparison: Comparison) -> dict[str, Any]:
         "wrong_path": sum(Path(seen["path"]) != Path(truth.path) for truth, seen in pairs),
         "wrong_status": sum(seen.get("status", "complete") != "complete" for _, seen in pairs),
     }
+
+
+def otherwise(comparison: Comparison) -> list[str]:
+    """Return a line for each event that was missed or invented."""
+    lines = [
+        f"missed: {row.truth.kind} of step {row.truth.step}, {row.truth.path}"
+        for row in comparison.of("missed")
+        if row.truth is not None
+    ]
+    for row in comparison.of("invented"):
+        seen = row.seen or {}
+        reasons = " ".join(f"{reason['name']}{reason['weight']:+.2f}" for reason in seen.get("evidence", ()))
+        told = {
+            name: seen.get(name) for name in ("kind", "job", "step", "files", "bytes", "start_ns", "end_ns", "path")
+        }
+        lines.append(f"invented: {told} [{reasons}]")
+    return lines
