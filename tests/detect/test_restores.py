@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
+from ckptprof.detect.intervals import History, Interval
+from ckptprof.detect.sizes import part_bytes
+from ckptprof.detect.streams import Stream
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan
 
@@ -72,6 +77,20 @@ def test_a_mapping_of_which_little_is_touched_is_not_counted_whole() -> None:
 
     assert all(restore.bytes == pytest.approx(40 * MIB, rel=0.1) for restore in found)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(("touched", "whole"), [(50 * MIB, True), (20 * MIB, False)])
+def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_read(
+    touched: int,
+    whole: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Cached in large folios it takes some milliseconds and hardly a fault; a look at its header is not that."""
+    begun, met, gone = 2_000_000_000, 2_040_000_000, 2_080_000_000
+    stream = Stream((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
+    seen = Interval(begun, met, 0, 0, 0, 0, 0, touched, 1.0, 0, 48)
+    history = History(deque([seen]), None, None, begun)
+
+    assert part_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
 
 
 def test_a_mapping_that_nobody_touches_is_no_restore() -> None:

@@ -7,6 +7,7 @@ from ckptprof.detect.streams import Stream
 
 _WHOLE = 0.9  # a file of which at least this was moved was moved whole: counters lag by a tick
 _TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
+_GLIMPSED = 0.1  # of one that was being touched when it was seen, and gone at the next look: in large folios, at once
 _HOLLOW = 0.5  # of the way of a position must have been written, or it was not written at all
 _SHORT_LOOKS = 4
 _MIDST_NS = 250_000_000
@@ -85,6 +86,8 @@ def _mapped(stream: Stream, history: History, edges: tuple[int, int]) -> int:
     around = history.between(edges[0], edges[1] + 1)
     touched = sum(faulting(interval) for interval in around)
     short = stream.closed_ns is not None and stream.closed_ns - stream.first_ns < _SHORT_LOOKS * 100_000_000
+    if short and touched >= _GLIMPSED * stream.mapped_bytes and _unmapped_in_midst(stream, around):
+        return stream.mapped_bytes
     if short and touched < _TOUCHED * stream.mapped_bytes:  # unmapped before it was counted: the faults remain
         touched = sum(interval.minor_faults for interval in around) * FAULT_AROUND_BYTES
         return stream.mapped_bytes if touched >= _FAULTED * stream.mapped_bytes else 0
