@@ -11,6 +11,7 @@ from tests.detect.stage import MIB, Stage, play
 from ckptprof.detect.edges import Clock
 from ckptprof.detect.facts import FactBook
 from ckptprof.detect.intervals import History, Interval
+from ckptprof.detect.sizes import part_bytes
 from ckptprof.detect.streams import Look, Stream
 from ckptprof.detect.tracebook import TraceBook
 from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo
@@ -164,3 +165,29 @@ def test_a_file_that_was_found_while_it_grew_waits_for_who_still_has_it_open() -
     book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
 
     assert book.attach([found], [caught(10.9, 40 * MIB)], {}, Clock(), TraceBook()) == []
+
+
+@pytest.mark.parametrize(("looked_at_s", "told"), [(10.96, 40 * MIB), (12.0, 30 * MIB)])
+def test_a_file_that_was_looked_at_while_it_grew_is_as_long_as_it_was_seen_to_be(looked_at_s: float, told: int) -> None:
+    """Orbax merges its files and deletes them: nobody can look again. What was looked at later was cut off."""
+    book = FactBook()
+    book.learn(round(looked_at_s * SECOND_NS), fact(100, 10.95, size=30 * MIB))
+    stream = caught(11.0, 40 * MIB)
+    stream.size = 40 * MIB
+
+    book.attach([stream], [], {}, Clock(), TraceBook())
+
+    assert stream.fact is not None
+    assert stream.fact.size == told
+
+
+def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
+    """It moves when write(2) ends; what that has written was counted before."""
+    begun, met, last = 10 * SECOND_NS, round(10.1 * SECOND_NS), round(10.2 * SECOND_NS)
+    looks = [Look(met, 20 * MIB, 29 * MIB), Look(met + 1, 20 * MIB, 30 * MIB), Look(last, 30 * MIB, 30 * MIB)]
+    stream = Stream((100, 1), (8, 7), True, "/run/ckpt_7/a.pt", met, last, met, last, looks, size=30 * MIB)  # noqa: FBT003 - it writes
+    seen = [Interval(begun, met, 0, 9 * MIB, 9 * MIB, 0, 1, 0, 1.0, 9 * MIB)]
+    seen.append(Interval(met, last, 0, MIB, MIB, 0, 1, 0, 1.0, MIB))
+    stream.fact = fact(100, 10.2)
+
+    assert part_bytes(stream, History(deque(seen), None, None, begun), (begun, last)) == 30 * MIB

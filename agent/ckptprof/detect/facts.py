@@ -272,6 +272,8 @@ def _is_earlier_name(fact: FileFact, known: FileFact) -> bool:
 
 
 def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
+    if at_ns < stream.last_ns and fact.size < stream.size:  # looked at while it grew, and gone or unasked for since
+        fact = msgspec.structs.replace(fact, size=stream.size)
     stream.fact = fact
     stream.fact_at_ns = at_ns
     if stream.trace is not None and (

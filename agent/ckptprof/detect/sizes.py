@@ -11,6 +11,7 @@ _GLIMPSED = 0.1  # of one that was being touched when it was seen, and gone at t
 _HOLLOW = 0.5  # of the way of a position must have been written, or it was not written at all
 _SHORT_LOOKS = 4
 _MIDST_NS = 250_000_000
+_AHEAD_NS = 200_000_000  # counters run ahead of the position: it moves when a call ends
 _BORN_NS = 100_000_000
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
@@ -60,7 +61,7 @@ def _leaves_holes(stream: Stream, history: History) -> bool:
     if len(stream.looks) < 3:
         return False
     first, last = stream.looks[0], stream.looks[-1]
-    written = sum(writing(interval) for interval in history.between(first.at_ns, last.at_ns))
+    written = sum(writing(interval) for interval in history.between(first.at_ns - _AHEAD_NS, last.at_ns))
     return 0 < written < _HOLLOW * (last.position - first.position)
 
 
