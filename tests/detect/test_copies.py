@@ -281,3 +281,15 @@ def test_what_was_read_once_explains_no_four_files() -> None:
         stage.write(trainer, f"/ckpt/step_2/layer{layer}.npy", 2.0 + layer / 10, 0.1, 40 * MIB, magic=NUMPY)
 
     assert Kind.SAVE in {one.kind for one in stage.play(30)}
+
+
+@pytest.mark.parametrize(("read_s", "kind"), [(2.0, Kind.COPY), (1.55, Kind.SAVE)])
+def test_a_copy_right_after_the_start_of_a_program_is_one(read_s: float, kind: Kind) -> None:
+    """Modules that were read before it wrote are not weighed; data that was read before, and not meanwhile, is."""
+    stage = Stage()
+    copier = stage.process()
+    stage.read(copier, "/usr/lib/python3/modules.pyc", 1.55, 0.3, 4 * MIB, call_bytes=8192).seen_open = False
+    stage.read(copier, "/ckpt/other.safetensors", read_s, 0.4, 52 * MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.4, 52 * MIB, magic=SAFETENSORS)
+
+    assert [one.kind for one in stage.play(40)] == [kind]

@@ -152,7 +152,7 @@ def _polled(candidate: Candidate, around: Surroundings) -> Evidence | None:
     """Weigh the sums, from the counters; those of a trainer only if both went hand in hand: it may read data."""
     if candidate.writes and _reads_own(candidate, around):
         return None
-    read = written = together = 0
+    read = meanwhile = written = together = 0
     opened = [part.stream for part in candidate.parts if not part.stream.is_mapping]
     start_ns = min([candidate.start_ns - (AHEAD_NS if candidate.writes else 0), *(s.first_ns for s in opened)])
     end_ns = max(
@@ -164,13 +164,15 @@ def _polled(candidate: Candidate, around: Surroundings) -> Evidence | None:
         for interval in history.between(start_ns, end_ns) if history else ():
             wrote = writing(interval)
             read += _after_loading(interval.read_bytes, wrote) if interval.start_ns < young_ns else interval.read_bytes
+            meanwhile += interval.read_bytes if wrote else 0  # before it wrote it may have loaded its modules
             written += wrote
             together += min(interval.read_bytes, wrote)
     if not written or not _LIKE[0] <= read / written <= _LIKE[1]:
         return None
     if not around.trains(candidate.processes):
         return _in_sum()
-    if not _SAME[0] <= read / written <= _SAME[1] or together < _LIKE[0] * written:
+    same = any(_SAME[0] <= some / written <= _SAME[1] for some in (read, meanwhile))
+    if not same or together < _LIKE[0] * written:
         return None
     text = "its process read as much as it wrote, hand in hand"
     return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
