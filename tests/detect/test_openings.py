@@ -7,7 +7,7 @@ from tests.detect.stage import MIB, SECOND_NS
 
 from ckptprof.detect.intervals import History, Interval
 from ckptprof.detect.openings import OpeningBook
-from ckptprof.detect.streams import Stream
+from ckptprof.detect.streams import Look, Stream
 from ckptprof_collectors.samples import FileEvent
 
 SIZE = 70 * MIB
@@ -57,5 +57,20 @@ def test_who_was_seen_at_a_file_of_the_folder_is_credited_too(path: str, credite
     seen = Stream((100, 1), (1, 8), writes=False, path=path, first_ns=0, last_ns=10 * SECOND_NS, before_ns=0)
 
     found = openings().unexplained(20 * SECOND_NS, [seen], {(100, 1): reader(SIZE)}, lambda *_: False)
+
+    assert len(found) == credited_to
+
+
+@pytest.mark.parametrize(("file", "credited_to"), [(8, 0), (7, 0), (9, 1)])
+def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_trainers(
+    file: int, credited_to: int
+) -> None:
+    """A backup looks at the last checkpoint while the one before is restored: those bytes are of that one."""
+    at_ns = round(10.0 * SECOND_NS)
+    looks = [Look(at_ns + 1, 0, SIZE), Look(at_ns + SECOND_NS // 5, SIZE if file != 9 else 0, SIZE)]
+    other = Stream((100, 1), (1, file), writes=False, path="/run/checkpoint-400/optimizer.pt", first_ns=at_ns + 1,
+                   last_ns=at_ns + SECOND_NS // 5, before_ns=at_ns, looks=looks, size=SIZE)  # fmt: skip
+
+    found = openings().unexplained(20 * SECOND_NS, [other], {(100, 1): reader(SIZE)}, lambda *_: True)
 
     assert len(found) == credited_to

@@ -83,11 +83,12 @@ class OpeningBook:
             if opening.written or opening.size < MIN_BYTES or now_ns - opening.opened_ns < _SETTLE_NS:
                 continue
             self._openings.remove(opening)
-            if any(_explains(stream, opening) for stream in [*explained, *found]):
+            known = [*explained, *found]
+            if any(_explains(stream, opening) for stream in known):
                 continue
-            readers = _at_folder(opening, (*explained, *found))
+            readers = _at_folder(opening, known)
             readers.update(process for process in histories if may_read(process, opening.path))
-            stream = _reader(opening, {one: histories[one] for one in readers if one in histories})
+            stream = _reader(opening, {one: histories[one] for one in readers if one in histories}, known)
             if stream is not None:
                 found.append(stream)
         return found
@@ -111,15 +112,32 @@ def _at_folder(opening: Opening, streams: Iterable[Stream]) -> set[ProcessKey]:
     return {stream.process for stream in streams if stream.path.rpartition("/")[0] == folder}
 
 
-def _reader(opening: Opening, histories: dict[ProcessKey, History]) -> Stream | None:
-    """Return the stream of the process that read as much as the file holds while it was open."""
+def _reader(opening: Opening, histories: dict[ProcessKey, History], known: list[Stream]) -> Stream | None:
+    """Return the stream of the process that read as much as the file holds while it was open, beside what is known."""
     if opening.closed_ns is None:
         return None
+    from_ns = opening.opened_ns - _LATE_NS
     for process, history in histories.items():
-        while_open = history.between(opening.opened_ns - _LATE_NS, opening.closed_ns)
-        if sum(reading(interval) for interval in while_open) >= _WHOLE * opening.size:
+        read = sum(reading(interval) for interval in history.between(from_ns, opening.closed_ns))
+        elsewhere = sum(
+            _read_within(stream, from_ns, opening.closed_ns)
+            for stream in known
+            if stream.process == process and stream.file != opening.file
+        )
+        if read - elsewhere >= _WHOLE * opening.size:
             return _stream(process, opening, opening.closed_ns)
     return None
+
+
+def _read_within(stream: Stream, start_ns: int, end_ns: int) -> int:
+    """Return how many bytes a stream read by calls in the given time, if it read at an even rate."""
+    if stream.writes or stream.is_mapping:
+        return 0
+    first_ns = min(stream.before_ns, stream.first_ns)
+    last_ns = max(stream.last_ns, stream.closed_ns or 0, first_ns + 1)
+    inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
+    moved = stream.advanced_bytes if stream.looks else stream.size
+    return moved * max(0, inside_ns) // (last_ns - first_ns)
 
 
 def _stream(process: ProcessKey, opening: Opening, closed_ns: int) -> Stream:
