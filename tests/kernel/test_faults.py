@@ -181,6 +181,7 @@ def test_two_traces_at_once_are_both_exact(own: Callable[..., Tracer], on: Calla
         assert (order.operations, order.bytes) == (20, 2_000_000)
 
 
+@pytest.mark.alone  # the programs of the whole host are listed: those of other tests would come and go
 def test_nothing_stays_when_the_agent_is_killed(program: Callable[[str], str]) -> None:
     """After kill -9 of a process that traces, the kernel has none of its programs, maps and links."""
     bpftool = program("bpftool")
@@ -201,6 +202,7 @@ def test_nothing_stays_when_the_agent_is_killed(program: Callable[[str], str]) -
     assert not attached & ours(bpftool)
 
 
+@pytest.mark.alone  # the programs of the whole host are listed: those of other tests would come and go
 def test_nothing_stays_after_close(program: Callable[[str], str]) -> None:
     """The same after an orderly end, and no descriptor stays open."""
     bpftool = program("bpftool")
