@@ -60,14 +60,6 @@ def _size(stream: Stream) -> int:
     return stream.fact.size if stream.fact is not None else stream.size
 
 
-def _within(stream: Stream, start_ns: int, end_ns: int) -> int:
-    """Return how many of a stream's bytes fall into the given time, if it wrote at an even rate."""
-    first_ns = min(stream.before_ns, stream.first_ns)
-    last_ns = max(stream.last_ns, stream.closed_ns or 0, first_ns + 1)
-    inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
-    return _size(stream) * max(0, inside_ns) // (last_ns - first_ns)
-
-
 def _wrote_unseen(history: History, others: list[Stream], birth_ns: int, size: int) -> bool:
     """Return whether a process that was met while the file was written, or after, wrote as much in all its life.
 
@@ -100,7 +92,7 @@ def _accounts_for(
     own = (fact.pid, fact.start_ticks)
     others = claims.of.get(own, [])
     needed = fact.size * (_CREDIT_BESIDE if claims.is_beside(fact.path, own, *written_ns) else CREDIT)
-    claimed = sum(_within(other, around[0].start_ns, around[-1].end_ns) for other in others)
+    claimed = sum(other.evenly(_size(other), around[0].start_ns, around[-1].end_ns) for other in others)
     written = sum(writing(interval) for interval in around)
     return written - claimed >= needed and _left_over(history, others, *written_ns) >= needed
 

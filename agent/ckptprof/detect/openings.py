@@ -130,14 +130,10 @@ def _reader(opening: Opening, histories: dict[ProcessKey, History], known: list[
 
 
 def _read_within(stream: Stream, start_ns: int, end_ns: int) -> int:
-    """Return how many bytes a stream read by calls in the given time, if it read at an even rate."""
+    """Return how many bytes a stream read by calls in the given time."""
     if stream.writes or stream.is_mapping:
         return 0
-    first_ns = min(stream.before_ns, stream.first_ns)
-    last_ns = max(stream.last_ns, stream.closed_ns or 0, first_ns + 1)
-    inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
-    moved = stream.advanced_bytes if stream.looks else stream.size
-    return moved * max(0, inside_ns) // (last_ns - first_ns)
+    return stream.evenly(stream.advanced_bytes if stream.looks else stream.size, start_ns, end_ns)
 
 
 def _stream(process: ProcessKey, opening: Opening, closed_ns: int) -> Stream:
