@@ -39,6 +39,7 @@ QUICK: dict[str, list[str]] = {
     "workload": ["--pairs", "1", "--megabytes", "8", "--sizes", "65536"],
     "false_alarms": ["--minutes", "0.05", "--level", "poll", "--tasks", "cp into", "mail"],
     "faults": ["--only", "serialize-zlib", "--sizes", "1", "--saves", "1"],
+    "flood_cost": ["--seconds", "5"],
     "trace_cost": ["--rounds", "1", "--scale", "0.01", "--files", "10"],
 }
 
