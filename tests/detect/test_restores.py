@@ -8,9 +8,14 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
+from ckptprof.detect.candidates import Part, name_of
+from ckptprof.detect.edges import Clock
 from ckptprof.detect.intervals import History, Interval
+from ckptprof.detect.openings import OpeningBook
+from ckptprof.detect.parts import PartBook
 from ckptprof.detect.sizes import part_bytes
-from ckptprof.detect.streams import Stream
+from ckptprof.detect.streams import Look, Stream
+from ckptprof.detect.tracebook import TraceBook
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan
 
@@ -91,6 +96,25 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
     history = History(deque([seen]), None, None, begun)
 
     assert part_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
+
+
+@pytest.mark.parametrize(("counted_until_s", "told"), [(3.0, MIB), (2.18, 30 * MIB)])
+def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(counted_until_s: float, told: int) -> None:
+    """It was met there once; its process read as much as its own file and a piece. If that was counted to the end."""
+    begun, end = 2 * SECOND_NS, round(2.18 * SECOND_NS)
+    whole = [Look(begun, 0, 30 * MIB), Look(begun + SECOND_NS // 10, 29 * MIB, 30 * MIB)]
+    piece = [Look(end, 29 * MIB, 30 * MIB)]
+    parts = []
+    for inode, looks in ((7, whole), (8, piece)):
+        stream = Stream((100, 1), (8, inode), False, f"/run/step-7/__{inode}_0.distcp", begun, end, begun, end, looks)  # noqa: FBT003 - it reads
+        parts.append(Part(stream, name_of(stream), begun, end, 30 * MIB))
+    counted = Interval(begun, end, 31 * MIB, 0, 0, 31, 0, 0, 1.0, returned_bytes=31 * MIB)
+    history = History(deque([counted]), None, None, begun, round(counted_until_s * SECOND_NS))
+    book = PartBook({(100, 1): history}, Clock(), OpeningBook(), TraceBook())
+
+    book.count_once(parts)
+
+    assert [part.bytes for part in parts] == [30 * MIB, told]
 
 
 def test_a_mapping_that_nobody_touches_is_no_restore() -> None:

@@ -13,6 +13,7 @@ from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
 
 BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made of it
+_APART_NS = 60_000_000  # counters and looks are read one after the other
 _SILENT_SHARE = 0.1  # of a mapping, without an event
 
 
@@ -91,6 +92,7 @@ class PartBook:
 
         Polled only: what a process had fetched is told by neither file nor way.
         """
+        self._bound(read)
         mapped: dict[tuple[ProcessKey, tuple[int, int]], list[Part]] = {}
         for part in read:
             if part.stream.is_mapping:
@@ -103,6 +105,27 @@ class PartBook:
             if any(_is_beside(part, other) for other in beside):
                 around = history.between(part.start_ns, part.end_ns + 1)
                 part.bytes = min(part.bytes, max(1, sum(interval.returned_bytes for interval in around)))
+
+    def _bound(self, read: list[Part]) -> None:
+        """Take from files that were met at one position only what their process cannot have read of them.
+
+        Who seeks to a file's last piece stands near its end, as who read all of it does; the counters tell them apart.
+        """
+        own: dict[ProcessKey, list[Part]] = {}
+        for part in read:
+            if part.stream.trace is None and not part.is_open and not part.stream.is_mapping:
+                own.setdefault(part.stream.process, []).append(part)
+        for process, parts in own.items():
+            met = [part for part in parts if part.stream.looks and len({one.position for one in part.stream.looks}) < 2]
+            history = self._histories.get(process)
+            end_ns = max(part.end_ns for part in parts)
+            if not met or len(parts) < 2 or history is None or history.last_ns <= end_ns:
+                continue  # what it read last was not counted
+            around = history.between(min(part.start_ns for part in parts) - _APART_NS, end_ns + _APART_NS)
+            returned = sum(interval.returned_bytes for interval in around)
+            for part in sorted(met, key=lambda part: len(part.stream.looks)):
+                over = sum(one.bytes for one in parts) - returned
+                part.bytes = max(1, part.bytes - max(0, over))
 
     def _traced_part(self, stream: Stream) -> Part | None:
         name = name_of(stream)
