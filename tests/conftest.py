@@ -154,6 +154,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print what tests measured: `record_property("figure", LINE)`, which reaches here from every worker too."""
+    again = [report.nodeid for report in terminalreporter.stats.get("rerun", [])]
+    if again:
+        terminalreporter.section("failed at first")
+        terminalreporter.write_line("\n".join(sorted(again)))
     reports = [report for key in ("passed", "failed") for report in terminalreporter.stats.get(key, [])]
     lines = [str(line) for report in reports for name, line in report.user_properties if name == "figure"]
     if lines:
