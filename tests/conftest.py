@@ -153,7 +153,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what tests measured: `record_property("figure", LINE)`, which reaches here from every worker too."""
+    """Print what failed at first and what tests measured: `record_property("figure", LINE)`, of every worker."""
     again = [report.nodeid for report in terminalreporter.stats.get("rerun", [])]
     if again:
         terminalreporter.section("failed at first")

@@ -15,7 +15,6 @@ from ckptprof.detect.tracebook import TraceBook
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
 OPEN_NS = 60_000_000_000  # a file that is kept open holds up no judgement for longer
 _AROUND_NS = 10_000_000_000  # a file that was opened so long before the first that waits is no part of a save with it
-
 _MANY = 2_000  # parts, of which few saves have more, under names of no framework
 _MOST = 10_000  # of these nobody waits for the end: 5 KB each
 _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
@@ -142,7 +141,7 @@ def is_endless(candidate: Candidate) -> bool:
     Who waits for the end of such a thing keeps all of it in memory, for days.
     """
     number = len(candidate.parts)
-    if number < _MANY or _is_named(candidate):
+    if number < _MANY or _speaks_of_checkpoint(candidate):
         return False
     return number >= _MOST or candidate.end_ns - candidate.start_ns >= _LONG_NS
 
@@ -152,7 +151,8 @@ def is_too_much(candidate: Candidate) -> bool:
     return len(candidate.parts) >= _MOST_NAMED
 
 
-def _is_named(candidate: Candidate) -> bool:
+def _speaks_of_checkpoint(candidate: Candidate) -> bool:
+    """Return whether a framework, a step's folder, a marker or a word of its first files does."""
     return any(
         part.name.certain
         or part.name.commit

@@ -16,8 +16,6 @@ from recorder import EXAMPLES
 from truth import Comparison, compare, read_log
 
 FRAMEWORKS = {"torch": "torch.save", "dcp": "torch-dcp", "safetensors": "safetensors", "npz": "numpy"}
-
-
 _TOLD = ("kind", "job", "step", "files", "bytes", "start_ns", "end_ns", "path")
 
 
@@ -101,8 +99,6 @@ def otherwise(comparison: Comparison) -> list[str]:
     for row in comparison.of("invented"):
         seen = row.seen or {}
         reasons = " ".join(f"{reason['name']}{reason['weight']:+.2f}" for reason in seen.get("evidence", ()))
-        told = {
-            name: seen.get(name) for name in ("kind", "job", "step", "files", "bytes", "start_ns", "end_ns", "path")
-        }
+        told = {name: seen.get(name) for name in _TOLD}
         lines.append(f"invented: {told} [{reasons}]")
     return lines
