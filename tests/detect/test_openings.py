@@ -8,7 +8,7 @@ from tests.detect.stage import MIB, SECOND_NS
 from ckptprof.detect.intervals import History, Interval
 from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.streams import Look, Stream
-from ckptprof_collectors.samples import FileEvent
+from ckptprof_collectors.samples import FileEvent, ProcessIo
 
 SIZE = 70 * MIB
 PATH = "/run/checkpoint-500/optimizer.pt"
@@ -72,5 +72,28 @@ def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_
                    last_ns=at_ns + SECOND_NS // 5, before_ns=at_ns, looks=looks, size=SIZE)  # fmt: skip
 
     found = openings().unexplained(20 * SECOND_NS, [other], {(100, 1): reader(SIZE)}, lambda *_: True)
+
+    assert len(found) == credited_to
+
+
+def test_what_was_read_within_one_look_is_credited_once() -> None:
+    """Another recorder looks at three files between two ticks, in which the trainer read as much as one of them."""
+    at_ns, book = round(10.0 * SECOND_NS), OpeningBook()
+    for file in (7, 8, 9):
+        for kind in ("opened", "closed-read"):  # what a tick tells of bears its time
+            book.learn(FileEvent(at_ns + SECOND_NS // 10, kind, 1, file, SIZE, f"/run/{file}.pt"))
+
+    found = book.unexplained(20 * SECOND_NS, [], {(100, 1): reader(SIZE)}, lambda *_: True)
+
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(("ended_s", "credited_to"), [(10.1, 0), (8.0, 1), (12.0, 1)])
+def test_who_waited_for_a_child_just_then_is_not_credited(ended_s: float, credited_to: int) -> None:
+    """A shell's counters take in those of all that it waited for: a program that starts others reads nothing by that."""
+    history = reader(SIZE)
+    history.inherit(round(ended_s * SECOND_NS), ProcessIo(101, 1, 0, 0, 0, 0, 0, 0, 0))
+
+    found = openings().unexplained(20 * SECOND_NS, [], {(100, 1): history}, lambda *_: True)
 
     assert len(found) == credited_to

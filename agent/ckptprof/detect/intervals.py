@@ -14,6 +14,7 @@ ACTIVE_BYTES = 16 << 10  # in one interval; less is the rustle of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
 MAX_INTERVALS = 20_000
 MAX_SECONDS = 300
+MAX_HEIRLOOMS = 32
 UNRETURNED_NS = 2_000_000_000  # a write(2) that dirties nothing for so long is over, or waits for the disk
 INHERIT_NS = 2_000_000_000  # a parent's counters show those of a child by then
 
@@ -77,6 +78,7 @@ class History:
     _grown_bytes: int = 0  # of what no interval has told yet
     _fetched: _Ahead = field(default_factory=_Ahead)
     _dirtied: _Ahead = field(default_factory=_Ahead)
+    _heir: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_HEIRLOOMS))  # when children ended
     _own: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_SECONDS))  # seconds in its own code
 
     @classmethod
@@ -136,6 +138,11 @@ class History:
         """
         self.inherited = [(when, child) for when, child in self.inherited if at_ns - when < INHERIT_NS]
         self.inherited.append((at_ns, io))
+        self._heir.append(at_ns)
+
+    def was_heir(self, start_ns: int, end_ns: int) -> bool:
+        """Return whether a child ended in the given time: not all that came in by it was seen before."""
+        return any(start_ns <= at_ns <= end_ns for at_ns in self._heir)
 
     def _with_children(self, at_ns: int, io: ProcessIo | None) -> ProcessIo | None:
         """Return the counters of the last look, with those of the children that have come in since."""

@@ -116,11 +116,13 @@ def _reader(opening: Opening, histories: dict[ProcessKey, History], known: list[
     """Return the stream of the process that read as much as the file holds while it was open, beside what is known."""
     if opening.closed_ns is None:
         return None
-    from_ns = opening.opened_ns - _LATE_NS
+    from_ns, to_ns = opening.opened_ns - _LATE_NS, opening.closed_ns + 1  # what one tick tells of has one time
     for process, history in histories.items():
+        if history.was_heir(from_ns - _SLACK_NS, to_ns + _SLACK_NS):
+            continue  # what its child read, and what that one's children did, came into its counters
         read = sum(reading(interval) for interval in history.between(from_ns, opening.closed_ns))
         elsewhere = sum(
-            _read_within(stream, from_ns, opening.closed_ns)
+            _read_within(stream, from_ns, to_ns)
             for stream in known
             if stream.process == process and stream.file != opening.file
         )
