@@ -1,12 +1,15 @@
 """The ground that a job saves on: real file systems on real devices and over real links, with a fault or without.
 
 Each is a context manager that gives a directory and takes everything away again. A loop device lies on a file in
-memory, so that it is fast and steady unless it is told not to be.
+memory all of which was written before, so that it is fast and steady unless it is told not to be: where the first save
+is also the first to touch that memory, a sync of 100 MB takes 0.35 s here, and 0.04 s later.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -21,7 +24,11 @@ from pathlib import Path
 from typing import Protocol
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
-_MAKE = {"ext4": ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"), "xfs": ("mkfs.xfs", "-q", "-f")}
+_MAKE = {  # nothing is discarded: the image would lose its memory
+    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
+    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
+}
+_IMAGE_MIB = 1700  # three saves of 400 MB and what the file system itself needs
 _SERVER, _CLIENT = "10.213.77.2", "10.213.77.1"
 Healthy = Callable[[Path], None]  # is called with the directory before the fault is planted
 
@@ -78,24 +85,32 @@ def throttled(device: str, throttle: Throttle) -> Iterator[None]:
             (BLKIO / file).write_text(f"{name} 0")
 
 
+@functools.cache
+def _image() -> Path:
+    """Return the file that every loop device of this process lies on, one after the other; it ends with the process."""
+    base = Path(tempfile.mkdtemp(prefix="ckptprof-fault-", dir="/dev/shm"))
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    image = base / "image"
+    zeros = bytes(8 << 20)
+    with image.open("wb", buffering=0) as stream:
+        while stream.tell() < _IMAGE_MIB << 20:
+            stream.write(zeros)
+    return image
+
+
 @contextlib.contextmanager
 def loop(
     kind: str = "ext4",
     throttle: Throttle | None = None,
     *,
-    mib: int = 3000,
     options: str = "defaults",
     healthy: Healthy = _nothing,
 ) -> Iterator[Path]:
     """Give a new file system on a loop device."""
-    base = Path(tempfile.mkdtemp(prefix="ckptprof-fault-", dir="/dev/shm"))
     place = Path(tempfile.mkdtemp(prefix="ckptprof-fault-", dir="/mnt"))
     with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, base, ignore_errors=True)
         stack.callback(place.rmdir)
-        image = base / "image"
-        with image.open("wb") as stream:
-            stream.truncate(mib << 20)
+        image = _image()
         call(*_MAKE[kind], image)
         device = call("losetup", "--find", "--show", image).strip()
         stack.callback(call, "losetup", "--detach", device)
