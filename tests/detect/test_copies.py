@@ -237,6 +237,17 @@ def test_what_a_program_loaded_before_is_no_part_of_what_it_copied(loaded: int, 
     assert hurried(stage, until_s=2.18, stood_bytes=size) == [kind]
 
 
+def test_modules_are_told_apart_though_the_copy_goes_over_several_looks() -> None:
+    """It loads the rest of its modules in the look in which it begins to copy."""
+    stage = Stage()
+    copier = stage.process()
+    stage.read(copier, "/usr/lib/python3/modules.pyc", 1.92, 0.08, 24 * MIB, call_bytes=8192).seen_open = False
+    stage.read(copier, "/ckpt/other.safetensors", 2.0, 0.4, 52 * MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.4, 52 * MIB, magic=SAFETENSORS)
+
+    assert hurried(stage, until_s=2.12, stood_bytes=52 * MIB) == [Kind.COPY]
+
+
 def test_a_file_of_the_very_size_that_was_seen_but_once_was_read_if_the_counters_say_so() -> None:
     """The only look came early; a trainer that reads data meanwhile makes the sums unequal."""
     stage = Stage()

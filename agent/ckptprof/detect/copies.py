@@ -161,12 +161,18 @@ def _polled(candidate: Candidate, around: Surroundings) -> Evidence | None:
     for process in candidate.processes:
         history = around.histories.get(process)
         young_ns = history.first_ns + _YOUNG_NS if history else 0
+        young_read = young_written = 0
         for interval in history.between(start_ns, end_ns) if history else ():
             wrote = writing(interval)
-            read += _after_loading(interval.read_bytes, wrote) if interval.start_ns < young_ns else interval.read_bytes
+            if interval.start_ns < young_ns:
+                young_read += interval.read_bytes
+                young_written += wrote
+            else:
+                read += interval.read_bytes
             meanwhile += interval.read_bytes if wrote else 0  # before it wrote it may have loaded its modules
             written += wrote
             together += min(interval.read_bytes, wrote)
+        read += _after_loading(young_read, young_written)
     if not written or not _LIKE[0] <= read / written <= _LIKE[1]:
         return None
     if not around.trains(candidate.processes):
@@ -179,7 +185,7 @@ def _polled(candidate: Candidate, around: Surroundings) -> Evidence | None:
 
 
 def _after_loading(read: int, wrote: int) -> int:
-    """Return what a process that has just begun read in an interval besides its modules: it may be what it wrote."""
+    """Return what a process that has just begun read besides its modules: it may be what it wrote."""
     return wrote if _LOADED_BYTES <= wrote < read <= wrote + _LOADED_BYTES else read
 
 
