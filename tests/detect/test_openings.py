@@ -90,7 +90,7 @@ def test_what_was_read_within_one_look_is_credited_once() -> None:
 
 @pytest.mark.parametrize(("ended_s", "credited_to"), [(10.1, 0), (8.0, 1), (12.0, 1)])
 def test_who_waited_for_a_child_just_then_is_not_credited(ended_s: float, credited_to: int) -> None:
-    """A shell's counters take in those of all that it waited for: a program that starts others reads nothing by that."""
+    """The counters of a program take in those of all that it waited for: it read nothing by that."""
     history = reader(SIZE)
     history.inherit(round(ended_s * SECOND_NS), ProcessIo(101, 1, 0, 0, 0, 0, 0, 0, 0))
 

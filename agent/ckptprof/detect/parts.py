@@ -8,7 +8,7 @@ from ckptprof.detect.fusion import faulted_before, mapped_openings
 from ckptprof.detect.intervals import History
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.openings import OpeningBook
-from ckptprof.detect.sizes import part_bytes, traced_bytes_of
+from ckptprof.detect.sizes import leapt_bytes_of, part_bytes, traced_bytes_of
 from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
 
@@ -150,10 +150,10 @@ class PartBook:
         if before:
             return min(size, max(0, stream.size - before)), end_ns
         history = self._histories.get(stream.process)
-        if stream.mapping is None or history is None:
-            return size, end_ns
-        edges = read_edges(stream.mapping, history, self._openings)
         elsewhere = sum(traced_bytes_of(other) for other in openings[1:])
+        if stream.mapping is None or history is None:  # it was gone before anybody looked
+            return max(size, leapt_bytes_of(stream) - elsewhere), end_ns
+        edges = read_edges(stream.mapping, history, self._openings)
         touched = part_bytes(stream.mapping, history, edges) - elsewhere
         if touched - size > _SILENT_SHARE * touched:
             end_ns = max(end_ns, edges[1])

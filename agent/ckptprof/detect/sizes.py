@@ -8,6 +8,9 @@ from ckptprof.detect.streams import Stream
 _WHOLE = 0.9  # a file of which at least this was moved was moved whole: counters lag by a tick
 _TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
 _GLIMPSED = 0.1  # of one that was being touched when it was seen, and gone at the next look: in large folios, at once
+_LEAPS = 8  # faults, of which nearly all went on
+_ONWARD = 0.9
+_LEAPT_TO = 0.7  # of the file: the last tensor may be large
 _HOLLOW = 0.5  # of the way of a position must have been written, or it was not written at all
 _SHORT_LOOKS = 4
 _MIDST_NS = 250_000_000
@@ -54,6 +57,20 @@ def traced_bytes_of(stream: Stream) -> int:
     totals = stream.trace.totals
     beyond = max(0, totals.faulted_bytes - stream.size) if stream.size > 0 else 0
     return totals.bytes - beyond
+
+
+def leapt_bytes_of(stream: Stream) -> int:
+    """Return the size of a file that page faults went through from end to end in leaps; 0: it was not so.
+
+    Of a file in large folios only the odd page tells that it was touched: what lies between came in without an event
+    (mm/memory.c, do_set_pmd). Who looks at a page here and there is not told from who reads all of it.
+    """
+    if stream.trace is None or stream.size <= 0:
+        return 0
+    totals = stream.trace.totals
+    onward = totals.sequential_operations >= _ONWARD * totals.operations
+    over = totals.low_offset <= FAULT_AROUND_BYTES and totals.high_offset >= _LEAPT_TO * stream.size
+    return stream.size if over and onward and totals.operations >= _LEAPS else 0
 
 
 def _leaves_holes(stream: Stream, history: History) -> bool:
