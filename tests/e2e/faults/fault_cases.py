@@ -64,9 +64,9 @@ CASES: tuple[Case, ...] = (
     Case("device-direct-xfs", ("device",), _save(_SLOW_XFS, "direct"), _save(_FAST_XFS, "direct"), (100, 300)),
     Case("device-iops-ext4", ("small-io",), _save(_FEW, "small-direct"), _save(_FAST, "small-direct"), (20, 40)),
     Case("device-iops-xfs", ("small-io",), _save(_FEW_XFS, "small-direct"), _save(_FAST_XFS, "small-direct"), (20, 40)),
-    Case("network-fuse", ("network",), _save(partial(sshfs, 160), "raw"), _save(sshfs, "raw"), (40, 80)),
+    Case("network-fuse", ("network",), _save(partial(sshfs, 160), "raw"), _save(sshfs, "raw"), (25, 50)),
     Case(
-        "server-fuse", ("server",), _save(partial(sshfs, server_bytes=16 * MB), "raw"), _save(sshfs, "raw"), (40, 80),
+        "server-fuse", ("server",), _save(partial(sshfs, server_bytes=16 * MB), "raw"), _save(sshfs, "raw"), (25, 50),
         gain=False,
     ),
     Case(  # the server, which is Python, takes 35 MB/s
