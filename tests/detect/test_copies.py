@@ -248,6 +248,17 @@ def test_modules_are_told_apart_though_the_copy_goes_over_several_looks() -> Non
     assert hurried(stage, until_s=2.12, stood_bytes=52 * MIB) == [Kind.COPY]
 
 
+def test_the_read_side_of_a_copy_is_none_of_a_restore_though_its_written_side_was_only_found_in_its_folder() -> None:
+    """It was written between two looks; what else its process read meanwhile makes the sums unequal."""
+    stage = Stage()
+    copier = stage.process()
+    stage.read(copier, "/store/checkpoint-500/model.safetensors", 2.0, 0.3, 52 * MIB)
+    stage.read(copier, "/data/train.bin", 2.0, 0.3, 60 * MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.3, 52 * MIB, magic=SAFETENSORS).seen_open = False
+
+    assert [one.kind for one in stage.play(40)] == [Kind.COPY]
+
+
 def test_a_file_of_the_very_size_that_was_seen_but_once_was_read_if_the_counters_say_so() -> None:
     """The only look came early; a trainer that reads data meanwhile makes the sums unequal."""
     stage = Stage()

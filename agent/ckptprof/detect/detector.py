@@ -219,7 +219,9 @@ class Detector:
         self._moves.note(over)
         polled_open = self._fuse(now_ns)
         self._facts.now_ns = now_ns
+        met = {id(stream) for stream in self._waiting}
         self._waiting = self._facts.attach(self._waiting, polled_open, self._histories, self._clock, self._traced)
+        self._moves.note([stream for stream in self._waiting if id(stream) not in met])  # found in their folders
         if not self._is_traced:  # the trace told of every reading, and by whom
             known = [*self._waiting, *polled_open]
             found = self._openings.unexplained(now_ns, known, self._histories, self._scene.around.may_restore)
