@@ -60,6 +60,7 @@ def test_a_throttled_device_is_one_though_it_is_never_busy(level: Level) -> None
     verdict = told(save(level, 21, measured(at, devices=(limited,))))
     assert verdict.limit is Limit.DEVICE
     assert "held to 52 MB/s" in verdict.sentence
+    assert sum("held to 52 MB/s" in reason for reason in verdict.evidence) == 1  # not twice
     assert verdict.expected_seconds == pytest.approx(1 + GIB / 2e9, rel=0.1)
 
 

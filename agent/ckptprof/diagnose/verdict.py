@@ -56,7 +56,7 @@ def verdict(found: Accounting) -> Verdict:
         confidence=sure,
         seconds=found.seconds,
         accounts=found.accounts,
-        evidence=(*reasons, shown) if shown and shown not in reasons else reasons,
+        evidence=reasons if shown is None or _is_told(shown, found, reasons) else (*reasons, shown),
         excluded=excluded(found, choice.limit),
         lacking=missing,
         candidates=choice.candidates,
@@ -76,6 +76,14 @@ def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, str | None]:
             if shown is not None:
                 return rule, shown
     return None, None
+
+
+def _is_told(shown: str, found: Accounting, reasons: tuple[str, ...]) -> bool:
+    """Return whether the evidence says it already, if only with its share beside."""
+    return shown in reasons or any(
+        shown == f"{seconds(one.seconds)} {one.text}" and any(reason.endswith(one.text) for reason in reasons)
+        for one in found.accounts
+    )
 
 
 def totals(found: Accounting) -> list[tuple[Limit, float]]:
