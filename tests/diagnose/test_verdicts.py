@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.diagnose.hand import (
     GIB,
@@ -166,6 +167,15 @@ def test_many_small_files_are_metadata_and_few_are_not(level: Level) -> None:
     one = {**small, "files": 1, "metadata": Metadata(created=1)}
     under = (device(9, 160 * MIB, busy_seconds=8.8),)
     assert told(save(level, 9, measured(at, devices=under), **one)).limit is Limit.DEVICE
+
+
+@pytest.mark.parametrize(("told_of", "limit"), [(1_399, Limit.METADATA), (20_000, Limit.PAGE_CACHE)])
+def test_files_that_the_trace_had_no_room_for_are_metadata_too(told_of: int, limit: Limit) -> None:
+    """Of 20,000 files in 1.3 s it was told of 1,399: the rest of the time in the kernel was of the others."""
+    seen = thread(Level.TRACE, 1.32, user=0.18, copy=0.82, runqueue=0.3, moved=6 * MIB)
+    at = msgspec.structs.replace(seen, data_call_ns=ns(0.027), create_call_ns=ns(0.034), creates=told_of)
+    small = {"files": 20_000, "bytes": 80_000_000, "metadata": Metadata(created=told_of, at_least=told_of < 20_000)}
+    assert told(save(Level.TRACE, 1.32, measured(at, devices=(device(1.32, 0),)), **small)).limit is limit
 
 
 def _ranks(level: Level, ends: tuple[float, ...], moved: tuple[int, ...]) -> Checkpoint:

@@ -85,7 +85,7 @@ CASES: tuple[Case, ...] = (
     Case("small-random", ("small-io",), _save(_FEW, "random-direct"), _save(_FAST, "direct"), (8, 16), gain=False),
     Case(
         "dirty-limits", ("page-cache",),
-        work(partial(dirty_limits, 8 * MB, _SLOW), "--way", "raw"), _save(_SLOW, "raw"), (150, 300),
+        work(partial(dirty_limits, 8 * MB, _SLOW), "--way", "raw"), _save(_SLOW, "raw"), (100, 200),
     ),
     Case("sync-pieces", ("flush",), _save(_FEW, "sync-pieces"), _save(_FEW, "fsync"), (16, 32)),
     Case("metadata", ("metadata",), _save(_FAST, "many-files", "--files", "20000"), _save(_FAST, "raw"), (80, 160)),
