@@ -7,6 +7,7 @@ only by what hangs with it, because a hung file server hangs whoever asks it (se
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -26,6 +27,7 @@ MAX_OLD_ENTRIES = 4096  # of a folder that holds nothing new so far: a data set
 MAX_FACTS = 20_000  # of one question
 MAX_TAKEN = 1000  # at once: each is a part of the next frame
 MAX_WAITING = 4096  # answers that nobody has taken yet, 1 KB each: then those who look wait
+MAX_TOLD = 40_000  # that are kept in mind, 100 bytes each
 MAX_DEPTH = 3
 _WAIT_SECONDS = 0.02
 SLICE_NS = 500_000_000  # of one question, before others have their turn
@@ -62,6 +64,25 @@ class Spent:
             self.unwritten_ns += spent_ns
 
 
+class Told:
+    """What was told to whom: of tens of thousands of files only what is new since is told again."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._keys: dict[int, None] = {}
+
+    def is_new(self, question: Question, path: bytes, status: FileStatus) -> bool:
+        """Return whether a file has not been told to this process as it is now, and take note that it is."""
+        key = hash((question.pid, question.start_ticks, path, status.changed_ns, status.size))
+        if key in self._keys:
+            return False
+        self._keys[key] = None
+        if len(self._keys) > MAX_TOLD:
+            with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another lane's thread was here, too
+                del self._keys[next(iter(self._keys))]
+        return True
+
+
 @dataclass
 class _Search:
     question: Question
@@ -74,6 +95,11 @@ class _Search:
     page_counts: int = 0
     on_open: Callable[[bytes], None] = lambda _: None
     spent: Spent = field(default_factory=Spent)
+    before: Told = field(default_factory=Told)
+
+    @property
+    def counts_pages(self) -> bool:
+        return self.question.unwritten and self.page_counts < MAX_PAGE_COUNTS
 
 
 @dataclass(frozen=True)
@@ -104,10 +130,12 @@ def look(
     on_open: Callable[[bytes], None] = lambda _: None,
     spent: Spent | None = None,
     apart: frozenset[bytes] = frozenset(),
+    before: Told | None = None,
 ) -> _Found:
     """Yield the facts one by one, and None after looks without any, so that the caller can leave off in between.
 
-    What is mounted at a path of `apart` is not looked at.
+    What is mounted at a path of `apart` is not looked at. What was told `before`, and whose pages are not counted, is
+    left out.
     """
     prefix = question.root
     if prefix:
@@ -115,22 +143,31 @@ def look(
             statx(prefix + b"/")
         except OSError:
             prefix = b""  # the process has ended or may not be entered: look from our own root
-    search = _Search(question, prefix, apart, on_open=on_open, spent=spent or Spent())
+    search = _Search(question, prefix, apart, on_open=on_open, spent=spent or Spent(), before=before or Told())
     for path in question.files:
         yield _look(search, path, None, known=True)
-    for folder in question.folders:
+    for folder in sorted(question.folders, key=lambda folder: _modified_ns(prefix + folder), reverse=True):
         yield from _walk(search, folder, MAX_DEPTH)
 
 
+def _modified_ns(folder: bytes) -> int:
+    try:
+        return statx(folder).modified_ns
+    except OSError:
+        return 0
+
+
 def _walk(search: _Search, folder: bytes, depth: int) -> _Found:
+    """Yield what changed in a folder, then in those below it: the newest first, as an older one was told before."""
     if folder in search.seen_folders or search.told >= MAX_FACTS:
         return
     search.seen_folders.add(folder)
     since_ns, base = search.question.since_ns, folder.rstrip(b"/") + b"/"
+    below: list[tuple[int, bytes]] = []
     fresh = 0
     for count, name in enumerate(_names(search.prefix + folder)):
         if search.told >= MAX_FACTS or (count >= MAX_OLD_ENTRIES and not fresh):
-            return
+            break
         path = base + name
         if path in search.seen or path in search.apart:
             continue
@@ -143,9 +180,14 @@ def _walk(search: _Search, folder: bytes, depth: int) -> _Found:
             yield None
             continue
         fresh += 1
-        yield _look(search, path, status, known=False)
+        if not search.before.is_new(search.question, path, status) and not search.counts_pages:
+            yield None
+        else:
+            yield _look(search, path, status, known=False)
         if depth > 1 and stat.S_ISDIR(status.mode):
-            yield from _walk(search, path, depth - 1)
+            below.append((status.modified_ns, path))
+    for _, path in sorted(below, reverse=True):
+        yield from _walk(search, path, depth - 1)
 
 
 def _names(folder: bytes) -> list[bytes]:
@@ -202,7 +244,7 @@ def _look_inside(search: _Search, path: bytes, size: int) -> _Inside:
     """Open a file, if there is anything to be learnt from that and not too many were opened for the same question."""
     question = search.question
     contents = question.contents and size >= MAGIC_BYTES and search.magic_reads < MAX_MAGIC_READS
-    unwritten = question.unwritten and size > 0 and search.page_counts < MAX_PAGE_COUNTS
+    unwritten = search.counts_pages and size > 0
     if not contents and not unwritten:
         return _Inside()
     search.on_open(path)
@@ -283,13 +325,14 @@ class FactFinder:
         self._answers: deque[FileFact] = deque()
         self._closed = False
         self.refused = 0
+        self._told = Told()
         self.spent = Spent()  # added to by the threads, read by others
 
     def ask(self, question: Question) -> None:
         """Put a question; never waits, and touches nothing that may hang."""
         parts = self._parts(question)
         for lane, (part, apart) in parts.items():
-            if not self._lanes.put(lane, self._job(look(part, self._on_open, self.spent, apart))):
+            if not self._lanes.put(lane, self._job(look(part, self._on_open, self.spent, apart, self._told))):
                 self.refused += 1
 
     def _parts(self, question: Question) -> dict[str, tuple[Question, frozenset[bytes]]]:

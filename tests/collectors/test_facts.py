@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ckptprof_collectors import facts
 from ckptprof_collectors.facts import MAX_OLD_ENTRIES, FactFinder, Question, answer, look, read_magic
 from ckptprof_collectors.lanes import Lanes
 from ckptprof_collectors.samples import FileFact
@@ -121,6 +123,47 @@ def test_a_folder_of_very_many_files_costs_a_bounded_time(tmp_path: Path) -> Non
 
     question = Question(7, 8, b"", (), (os.fsencode(folder),), time.time_ns() + 3_600_000_000_000)
     assert list(look(question)) == [None] * MAX_OLD_ENTRIES
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_of_too_many_files_those_of_the_newest_folder_are_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    named: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Two saves of many files, one soon after the other: the first was told when the second is asked for."""
+    monkeypatch.setattr(facts, "MAX_FACTS", 30)
+    folders = [tmp_path / "checkpoint-10", tmp_path / "checkpoint-20", tmp_path / "checkpoint-5"]
+    for age, folder in zip((20, 0, 40), folders, strict=True):
+        folder.mkdir()
+        for number in range(25):
+            (folder / f"shard_{number}.bin").write_bytes(b"x")
+        os.utime(folder, ns=(0, time.time_ns() - age * 1_000_000_000))
+
+    told = ask(folders=folders if named else [tmp_path])
+
+    assert sum("checkpoint-20/" in path for path in told) == 25
+
+
+def test_what_was_told_is_told_again_only_if_it_changed_or_its_pages_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of tens of thousands is asked for again and again while it is filled."""
+    monkeypatch.setattr(facts, "MAX_PAGE_COUNTS", 3)
+    for number in range(20):
+        (tmp_path / f"{number}.bin").write_bytes(b"x")
+    before = facts.Told()
+    asked = Question(7, 8, b"", (), (os.fsencode(tmp_path),), 0, unwritten=True)
+
+    def told(question: Question) -> int:
+        return sum(fact is not None for fact in look(question, before=before))
+
+    assert told(asked) == 20
+    assert told(asked) == 3
+    (tmp_path / "new.bin").write_bytes(b"x")
+    (tmp_path / "19.bin").write_bytes(b"xx")
+    assert told(replace(asked, unwritten=False)) == 2
+    assert told(replace(asked, unwritten=False, pid=9)) == 21  # another one wrote them, perhaps
 
 
 def test_a_file_that_vanishes_while_its_folder_is_read_hides_no_other(tmp_path: Path) -> None:

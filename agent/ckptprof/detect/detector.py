@@ -113,7 +113,7 @@ class Detector:
                 self._books.observe(frame.at_ns, sample)
         self._books.take(frame, tick)
         self._take(tick, frame.at_ns, counted="processes" in frame.read)
-        crowded = min(len(self._waiting) // _CROWD, _MAX_CROWDS)
+        crowded = 0 if self._facts.is_pressing else min(len(self._waiting) // _CROWD, _MAX_CROWDS)
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS * (1 + crowded):
             return []
         return self._aftermath.follow(self._evaluate(frame.at_ns), frame.at_ns)

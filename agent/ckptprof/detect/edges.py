@@ -48,8 +48,7 @@ def write_edges(stream: Stream, history: History, clock: Clock, openings: Openin
     if modified is not None and (stream.closed_ns is not None or modified > stream.fact_at_ns + SLACK_NS):
         modified = modified if modified <= high + SLACK_NS else None  # stamped by another clock or another writer
     # the first look may come after the writing began: reach back to where its process was quiet
-    all_runs = runs((i.start_ns, i.end_ns, writing(i)) for i in history.intervals)
-    run = _run_at(all_runs, low, high if modified is None else max(high, modified))
+    run = _run_at(history.writing_runs(), low, high if modified is None else max(high, modified))
     start = run.start_ns if run else stream.first_ns
     end = run.end_ns if run else stream.last_ns
     if stream.looks and stream.before_ns < stream.first_ns:

@@ -16,6 +16,8 @@ from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000
+_MANY_FRESH = 6_000  # are not left for later: more may come at once than there is room for
+MAX_USED = 40_000
 MAX_SETTLED = 4096  # of files that belong to a stream already, or to nobody, 1 KB each: of more the oldest go soon
 _ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
 _WAITED_NS = 1_000_000_000  # a parent's counters show those of a child by then, mostly
@@ -67,6 +69,11 @@ class FactBook:
         self._fresh.discard(key)
         self._askers.pop(key, None)
 
+    @property
+    def is_pressing(self) -> bool:
+        """Whether so much was learnt that it is to be taken into account soon: what comes next takes its room."""
+        return len(self._fresh) >= _MANY_FRESH
+
     def knows(self, path: str) -> bool:
         """Return whether a file of that name was looked at of late."""
         return any(fact.path == path for _, fact in self._facts.values())
@@ -102,7 +109,7 @@ class FactBook:
                 claims.add(alone)
                 self._used[key, self._facts[key][1].modified_ns] = None
             self._settle(key)
-        while len(self._used) > MAX_FACTS:
+        while len(self._used) > MAX_USED:
             self._used.pop(next(iter(self._used)))
         return found
 

@@ -76,6 +76,7 @@ class History:
     dropped: int = 0
     inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
     _grown_bytes: int = 0  # of what no interval has told yet
+    _writing: tuple[int, int, list[Run]] | None = None  # (how many intervals, the end of the last, runs)
     _fetched: _Ahead = field(default_factory=_Ahead)
     _dirtied: _Ahead = field(default_factory=_Ahead)
     _heir: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_HEIRLOOMS))  # when children ended
@@ -130,6 +131,15 @@ class History:
             return None
         span_ns = looks[-1][0] - looks[0][0]
         return span_ns, (looks[-1][1] - looks[0][1]) / (span_ns / 1e9)
+
+    def writing_runs(self) -> list[Run]:
+        """Return the runs of writing; of tens of thousands of files each asks for them."""
+        last_ns = self.intervals[-1].end_ns if self.intervals else 0
+        known = self._writing
+        if known is None or known[:2] != (len(self.intervals), last_ns):
+            found = runs((one.start_ns, one.end_ns, writing(one)) for one in self.intervals)
+            known = self._writing = (len(self.intervals), last_ns, found)
+        return known[2]
 
     def inherit(self, at_ns: int, io: ProcessIo) -> None:
         """Take note of the counters of a child that ended: the kernel adds them to its parent's when it is waited for.

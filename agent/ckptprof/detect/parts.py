@@ -14,7 +14,21 @@ from ckptprof.detect.tracebook import TraceBook
 
 BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made of it
 _APART_NS = 60_000_000  # counters and looks are read one after the other
+_SETTLED_NS = 2_000_000_000  # after it was written nothing of its writing is told any more
 _SILENT_SHARE = 0.1  # of a mapping, without an event
+
+
+_Version = tuple[str, int, int, int, int | None, int]
+
+
+def _version_of(stream: Stream, history: History) -> _Version | None:
+    """Return what the part of a file depends on that was found by its times, long enough after; None: on more.
+
+    Of tens of thousands none is made anew at each round.
+    """
+    if stream.seen_by != "directory" or history.last_ns < max(stream.last_ns, stream.closed_ns or 0) + _SETTLED_NS:
+        return None
+    return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, id(stream.fact)
 
 
 def untangle(written: list[Part]) -> None:
@@ -50,10 +64,13 @@ class PartBook:
         self._traced = traced
         self._before: dict[int, tuple[int, Part]] = {}
         self._parts: dict[int, tuple[int, Part]] = {}  # by the stream, with the version that they are of
+        self._found_before: dict[int, tuple[_Version, Part]] = {}
+        self._found: dict[int, tuple[_Version, Part]] = {}  # likewise, of files that were found in their folders
 
     def begin(self) -> None:
         """Begin a round: what is not asked for in it is forgotten."""
         self._before, self._parts = self._parts, {}
+        self._found_before, self._found = self._found, {}
 
     def part_of(self, stream: Stream) -> Part | None:
         """Return the stream with its edges and bytes; None if it carries nothing that could be of a checkpoint."""
@@ -64,9 +81,22 @@ class PartBook:
             if part is not None:
                 self._parts[id(stream)] = (stream.trace.version, part)
             return part
-        name = name_of(stream)
         history = self._histories.get(stream.process)
-        if (name.never and not name.commit) or history is None:
+        if history is None:
+            return None
+        version = _version_of(stream, history)
+        if version is None:
+            return self._polled_part(stream, history)
+        known = self._found_before.get(id(stream))
+        part = known[1] if known is not None and known[0] == version and known[1].stream is stream else None
+        part = part or self._polled_part(stream, history)
+        if part is not None:
+            self._found[id(stream)] = (version, part)
+        return part
+
+    def _polled_part(self, stream: Stream, history: History) -> Part | None:
+        name = name_of(stream)
+        if name.never and not name.commit:
             return None
         if stream.writes:
             edges = write_edges(stream, history, self._clock, self._openings)
