@@ -84,14 +84,14 @@ class PartBook:
         history = self._histories.get(stream.process)
         if history is None:
             return None
-        version = _version_of(stream, history)
-        if version is None:
+        state = _version_of(stream, history)
+        if state is None:
             return self._polled_part(stream, history)
         known = self._found_before.get(id(stream))
-        part = known[1] if known is not None and known[0] == version and known[1].stream is stream else None
+        part = known[1] if known is not None and known[0] == state and known[1].stream is stream else None
         part = part or self._polled_part(stream, history)
         if part is not None:
-            self._found[id(stream)] = (version, part)
+            self._found[id(stream)] = (state, part)
         return part
 
     def _polled_part(self, stream: Stream, history: History) -> Part | None:

@@ -103,12 +103,12 @@ CASES: tuple[Case, ...] = (
         _save(_FAST, "background", "--pause", "1"), (150, 300), skip=1, gain=False,
     ),
     Case(
-        "restore-mapping", ("page-fault",), _restore(_FAST, "mapping"), _restore(_FAST, "read"), (100, 300),
+        "restore-mapping", ("page-fault",), _restore(_FAST, "mapping"), _restore(_FAST, "read"), (50, 100),
         kind="restore",
     ),
     Case(
         "restore-device", ("device",), _restore(partial(loop, "ext4", Throttle(read_bytes=50 * MB)), "read"),
-        _restore(_FAST, "read"), (100, 300), kind="restore",
+        _restore(_FAST, "read"), (50, 100), kind="restore",
     ),
     Case(
         "restore-network", ("network",), _restore(partial(sshfs, 160), "read"), _restore(sshfs, "read"), (60, 120),
@@ -116,6 +116,6 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "gather", ("gather",), _save(_FAST, "gathered", *_RANKS, "--gather-pause", "0.0004"),
-        _save(_FAST, "gathered", *_RANKS), (200, 400),
+        _save(_FAST, "ungathered", *_RANKS), (200, 400),
     ),
 )  # fmt: skip

@@ -218,6 +218,13 @@ def gathered(job: Job, step: int) -> None:
             stream.sendall(job.blob)
 
 
+def ungathered(job: Job, step: int) -> None:
+    """Have rank 0 write as much, of what it has itself."""
+    if job.rank == 0:
+        for other in range(job.options.ranks):
+            write(job.target(step).with_name(f"model_rank_{other}.pt"), job.blob)
+
+
 def staged(job: Job, step: int) -> None:
     """Copy the state piece by piece, slowly, then write it in another thread."""
     copy = bytearray()
@@ -247,6 +254,7 @@ WAYS: dict[str, Callable[[Job, int], None]] = {
     "one-of-many": one_of_many,
     "background": background,
     "gathered": gathered,
+    "ungathered": ungathered,
     "staged": staged,
 }
 
