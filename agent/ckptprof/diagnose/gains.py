@@ -13,7 +13,7 @@ from ckptprof.verdicts import Limit
 _MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
 _WAITS = 0.05  # of the path
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
-_MEMORY = 1e9  # bytes per second that copying out of the page cache takes at least, to promise no less
+_MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         floor, name = _read_floor(found)
         expected += floor - sum(one.seconds for one in found.accounts if one.text == QUEUED)  # it woke up at each fault
         capped = name or capped
+    elif limit is Limit.METADATA and expected < sight.moved / _MEMORY:
+        expected, capped = sight.moved / _MEMORY, "copying into the page cache"
     elif limit is Limit.SINGLE_WRITER and found.alone is not None:
         expected += own / found.alone.workers
         capped = f"{found.alone.workers} writers at once"

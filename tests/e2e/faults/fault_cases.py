@@ -88,7 +88,7 @@ CASES: tuple[Case, ...] = (
         work(partial(dirty_limits, 8 * MB, _SLOW), "--way", "raw"), _save(_SLOW, "raw"), (100, 200),
     ),
     Case("sync-pieces", ("flush",), _save(_FEW, "sync-pieces"), _save(_FEW, "fsync"), (16, 32)),
-    Case("metadata", ("metadata",), _save(_FAST, "many-files", "--files", "20000"), _save(_FAST, "raw"), (80, 160)),
+    Case("metadata", ("metadata",), _save(_FAST, "many-files", "--files", "20000"), _save(_FAST, "raw"), (40, 80)),
     Case(
         "metadata-fuse", ("metadata",), _save(sshfs, "many-files", "--files", "1000"), _save(sshfs, "raw"), (4, 8),
         gain=False,
