@@ -18,7 +18,7 @@ _SETTLED_NS = 2_000_000_000  # after it was written nothing of its writing is to
 _SILENT_SHARE = 0.1  # of a mapping, without an event
 
 
-_Version = tuple[str, int, int, int, int | None, int]
+_Version = tuple[object, ...]
 
 
 def _version_of(stream: Stream, history: History) -> _Version | None:
@@ -28,7 +28,9 @@ def _version_of(stream: Stream, history: History) -> _Version | None:
     """
     if stream.seen_by != "directory" or history.last_ns < max(stream.last_ns, stream.closed_ns or 0) + _SETTLED_NS:
         return None
-    return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, id(stream.fact)
+    fact = stream.fact
+    said = None if fact is None else (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
+    return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, said
 
 
 def untangle(written: list[Part]) -> None:
