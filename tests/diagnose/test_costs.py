@@ -31,6 +31,9 @@ def test_a_stall_costs_the_gpus_that_are_given_else_one_for_each_rank() -> None:
     given = known(diagnose(plain, gpus=8))
     assert (given.gpus, given.gpus_from, given.gpu_seconds) == (8, "given", 80)
     assert known(diagnose(plain)).gpu_seconds == 40
+    seen = known(diagnose(plain, seen_gpus=2))
+    assert (seen.gpus, seen.gpus_from, seen.gpu_seconds) == (2, "nvml", 20)
+    assert known(diagnose(plain, gpus=8, seen_gpus=2)).gpus_from == "given"
     nobody = known(diagnose(save(Level.TRACE, 20, measured(), ranks=None, stall_ns=ns(10))))
     assert (nobody.gpus, nobody.gpu_seconds, nobody.bytes_per_second_per_gpu) == (None, None, None)
     unknown = known(diagnose(save(Level.TRACE, 20, measured(), stall_ns=None), gpus=8))

@@ -10,8 +10,9 @@ from tests.diagnose.hand import measured, save, thread
 from ckptprof.diagnose import judging
 from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.model import Checkpoint, Level
-from ckptprof.service.diagnosing import HISTORY, JOBS, Diagnosis, ceilings_beside
+from ckptprof.service.diagnosing import HISTORY, JOBS, Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.probing.kept import keep
+from ckptprof_collectors import nvml
 
 
 def one(begin: float, **more: object) -> Checkpoint:
@@ -61,6 +62,24 @@ def test_ceilings_are_asked_for_at_each_checkpoint() -> None:
 
     Diagnosis(ceilings=ceilings).take([one(0), one(10)])
     assert len(asked) == 2
+
+
+def test_gpus_in_use_are_asked_for_at_each_checkpoint() -> None:
+    """While its processes still run."""
+    (told,) = Diagnosis(gpus=lambda checkpoint: 8 if checkpoint.step == 7 else None).take([one(0, step=7)])
+
+    assert told.cost is not None
+    assert (told.cost.gpus, told.cost.gpus_from) == (8, "nvml")
+
+
+def test_where_there_is_no_driver_gpus_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the checkpoint has its verdict all the same."""
+    monkeypatch.setattr(nvml, "LIBRARY", "libno-such-driver.so.1")
+    (told,) = Diagnosis(gpus=gpus_in_use()).take([one(0)])
+
+    assert told.verdict is not None
+    assert told.cost is not None
+    assert told.cost.gpus_from != "nvml"
 
 
 def test_a_probe_that_is_kept_later_counts_from_then_on(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ def diagnose(
     history: Sequence[Checkpoint] = (),
     ceilings: Sequence[Ceilings] | None = None,
     gpus: int | None = None,
+    seen_gpus: int | None = None,
 ) -> Checkpoint:
     """Return the checkpoint with its verdict and cost (`judging`)."""
     from ckptprof.diagnose import judging  # noqa: PLC0415 - the rules are many files, and a report needs none of them
 
-    return judging.diagnose(checkpoint, history, ceilings, gpus)
+    return judging.diagnose(checkpoint, history, ceilings, gpus, seen_gpus)

@@ -56,10 +56,10 @@ class JobCost(msgspec.Struct, frozen=True, kw_only=True):
     restores: DirectionCost | None
 
 
-def cost(sight: Sight, gpus: int | None = None) -> Cost:
-    """Return what one checkpoint cost; `gpus` of its job, else one for each rank is taken."""
+def cost(sight: Sight, gpus: int | None = None, seen_gpus: int | None = None) -> Cost:
+    """Return what one checkpoint cost; `gpus` of its job as given, as NVML tells, or one for each rank."""
     checkpoint = sight.checkpoint
-    known, origin = _gpus(checkpoint, gpus)
+    known, origin = _gpus(checkpoint, gpus, seen_gpus)
     held = number(checkpoint.stall_ns)
     stall = held / NS if held is not None else None
     speed = some(checkpoint.bytes) / sight.span if sight.span > 0 else None
@@ -159,9 +159,11 @@ def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None
     )
 
 
-def _gpus(checkpoint: Checkpoint, given: int | None) -> tuple[int | None, str | None]:
+def _gpus(checkpoint: Checkpoint, given: int | None, seen: int | None) -> tuple[int | None, str | None]:
     if given is not None and given > 0:
         return given, "given"
+    if seen is not None and seen > 0:
+        return seen, "nvml"
     if checkpoint.ranks is not None and checkpoint.ranks > 0:
         return checkpoint.ranks, "ranks"
     return None, None

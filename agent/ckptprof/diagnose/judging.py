@@ -19,13 +19,15 @@ def diagnose(
     history: Sequence[Checkpoint] = (),
     ceilings: Sequence[Ceilings] | None = None,
     gpus: int | None = None,
+    seen_gpus: int | None = None,
 ) -> Checkpoint:
     """Return the checkpoint with its verdict and cost; a copy as it is: nobody waits for it.
 
     `history`: earlier checkpoints of any job, `ceilings`: what `ckptprof ceiling` measured on this host, `gpus`: of the
-    job on this host, if that is known. What is missing or contradicts itself lowers the confidence and raises nothing.
+    job on this host, if that is given, `seen_gpus`: as NVML tells. What is missing or contradicts itself lowers the
+    confidence and raises nothing.
     """
     if checkpoint.kind is Kind.COPY:
         return msgspec.structs.replace(checkpoint, verdict=None, cost=None)
     sight = look(checkpoint, history, ceilings)
-    return msgspec.structs.replace(checkpoint, verdict=verdict(account(sight)), cost=cost(sight, gpus))
+    return msgspec.structs.replace(checkpoint, verdict=verdict(account(sight)), cost=cost(sight, gpus, seen_gpus))

@@ -18,7 +18,7 @@ _MORE = 1.05  # of a ceiling
 _SHOWN = 8  # accounts; the rest is one line
 _ASCII_BAR = "#"
 _FINE = "bold green"
-GPUS_FROM = {"ranks": ", if each rank has one"}
+GPUS_FROM = {"ranks": ", if each rank has one", "nvml": ", as NVML tells"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
 
 

@@ -23,6 +23,24 @@ def _none() -> Sequence[Ceilings]:
     return ()
 
 
+def _unseen(_: Checkpoint) -> int | None:
+    return None
+
+
+def gpus_in_use() -> Callable[[Checkpoint], int | None]:
+    """Return what tells, while they run, on how many GPUs the processes of a checkpoint compute."""
+    from ckptprof_collectors.nvml import Gpus  # noqa: PLC0415 - the sampler starts first
+
+    gpus = Gpus()
+
+    def used(checkpoint: Checkpoint) -> int | None:
+        measures = checkpoint.measures
+        pids = {one.pid for one in measures.processes} if measures is not None else set()
+        return gpus.used_by(pids | {one.pid for one in checkpoint.writers})
+
+    return used
+
+
 class KeptCeilings:
     """What `ckptprof ceiling` has kept beside a database; read again when something was put there."""
 
@@ -62,9 +80,9 @@ class Diagnosis:
         complain: Callable[[str], None] = lambda _: None,
         *,
         ceilings: Callable[[], Sequence[Ceilings]] = _none,
-        gpus: int | None = None,
+        gpus: Callable[[Checkpoint], int | None] = _unseen,
     ) -> None:
-        """`ceilings` is asked at each checkpoint: whoever loads them knows when they change."""
+        """`ceilings` is asked at each checkpoint: whoever loads them knows when they change; `gpus`, too."""
         from ckptprof.diagnose import judging  # noqa: PLC0415 - the rules are many files, and the sampler starts first
 
         self._diagnose = judging.diagnose
@@ -81,7 +99,7 @@ class Diagnosis:
     def _one(self, checkpoint: Checkpoint) -> Checkpoint:
         try:
             history = tuple(self._jobs.get(checkpoint.job, {}).values())
-            told = self._diagnose(checkpoint, history, self._ceilings(), self._gpus)
+            told = self._diagnose(checkpoint, history, self._ceilings(), None, self._gpus(checkpoint))
         except Exception as error:  # noqa: BLE001 - the checkpoint must be kept whatever this one fault is
             self.faults += 1
             place = traceback.extract_tb(error.__traceback__)[-1]

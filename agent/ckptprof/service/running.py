@@ -29,7 +29,7 @@ from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.recording import Frame, Header
 from ckptprof.service import levels, messages
 from ckptprof.service.command import Command, NotStartedError, adopt_orphans
-from ckptprof.service.diagnosing import Diagnosis, ceilings_beside
+from ckptprof.service.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.keeper import Keeper
 from ckptprof.service.loop import HASTE, Loop, SamplerLostError
 from ckptprof.service.recorder import Recorder
@@ -67,7 +67,7 @@ def record(arguments: Sequence[str], db: str | Path, *, level: Wish = "auto") ->
     sampler = _start_sampler(level)  # before SQLAlchemy is imported
     try:
         keeper, saved_paths = _open(db)
-        diagnosis = Diagnosis(ceilings=ceilings_beside(db))
+        diagnosis = Diagnosis(ceilings=ceilings_beside(db), gpus=gpus_in_use())
         return Run(keeper, saved_paths, sampler, level, diagnosis).execute(arguments, trap)
     finally:
         if sampler is not None:

@@ -14,7 +14,7 @@ from ckptprof.export.http import DEFAULT_PORT, MetricsServer
 from ckptprof.export.metrics import Metrics
 from ckptprof.recording import Frame, Header
 from ckptprof.service import levels, messages
-from ckptprof.service.diagnosing import Diagnosis, ceilings_beside
+from ckptprof.service.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.keeper import Keeper
 from ckptprof.service.loop import Loop, SamplerLostError
 from ckptprof.service.privileges import rest_tracing
@@ -95,7 +95,7 @@ class Agent:
             saved_paths=self._saved_paths,
             tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
             complain=self._complain,
-            diagnosis=Diagnosis(self._complain, ceilings=ceilings_beside(self._options.db)),
+            diagnosis=Diagnosis(self._complain, ceilings=ceilings_beside(self._options.db), gpus=gpus_in_use()),
         )
 
     def _store(self, keeper: Keeper, trap: SignalTrap, *, hurried: bool) -> bool:
