@@ -210,8 +210,7 @@ def gathered(job: Job, step: int) -> None:
                 with stream:
                     while stream.recv(1 << 16):
                         time.sleep(job.options.gather_pause)
-        for other in range(job.options.ranks):
-            write(job.target(step).with_name(f"model_rank_{other}.pt"), job.blob)
+        ungathered(job, step)
     else:
         job.wait()
         with socket.create_connection(("127.0.0.1", port)) as stream:
