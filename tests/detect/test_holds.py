@@ -303,6 +303,40 @@ def test_a_child_that_writes_is_held_against_its_parent(still: tuple[tuple[float
     assert found.stall_ns == 0 if mode is Mode.ASYNC else seconds(found) == pytest.approx(3.1, abs=0.4)
 
 
+def test_ranks_save_in_one_way_and_the_one_that_was_looked_at_tells_it() -> None:
+    """Rank 0 seems to go on by its pace alone, and wrote more; rank 1 was met in the save."""
+    stage = Stage(trace=True)
+    for rank, size in ((0, 220), (1, 200)):
+        job = {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job"}
+        trainer = stage.process(100 + rank, environment=job)
+        child = stage.process(200 + rank, parent_pid=100 + rank, born_s=7.2, exit_s=10.1, environment=job)
+        stage.write(child, f"/ckpt/step_1/__{rank}_0.distcp", 8.0, 2.0, size * MIB)
+        stage.extra += times(trainer, ((7.8, 10.1),) if rank else ())
+        stage.extra += [stacks(trainer, 9.0, SAVING)] if rank else []
+    (found,) = detect(stage)
+
+    assert (found.ranks, found.mode) == (2, Mode.SYNC)
+    assert seconds(found) == pytest.approx(2.2, abs=0.3)
+
+
+@pytest.mark.parametrize(("wakes", "mode"), [(100, Mode.ASYNC), (20, None)])
+def test_who_computed_in_a_part_of_a_look_did_not_go_on(wakes: int, mode: Mode | None) -> None:
+    """Half of the usual time on CPU, but seldom woken: it may have computed first and then waited."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    before = [one for one in times(trainer, slices=100.0) if one[0] <= 8.0]
+    last = before[-1][1]
+    assert isinstance(last, ThreadTime)
+    stage.extra += before
+    for look in (1, 2):
+        on_cpu_ns, slices = last.on_cpu_ns + look * 450_000_000, last.slices + look * wakes // 2
+        stage.extra.append((8.0 + look, msgspec.structs.replace(last, on_cpu_ns=on_cpu_ns, slices=slices)))
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert found.mode is mode
+
+
 def test_workers_of_a_launcher_train_themselves() -> None:
     """A parent that has the runtime loaded but only waits for its workers is not who trains."""
     stage = Stage(trace=True)

@@ -50,6 +50,7 @@ class _Verdict:
     text: str
     blind: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()  # when it stood still
+    certain: bool = False  # by what it was seen doing, not by its rhythm alone
 
 
 def hold_of(candidate: Candidate, around: Surroundings) -> Hold:
@@ -61,7 +62,8 @@ def hold_of(candidate: Candidate, around: Surroundings) -> Hold:
         around.trainers.note_save(candidate.start_ns, candidate.end_ns)
     if not verdicts:
         return Hold(roles=roles)
-    told = {mode: sum(one.bytes for one in verdicts if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
+    certain = [one for one in verdicts if one.mode is not None and one.certain] or verdicts  # ranks save in one way
+    told = {mode: sum(one.bytes for one in certain if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
     mode = max(told, key=lambda one: told[one]) if any(told.values()) else None
     leading = max((one for one in verdicts if one.mode is mode), key=lambda one: one.bytes, default=verdicts[0])
     stalls = sorted(one.stall_ns for one in verdicts if one.stall_ns is not None and one.mode is mode)
@@ -108,7 +110,7 @@ def _alone(crew: Crew, pace: Pace) -> _Verdict:
     still = _joined([*spans, *standing], 0)
     spans = _joined([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)], 0)
     text = "the thread that trains wrote all of it itself"
-    return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), text, spans=tuple(still))
+    return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), text, spans=tuple(still), certain=True)
 
 
 def _beside(crew: Crew, pace: Pace, first_ns: int) -> _Verdict:
@@ -124,24 +126,26 @@ def _beside(crew: Crew, pace: Pace, first_ns: int) -> _Verdict:
         sentence = f"whether training went on while {who} wrote: {pace.reason}"
         return _Verdict(total, None, None, "", (sentence,))
     own = _joined(crew.own, _BETWEEN_NS) if crew.own_bytes * 2 > total else _joined(crew.own, 0)
+    sure = pace.was_looked_at
     everything = _joined([*own, *held], 0)
     covered = length(_cut(everything, foreign)) / max(1, length(foreign))
     if covered >= _SYNC_SHARE or crew.own_bytes * 2 > total:
         everything = _joined([*everything, *pace.standing_beside(everything)], 0)
         if pace.background and crew.own_bytes * 2 <= total:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {pace.seen}"
-            return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,), tuple(everything))
+            return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,), tuple(everything), sure)
         text = f"{who} wrote, and the thread that trains waited: {pace.seen}"
-        return _Verdict(total, Mode.SYNC, length(everything), text, spans=tuple(everything))
+        return _Verdict(total, Mode.SYNC, length(everything), text, spans=tuple(everything), certain=sure)
     staged = pace.staged(first_ns, total, long_before=bool(by))
     text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
     if staged is None:
-        return _Verdict(total, Mode.ASYNC, None, text, (_UNTOLD,))
+        return _Verdict(total, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
     everything = _joined([*everything, *pace.standing_beside(foreign), *staged], 0)
     stall = length(everything)
     if staged:
         text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
-    return _Verdict(total, Mode.ASYNC, stall if stall >= _MIN_STALL_NS else 0, text, (_UNSEEN,), tuple(everything))
+    stall = stall if stall >= _MIN_STALL_NS else 0
+    return _Verdict(total, Mode.ASYNC, stall, text, (_UNSEEN,), tuple(everything), sure)
 
 
 def length(spans: list[Span]) -> int:

@@ -22,6 +22,7 @@ Span = tuple[int, int]
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
 _STILL = 0.2  # of what is usual
 _GOES_ON = 0.4
+_RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
 _TELLING_SLICES = 4  # so many are missed before a thread that sleeps is called still
 _STEADY_SHARE = 0.3
 _REACH_NS = 20_000_000_000  # around a save
@@ -64,6 +65,11 @@ class Pace:
         recent = self.book.stretches(self.process, self.start_ns - _RECENT_NS, self.start_ns)
         now = rhythm_of([*recent, *after])
         return now if now is not None and now.slices_per_second >= _WAKES else before
+
+    @property
+    def was_looked_at(self) -> bool:
+        """Whether its Python stack was seen while the save went on."""
+        return bool(self._doings)
 
     @property
     def reason(self) -> str:
@@ -136,7 +142,7 @@ class Pace:
                 for span in _merged(held)
                 if any(self._is_unusual(whole) for whole in _merged([span, *around]) if _meet(whole, span))
             ]
-            if paused * 2 > len(known) and not held:
+            if paused and paused * 2 >= len(known) and not held:
                 self._as_usual = True
                 return None
             self.seen = f"it stood still in {paused} of {len(known)} looks at its time on CPU"
@@ -184,7 +190,8 @@ class Pace:
         if seen_ns < 100_000_000 or not self.book.knows(self.process):
             return None
         share = sum(one.share * (one.end_ns - one.start_ns) for one in stretches) / seen_ns
-        if share >= _STEADY_SHARE and not self._spins:
+        least = _STEADY_SHARE if self._rhythm is None else max(_STEADY_SHARE, _RUNS_ON * self._rhythm.share)
+        if share >= least and not self._spins:
             self.seen = f"it used {share:.0%} of a core"
             return []
         was_active = self._rhythm is None or self._rhythm.share >= _BUSY_SHARE
@@ -214,7 +221,7 @@ class Pace:
                 hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
                 stirs = _STIRS + (_HARDLY * rhythm.slices_per_second if hardly else 0.0)
                 return True if one.slices <= max(1.0, stirs * seconds) else None
-            return False if one.share >= _GOES_ON * rhythm.share and not self._spins else None
+            return False if self._goes_on(one, rhythm) and not self._spins else None
         if one.share >= _BUSY_SHARE:  # who computes for once runs, though it does not wake as it does else
             return None
         usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
@@ -223,6 +230,13 @@ class Pace:
         if one.slices < 0.25 * usual:
             return True
         return False if one.slices >= 0.5 * usual else None
+
+    @staticmethod
+    def _goes_on(one: Stretch, rhythm: Rhythm) -> bool:
+        """Return whether it ran as it does: who computed in a part of a stretch and then waited wakes too seldom."""
+        usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
+        least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON
+        return one.share >= least * rhythm.share
 
     def standing_beside(self, spans: list[Span]) -> list[Span]:
         """Return when it stood still right before and after these times, if it hardly ever does otherwise."""
