@@ -364,6 +364,7 @@ class OperationKind(IntFlag):
     SPLICE = 32
     COPY_RANGE = 64
     FAULT = 128  # pages of a mapping
+    UNMAPPED = 256  # the mapping has ended, and all of its pages that were touched are counted
 
 
 class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity"):

@@ -9,7 +9,7 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity, sizes
 
 from ckptprof.model import Checkpoint, Level, PatternClass
-from ckptprof_collectors.samples import FileActivity, OperationKind, TraceHealth
+from ckptprof_collectors.samples import FileActivity, OperationKind, Sample, TraceHealth
 
 KIB = 1 << 10
 
@@ -172,6 +172,50 @@ def test_faults_that_leap_from_end_to_end_of_a_mapping_that_nobody_met_are_a_rea
     assert job.pid == warm.pid
     assert restore.bytes == told * MIB
     assert any("page faults of mapped files" in sentence for sentence in restore.blind) is (told == 400)
+
+
+def ended(at_s: float, told: int, silent: int) -> tuple[float, Sample]:
+    """Return the session of a mapping that has ended: 64 KiB to a fault, and the rest without an event."""
+    faults = told // (64 * KIB)
+    return at_s + 0.3, activity(
+        path="/c/step-1/model.safetensors", start_s=at_s, end_s=at_s + 0.1, moved=told + silent, writes=False,
+        kinds=int(OperationKind.FAULT | OperationKind.UNMAPPED), faulted_bytes=told + silent, operations=faults + 1,
+        sequential_operations=faults + 1, consecutive_operations=1, consecutive_bytes=silent, large_bytes=silent,
+        sizes=((64 * KIB, faults, told), (128 * MIB, 1, silent)),
+    )  # fmt: skip
+
+
+def test_the_end_of_a_mapping_tells_its_bytes_but_not_their_order() -> None:
+    """Of 200 MiB in large folios 10 were told of by faults: all are counted, and no order of them is invented."""
+    stage = Stage(trace=True)
+    job = stage.process()
+    stage.extra = [ended(at_s, 10 * MIB, 190 * MIB) for at_s in (2.0, 5.0)]
+
+    found = stage.play(14, saved_paths=("/c/step-1/model.safetensors",))
+
+    assert job.pid == 100
+    assert [(one.bytes, one.end_ns - one.start_ns < SECOND_NS) for one in found] == [(200 * MIB, True)] * 2
+    for one in found:
+        assert one.pattern.class_ is None
+        assert one.pattern.size_histogram == {str(64 * KIB): [160, 10 * MIB]}
+        assert any("order of the page faults of mapped files" in sentence for sentence in one.blind)
+
+
+def test_what_was_touched_of_another_file_is_not_counted_twice() -> None:
+    """Two files are mapped at once, and only one is read: memory grows by that."""
+    stage = Stage(trace=True)
+    job = stage.process()
+    stage.map(job, "/c/a.safetensors", 2.0, 1.0, 400 * MIB, inode=7)
+    mapped: dict[str, Any] = {"writes": False, "kinds": int(OperationKind.FAULT), "size": 400 * MIB}
+    touched = activity(path="/c/b.safetensors", start_s=2.0, end_s=3.0, moved=390 * MIB, inode=8, session="b",
+                       faulted_bytes=390 * MIB, **mapped)  # fmt: skip
+    looked = activity(path="/c/a.safetensors", start_s=2.0, end_s=2.1, moved=64 * KIB, inode=7, session="a",
+                      faulted_bytes=64 * KIB, **mapped)  # fmt: skip
+    stage.extra = [(3.1, touched), (2.2, looked)]
+
+    found = stage.play(9, saved_paths=("/c/a.safetensors", "/c/b.safetensors"))
+
+    assert sum(one.bytes for one in found) == pytest.approx(400 * MIB, rel=0.05)  # and not 800
 
 
 def test_a_header_that_is_read_before_the_mapping_is_one_restore_with_it() -> None:

@@ -13,6 +13,8 @@ from tests.kernel import strace
 from tests.kernel.order import Order, order_of
 from tests.kernel.tracer import Seen, Tracer, difference, order_seen
 
+from ckptprof_collectors.samples import OperationKind
+
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 
 PROGRAM = Path(__file__).with_name("frameworks_program.py")
@@ -34,7 +36,7 @@ Perform = Callable[[str], tuple[Path, strace.Account, Seen]]
 
 
 def forget(directory: Path) -> None:
-    """Have the files read from the disk again: pages just written are mapped 512 at a time, without a word."""
+    """Have the files read from the disk again: pages just written are mapped 512 at a time, by no fault each."""
     for path in filter(Path.is_file, directory.rglob("*")):
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -123,3 +125,19 @@ def test_a_load_by_mmap_is_seen_by_its_pages(perform: Perform, scenario: str) ->
     size = mapped[0].stat().st_size
     assert 0.7 * size <= faulted <= 1.1 * size, sessions
     assert seen.events(mapped[0], "mapped")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("scenario", MAPPED)
+def test_a_load_from_memory_by_mmap_counts_every_page(on: Callable[[str], Path], tracer: Tracer, scenario: str) -> None:
+    """Pages just written are mapped 512 at a time, without a word: the end of the mapping tells how many there were."""
+    directory = on("ext4")
+    subprocess.run([sys.executable, PROGRAM, BEFORE[scenario], directory], check=True)
+    (file,) = [path for path in directory.rglob("*") if path.is_file() and path.stat().st_size > 1 << 20]
+
+    seen = tracer.run([sys.executable, PROGRAM, scenario, directory])
+
+    sessions = [one for one in seen.of(file, writes=False) if one.faulted_bytes]
+    assert sum(one.faulted_bytes for one in sessions) == pytest.approx(file.stat().st_size, rel=0.02)
+    assert any(one.kinds & OperationKind.UNMAPPED for one in sessions)
+    assert all(one.closed_ns is not None for one in sessions)

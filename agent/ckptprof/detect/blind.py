@@ -149,7 +149,8 @@ def _is_guessed(part: Part) -> bool:
     """Return whether more of a mapping was touched than the trace was told of, if it was told of anything."""
     if part.stream.trace is None:
         return part.stream.is_mapping
-    return is_mapped(part) and part.bytes > part.stream.trace.totals.bytes
+    totals = part.stream.trace.totals
+    return is_mapped(part) and part.bytes > totals.bytes - totals.silent_bytes
 
 
 def _of_traces(traces: list[Traced]) -> list[str]:

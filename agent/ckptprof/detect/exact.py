@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.candidates import Candidate, Part
-from ckptprof.detect.traced import Traced
+from ckptprof.detect.traced import Traced, silent_of
 from ckptprof.model import Pattern, PatternClass
 
 TRACED_SHARE = 0.95  # of the bytes that were not moved by mappings makes the level of the whole
@@ -40,7 +40,10 @@ def histogram(traces: Iterable[Traced]) -> dict[int, tuple[int, int]]:
     found: dict[int, tuple[int, int]] = {}
     for trace in traces:
         for session in trace.sessions.values():
+            silent = silent_of(session)
             for low, operations, moved in session.sizes:
+                if silent and moved == silent:
+                    continue  # no operation
                 before = found.get(low, (0, 0))
                 found[low] = (before[0] + operations, before[1] + moved)
     return dict(sorted(found.items()))
@@ -60,7 +63,7 @@ def median_bytes(sizes: dict[int, tuple[int, int]]) -> float | None:
 def class_of(traces: Sequence[Traced]) -> PatternClass | None:
     """Return the class, by bytes (design section 5); None if nothing was moved."""
     totals = [trace.totals for trace in traces]
-    moved = sum(total.bytes for total in totals)
+    moved = sum(total.bytes - total.silent_bytes for total in totals)
     if moved <= 0:
         return None
     consecutive = sum(total.consecutive_bytes for total in totals) / moved
@@ -86,7 +89,7 @@ def exact_pattern(candidate: Candidate) -> Pattern:
     """Return the pattern of a candidate of which nearly everything was traced."""
     traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
     totals = [trace.totals for trace in traces]
-    moved = sum(total.bytes for total in totals)
+    moved = sum(total.bytes - total.silent_bytes for total in totals)
     operations = sum(total.operations for total in totals)
     everything = sum(part.bytes for part in candidate.parts)
     mapped = sum(part.bytes for part in candidate.parts if is_mapped(part))

@@ -11,6 +11,7 @@ from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.sizes import leapt_bytes_of, part_bytes, traced_bytes_of
 from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
+from ckptprof_collectors.samples import OperationKind
 
 BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made of it
 _APART_NS = 60_000_000  # counters and looks are read one after the other
@@ -51,6 +52,12 @@ def _is_beside(part: Part, mapping: Part) -> bool:
     """Return whether a file was mapped while it was open, or right before or after."""
     apart_ns = max(part.start_ns, mapping.start_ns) - min(part.end_ns, mapping.end_ns)
     return apart_ns < BESIDE_NS
+
+
+def _is_counted(stream: Stream) -> bool:
+    """Return whether it is of a mapping that has ended, of which all pages are counted."""
+    trace = stream.trace
+    return trace is not None and bool(trace.sessions) and bool(trace.totals.kinds & OperationKind.UNMAPPED)
 
 
 class PartBook:
@@ -171,22 +178,38 @@ class PartBook:
             return None
         return Part(stream, name, start_ns, end_ns, size, temporary=is_temporary(stream.path))
 
+    def _of_others(self, stream: Stream, edges: tuple[int, int]) -> int:
+        """Return what its process was seen to touch of other mapped files meanwhile: its memory tells no file."""
+        return sum(
+            traced_bytes_of(other)
+            for other in self._traced.moved_by(stream.process)
+            if other.file != stream.file
+            and other.first_ns <= edges[1]
+            and other.last_ns >= edges[0]
+            and other.trace is not None
+            and other.trace.sessions
+            and other.trace.totals.faulted_bytes
+        )
+
     def _mapped(self, stream: Stream, size: int, end_ns: int) -> tuple[int, int]:
         """Return bytes and end of a mapped file's reading: its pages count once, however often it was opened.
 
-        Large folios come in without an event each. If those are a part of it to speak of, memory tells when the last
-        came in; else the last event does: a mapping is kept for as long as anything points into it.
+        Large folios come in without an event each: the end of the mapping tells how many. Until then, if those are a
+        part of it to speak of, memory tells when the last came in; else the last event does: a mapping is kept for as
+        long as anything points into it.
         """
         openings = mapped_openings(stream, self._traced)
         before = faulted_before(stream, openings)
         if before:
             return min(size, max(0, stream.size - before)), end_ns
+        if _is_counted(stream):
+            return size, end_ns
         history = self._histories.get(stream.process)
         elsewhere = sum(traced_bytes_of(other) for other in openings[1:])
         if stream.mapping is None or history is None:  # it was gone before anybody looked
             return max(size, leapt_bytes_of(stream) - elsewhere), end_ns
         edges = read_edges(stream.mapping, history, self._openings)
-        touched = part_bytes(stream.mapping, history, edges) - elsewhere
+        touched = part_bytes(stream.mapping, history, edges) - elsewhere - self._of_others(stream, edges)
         if touched - size > _SILENT_SHARE * touched:
             end_ns = max(end_ns, edges[1])
         return max(size, touched), end_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.detect.intervals import History, Interval, faulting, reading, writing
 from ckptprof.detect.streams import Stream
+from ckptprof.detect.traced import FAULT_AROUND_BYTES
 
 _WHOLE = 0.9  # a file of which at least this was moved was moved whole: counters lag by a tick
 _TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
@@ -16,7 +17,6 @@ _SHORT_LOOKS = 4
 _MIDST_NS = 250_000_000
 _AHEAD_NS = 200_000_000  # counters run ahead of the position: it moves when a call ends
 _BORN_NS = 100_000_000
-FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
 
 

@@ -21,6 +21,7 @@ class Totals(NamedTuple):
 
     operations: int
     bytes: int  # by calls and by page faults
+    silent_bytes: int  # of them: of a mapping, without an event; all that tells of order and size is without these
     consecutive_operations: int
     consecutive_bytes: int
     sequential_operations: int
@@ -39,6 +40,7 @@ class Totals(NamedTuple):
     pooled: bool  # threads that filled the file together: each goes ahead with gaps, all of them leave none
 
 
+FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 _IN_KERNEL = int(OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE)
 
 
@@ -154,16 +156,22 @@ def _sum(sessions: list[FileActivity]) -> Totals:
     kinds = 0
     for session in sessions:
         kinds |= session.kinds
-    large = moved if moved >= LARGE_BYTES else 0
+    silent = [silent_of(session) for session in sessions]
+    silent_bytes = sum(silent)
+    unordered = sum(one > 0 for one in silent)
+    operations -= unordered
+    told = moved - silent_bytes
+    large = told if told >= LARGE_BYTES else 0
     spans = sum(max(0, session.high_offset - session.low_offset - session.bytes) for session in sessions)
     return Totals(
         operations=operations,
         bytes=moved,
-        consecutive_operations=operations if pooled else sum(s.consecutive_operations for s in sessions),
-        consecutive_bytes=moved if pooled else sum(s.consecutive_bytes for s in sessions),
-        sequential_operations=sum(s.sequential_operations for s in sessions),
-        sequential_bytes=sum(s.sequential_bytes for s in sessions),
-        large_bytes=large if pooled else sum(s.large_bytes for s in sessions),
+        silent_bytes=silent_bytes,
+        consecutive_operations=operations if pooled else sum(s.consecutive_operations for s in sessions) - unordered,
+        consecutive_bytes=told if pooled else sum(s.consecutive_bytes for s in sessions) - silent_bytes,
+        sequential_operations=sum(s.sequential_operations for s in sessions) - unordered,
+        sequential_bytes=sum(s.sequential_bytes for s in sessions) - silent_bytes,
+        large_bytes=large if pooled else sum(s.large_bytes for s in sessions) - silent_bytes,
         direct_bytes=sum(s.direct_bytes for s in sessions),
         faulted_bytes=sum(s.faulted_bytes for s in sessions),
         timed_operations=sum(s.timed_operations for s in sessions),
@@ -176,6 +184,13 @@ def _sum(sessions: list[FileActivity]) -> Totals:
         kinds=kinds,
         pooled=pooled,
     )
+
+
+def silent_of(session: FileActivity) -> int:
+    """Return the bytes of a mapping that no event told of: its end counts them as one operation larger than a fault."""
+    if not session.kinds & OperationKind.UNMAPPED:
+        return 0
+    return max((moved for low, _, moved in session.sizes if low > FAULT_AROUND_BYTES), default=0)
 
 
 def _is_pooled(sessions: list[FileActivity]) -> bool:

@@ -25,6 +25,7 @@ enum call_kind {
 	CALL_MKDIRAT,
 	CALL_CLOSE,
 	CALL_REPLACE, /* dup2: the descriptor that is its second argument is closed */
+	CALL_UNMAP,
 };
 
 #define CALLS 512
@@ -39,6 +40,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[2] = CALL_OPEN,
 	[3] = CALL_CLOSE,
 	[9] = CALL_MMAP,
+	[11] = CALL_UNMAP,
 	[17] = CALL_PREAD,
 	[18] = CALL_PWRITE,
 	[19] = CALL_READ, /* readv */
@@ -90,6 +92,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[82] = CALL_SYNC_FILE, /* fsync */
 	[83] = CALL_SYNC_FILE, /* fdatasync */
 	[84] = CALL_SYNC_FILE, /* sync_file_range */
+	[215] = CALL_UNMAP,
 	[222] = CALL_MMAP,
 	[267] = CALL_SYNC_ALL, /* syncfs */
 	[276] = CALL_RENAMEAT, /* renameat2 */

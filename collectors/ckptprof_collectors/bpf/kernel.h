@@ -114,7 +114,28 @@ struct fs_struct {
 	struct path root;
 };
 
+struct percpu_counter {
+	__s64 count;
+};
+
+struct mm_struct {
+	struct percpu_counter rss_stat[1]; /* since 6.2; the first is of files */
+};
+
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+struct mm_rss_stat {
+	atomic_long_t count[1]; /* until 6.1 */
+};
+
+struct mm_struct___old {
+	struct mm_rss_stat rss_stat;
+};
+
 struct task_struct {
+	struct mm_struct *mm;
 	unsigned int flags;
 	int pid;
 	int tgid;

@@ -54,8 +54,11 @@ static __always_inline void close_of(const bool typed, __u32 fd, __u32 kind)
 	if (mode & FMODE_READ) {
 		key.tail &= ~1;
 		session = bpf_map_lookup_elem(&live, &key);
-		if (session && !session->closed_ns)
+		if (session && !session->closed_ns) {
+			if (session->kinds & KIND_FAULT)
+				keep_told(&key, session);
 			finish(&key, session, (unsigned long)file);
+		}
 	}
 	if (mode & FMODE_WRITE) {
 		key.tail |= 1;
@@ -75,6 +78,10 @@ static __always_inline int on_enter(const bool typed, struct pt_regs *regs, __u6
 	own = bpf_get_current_pid_tgid();
 	if (!is_ours(own >> 32))
 		return 0;
+	if (kind == CALL_UNMAP) {
+		unmapped(ARGUMENT_1(typed, regs));
+		return 0;
+	}
 	if (kind >= CALL_CLOSE) {
 		close_of(typed, kind == CALL_CLOSE ? ARGUMENT_1(typed, regs) : ARGUMENT_2(typed, regs), kind);
 		return 0;

@@ -144,7 +144,7 @@ static __always_inline void submit(struct pt_regs *regs, long count, __u64 now_n
 		lose(count - MAX_IOCBS, 0);
 }
 
-static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, struct file *file)
+static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, struct file *file, __u64 address)
 {
 	struct mapped_key pages = { .inode = key->inode, .device = key->device };
 	__u64 length = ARGUMENT_2(false, regs), mode = MAPPED_READ;
@@ -155,6 +155,8 @@ static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, s
 	if (protection & PROT_WRITE && (flags & MAP_TYPE) != MAP_PRIVATE)
 		mode = MAPPED_WRITE;
 	bpf_map_update_elem(&mapped, &pages, &mode, BPF_ANY);
+	if (mode == MAPPED_READ)
+		keep_mapping(key, (unsigned long)file, address, length);
 	tell_file(RECORD_MAPPED, key, (unsigned long)file, 0, protection | flags << 32);
 }
 
@@ -232,7 +234,7 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 	else if (kind == CALL_SYNC_FILE)
 		tell_file(RECORD_SYNCED, &key, (unsigned long)file, duration_ns, 0);
 	else if (kind == CALL_MMAP)
-		mapped_file(regs, &key, file);
+		mapped_file(regs, &key, file, result);
 }
 
 static __noinline void seldom(unsigned long regs_address, long result, __u32 kind, __u64 since_ns)

@@ -39,6 +39,8 @@ static __always_inline void faulted(struct inode *inode, __u64 first_page, __u64
 		session = begin(&key, &operation, (unsigned long)inode, (unsigned long)task);
 	if (!session)
 		return;
+	if (!operation.writes && !(session->kinds & KIND_FAULT))
+		keep_reader(&key);
 	operation.bytes = pages << 12;
 	end = operation.offset + operation.bytes;
 	if (!operation.writes && session->kinds & KIND_FAULT && operation.offset >= session->window_offset &&

@@ -117,6 +117,7 @@ struct operation {
 #define KIND_SPLICE 32
 #define KIND_COPY_RANGE 64
 #define KIND_FAULT 128
+#define KIND_UNMAPPED 256
 
 static __always_inline struct counters *own_counters(void)
 {
