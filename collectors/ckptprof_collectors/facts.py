@@ -7,7 +7,6 @@ only by what hangs with it, because a hung file server hangs whoever asks it (se
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import threading
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ckptprof_collectors.cachestat import unwritten_bytes
+from ckptprof_collectors.factmemory import Inside, Memory
 from ckptprof_collectors.lanes import LANES, Lanes
 from ckptprof_collectors.samples import FileFact, text
 from ckptprof_collectors.statx import AT_SYMLINK_NOFOLLOW, FileStatus, statx
@@ -27,7 +27,6 @@ MAX_OLD_ENTRIES = 4096  # of a folder that holds nothing new so far: a data set
 MAX_FACTS = 20_000  # of one question
 MAX_TAKEN = 1000  # at once: each is a part of the next frame
 MAX_WAITING = 4096  # answers that nobody has taken yet, 1 KB each: then those who look wait
-MAX_TOLD = 40_000  # that are kept in mind, 100 bytes each
 MAX_DEPTH = 3
 _WAIT_SECONDS = 0.02
 SLICE_NS = 500_000_000  # of one question, before others have their turn
@@ -64,25 +63,6 @@ class Spent:
             self.unwritten_ns += spent_ns
 
 
-class Told:
-    """What was told to whom: of tens of thousands of files only what is new since is told again."""
-
-    def __init__(self) -> None:
-        """Nothing yet."""
-        self._keys: dict[int, None] = {}
-
-    def is_new(self, question: Question, path: bytes, status: FileStatus) -> bool:
-        """Return whether a file has not been told to this process as it is now, and take note that it is."""
-        key = hash((question.pid, question.start_ticks, path, status.changed_ns, status.size))
-        if key in self._keys:
-            return False
-        self._keys[key] = None
-        if len(self._keys) > MAX_TOLD:
-            with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another lane's thread was here, too
-                del self._keys[next(iter(self._keys))]
-        return True
-
-
 @dataclass
 class _Search:
     question: Question
@@ -95,21 +75,15 @@ class _Search:
     page_counts: int = 0
     on_open: Callable[[bytes], None] = lambda _: None
     spent: Spent = field(default_factory=Spent)
-    before: Told = field(default_factory=Told)
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def asker(self) -> tuple[int, int]:
+        return self.question.pid, self.question.start_ticks
 
     @property
     def counts_pages(self) -> bool:
         return self.question.unwritten and self.page_counts < MAX_PAGE_COUNTS
-
-
-@dataclass(frozen=True)
-class _Inside:
-    """What only an open file tells."""
-
-    magic: bytes | None = None
-    whole: bool | None = None
-    unwritten_bytes: int | None = None
-    free_bytes: int | None = None
 
 
 _Found = Iterator["FileFact | None"]  # None: one more was looked at, and there is nothing to tell
@@ -130,12 +104,12 @@ def look(
     on_open: Callable[[bytes], None] = lambda _: None,
     spent: Spent | None = None,
     apart: frozenset[bytes] = frozenset(),
-    before: Told | None = None,
+    memory: Memory | None = None,
 ) -> _Found:
     """Yield the facts one by one, and None after looks without any, so that the caller can leave off in between.
 
-    What is mounted at a path of `apart` is not looked at. What was told `before`, and whose pages are not counted, is
-    left out.
+    What is mounted at a path of `apart` is not looked at. What was told before by the `memory`, and whose pages are not
+    counted, is left out; what was read before, and has not changed since, is not read again.
     """
     prefix = question.root
     if prefix:
@@ -143,7 +117,7 @@ def look(
             statx(prefix + b"/")
         except OSError:
             prefix = b""  # the process has ended or may not be entered: look from our own root
-    search = _Search(question, prefix, apart, on_open=on_open, spent=spent or Spent(), before=before or Told())
+    search = _Search(question, prefix, apart, on_open=on_open, spent=spent or Spent(), memory=memory or Memory())
     for path in question.files:
         yield _look(search, path, None, known=True)
     for folder in sorted(question.folders, key=lambda folder: _modified_ns(prefix + folder), reverse=True):
@@ -180,7 +154,7 @@ def _walk(search: _Search, folder: bytes, depth: int) -> _Found:
             yield None
             continue
         fresh += 1
-        if not search.before.is_new(search.question, path, status) and not search.counts_pages:
+        if not search.memory.told.is_new(search.asker, path, status) and not search.counts_pages:
             yield None
         else:
             yield _look(search, path, status, known=False)
@@ -220,7 +194,7 @@ def _look(search: _Search, path: bytes, status: FileStatus | None, *, known: boo
         return None
     search.seen.add(path)
     search.told += 1
-    inside = _Inside() if is_directory else _look_inside(search, path, status.size)
+    inside = Inside() if is_directory else _look_inside(search, path, status)
     return FileFact(
         pid=question.pid,
         start_ticks=question.start_ticks,
@@ -240,25 +214,28 @@ def _look(search: _Search, path: bytes, status: FileStatus | None, *, known: boo
     )
 
 
-def _look_inside(search: _Search, path: bytes, size: int) -> _Inside:
+def _look_inside(search: _Search, path: bytes, status: FileStatus) -> Inside:
     """Open a file, if there is anything to be learnt from that and not too many were opened for the same question."""
-    question = search.question
-    contents = question.contents and size >= MAGIC_BYTES and search.magic_reads < MAX_MAGIC_READS
-    unwritten = search.counts_pages and size > 0
+    known = search.memory.contents.of(status)
+    wanted = search.question.contents and status.size >= MAGIC_BYTES
+    contents = wanted and known is None and search.magic_reads < MAX_MAGIC_READS
+    unwritten = search.counts_pages and status.size > 0
+    inside = known if wanted and known is not None else Inside()
     if not contents and not unwritten:
-        return _Inside()
+        return inside
     search.on_open(path)
     search.magic_reads += contents
     fd = _open(search.prefix + path)
     if fd is None:
-        return _Inside()
+        return inside
     try:
         dirty_bytes = _unwritten(search, fd) if unwritten else None
-        if not contents:
-            return _Inside(unwritten_bytes=dirty_bytes)
-        magic = _first_bytes(fd)
-        whole = is_whole(fd, size, magic) if magic is not None else None
-        return _Inside(magic, whole, dirty_bytes, _free_bytes(fd))
+        if contents:
+            magic = _first_bytes(fd)
+            whole = is_whole(fd, status.size, magic) if magic is not None else None
+            inside = Inside(magic, whole, free_bytes=_free_bytes(fd))
+            search.memory.contents.keep(status, inside)
+        return replace(inside, unwritten_bytes=dirty_bytes)
     finally:
         os.close(fd)
 
@@ -325,14 +302,14 @@ class FactFinder:
         self._answers: deque[FileFact] = deque()
         self._closed = False
         self.refused = 0
-        self._told = Told()
+        self._memory = Memory()
         self.spent = Spent()  # added to by the threads, read by others
 
     def ask(self, question: Question) -> None:
         """Put a question; never waits, and touches nothing that may hang."""
         parts = self._parts(question)
         for lane, (part, apart) in parts.items():
-            if not self._lanes.put(lane, self._job(look(part, self._on_open, self.spent, apart, self._told))):
+            if not self._lanes.put(lane, self._job(look(part, self._on_open, self.spent, apart, self._memory))):
                 self.refused += 1
 
     def _parts(self, question: Question) -> dict[str, tuple[Question, frozenset[bytes]]]:

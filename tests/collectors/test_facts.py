@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors import facts
+from ckptprof_collectors.factmemory import SETTLED_NS, Memory
 from ckptprof_collectors.facts import MAX_OLD_ENTRIES, FactFinder, Question, answer, look, read_magic
 from ckptprof_collectors.lanes import Lanes
 from ckptprof_collectors.samples import FileFact
@@ -152,11 +153,11 @@ def test_what_was_told_is_told_again_only_if_it_changed_or_its_pages_are_counted
     monkeypatch.setattr(facts, "MAX_PAGE_COUNTS", 3)
     for number in range(20):
         (tmp_path / f"{number}.bin").write_bytes(b"x")
-    before = facts.Told()
+    memory = Memory()
     asked = Question(7, 8, b"", (), (os.fsencode(tmp_path),), 0, unwritten=True)
 
     def told(question: Question) -> int:
-        return sum(fact is not None for fact in look(question, before=before))
+        return sum(fact is not None for fact in look(question, memory=memory))
 
     assert told(asked) == 20
     assert told(asked) == 3
@@ -164,6 +165,32 @@ def test_what_was_told_is_told_again_only_if_it_changed_or_its_pages_are_counted
     (tmp_path / "19.bin").write_bytes(b"xx")
     assert told(replace(asked, unwritten=False)) == 2
     assert told(replace(asked, unwritten=False, pid=9)) == 21  # another one wrote them, perhaps
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["file", "folder"])
+def test_a_file_is_read_once_for_as_long_as_it_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    """Each reading of sixteen bytes costs an object store a request, and s3fs megabytes of the link that trains."""
+    path = tmp_path / "step_1.pt"
+    path.write_bytes(b"PK\x03\x04" + bytes(996))
+    files, folders = ((os.fsencode(path),), ()) if named else ((), (os.fsencode(tmp_path),))
+    memory, opened = Memory(), list[bytes]()
+
+    def magic(pid: int) -> bytes | None:
+        question = Question(pid, 8, b"", files, folders, 0)
+        (fact,) = (fact for fact in look(question, opened.append, memory=memory) if fact is not None)
+        return fact.magic
+
+    first, early = magic(1), magic(2)  # just written: its stamp may be that of the next writing, too
+    now_ns = time.time_ns()
+    monkeypatch.setattr("ckptprof_collectors.factmemory.time.time_ns", lambda: now_ns + SETTLED_NS)
+    later = [magic(pid) for pid in range(3, 9)]
+
+    assert [first, early, *later] == [b"PK\x03\x04" + bytes(12)] * 8
+    assert len(opened) == 3
+    path.write_bytes(b"GGUF" + bytes(996))
+    assert magic(9) == b"GGUF" + bytes(12)
 
 
 def test_a_file_that_vanishes_while_its_folder_is_read_hides_no_other(tmp_path: Path) -> None:

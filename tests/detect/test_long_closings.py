@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from tests.detect.stage import SECOND_NS, Stage, play
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
 from ckptprof.model import Checkpoint
-from ckptprof_collectors.samples import Frame, Sample, ThreadLook
+from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, Sample, ThreadLook
 
 CLOSE = 3
+FOR_SECONDS = 30.0
 
 
 def met_in_close(at_s: float) -> ThreadLook:
@@ -63,3 +68,72 @@ def test_an_earlier_closing_holds_nothing_up() -> None:
     (save,) = seen((2.05, written), (2.06, met_in_close(2.06)), (2.1, life("closed-written", 2.08, duration_s=0.05)))
 
     assert round(seconds(save), 2) == 0.08
+
+
+def polled(*, watched: bool, met_s: float, writes_on: bool = False) -> list[Checkpoint]:
+    """Return the saves of a trainer that wrote 200 MB between 2.0 and 2.3 s and was in close(2) up to `met_s`."""
+    stage = Stage()
+    trainer = stage.process()
+    move = stage.write(trainer, "/s3/checkpoint_step_10.pt", 2.0, 0.3, 200 * MIB)
+    if writes_on:
+        stage.write(trainer, "/log/events.out", 4.0, 4.0, 40 * MIB, magic=None)
+    looks = [(2.32 + 0.2 * number, number) for number in range(60) if 2.32 + 0.2 * number < met_s]
+    stage.extra = [(at_s, met_in_close(at_s)) for at_s, _ in looks]
+    if watched:
+        event = FileEvent(mono(met_s + 0.1), "closed-written", 2049, move.inode, 200 * MIB, move.path)
+        stage.extra.append((met_s + 0.1, event))
+    return [save for save in stage.play(40) if save.path == move.path]
+
+
+@pytest.mark.parametrize(("watched", "met_s", "took_s"), [(True, 9.0, 7.1), (False, 9.0, 6.92), (False, 2.0, 0.3)])
+def test_a_closing_that_polling_met_its_writer_in_is_of_the_save(
+    watched: bool,  # noqa: FBT001 - a case
+    met_s: float,
+    took_s: float,
+) -> None:
+    """The file is gone from the table of open ones while close(2) sends it; the folder tells when that was over."""
+    (save,) = polled(watched=watched, met_s=met_s)
+
+    assert seconds(save) == pytest.approx(took_s, abs=0.1)
+
+
+def test_the_closing_of_one_that_writes_on_is_not_known_to_be_of_this_file() -> None:
+    """Without the folder's event nothing tells which file another thread closes, while more is written."""
+    (save,) = polled(watched=False, met_s=9.0, writes_on=True)
+
+    assert seconds(save) < 0.7
+
+
+def as_on_s3(frames: list[Frame], asked_s: float) -> Iterator[Frame]:
+    """Give what s3fs shows: an empty file at its begin while it is open, whole seconds as stamps, and those late."""
+    said: list[Sample] = []
+    for frame in frames:
+        samples: list[Sample] = []
+        for sample in frame.samples:
+            if isinstance(sample, FileScan):
+                files = tuple(msgspec.structs.replace(file, size=0, position=0) for file in sample.files)
+                samples.append(msgspec.structs.replace(sample, files=files))
+            elif isinstance(sample, FileFact):
+                whole_ns = sample.modified_ns // SECOND_NS * SECOND_NS
+                said.append(msgspec.structs.replace(sample, modified_ns=whole_ns, changed_ns=whole_ns, birth_ns=None))
+            else:
+                samples.append(sample)
+        if frame.at_ns >= mono(asked_s):
+            samples += said
+            said = []
+        yield Frame(frame.at_ns, frame.wall_ns, frame.read, tuple(samples))
+
+
+@pytest.mark.parametrize("asked_s", [2.4, 9.0, 14.0, 99.0], ids=["at once", "sent", "late", "never"])
+def test_a_file_that_is_empty_until_its_server_has_it_is_told_with_its_closing(asked_s: float) -> None:
+    """A size that comes late is waited for; one that never comes is what its process wrote meanwhile."""
+    stage = Stage()
+    trainer = stage.process()
+    move = stage.write(trainer, "/s3/checkpoint_step_10.pt", 2.0, 0.3, 200 * MIB, held_s=6.7)
+    stage.extra = [(at_s, met_in_close(at_s)) for at_s in (2.32 + 0.2 * number for number in range(33))]
+    found = play(stage.header(), list(as_on_s3(stage.frames(FOR_SECONDS), asked_s)))
+
+    assert [save.path for save in found] == [move.path]
+    assert found[0].bytes == pytest.approx(200 * MIB, rel=0.01)
+    assert seconds(found[0]) == pytest.approx(6.7, abs=0.5)
+    assert any("did not say it" in sentence for sentence in found[0].blind) is (asked_s > FOR_SECONDS)

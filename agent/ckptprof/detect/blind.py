@@ -100,6 +100,12 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: HealthB
             f"{unseen} of {files} files were never caught open between two ticks: found by their times in the folder, "
             "and credited to the process that wrote at that time"
         )
+    unsaid = sum(1 for part in candidate.parts if not part.stream.is_size_said)
+    if unsaid:
+        blind.append(
+            f"the size of {unsaid} of {files} files: their file system did not say it within a minute; "
+            "counted is what their process wrote meanwhile"
+        )
     blind += _of_traces(traces)
     if traces:
         blind += health.lost(candidate.start_ns, candidate.end_ns)

@@ -6,9 +6,12 @@ server's clock may be another: they are believed only inside the bracket that ou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ckptprof.detect.intervals import ACTIVE_BYTES, History, Run, faulting, reading, runs, writing
 from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.streams import Stream
+from ckptprof_collectors.samples import FileFact
 
 SLACK_NS = 60_000_000  # stamps come from the clock of the last timer tick, up to 10 ms behind; a tick may be late
 UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a file may have been born in the same save
@@ -40,11 +43,21 @@ class Clock:
         return mono_ns + self.offset_ns
 
 
-def write_edges(stream: Stream, history: History, clock: Clock, openings: OpeningBook) -> tuple[int, int]:
-    """Return (start, end) of a stream that writes."""
+def write_edges(
+    stream: Stream,
+    history: History,
+    clock: Clock,
+    openings: OpeningBook,
+    in_close_until: Callable[[int], int | None] = lambda _: None,
+) -> tuple[int, int]:
+    """Return (start, end) of a stream that writes.
+
+    `in_close_until` tells up to when its process was met in close(2) from a time on: NFS, FUSE and S3 send there what
+    was written.
+    """
     low, high = _bracket(stream)
     fact = stream.fact
-    modified = clock.mono(fact.modified_ns) if fact else None
+    modified = clock.mono(fact.modified_ns) if fact and not is_coarse(fact) else None
     if modified is not None and (stream.closed_ns is not None or modified > stream.fact_at_ns + SLACK_NS):
         modified = modified if modified <= high + SLACK_NS else None  # stamped by another clock or another writer
     # the first look may come after the writing began: reach back to where its process was quiet
@@ -69,10 +82,24 @@ def write_edges(stream: Stream, history: History, clock: Clock, openings: Openin
             start = birth
         if modified is not None and start <= modified <= latest:
             end = max(modified, _last_call(stream, history, modified, high))
-        closed = openings.closed_between(stream.file, end - SLACK_NS, end + CLOSED_SOON_NS)
-        end = end if closed is None else max(end, closed)
+    end = max(end, _closed(stream, history, openings, end, in_close_until(end)))
+    if fact is not None:
         end = max(end, _commit(stream, history, clock, end))
     return start, max(start, end)
+
+
+def _closed(stream: Stream, history: History, openings: OpeningBook, end: int, sent: int | None) -> int:
+    """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
+    closed = openings.closed_between(stream.file, end - SLACK_NS, max(end, sent or 0) + CLOSED_SOON_NS)
+    if closed is not None or sent is None:
+        return closed or end
+    wrote_on = any(writing(interval) >= ACTIVE_BYTES for interval in history.between(end + SLACK_NS, sent))
+    return end if wrote_on else sent  # it was the last that was written
+
+
+def is_coarse(fact: FileFact) -> bool:
+    """Return whether a file is stamped with whole seconds, cut off, as by S3: that tells nothing of its edges."""
+    return not fact.modified_ns % 1_000_000_000 and not fact.changed_ns % 1_000_000_000
 
 
 def _last_call(stream: Stream, history: History, modified_ns: int, high: int) -> int:

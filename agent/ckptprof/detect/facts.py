@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from ckptprof.detect.claims import BESIDE_NS, CREDIT, SMALL_BYTES, Claims, found_by_its_times, may_be_missed
-from ckptprof.detect.edges import SLACK_NS, Clock
+from ckptprof.detect.edges import SLACK_NS, Clock, is_coarse
 from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
@@ -260,7 +260,8 @@ def _is_no_news(fact: FileFact, known: FileFact) -> bool:
 def _is_of_before(fact: FileFact, stream: Stream, clock: Clock) -> bool:
     """Whether a file was looked at before a stream wrote it: deleted since, perhaps, and its inode is another's."""
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
-    return touched_ns < min(stream.first_ns, stream.before_ns) - SLACK_NS
+    slack_ns = 1_000_000_000 if is_coarse(fact) else SLACK_NS
+    return touched_ns < min(stream.first_ns, stream.before_ns) - slack_ns
 
 
 def _is_written_anew(at_ns: int, fact: FileFact, stream: Stream, clock: Clock) -> bool:

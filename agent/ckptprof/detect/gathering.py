@@ -18,6 +18,7 @@ _AROUND_NS = 10_000_000_000  # a file that was opened so long before the first t
 _MANY = 2_000  # parts, of which few saves have more, under names of no framework
 _MOST = 10_000  # of these nobody waits for the end: 5 KB each
 _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
+_ASKED_NS = 60_000_000_000
 _LONG_NS = 600_000_000_000
 
 _Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
@@ -88,6 +89,20 @@ class Gatherer:
         yield from polled_open
         for process in self._traced.open_processes():
             yield from self._traced.open_of(process)
+
+    def unsized(self, waiting: list[Stream], now_ns: int) -> list[Stream]:
+        """Return what waits for its file system to say how large it is; a server that did not gets no more time.
+
+        Then it is as large as what its process wrote meanwhile.
+        """
+        found = []
+        for stream in waiting:
+            written = self._parts.unsaid_bytes(stream)
+            if written and now_ns - stream.last_ns < _ASKED_NS:
+                found.append(stream)
+            elif written:
+                stream.size, stream.is_size_said = written, False
+        return found
 
     def is_over(self, candidate: Candidate, now_ns: int, ended: Container[ProcessKey]) -> bool:
         """Return whether nothing more is to be expected of a candidate."""

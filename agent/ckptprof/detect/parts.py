@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ckptprof.detect.candidates import Part, name_of
 from ckptprof.detect.edges import Clock, read_edges, write_edges
 from ckptprof.detect.fusion import faulted_before, mapped_openings
-from ckptprof.detect.intervals import History
+from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.sizes import leapt_bytes_of, part_bytes, traced_bytes_of
@@ -16,22 +19,11 @@ from ckptprof_collectors.samples import OperationKind
 BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made of it
 _APART_NS = 60_000_000  # counters and looks are read one after the other
 _SETTLED_NS = 2_000_000_000  # after it was written nothing of its writing is told any more
+_TELLING_BYTES = 1 << 20
 _SILENT_SHARE = 0.1  # of a mapping, without an event
 
 
 _Version = tuple[object, ...]
-
-
-def _version_of(stream: Stream, history: History) -> _Version | None:
-    """Return what the part of a file depends on that was found by its times, long enough after; None: on more.
-
-    Of tens of thousands none is made anew at each round.
-    """
-    if stream.seen_by != "directory" or history.last_ns < max(stream.last_ns, stream.closed_ns or 0) + _SETTLED_NS:
-        return None
-    fact = stream.fact
-    said = None if fact is None else (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
-    return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, said
 
 
 def untangle(written: list[Part]) -> None:
@@ -64,9 +56,18 @@ class PartBook:
     """Keeps the parts of the traced streams that wait, until something is learnt of them."""
 
     def __init__(
-        self, histories: dict[ProcessKey, History], clock: Clock, openings: OpeningBook, traced: TraceBook
+        self,
+        histories: dict[ProcessKey, History],
+        clock: Clock,
+        openings: OpeningBook,
+        traced: TraceBook,
+        in_close_until: Callable[[ProcessKey, int], int | None] = lambda *_: None,
     ) -> None:
-        """Start with nothing; what is given is looked into when a part is made."""
+        """Start with nothing; what is given is looked into when a part is made.
+
+        `in_close_until` tells up to when a process was met in close(2) from a time on.
+        """
+        self._in_close_until = in_close_until
         self._histories = histories
         self._clock = clock
         self._openings = openings
@@ -93,7 +94,7 @@ class PartBook:
         history = self._histories.get(stream.process)
         if history is None:
             return None
-        state = _version_of(stream, history)
+        state = self._version_of(stream, history)
         if state is None:
             return self._polled_part(stream, history)
         known = self._found_before.get(id(stream))
@@ -103,18 +104,44 @@ class PartBook:
             self._found[id(stream)] = (state, part)
         return part
 
+    def _version_of(self, stream: Stream, history: History) -> _Version | None:
+        """Return what the part of a file depends on that was found by its times, long enough after; None: on more.
+
+        Of tens of thousands none is made anew at each round.
+        """
+        last_ns = max(stream.last_ns, stream.closed_ns or 0)
+        if stream.seen_by != "directory" or history.last_ns < last_ns + _SETTLED_NS:
+            return None
+        fact = stream.fact
+        said = None if fact is None else (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
+        sent = self._in_close_until(stream.process, last_ns)
+        return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, said, sent
+
     def _polled_part(self, stream: Stream, history: History) -> Part | None:
         name = name_of(stream)
         if name.never and not name.commit:
             return None
         if stream.writes:
-            edges = write_edges(stream, history, self._clock, self._openings)
+            in_close_until = partial(self._in_close_until, stream.process)
+            edges = write_edges(stream, history, self._clock, self._openings, in_close_until)
         else:
             edges = read_edges(stream, history, self._openings)
         size = part_bytes(stream, history, edges)
         if size <= 0:
             return None
         return Part(stream, name, edges[0], edges[1], size)
+
+    def unsaid_bytes(self, stream: Stream) -> int:
+        """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
+
+        A server is told of what was written as late as in close(2), and asked for the size only later.
+        """
+        history = self._histories.get(stream.process)
+        if stream.trace is not None or not stream.writes or stream.size or stream.fact is not None or history is None:
+            return 0
+        around = (min(stream.before_ns, stream.first_ns) - BESIDE_NS, max(stream.last_ns, stream.closed_ns or 0))
+        written = sum(writing(interval) for interval in history.between(*around))
+        return written if written >= _TELLING_BYTES else 0
 
     def open_part_of(self, stream: Stream) -> Part | None:
         """Return what is known by now of a stream that goes on; None if it is nothing of a checkpoint's."""

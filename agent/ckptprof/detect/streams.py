@@ -47,6 +47,7 @@ class Stream:
     earlier_path: str | None = None  # the temporary name under which it was written
     seen_by: str = "fdinfo"
     size: int = 0
+    is_size_said: bool = True  # by its file system, else it is what its process wrote meanwhile
     lost_looks: int = 0
     trace: Traced | None = None  # the exact part, of a stream that was traced
     mapping: Stream | None = None  # of a traced stream of page faults: the mapping as polling saw it

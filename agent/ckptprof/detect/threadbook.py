@@ -22,6 +22,7 @@ _PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.ind
 _OTHER = WORDS.index("other")
 _ON_CPU, _WAITED, _USER, _SYSTEM, _FAULTS, _BLOCKED, _WIDTH = range(7)
 _SPLIT_TICKS = 2  # of less nothing can be told by whom they were used
+_SOON_NS = 200_000_000
 _COVERED = 0.3  # of a span must lie between two looks
 
 
@@ -142,6 +143,20 @@ class ThreadBook:
             one.times[-1] >= since_ns and one.met_at(len(one.times) - 1, place)
             for one in self._threads.get(process, {}).values()
         )
+
+    def met_until(self, process: ProcessKey, word: str, from_ns: int) -> int | None:
+        """Return the last look at a thread that every look met in a call from soon after a time on; None: none did."""
+        place, last_ns = _PLACES[word], None
+        for one in self._threads.get(process, {}).values():
+            if not one.words[place - len(WORDS)]:
+                continue  # never met in it
+            look = bisect_left(one.times, from_ns - _SOON_NS)
+            while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + _SOON_NS:
+                look += 1
+            while look < len(one.times) and one.met_at(look, place):
+                last_ns = max(last_ns or 0, one.times[look])
+                look += 1
+        return last_ns if last_ns is not None and last_ns > from_ns else None
 
     def _thin(self, thread: _Thread) -> None:
         before = len(thread.times)
