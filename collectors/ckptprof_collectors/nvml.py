@@ -1,4 +1,4 @@
-"""How many GPUs some processes compute on, by NVIDIA's management library; nothing where there is no driver.
+"""On which GPUs some processes compute, and how busy those are, by NVIDIA's management library.
 
 The library is told by the driver alone, so no binding of it is imported on a host without one.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 MAX_GPUS = 64
+Points = list[tuple[int, int]]  # (microseconds of the wall clock, percent)
 
 
 class Gpus:
@@ -20,6 +21,8 @@ class Gpus:
         """Ask nothing yet."""
         self._nvml: Any = None
         self._asked = False
+        self._told_us: dict[int, int] = {}  # by GPU: up to when its use was told
+        self.has_library = False
         self.reason: str | None = None  # why nothing is told
 
     def used_by(self, pids: Collection[int]) -> int | None:
@@ -41,6 +44,38 @@ class Gpus:
             return None
         return found or None
 
+    def busy(self, pids: Collection[int]) -> list[tuple[int, set[int], Points]]:
+        """Return (GPU, who of these computes on it, its use) of what the driver kept since the last call.
+
+        A point is the share in percent of the sixth of a second to a second before it in which a kernel ran, whoever's;
+        some seconds of them are kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES, NVML API reference).
+        """
+        nvml = self._driver()
+        if nvml is None or not pids:
+            return []
+        wanted, found = set(pids), []
+        try:
+            for number in range(min(MAX_GPUS, nvml.nvmlDeviceGetCount())):
+                handle = nvml.nvmlDeviceGetHandleByIndex(number)
+                own = wanted & {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+                points = self._points(nvml, number, handle) if own else []
+                if points:
+                    found.append((number, own, points))
+        except nvml.NVMLError as error:
+            self.reason = f"NVML: {error}"
+        return found
+
+    def _points(self, nvml: Any, number: int, handle: Any) -> Points:
+        since_us = self._told_us.get(number, 0)
+        try:
+            _, samples = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, since_us)
+        except nvml.NVMLError_NotFound:  # nothing new
+            return []
+        points = sorted((int(one.timeStamp), int(one.sampleValue.uiVal)) for one in samples if one.timeStamp > since_us)
+        if points:
+            self._told_us[number] = points[-1][0]
+        return points
+
     def _driver(self) -> Any:
         if self._asked:
             return self._nvml
@@ -50,6 +85,7 @@ class Gpus:
         except OSError:
             self.reason = f"no {LIBRARY}: there is no NVIDIA driver here"
             return None
+        self.has_library = True
         try:
             import pynvml  # noqa: PLC0415 - only where there is a driver
 

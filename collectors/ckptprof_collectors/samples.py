@@ -282,6 +282,15 @@ class StackSample(msgspec.Struct, frozen=True, array_like=True, tag="stacks"):
     threads: tuple[ThreadStack, ...]
 
 
+class GpuUse(msgspec.Struct, frozen=True, array_like=True, tag="gpu"):
+    """How busy a GPU was on which a process computes, as its driver keeps it."""
+
+    pid: int
+    start_ticks: int
+    gpu: int  # its index
+    points: tuple[tuple[int, int], ...]  # (CLOCK_MONOTONIC ns, percent of the time before in which a kernel ran)
+
+
 class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
     """The process was gone when it was looked at."""
 
@@ -514,6 +523,7 @@ Sample = (
     | ThreadTime
     | ThreadLook
     | StackSample
+    | GpuUse
     | ProcessExit
     | FileScan
     | FileEvent

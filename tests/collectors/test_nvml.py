@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,52 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, s
 	return 0;
 }
 """
+_USES = r"""
+struct use { unsigned long long at_us; union { double d; unsigned int percent; } value; };
+/* a point each 200 ms of the second before 2026-01-01: GPU 1 computes, then waits; GPU 3 tells nothing new */
+int nvmlDeviceGetSamples(void *device, int kind, unsigned long long since_us, int *type, unsigned *count, void *room)
+{
+	struct use *found = room;
+	unsigned int told = 0;
+
+	if (kind != 1 || (size_t)device == 4)
+		return kind != 1 ? 2 : 6; /* NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND */
+	if (getenv("NO_USES"))
+		return 3; /* NVML_ERROR_NOT_SUPPORTED: as in a part of a GPU (MIG) */
+	*type = 1;
+	if (found)
+		for (unsigned int number = 0; number < 5; number++) {
+			unsigned long long at_us = 1767225599000000ULL + 200000 * number;
+
+			if (at_us > since_us && told < *count) {
+				found[told].at_us = at_us;
+				found[told++].value.percent = (size_t)device == 2 && number > 2 ? 0 : 90 + number;
+			}
+		}
+	*count = found ? told : 5;
+	return 0;
+}
+"""
+_LOOK = """
+import json, time
+from ckptprof_collectors.gpuuse import GpuLooker
+looker = GpuLooker()
+def look(*pids):
+    asked = looker.ask({pid: pid * 10 for pid in pids})
+    found = []
+    for _ in range(200):
+        found += looker.take()
+        if found or looker.take_reason() or not asked:
+            break
+        time.sleep(0.01)
+    behind_ns = time.time_ns() - time.monotonic_ns()
+    rows = [[one.pid, one.start_ticks, one.gpu, [[(at_ns + behind_ns) // 1000, use] for at_ns, use in one.points]]
+            for one in found]
+    return [asked, rows]
+first = look(100, 101)
+time.sleep(0.2)
+print(json.dumps([first, look(100), looker.take_reason()]))
+"""
 _ASK = """
 import json, sys
 from ckptprof_collectors.nvml import Gpus
@@ -57,18 +104,23 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("not installed: a C compiler")
     folder = tmp_path_factory.mktemp("nvml")
-    (folder / "nvml.c").write_text(_DRIVER)
+    (folder / "nvml.c").write_text(_DRIVER + _USES)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / LIBRARY, folder / "nvml.c"], check=True)
     return folder
 
 
-def asked(driver: Path, pids: list[list[int]], **environment: str) -> tuple[list[int | None], str | None]:
-    """Return what is told of several jobs where this driver is, and why not."""
+def run(driver: Path, script: str, *arguments: str, **environment: str) -> Any:
+    """Return what a script prints where this driver is."""
     told = subprocess.run(
-        [sys.executable, "-c", _ASK, json.dumps(pids)],
+        [sys.executable, "-c", script, *arguments],
         env={**os.environ, "LD_LIBRARY_PATH": str(driver), **environment}, capture_output=True, check=True, text=True,
     )  # fmt: skip
-    answers, reason = json.loads(told.stdout)
+    return json.loads(told.stdout)
+
+
+def asked(driver: Path, pids: list[list[int]], **environment: str) -> tuple[list[int | None], str | None]:
+    """Return what is told of several jobs where this driver is, and why not."""
+    answers, reason = run(driver, _ASK, json.dumps(pids), **environment)
     return answers, reason
 
 
@@ -96,3 +148,24 @@ def test_without_a_driver_nothing_is_imported_and_nothing_told(monkeypatch: pyte
     assert gpus.reason is not None
     assert "libno-such-driver" in gpus.reason
     assert "pynvml" not in sys.modules
+
+
+def test_how_busy_a_gpu_was_is_told_once_of_each_who_computes_on_it(driver: Path) -> None:
+    """What the driver kept of the last seconds, by our own clock; a GPU without news is left out."""
+    (asked_first, first), (asked_again, again), reason = run(driver, _LOOK)
+
+    assert (asked_first, asked_again, again, reason) == (True, True, [], None)
+    assert [row[:3] for row in first] == [[100, 1000, 0], [101, 1010, 1]]
+    ends_us = [1767225599000000 + 200000 * number for number in range(5)]
+    for row, uses in zip(first, ([90, 91, 92, 93, 94], [90, 91, 92, 0, 0]), strict=True):
+        assert [use for _, use in row[3]] == uses
+        assert [at_us for at_us, _ in row[3]] == pytest.approx(ends_us, abs=50_000)
+
+
+@pytest.mark.parametrize("environment", [{"BROKEN": "9"}, {"NO_USES": "1"}])
+def test_a_driver_that_keeps_no_use_is_asked_once(driver: Path, environment: dict[str, str]) -> None:
+    """It says why, and is left alone."""
+    (asked_first, first), (asked_again, _), reason = run(driver, _LOOK, **environment)
+
+    assert (asked_first, first, asked_again) == (True, [], False)
+    assert reason.startswith("NVML: ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage
@@ -11,6 +13,7 @@ from ckptprof.model import Checkpoint, Mode
 from ckptprof_collectors.samples import (
     FileActivity,
     Frame,
+    GpuUse,
     ProcessStat,
     Sample,
     StackSample,
@@ -301,6 +304,55 @@ def test_a_child_that_writes_is_held_against_its_parent(still: tuple[tuple[float
     assert found.mode is mode
     assert [writer.role for writer in found.writers] == ["child"]
     assert found.stall_ns == 0 if mode is Mode.ASYNC else seconds(found) == pytest.approx(3.1, abs=0.4)
+
+
+def on_gpu(uses: dict[int, Callable[[float], int]], *, by_stacks: bool = False) -> Checkpoint:
+    """Return the save of a trainer that spins on its CPU while GPUs compute; a point each 0.2 s."""
+    stage = Stage(trace=True)
+    trainer = stage.process(runtimes=("torch", "cuda"))
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer, slices=4.0)
+    stage.extra += [stacks(trainer, 9.0, SAVING)] if by_stacks else []
+    for gpu, use in uses.items():
+        for second in range(1, 15):
+            at_s = [second - 0.2 * number for number in range(5, 0, -1)]
+            points = tuple((MONOTONIC_NS + int(each * SECOND_NS), use(each)) for each in at_s)
+            stage.extra.append((float(second), GpuUse(100, trainer.info.start_ticks, gpu, points)))
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("use", "mode", "stall"),
+    [
+        (lambda at_s: 0 if 8.0 < at_s <= 10.2 else 95, Mode.SYNC, 2.0),
+        (lambda at_s: 0 if 8.0 < at_s <= 8.4 else 95, Mode.ASYNC, None),  # what went before the first byte is not seen
+        (lambda _: 95, Mode.ASYNC, None),
+        (lambda _: 2, None, None),  # it trains elsewhere
+        (lambda at_s: 0 if int(at_s * 5) % 2 else 95, None, None),  # it often waits
+    ],
+    ids=["held", "held at first", "on", "unused", "often idle"],
+)
+def test_a_gpu_that_stands_still_tells_that_training_is_held(
+    use: Callable[[float], int], mode: Mode | None, stall: float | None
+) -> None:
+    """Its process waits for it on the CPU in any case: that tells nothing."""
+    found = on_gpu({0: use})
+
+    assert found.mode is mode
+    assert any("GPU stood still" in evidence.text for evidence in found.evidence) is (mode is not None)
+    if stall is None:
+        assert found.stall_ns is None
+    else:
+        assert seconds(found) == pytest.approx(stall, abs=0.25)
+
+
+def test_of_several_gpus_the_one_that_waited_longest_holds_training() -> None:
+    """And a stack that was met in the save is believed before any of them."""
+    waits = {0: lambda _: 95, 1: lambda at_s: 0 if 8.0 < at_s <= 10.2 else 80}
+
+    assert on_gpu(waits).mode is Mode.SYNC
+    assert on_gpu({0: lambda _: 95}, by_stacks=True).mode is Mode.SYNC
 
 
 def test_ranks_save_in_one_way_and_the_one_that_was_looked_at_tells_it() -> None:

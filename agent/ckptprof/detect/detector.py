@@ -167,6 +167,8 @@ class Detector:
             self._trainers.learn_time(at_ns, time)
         for stacks in tick.stacks:
             self._trainers.learn_stacks(stacks)
+        for use in tick.gpus:
+            self._trainers.learn_gpu(use)
 
     def finish(self) -> list[Checkpoint]:
         """Judge what is left: the recording is over."""

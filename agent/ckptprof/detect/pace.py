@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import pairwise
 
+from ckptprof.detect.gpupace import idle_spans
 from ckptprof.detect.stacks import (
     Doing,
     Frame,
@@ -51,6 +52,7 @@ class Pace:
         self.seen = ""  # what was seen, for a person
         self.background = False  # a library was seen saving in the background, and the thread only waiting for that
         self._as_usual = False  # it stood still, as it often does
+        self._by_gpus = False  # its GPUs told
         self._doings = self._looks()
         self._pause_ns = self._usual_pause_ns()
 
@@ -68,8 +70,8 @@ class Pace:
 
     @property
     def was_looked_at(self) -> bool:
-        """Whether its Python stack was seen while the save went on."""
-        return bool(self._doings)
+        """Whether its Python stack was seen while the save went on, or its GPU."""
+        return bool(self._doings) or self._by_gpus
 
     @property
     def reason(self) -> str:
@@ -128,6 +130,8 @@ class Pace:
         stretches = self._stretches(self.start_ns, self.end_ns)
         if self._doings:
             held = self._by_stacks(stretches)
+        elif (idle := self._idle_gpus(frames)) is not None:
+            held = idle
         else:
             known = [(one, still) for one in stretches if (still := self._is_still(one)) is not None]
             seen_ns = sum(_shared_ns(one, frames) for one, _ in known)
@@ -148,6 +152,18 @@ class Pace:
             self.seen = f"it stood still in {paused} of {len(known)} looks at its time on CPU"
         cut = [(max(a[0], b[0]), min(a[1], b[1])) for a in _merged(held) for b in frames]
         return [span for span in cut if span[0] < span[1]]
+
+    def _idle_gpus(self, frames: list[Span]) -> list[Span] | None:
+        """Return when the GPU of its that stood still the longest did; None if none tells."""
+        told = [idle_spans(points, frames, self.book.in_save) for points in self.book.gpu_uses(self.process)]
+        known = [_merged(spans) for spans in told if spans is not None]
+        if not known:
+            return None
+        self._by_gpus = True
+        longest = max(known, key=lambda spans: sum(end_ns - start_ns for start_ns, end_ns in spans))
+        idle_s = sum(end_ns - start_ns for start_ns, end_ns in longest) / 1e9
+        self.seen = f"its GPU stood still for {idle_s:.1f} of {sum(end - start for start, end in frames) / 1e9:.1f} s"
+        return longest
 
     def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
         """Return when it was held: each moment is like that of the looks around it, its pace decides where they differ.

@@ -11,6 +11,7 @@ from ckptprof_collectors.samples import (
     FileFact,
     FileLifeEvent,
     FileScan,
+    GpuUse,
     ProcessExit,
     ProcessInfo,
     ProcessIo,
@@ -40,6 +41,7 @@ class Tick:
     times: list[ThreadTime] = field(default_factory=list)
     stacks: list[StackSample] = field(default_factory=list)
     looks: list[ThreadLook] = field(default_factory=list)
+    gpus: list[GpuUse] = field(default_factory=list)
 
     def sort(self, sample: Sample) -> bool:
         """Put a sample where it belongs; return whether it was one of these."""
@@ -67,4 +69,5 @@ _PLACES: dict[type, str] = {
     ThreadTime: "times",
     StackSample: "stacks",
     ThreadLook: "looks",
+    GpuUse: "gpus",
 }

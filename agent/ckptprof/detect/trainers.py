@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from ckptprof.detect.streams import ProcessKey
-from ckptprof_collectors.samples import FileLifeEvent, ProcessStat, StackSample, ThreadTime
+from ckptprof_collectors.samples import FileLifeEvent, GpuUse, ProcessStat, StackSample, ThreadTime
 
 SPACING_NS = 80_000_000  # between looks that are kept: the shares of shorter times are noise
 BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
@@ -22,6 +22,8 @@ _MAX_LOOKS = 3000  # of one process
 _MAX_PROCESSES = 1024
 _MAX_STACKS = 256  # of one process
 _MAX_ACTS = 512
+_MAX_GPUS = 16  # of one process
+_MAX_USES = 600
 _NEAR_NS = 200_000_000  # acts that follow so soon are one
 
 
@@ -62,6 +64,9 @@ class _Thread:
     memory: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_LOOKS))
     stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=_MAX_STACKS))
     acts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ACTS))
+    gpus: dict[int, deque[tuple[int, int]]] = field(
+        default_factory=dict
+    )  # by GPU: when, and percent of the time before
     room_bytes: int = 0  # that it was once seen to take for a copy of its state
 
 
@@ -136,6 +141,17 @@ class TrainerBook:
         known = self._threads.get((stacks.pid, stacks.start_ticks))
         if known is not None:
             known.stacks.append(stacks)
+
+    def learn_gpu(self, use: GpuUse) -> None:
+        """Take what a driver kept of a GPU on which a process computes."""
+        known = self._threads.get((use.pid, use.start_ticks))
+        if known is not None and (use.gpu in known.gpus or len(known.gpus) < _MAX_GPUS):
+            known.gpus.setdefault(use.gpu, deque(maxlen=_MAX_USES)).extend(use.points)
+
+    def gpu_uses(self, process: ProcessKey) -> list[list[tuple[int, int]]]:
+        """Return of each of its GPUs (CLOCK_MONOTONIC ns, percent of the time since the point before)."""
+        known = self._threads.get(process)
+        return [list(points) for points in known.gpus.values()] if known is not None else []
 
     def learn_life(self, event: FileLifeEvent) -> None:
         """Take what the main thread did to names: it is held by the clean-up of old checkpoints, too."""

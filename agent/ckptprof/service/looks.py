@@ -1,9 +1,10 @@
-"""What is looked at only while a watched process moves bytes: stacks, threads, limits on its devices."""
+"""What is looked at only while a watched process moves bytes: stacks, threads, GPUs, limits on its devices."""
 
 from __future__ import annotations
 
 from collections.abc import Container
 
+from ckptprof.service.gpulooks import GpuLooks
 from ckptprof.service.stacklooks import Stacks
 from ckptprof.service.threadlooks import MANY, ThreadLooks, descriptors_of
 from ckptprof.service.watching import Watching
@@ -46,10 +47,11 @@ class Looks:
     """Takes each kind of look when it is due."""
 
     def __init__(self, fs: KernelFs, kinds: Container[str]) -> None:
-        """Take looks of these kinds: threads, stacks, limits."""
+        """Take looks of these kinds: threads, stacks, limits, gpus."""
         self._stacks = Stacks() if "stacks" in kinds else None
         self._threads = ThreadLooks(fs, _descriptors()) if "threads" in kinds else None
         self._limits = Limits(fs) if "limits" in kinds else None
+        self._gpus = GpuLooks() if "gpus" in kinds else None
 
     @property
     def busy(self) -> bool:
@@ -65,6 +67,8 @@ class Looks:
             samples.extend(self._limits.look(now_ns, watched))
         if self._stacks is not None:
             samples.extend(self._stacks.look(now_ns, watched))
+        if self._gpus is not None:
+            samples.extend(self._gpus.look(now_ns, watched))
         return samples
 
     def last(self, now_ns: int) -> list[Sample]:

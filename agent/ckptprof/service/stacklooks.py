@@ -75,7 +75,7 @@ class StackLooks:
         families: dict[int, list[Watching]] = {}
         for watching in watched.values():
             if now_ns - watching.wrote_ns <= WRITES_NS:
-                line = _line(watching, watched)
+                line = line_of(watching, watched)
                 if line:
                     families.setdefault(line[-1].process.pid, []).extend(line)
         for eldest, members in families.items():
@@ -127,7 +127,7 @@ def _offset_ns(count: int) -> int:
     return LOOKS_NS[count] if more <= 0 else LOOKS_NS[-1] + more * LATER_NS
 
 
-def _line(writer: Watching, watched: dict[int, Watching]) -> list[Watching]:
+def line_of(writer: Watching, watched: dict[int, Watching]) -> list[Watching]:
     """Return those of a writer and its forebears that run a framework, the eldest last."""
     found: dict[int, Watching] = {}
     watching: Watching | None = writer

@@ -19,7 +19,12 @@ class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
     only_family: bool = False  # `ckptprof run`: watch nothing until a root process is named
     fixed_rate: bool = False  # always the base rate: for benchmarks
     note: str = ""
-    look_at: tuple[str, ...] = ("threads", "stacks", "limits")  # in a burst; fewer in benchmarks, to tell their cost
+    look_at: tuple[str, ...] = (
+        "threads",
+        "stacks",
+        "limits",
+        "gpus",
+    )  # in a burst; fewer in benchmarks, to tell their cost
     witness_fd: int | None = None  # where the number of each of these signals is written as it comes
     witness_signals: tuple[int, ...] = ()
 
