@@ -20,3 +20,15 @@ def test_a_fork_without_memory_is_what_its_parent_is(program: str, runtimes: tup
 
     assert jobs.job_of((200, 2000)) == jobs.job_of((100, 1000))
     assert jobs.rank((200, 2000)) == 1
+
+
+@pytest.mark.parametrize(("cgroup", "kept"), [(None, True), ("/job", False)])
+def test_who_is_described_as_it_ends_keeps_what_it_was(cgroup: str | None, kept: bool) -> None:  # noqa: FBT001 - a case
+    """Its last save would be one of a process without any library; one that lives may have become another program."""
+    jobs = JobBook()
+    jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "train.py", ("jax",), {}, "/job"))
+    jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "python", (), {}, cgroup))
+
+    info = jobs.info((100, 1000))
+    assert info is not None
+    assert (info.program, info.runtimes) == (("train.py", ("jax",)) if kept else ("python", ()))

@@ -201,7 +201,7 @@ activities = st.builds(
     bytes=counts, consecutive_operations=counts, consecutive_bytes=counts, sequential_operations=counts,
     sequential_bytes=counts, large_bytes=counts, direct_bytes=counts, call_ns=st.none() | counts,
     timed_operations=counts, first_ns=moments, last_ns=moments, first_offset=counts, end_offset=counts,
-    low_offset=counts, high_offset=counts, kinds=st.integers(0, 255),
+    low_offset=counts, high_offset=counts, kinds=st.integers(0, 511),
     sizes=st.lists(st.tuples(counts, counts, counts), max_size=2).map(tuple), faulted_bytes=counts,
     closed_ns=st.none() | moments,
 )  # fmt: skip

@@ -277,3 +277,21 @@ def test_a_number_that_another_thread_has_by_now_begins_anew_and_late_looks_are_
     assert len(book) == 10
     assert used is not None
     assert used.on_cpu_ns == pytest.approx(450 * MS, rel=0.01)
+
+
+def test_a_polled_save_beside_training_lasts_until_its_thread_has_synced_and_is_that_ones() -> None:
+    """Written at once into the page cache, then three seconds in fsync, while others of the process compute."""
+    stage = Stage()
+    stage.process()
+    stage.write(stage.actors[0], "/ckpt/step_1.pt", 2.0, 0.3, 200 * MIB, held_s=3.0)
+    times = [round(1.5 + 0.1 * number, 1) for number in range(55)]
+    stage.extra += [(at_s, look(at_s, tid=101, cpu_s=at_s)) for at_s in times]  # it trains
+    stage.extra += [
+        (at_s, look(at_s, tid=102, cpu_s=min(at_s, 2.3) / 10, call=FSYNC, state="D" if 2.3 < at_s < 5.3 else "R"))
+        for at_s in times
+    ]
+    (save,) = stage.play(15)
+
+    assert (save.end_ns - save.start_ns) / SECOND_NS == pytest.approx(3.3, abs=0.2)
+    writer = max(told(save).threads, key=lambda thread: thread.bytes or 0)
+    assert (writer.tid, (writer.looks_in or {}).get("sync", 0) > 20) == (102, True)

@@ -18,6 +18,7 @@ UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a fil
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
 CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its last write was being written until then
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
+SYNCED_NS = 300_000_000  # before the last look at an open file its sync may have been over
 MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in
 REACH_NS = 2_000_000_000
 COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
@@ -48,12 +49,12 @@ def write_edges(
     history: History,
     clock: Clock,
     openings: OpeningBook,
-    in_close_until: Callable[[int], int | None] = lambda _: None,
+    met_until: Callable[[str, int], int | None] = lambda *_: None,
 ) -> tuple[int, int]:
     """Return (start, end) of a stream that writes.
 
-    `in_close_until` tells up to when its process was met in close(2) from a time on: NFS, FUSE and S3 send there what
-    was written.
+    `met_until` tells up to when its process was met in a kind of call from a time on: in close(2) NFS, FUSE and S3 send
+    what was written; in fsync(2) one of its threads waits, while the others go on.
     """
     low, high = _bracket(stream)
     fact = stream.fact
@@ -82,9 +83,9 @@ def write_edges(
             start = birth
         if modified is not None and start <= modified <= latest:
             end = max(modified, _last_call(stream, history, modified, high))
-    end = max(end, _closed(stream, history, openings, end, in_close_until(end)))
+    end = max(end, _closed(stream, history, openings, end, met_until("close", end)))
     if fact is not None:
-        end = max(end, _commit(stream, history, clock, end))
+        end = max(end, _commit(stream, history, clock, end, met_until("sync", end)))
     return start, max(start, end)
 
 
@@ -116,8 +117,11 @@ def _last_call(stream: Stream, history: History, modified_ns: int, high: int) ->
     return min(found[0].end_ns, high)
 
 
-def _commit(stream: Stream, history: History, clock: Clock, written_ns: int) -> int:
-    """Return when the file was whole: after its fsync, if its process was seen to wait for it, and its rename."""
+def _commit(stream: Stream, history: History, clock: Clock, written_ns: int, synced_ns: int | None) -> int:
+    """Return when the file was whole: after its fsync, if its process was seen to wait for it, and its rename.
+
+    `synced_ns` is up to when a thread of it was met in a sync, of whatever file.
+    """
     end = written_ns
     fact = stream.fact
     if fact is not None and fact.changed_ns != fact.modified_ns:
@@ -126,7 +130,8 @@ def _commit(stream: Stream, history: History, clock: Clock, written_ns: int) -> 
             end = changed
     if stream.closed_ns is not None and stream.last_ns - end > CLOSED_LATE_NS:
         busy = [i.busy for i in history.between(end + SLACK_NS, stream.last_ns) if i.busy is not None]
-        if not busy or sum(busy) / len(busy) < FSYNC_BUSY:
+        waited = not busy or sum(busy) / len(busy) < FSYNC_BUSY
+        if waited or (synced_ns is not None and synced_ns >= stream.last_ns - SYNCED_NS):
             end = (stream.last_ns + stream.closed_ns) // 2
     return end
 

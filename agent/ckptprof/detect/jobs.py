@@ -369,8 +369,11 @@ def _while_it_lived(info: ProcessInfo, like: ProcessInfo | None) -> ProcessInfo:
 
     `like` is what it was before, or its parent: a fork has its program and environment.
     """
-    if like is None or info.environment or info.comm != like.comm or not like.environment:
+    if like is None or info.environment or info.comm != like.comm:
         return info
+    same = (info.pid, info.start_ticks) == (like.pid, like.start_ticks)
+    if not like.environment and not (same and info.cgroup is None and like.cgroup is not None):
+        return info  # it has none of the variables that are read: that they are gone shows nothing
     if info.program not in {"", info.comm, like.program}:
         return info
     return msgspec.structs.replace(

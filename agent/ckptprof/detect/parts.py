@@ -61,13 +61,13 @@ class PartBook:
         clock: Clock,
         openings: OpeningBook,
         traced: TraceBook,
-        in_close_until: Callable[[ProcessKey, int], int | None] = lambda *_: None,
+        met_until: Callable[[ProcessKey, str, int], int | None] = lambda *_: None,
     ) -> None:
         """Start with nothing; what is given is looked into when a part is made.
 
-        `in_close_until` tells up to when a process was met in close(2) from a time on.
+        `met_until` tells up to when a process was met in a kind of call from a time on.
         """
-        self._in_close_until = in_close_until
+        self._met_until = met_until
         self._histories = histories
         self._clock = clock
         self._openings = openings
@@ -114,7 +114,7 @@ class PartBook:
             return None
         fact = stream.fact
         said = None if fact is None else (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
-        sent = self._in_close_until(stream.process, last_ns)
+        sent = self._met_until(stream.process, "close", last_ns)
         return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, said, sent
 
     def _polled_part(self, stream: Stream, history: History) -> Part | None:
@@ -122,8 +122,8 @@ class PartBook:
         if name.never and not name.commit:
             return None
         if stream.writes:
-            in_close_until = partial(self._in_close_until, stream.process)
-            edges = write_edges(stream, history, self._clock, self._openings, in_close_until)
+            met_until = partial(self._met_until, stream.process)
+            edges = write_edges(stream, history, self._clock, self._openings, met_until)
         else:
             edges = read_edges(stream, history, self._openings)
         size = part_bytes(stream, history, edges)
@@ -137,7 +137,9 @@ class PartBook:
         A server is told of what was written as late as in close(2), and asked for the size only later.
         """
         history = self._histories.get(stream.process)
-        if stream.trace is not None or not stream.writes or stream.size or stream.fact is not None or history is None:
+        if stream.trace is not None or not stream.writes or stream.is_mapping or history is None:
+            return 0
+        if stream.size or stream.fact is not None:
             return 0
         around = (min(stream.before_ns, stream.first_ns) - BESIDE_NS, max(stream.last_ns, stream.closed_ns or 0))
         written = sum(writing(interval) for interval in history.between(*around))

@@ -65,7 +65,7 @@ def pattern_of(candidate: Candidate, histories: dict[ProcessKey, History]) -> Pa
         operations=operations,
         mean_operation_bytes=mean,
         median_operation_bytes=median,
-        buffered_share_bytes=(total - direct - mapped) / total if total else None,
+        buffered_share_bytes=max(0, total - direct - mapped) / total if total else None,
         direct_share_bytes=direct / total if total else None,
         mapped_share_bytes=mapped / total if total else None,
     )
