@@ -121,14 +121,13 @@ static __noinline void keep_reader(struct key *key)
 static __always_inline __s64 file_pages_of(struct task_struct *task)
 {
 	struct mm_struct *memory = BPF_CORE_READ(task, mm);
+	struct mm_struct___old *old = (void *)memory;
 
 	if (!memory)
 		return 0;
-	if (bpf_core_type_exists(struct mm_rss_stat)) {
-		struct mm_struct___old *old = (void *)memory;
-
+	/* not whether the old type exists: of one that the kernel lacks its modules are asked, as CAP_SYS_ADMIN may only */
+	if (bpf_core_field_exists(old->rss_stat.count))
 		return BPF_CORE_READ(old, rss_stat.count[0].counter);
-	}
 	return BPF_CORE_READ(memory, rss_stat[0].count);
 }
 
