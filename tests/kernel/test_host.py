@@ -11,6 +11,8 @@ import pytest
 from tests.kernel.filesystems import call
 from tests.kernel.tracer import Tracer
 
+from ckptprof_collectors.samples import OperationKind
+
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 
 MIB = 1 << 20
@@ -150,3 +152,35 @@ with open({str(folder / "m.bin")!r}, "wb+") as stream:
     assert session.faulted_bytes == pytest.approx(8 * MIB, rel=0.1)
     assert session.faulted_bytes == session.bytes
     assert session.direct_bytes == 0
+
+
+def test_a_mapping_that_outlives_its_descriptors_counts_every_page_once(
+    tracer: Tracer, on: Callable[[str], Path]
+) -> None:
+    """Each closing ends a session, and the last of them tells what came in without an event, beside all before it."""
+    path = on("ext4") / "warm.bin"
+    with path.open("wb", buffering=0) as stream:
+        for _ in range(3):
+            for piece, count in ((64 << 10, 128), (4 * MIB, 6)):  # in small folios, then in those of 2 MiB
+                for _ in range(count):
+                    stream.write(bytes(piece))
+    code = f"""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+first, second = (os.open({str(path)!r}, os.O_RDONLY) for _ in range(2))
+mapped = libc.mmap(None, ctypes.c_size_t(96 << 20), 1, 1, first, ctypes.c_long(0))
+for third, fd in enumerate((first, second, None)):
+    for at in range(third << 25, third + 1 << 25, 4096):
+        ctypes.string_at(mapped + at, 1)
+    if fd is not None:
+        os.close(fd)
+assert not libc.munmap(ctypes.c_void_p(mapped), ctypes.c_size_t(96 << 20))
+"""
+    seen = tracer.run(["python3", "-c", code])
+
+    sessions = [one for one in seen.of(path, writes=False) if one.faulted_bytes]
+    assert sum(one.faulted_bytes for one in sessions) == pytest.approx(96 * MIB, rel=0.02)
+    assert len(sessions) >= 3
+    assert any(one.kinds & OperationKind.UNMAPPED for one in sessions)
+    assert all(one.closed_ns is not None for one in sessions)

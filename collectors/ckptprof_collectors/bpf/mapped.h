@@ -110,6 +110,12 @@ static __noinline void keep_reader(struct key *key)
 			return;
 	}
 	count = known->count;
+	for (int i = 0; i < MAX_READERS; i++) {
+		if (i >= count)
+			break;
+		if (known->threads[i].tid == key->tid && known->threads[i].tail == key->tail)
+			return; /* its session before ended with a descriptor */
+	}
 	if (count < MAX_READERS) {
 		known->threads[count].tid = key->tid;
 		known->threads[count].tail = key->tail;
