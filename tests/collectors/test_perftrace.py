@@ -84,6 +84,7 @@ def watch() -> Iterator[Callable[..., Watch]]:
         one.trace.close()
 
 
+@pytest.mark.alone  # a program that has ended is told of only by who looked in time
 def test_dd_is_told_to_the_byte(watch: Callable[..., Watch], tmp_path: Path) -> None:
     """Operations, bytes, their order, their sizes, who made them and when; and that the file was synced."""
     out, one = tmp_path / "out", watch()
@@ -133,6 +134,7 @@ def test_random_writes_are_told_as_such(watch: Callable[..., Watch], tmp_path: P
     assert (read.operations, read.bytes, read.consecutive_operations) == (101, 100_005, 100)
 
 
+@pytest.mark.alone  # a program that has ended is told of only by who looked in time
 def test_positions_are_followed(watch: Callable[..., Watch], tmp_path: Path) -> None:
     """Through seeks, appending, descriptors that are duplicated, and of a file that was open before."""
     out, log, inherited, one = tmp_path / "out", tmp_path / "log", tmp_path / "inherited", watch()
