@@ -81,7 +81,7 @@ class Detector:
             header, around, self._devices, self._clock, self._health, self._aftermath, fate, self._books
         )
         self._waiting: list[Stream] = []
-        parts = PartBook(self._histories, self._clock, self._openings, self._traced, self._met_until)
+        parts = PartBook(self._histories, self._clock, self._openings, self._traced, self._books.threads.met_until)
         self._gatherer = Gatherer(self._jobs, parts, self._traced)
         self._recogniser = Recogniser(self._scene)
         self._previous_tick_ns = header.at_ns
@@ -241,9 +241,6 @@ class Detector:
         job = self._jobs.job_of(process)
         same = (other for other in self._histories if self._jobs.job_of(other) == job)
         return [other for other in same if not self._jobs.is_tool(other)]
-
-    def _met_until(self, process: ProcessKey, word: str, from_ns: int) -> int | None:
-        return self._books.threads.met_until(process, word, from_ns)
 
     def _may_save(self, process: ProcessKey) -> bool:
         return self._scene.around.may_save(process)

@@ -32,7 +32,7 @@ def _explaining(polled: Stream, book: TraceBook) -> list[Stream]:
     found = []
     for exact in book.near(polled.file, low_ns, high_ns):
         if polled.is_mapping:
-            wanted = exact.process == polled.process and _faulted(exact) > 0
+            wanted = exact.process == polled.process and faulted_bytes_of(exact) > 0
         else:
             wanted = exact.process == polled.process or (polled.seen_by in _INFERRED and exact.writes == polled.writes)
         if wanted:
@@ -40,8 +40,9 @@ def _explaining(polled: Stream, book: TraceBook) -> list[Stream]:
     return found
 
 
-def _faulted(exact: Stream) -> int:
-    return exact.trace.totals.faulted_bytes if exact.trace is not None else 0
+def faulted_bytes_of(exact: Stream) -> int:
+    """Return the bytes that page faults brought into a traced stream; 0 of any other."""
+    return exact.trace.totals.faulted_bytes if exact.trace is not None and exact.trace.sessions else 0
 
 
 def mapped_openings(exact: Stream, book: TraceBook) -> list[Stream]:
@@ -51,10 +52,10 @@ def mapped_openings(exact: Stream, book: TraceBook) -> list[Stream]:
         for stream in book.near(exact.file, exact.first_ns, exact.last_ns)
         if stream.process == exact.process
         and not stream.writes
-        and _faulted(stream)
+        and faulted_bytes_of(stream)
         and _apart_ns(stream, exact) < NEAR_NS
     ]
-    return sorted(found, key=_faulted, reverse=True)
+    return sorted(found, key=faulted_bytes_of, reverse=True)
 
 
 def _apart_ns(one: Stream, other: Stream) -> int:
@@ -67,7 +68,7 @@ def _apart_ns(one: Stream, other: Stream) -> int:
 
 def faulted_before(exact: Stream, openings: list[Stream]) -> int:
     """Return the bytes that openings with more faults account for."""
-    return sum(_faulted(stream) for stream in itertools.takewhile(lambda stream: stream is not exact, openings))
+    return sum(faulted_bytes_of(stream) for stream in itertools.takewhile(lambda stream: stream is not exact, openings))
 
 
 def _take_mapping(traced: list[Stream], polled: Stream) -> None:

@@ -18,7 +18,7 @@ _AROUND_NS = 10_000_000_000  # a file that was opened so long before the first t
 _MANY = 2_000  # parts, of which few saves have more, under names of no framework
 _MOST = 10_000  # of these nobody waits for the end: 5 KB each
 _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
-_ASKED_NS = 60_000_000_000
+_UNSAID_NS = 60_000_000_000  # a size that a server has not told by then is not waited for
 _LONG_NS = 600_000_000_000
 
 _Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
@@ -98,7 +98,7 @@ class Gatherer:
         found = []
         for stream in waiting:
             written = self._parts.unsaid_bytes(stream)
-            if written and now_ns - stream.last_ns < _ASKED_NS:
+            if written and now_ns - stream.last_ns < _UNSAID_NS:
                 found.append(stream)
             elif written:
                 stream.size, stream.is_size_said = written, False

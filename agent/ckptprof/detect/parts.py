@@ -7,7 +7,7 @@ from functools import partial
 
 from ckptprof.detect.candidates import Part, name_of
 from ckptprof.detect.edges import Clock, read_edges, write_edges
-from ckptprof.detect.fusion import faulted_before, mapped_openings
+from ckptprof.detect.fusion import faulted_before, faulted_bytes_of, mapped_openings
 from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.openings import OpeningBook
@@ -215,9 +215,7 @@ class PartBook:
             if other.file != stream.file
             and other.first_ns <= edges[1]
             and other.last_ns >= edges[0]
-            and other.trace is not None
-            and other.trace.sessions
-            and other.trace.totals.faulted_bytes
+            and faulted_bytes_of(other)
         )
 
     def _mapped(self, stream: Stream, size: int, end_ns: int) -> tuple[int, int]:
