@@ -24,7 +24,7 @@ from recorder import Recorder
 
 from truth import Comparison
 
-WORDS = ("framework", "step", "ranks", "mode")
+WORDS = ("framework", "step", "ranks", "mode", "status")
 
 
 def row(job: Job, level: str, comparison: Comparison) -> dict[str, Any]:

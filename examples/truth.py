@@ -33,6 +33,7 @@ class Event:
     ranks: int | None = None
     mode: str | None = None  # sync | async
     stall_ns: int | None = None  # how long the loop was held by an asynchronous save
+    status: str = "complete"  # what is logged has come to its end
 
 
 class TruthLog:

@@ -199,3 +199,21 @@ def test_a_smaller_save_of_a_job_that_trains_on_is_a_smaller_save(*, trace: bool
         stage.write(trainer, f"/ckpt/step_{number}.npy", 2.0 + 6 * number, 1.0, size * MIB, magic=NUMPY)
 
     assert {one.status for one in saves(stage)} == {Status.COMPLETE}
+
+
+@pytest.mark.parametrize(
+    ("written", "status"), [(True, Status.COMPLETE), (False, Status.INCOMPLETE)], ids=["written", "missing"]
+)
+def test_a_marker_of_which_nobody_knows_the_writer_completes_a_save(*, written: bool, status: Status) -> None:
+    """DeepSpeed's `latest` has a few bytes, which the counters of no process show; its file system tells of it."""
+    stage = stage_of(trace=False)
+    trainer, other = stage.process(exit_s=23.0), stage.process(200, program="backup", runtimes=())
+    for number, at_s in enumerate((2.0, 12.0, 21.5)):
+        stage.write(trainer, f"/ckpt/global_step{number + 7}/mp_rank_00_model_states.pt", at_s, 1.0, 100 * MIB)
+        if number < 2 or written:
+            whose = trainer if number < 2 else other
+            stage.write(whose, "/ckpt/latest", at_s + 1.1, 0.01, 12, inode=77, magic=b"global_step7")
+
+    found = saves(stage, 40.0)
+
+    assert [one.status for one in found] == [Status.COMPLETE, Status.COMPLETE, status]

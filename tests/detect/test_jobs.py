@@ -322,3 +322,15 @@ def test_thousands_of_short_lived_processes_leave_nothing_behind() -> None:
     ]
     assert max(sizes) <= 20_001
     assert len(book._group_of) <= 40_001
+
+
+def test_a_launcher_that_has_a_library_loaded_does_not_save_itself() -> None:
+    """Torchrun has PyTorch loaded; a trainer that started no ranks, or is one, may save."""
+    book = JobBook()
+    starter, alone, workers = process(10), process(30), ranks(20, 10, 2)
+    for info in (starter, alone, *workers):
+        book.learn(info)
+
+    started = [book.starts_ranks((info.pid, info.start_ticks)) for info in (starter, alone, *workers)]
+
+    assert started == [True, False, False, False]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.detect.stage import MIB, SECOND_NS
 
+from ckptprof.detect.edges import read_edges
 from ckptprof.detect.intervals import History, Interval
-from ckptprof.detect.openings import OpeningBook
+from ckptprof.detect.openings import MAX_OPENINGS, OpeningBook
 from ckptprof.detect.streams import Look, Stream
 from ckptprof_collectors.samples import FileEvent, ProcessIo
 
@@ -97,3 +100,70 @@ def test_who_waited_for_a_child_just_then_is_not_credited(ended_s: float, credit
     found = openings().unexplained(20 * SECOND_NS, [], {(100, 1): history}, lambda *_: True)
 
     assert len(found) == credited_to
+
+
+def test_what_was_asked_of_an_opening_is_not_forgotten_with_the_answer() -> None:
+    """A restore is judged some seconds later, and still begins when its file was opened."""
+    book = openings()
+    at_ns = round(10.0 * SECOND_NS)
+
+    book.unexplained(20 * SECOND_NS, [], {}, lambda *_: True)
+    known = book.opened_between((1, 7), 0, 20 * SECOND_NS)
+    again = book.unexplained(21 * SECOND_NS, [], {(100, 1): reader(SIZE)}, lambda *_: True)
+    book.forget_before(at_ns + 1)
+
+    assert (known, again) == (at_ns, [])
+    assert book.opened_between((1, 7), 0, 20 * SECOND_NS) is None
+
+
+def test_the_oldest_openings_are_dropped() -> None:
+    """A data set of any number of files does not fill the memory."""
+    book = OpeningBook()
+    for number in range(MAX_OPENINGS + 1):
+        book.learn(FileEvent(number, "opened", 1, number, SIZE, f"/data/{number}"))
+
+    kept = [number for number in range(MAX_OPENINGS + 1) if book.opened_between((1, number), 0, SECOND_NS) is not None]
+
+    assert kept == list(range(1, MAX_OPENINGS + 1))
+
+
+@pytest.mark.parametrize(
+    ("openings_of_it", "read_bytes", "credited_to"), [(2, 2 * SIZE, 1), (2, SIZE, 0), (1, 2 * SIZE, 0)]
+)
+def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
+    openings_of_it: int, read_bytes: int, credited_to: int
+) -> None:
+    """If there was another opening, and the process read as much more."""
+    at_ns, book = round(10.0 * SECOND_NS), OpeningBook()
+    for number in range(openings_of_it):
+        for kind, late_ns in (("opened", 0), ("closed-read", SECOND_NS // 5)):
+            book.learn(FileEvent(at_ns + number + late_ns, kind, 1, 7, SIZE, PATH))
+    seen = Stream((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns - SECOND_NS,
+                  closed_ns=at_ns + SECOND_NS // 5, looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
+
+    found = book.unexplained(20 * SECOND_NS, [seen], {(100, 1): reader(read_bytes)}, lambda *_: True)
+
+    assert len(found) == credited_to
+
+
+def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_look() -> None:
+    """The frame of a look bears the time at which it began; before it the process read what is not of this file."""
+    at_ns, book, history = round(10.0 * SECOND_NS), OpeningBook(), History.empty()
+    book.learn(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
+    for number in range(-10, 10):
+        begin_ns = at_ns + number * SECOND_NS // 50
+        history.intervals.append(Interval(begin_ns, begin_ns + SECOND_NS // 50, 7 * MIB, 0, 0, 70, 0, 0, 0.5))
+    stream = Stream((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
+                    before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
+
+    assert read_edges(stream, history, book) == (at_ns, at_ns + SECOND_NS // 5)
+
+
+def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:
+    """Orbax merges the files of its processes, and deletes them before anybody can ask for their sizes."""
+    at_ns, book = round(10.0 * SECOND_NS), OpeningBook()
+    book.learn(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
+    stream = Stream((100, 1), (1, 7), writes=True, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns, size=MIB)
+    later = replace(stream, first_ns=at_ns + SECOND_NS, last_ns=at_ns + SECOND_NS)
+
+    assert (book.size_when_closed(stream), book.size_when_closed(later)) == (SIZE, 0)

@@ -125,3 +125,27 @@ def test_calls_that_go_on_in_the_session_of_a_mapping_are_another_restore() -> N
 
     assert (first.bytes, second.bytes) == (SIZE, SIZE)
     assert seconds([first, second]) == pytest.approx([2.0, 6.0], abs=0.1)
+
+
+def test_a_file_that_is_read_twice_without_a_pause_counts_twice() -> None:
+    """DeepSpeed loads its model states once for what is in them and once for the model, within one restore."""
+    stage = Stage()
+    job = stage.process()
+    for number in range(2):
+        stage.read(job, PATH, 2.0 + 0.5 * number, 0.5, SIZE, inode=INODE)
+
+    (restore,) = stage.play(30, saved_paths=SAVED)
+
+    assert (restore.bytes, restore.unique_bytes) == (2 * SIZE, SIZE)
+
+
+def test_a_position_that_goes_back_while_other_files_are_read_is_no_second_reading() -> None:
+    """What its process read is the other file's: the directory of a zip file lies at its end, and is read first."""
+    stage = Stage()
+    job = stage.process()
+    stage.read(job, PATH, 2.0, 0.3, SIZE, layout="random", inode=INODE)
+    stage.read(job, "/ckpt/step_7.bin", 2.0, 1.0, SIZE, inode=INODE + 1)
+
+    found = stage.play(30, saved_paths=(PATH, "/ckpt/step_7.bin"))
+
+    assert sum(one.bytes for one in found) <= 2 * SIZE

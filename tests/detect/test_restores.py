@@ -98,6 +98,17 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
     assert part_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
 
 
+def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own() -> None:
+    """Nothing had been touched when it was met; it was read and unmapped by the next look, 19 ms later."""
+    begun, met, gone = 2_000_000_000, 2_014_000_000, 2_033_000_000
+    stream = Stream((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
+    quiet = Interval(begun, met, 0, 0, 0, 0, 0, MIB // 4, 1.0, 0, 9)
+    busy = Interval(met, gone, 0, 0, 0, 0, 0, 0, 1.0, 0, 1061)
+    history = History(deque([quiet, busy]), None, None, begun)
+
+    assert part_bytes(stream, history, (begun, begun + 1_000_000)) == 40 * MIB
+
+
 @pytest.mark.parametrize(("counted_until_s", "told"), [(3.0, MIB), (2.18, 30 * MIB)])
 def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(counted_until_s: float, told: int) -> None:
     """It was met there once; its process read as much as its own file and a piece. If that was counted to the end."""

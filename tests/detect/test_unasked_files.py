@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, Stage, play
 
-from ckptprof.detect.edges import Clock
+from ckptprof.detect.edges import Clock, write_edges
 from ckptprof.detect.facts import FactBook
 from ckptprof.detect.intervals import History, Interval
+from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.sizes import part_bytes
 from ckptprof.detect.streams import Look, Stream
 from ckptprof.detect.tracebook import TraceBook
@@ -191,3 +192,31 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
     stream.fact = fact(100, 10.2)
 
     assert part_bytes(stream, History(deque(seen), None, None, begun), (begun, last)) == 30 * MIB
+
+
+def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> None:
+    """Not when its inode was born or its process began to write, whatever the clocks differ by from look to look."""
+    book, clock = FactBook(), Clock()
+    writer = history(first_s=9, total=99, wrote=MIB, until_s=14)
+    book.learn(11 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
+    (marker,) = credited(book, {(100, 1): writer})
+    clock.set(0, 500)
+
+    edges = write_edges(marker, writer, clock, OpeningBook())
+
+    assert [at_ns / SECOND_NS for at_ns in edges] == pytest.approx([12.5, 12.5], abs=1e-6)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, late: bool) -> None:
+    """The launcher asked first, the trainer when its burst was over: the file is the trainer's."""
+    histories = {(one, 1): history(first_s=9, total=MIB, wrote=MIB) for one in (100, 101)}
+    book = FactBook(trains=lambda process: process == (100, 1))
+    book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    if late:
+        book.learn(12 * SECOND_NS, msgspec.structs.replace(fact(100, 10.5, size=50_000), unwritten_bytes=0))
+
+    book.now_ns = 15 * SECOND_NS
+    (one,) = credited(book, histories)
+
+    assert one.process == ((100, 1) if late else (101, 1))

@@ -9,7 +9,7 @@ from ckptprof.detect.assemble import Scene
 from ckptprof.detect.blind import HealthBook
 from ckptprof.detect.candidates import Candidate
 from ckptprof.detect.devices import DeviceBook
-from ckptprof.detect.edges import Clock
+from ckptprof.detect.edges import SLACK_NS, Clock
 from ckptprof.detect.endings import Fate
 from ckptprof.detect.evidence import Surroundings
 from ckptprof.detect.facts import FactBook
@@ -55,8 +55,8 @@ class Detector:
         self._jobs = JobBook(header.monitor_pids)
         self._histories: dict[ProcessKey, History] = {}
         self._ended: dict[ProcessKey, int] = {}
-        self._streams = StreamBook()
-        self._facts = FactBook(self._kin, self._may_save)
+        self._streams = StreamBook(self._returned_since)
+        self._facts = FactBook(self._kin, self._saves_itself)
         self._openings = OpeningBook()
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
@@ -76,7 +76,7 @@ class Detector:
             self._ended,
         )
         self._aftermath = Aftermath(self._jobs, self._traced, self._clock, self._books)
-        fate = Fate(self._jobs, self._ended, self._aftermath.removals, self._is_written)
+        fate = Fate(self._jobs, self._ended, self._aftermath.removals, self._is_written, self._is_changed)
         self._scene = Scene(
             header, around, self._devices, self._clock, self._health, self._aftermath, fate, self._books
         )
@@ -185,6 +185,11 @@ class Detector:
         streams = (stream for process in own for stream in self._traced.moved_by(process))
         return any(stream.writes and stream.path == path for stream in streams)
 
+    def _is_changed(self, path: str, since_ns: int) -> bool:
+        """Return whether the file system said of a file that it was written at that time or later."""
+        changed_ns = self._facts.modified_ns(path)
+        return changed_ns is not None and self._clock.mono(changed_ns) >= since_ns - SLACK_NS
+
     def _count(self, process: ProcessKey, at_ns: int, io: ProcessIo | None, stat: ProcessStat | None) -> None:
         history = self._histories.get(process)
         if history is None:
@@ -192,6 +197,13 @@ class Detector:
                 self._drop_stalest(at_ns)
             history = self._histories[process] = History.empty()
         history.observe(at_ns, self._previous_tick_ns, io, stat, self._header.ticks_per_second)
+
+    def _returned_since(self, process: ProcessKey, since_ns: int) -> int:
+        """Return the bytes that the read calls of a process returned from a time on, as far as they were counted."""
+        history = self._histories.get(process)
+        if history is None:
+            return 0
+        return sum(interval.returned_bytes for interval in history.between(since_ns, history.last_ns + 1))
 
     def _drop_stalest(self, at_ns: int) -> None:
         """Forget the half that was read longest ago: of those that the sampler let go, nobody tells the end."""
@@ -242,8 +254,9 @@ class Detector:
         same = (other for other in self._histories if self._jobs.job_of(other) == job)
         return [other for other in same if not self._jobs.is_tool(other)]
 
-    def _may_save(self, process: ProcessKey) -> bool:
-        return self._scene.around.may_save(process)
+    def _saves_itself(self, process: ProcessKey) -> bool:
+        """Return whether it has a library for it or trains, and did not start the ranks that do."""
+        return self._scene.around.may_save(process) and not self._jobs.starts_ranks(process)
 
     def _fuse(self, now_ns: int) -> list[Stream]:
         """Take what the trace saw in place of what polling saw of the same; return the open streams that are left."""

@@ -72,7 +72,10 @@ def write_edges(
     if fact is not None:
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
         earliest = min(start, low) - SLACK_NS
-        if stream.before_ns >= stream.first_ns:  # no look before the first: it may have been open unseen
+        if stream.seen_by == "directory" and birth is not None:  # then it is known when it began, if written anew, too
+            start = max(start, stream.first_ns)
+            earliest = stream.first_ns - SLACK_NS
+        elif stream.before_ns >= stream.first_ns:  # no look before the first: it may have been open unseen
             earliest -= UNSEEN_NS
         latest = max(end, high) + SLACK_NS
         if (
@@ -81,7 +84,7 @@ def write_edges(
             and (not stream.looks or birth <= stream.first_ns + SLACK_NS)
         ):
             start = birth
-        if modified is not None and start <= modified <= latest:
+        if modified is not None and start - SLACK_NS <= modified <= latest:
             end = max(modified, _last_call(stream, history, modified, high))
     end = max(end, _closed(stream, history, openings, end, met_until("close", end)))
     if fact is not None:
@@ -142,8 +145,8 @@ def read_edges(stream: Stream, history: History, openings: OpeningBook) -> tuple
     low, high = _bracket(stream)
     if stream.before_ns >= stream.first_ns and not stream.is_mapping:
         low = _reach_back(stream, history)
-    opened = openings.opened_between(stream.file, low, stream.first_ns)
-    low = low if opened is None else opened
+    opened = openings.opened_between(stream.file, low, stream.first_ns + SLACK_NS)  # a look is later than its frame
+    low = low if opened is None else min(opened, stream.first_ns)
     if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
         touched = [(i.start_ns, i.end_ns, max(faulting(i), reading(i))) for i in history.between(low, high)]
         least = min(MAPPED_ACTIVE_BYTES, stream.mapped_bytes // 16)

@@ -5,6 +5,7 @@ A save is called incomplete only on what its own files or its series show; what 
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ class SeriesBook:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._saves: dict[tuple[str, str], deque[tuple[int, bool]]] = {}
+        self._saves: dict[tuple[str, str], deque[tuple[int, str | None]]] = {}
 
     def note(self, candidate: Candidate) -> None:
         """Take one that came to its end."""
@@ -51,10 +52,10 @@ class SeriesBook:
             while len(self._saves) >= _MAX_SERIES:
                 del self._saves[next(iter(self._saves))]
             saves = self._saves.setdefault((candidate.job, kind), deque(maxlen=_MAX_SIZES))
-            saves.append((moved, _has_marker(candidate)))
+            saves.append((moved, _marker(candidate)))
 
-    def earlier(self, candidate: Candidate) -> list[tuple[int, bool]]:
-        """Return (bytes, marked) of the saves that are like it."""
+    def earlier(self, candidate: Candidate) -> list[tuple[int, str | None]]:
+        """Return (bytes, marker) of the saves that are like it; within a save's folder a marker goes by its name."""
         found = (self._saves.get((candidate.job, kind)) for kind in _kinds(candidate))
         return max((list(saves) for saves in found if saves is not None), key=len, default=[])
 
@@ -67,6 +68,7 @@ class Fate:
     ended: dict[ProcessKey, int]
     removals: RemovalBook
     is_written: Callable[[str, str], bool]  # whether a job was seen writing a path of late
+    is_changed: Callable[[str, int], bool]  # whether a path was written since a time, as its file system tells
     series: SeriesBook = field(default_factory=SeriesBook)
 
     def died_ns(self, process: ProcessKey) -> int | None:
@@ -119,7 +121,7 @@ def _unfinished(candidate: Candidate, fate: Fate, *, dead: bool, soon: bool) -> 
     missing = _missing_marker(candidate, fate)
     if missing is not None:
         yield f"{missing} was never written"
-    elif earlier and all(marked for _, marked in earlier) and not _has_marker(candidate) and soon:
+    elif earlier and soon and _lacks_marker([marker for _, marker in earlier], candidate, fate):
         yield "the file that completed the saves before it was never written"
 
 
@@ -193,8 +195,22 @@ def _seen_after_death(part: Part, fate: Fate) -> bool:
     return ended_ns is not None and part.stream.fact is not None and part.stream.fact_at_ns >= ended_ns
 
 
-def _has_marker(candidate: Candidate) -> bool:
-    return any(part.name.commit for part in candidate.parts)
+def _marker(candidate: Candidate) -> str | None:
+    """Return the file that completed a save: its path, or its place in the folder of the save; None: there was none."""
+    folder = candidate.unit.partition("#")[0] + "/"
+    return next((part.stream.path.removeprefix(folder) for part in candidate.parts if part.name.commit), None)
+
+
+def _lacks_marker(usual: list[str | None], candidate: Candidate, fate: Fate) -> bool:
+    """Return whether all saves before it had a marker, and this one's was not written by anybody.
+
+    Polling may not tell who wrote a few bytes; that they were written their file system says.
+    """
+    if not all(usual) or _marker(candidate) is not None:
+        return False
+    folder = candidate.unit.partition("#")[0]
+    places = (posixpath.join(folder, marker) for marker in dict.fromkeys(usual) if marker)
+    return not any(fate.is_changed(path, candidate.start_ns) for path in places)
 
 
 def _kinds(candidate: Candidate) -> frozenset[str]:

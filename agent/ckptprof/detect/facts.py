@@ -54,6 +54,8 @@ class FactBook:
         same_file = earlier is not None and earlier[1].birth_ns == fact.birth_ns  # else its inode is another file's now
         if earlier is not None and same_file and (_is_earlier_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
             self._facts[key] = earlier
+            if key in self._fresh:
+                self._askers.setdefault(key, {})[fact.pid, fact.start_ticks] = None
             return
         if len(self._facts) >= MAX_FACTS:
             oldest = next(iter(self._facts))
@@ -76,7 +78,11 @@ class FactBook:
 
     def knows(self, path: str) -> bool:
         """Return whether a file of that name was looked at of late."""
-        return any(fact.path == path for _, fact in self._facts.values())
+        return self.modified_ns(path) is not None
+
+    def modified_ns(self, path: str) -> int | None:
+        """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
+        return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)
 
     def attach(
         self,

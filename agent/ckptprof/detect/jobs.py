@@ -341,6 +341,13 @@ class JobBook:
         group = self._group(info)
         return {rank for other, rank in self._ranked.items() if self._group(self._infos[other]) is group}
 
+    def starts_ranks(self, process: ProcessKey) -> bool:
+        """Return whether it carries no rank, and living processes that it started do: it need not train itself."""
+        info = self._infos.get(process)
+        if info is None or rendezvous.is_rank(info.environment):
+            return False
+        return any(self._infos[ranked].parent_pid == info.pid for ranked in self._ranked)
+
     def _told(self, process: ProcessKey) -> ProcessInfo | None:
         """Return its description, or that of the process that it worked for."""
         info = self._infos.get(process)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.intervals import History, reading
+from ckptprof.detect.sizes import part_bytes
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
 from ckptprof_collectors.samples import FileEvent
 
@@ -28,6 +29,7 @@ class Opening:
     opened_ns: int
     closed_ns: int | None = None
     written: bool = False
+    is_settled: bool = False  # it was looked for who read it
 
 
 class OpeningBook:
@@ -35,36 +37,49 @@ class OpeningBook:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._openings: deque[Opening] = deque(maxlen=MAX_OPENINGS)
-        self._written: deque[tuple[FileKey, int]] = deque(maxlen=MAX_OPENINGS)
+        self._openings: deque[Opening] = deque()
+        self._of: dict[FileKey, deque[Opening]] = {}
+        self._written: deque[tuple[FileKey, int, int]] = deque(maxlen=MAX_OPENINGS)  # with when, and how large by then
 
     def learn(self, event: FileEvent) -> None:
         """Take one event."""
         key = (event.device, event.inode)
         if event.kind == "opened":
-            self._openings.append(Opening(key, event.path, event.size, event.at_ns))
+            if len(self._openings) >= MAX_OPENINGS:
+                self._drop_first()
+            opening = Opening(key, event.path, event.size, event.at_ns)
+            self._openings.append(opening)
+            self._of.setdefault(key, deque()).append(opening)
             return
         if event.kind == "closed-written":
-            self._written.append((key, event.at_ns))
-        for opening in reversed(self._openings):
-            if opening.file == key and opening.closed_ns is None and event.kind.startswith("closed"):
+            self._written.append((key, event.at_ns, event.size))
+        for opening in reversed(self._of.get(key, ())):
+            if opening.closed_ns is None and event.kind.startswith("closed"):
                 opening.closed_ns = event.at_ns
                 opening.written = event.kind == "closed-written"
                 return
 
     def opened_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
         """Return when a file was opened in the given time, the first time if it was more than once."""
-        for opening in self._openings:
-            if opening.file == file and low_ns <= opening.opened_ns <= high_ns:
+        for opening in self._of.get(file, ()):
+            if low_ns <= opening.opened_ns <= high_ns:
                 return opening.opened_ns
         return None
 
     def closed_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
         """Return when a file that had been written was closed in the given time, the first time if more than once."""
-        for key, closed_ns in self._written:
+        for key, closed_ns, _ in self._written:
             if key == file and low_ns <= closed_ns <= high_ns:
                 return closed_ns
         return None
+
+    def size_when_closed(self, stream: Stream) -> int:
+        """Return how large a file was when it was closed after a stream had written it; 0: nobody heard of it."""
+        low_ns, high_ns = stream.last_ns - _SLACK_NS, max(stream.last_ns, stream.closed_ns or 0) + _SLACK_NS
+        sizes = (
+            size for key, closed_ns, size in self._written if key == stream.file and low_ns <= closed_ns <= high_ns
+        )
+        return max(sizes, default=0)
 
     def unexplained(
         self,
@@ -79,26 +94,78 @@ class OpeningBook:
         read that path, or were seen at another file of its folder.
         """
         found: list[Stream] = []
-        for opening in list(self._openings):
-            if opening.written or opening.size < MIN_BYTES or now_ns - opening.opened_ns < _SETTLE_NS:
+        for opening in self._openings:
+            if opening.is_settled or opening.written or opening.size < MIN_BYTES:
                 continue
-            self._openings.remove(opening)
+            if now_ns - opening.opened_ns < _SETTLE_NS:
+                continue
+            opening.is_settled = True
             known = [*explained, *found]
-            if any(_explains(stream, opening) for stream in known):
+            if self._is_explained(opening, known):
                 continue
             readers = _at_folder(opening, known)
             readers.update(process for process in histories if may_read(process, opening.path))
-            stream = _reader(opening, {one: histories[one] for one in readers if one in histories}, known)
+            stream = self._reader(opening, {one: histories[one] for one in readers if one in histories}, known)
             if stream is not None:
                 found.append(stream)
         return found
 
+    def _is_explained(self, opening: Opening, known: Sequence[Stream]) -> bool:
+        """Return whether as many readings of its file are known as there were openings in their time."""
+        beside = [stream for stream in known if _explains(stream, opening)]
+        if any(stream.writes or stream.is_mapping for stream in beside):
+            return True
+        about = [
+            other
+            for other in self._of.get(opening.file, ())
+            if not other.written and any(_explains(stream, other) for stream in beside)
+        ]
+        return bool(beside) and len(about) <= len(beside)
+
+    def _reader(self, opening: Opening, histories: dict[ProcessKey, History], known: Sequence[Stream]) -> Stream | None:
+        """Return the stream of who read as much as the file holds while it was open, beside what is known."""
+        if opening.closed_ns is None:
+            return None
+        from_ns, to_ns = opening.opened_ns - _LATE_NS, opening.closed_ns + 1  # what one tick tells of has one time
+        for process, history in histories.items():
+            if history.was_heir(from_ns - _SLACK_NS, to_ns + _SLACK_NS):
+                continue  # what its child read, and what that one's children did, came into its counters
+            read = sum(reading(interval) for interval in history.between(from_ns, opening.closed_ns))
+            own = (stream for stream in known if stream.process == process)
+            if (
+                read - sum(self._read_within(stream, history, from_ns, to_ns) for stream in own)
+                >= _WHOLE * opening.size
+            ):
+                return _stream(process, opening, opening.closed_ns)
+        return None
+
+    def _read_within(self, stream: Stream, history: History, start_ns: int, end_ns: int) -> int:
+        """Return how many bytes a stream read by calls in the given time, if it read at an even rate."""
+        if stream.writes or stream.is_mapping:
+            return 0
+        before_ns = min(stream.before_ns, stream.first_ns)
+        opened_ns = self.opened_between(stream.file, before_ns, stream.first_ns + _LATE_NS)
+        first_ns = before_ns if opened_ns is None else min(opened_ns, stream.first_ns)
+        if stream.looks and stream.looks[-1].position == 0:  # nothing of it was read by then
+            first_ns = stream.last_ns
+        last_ns = max(stream.last_ns, stream.closed_ns or 0, first_ns + 1)
+        moved = part_bytes(stream, history, (first_ns, last_ns)) if stream.looks else stream.size
+        inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
+        return moved * max(0, inside_ns) // (last_ns - first_ns)
+
     def forget_before(self, at_ns: int) -> None:
         """Drop what was opened before `at_ns`."""
         while self._openings and self._openings[0].opened_ns < at_ns:
-            self._openings.popleft()
+            self._drop_first()
         while self._written and self._written[0][1] < at_ns:
             self._written.popleft()
+
+    def _drop_first(self) -> None:
+        file = self._openings.popleft().file
+        own = self._of[file]
+        own.popleft()
+        if not own:
+            del self._of[file]
 
 
 def _explains(stream: Stream, opening: Opening) -> bool:
@@ -110,32 +177,6 @@ def _at_folder(opening: Opening, streams: Iterable[Stream]) -> set[ProcessKey]:
     """Return the processes that were seen at a file of its folder."""
     folder = opening.path.rpartition("/")[0]
     return {stream.process for stream in streams if stream.path.rpartition("/")[0] == folder}
-
-
-def _reader(opening: Opening, histories: dict[ProcessKey, History], known: list[Stream]) -> Stream | None:
-    """Return the stream of the process that read as much as the file holds while it was open, beside what is known."""
-    if opening.closed_ns is None:
-        return None
-    from_ns, to_ns = opening.opened_ns - _LATE_NS, opening.closed_ns + 1  # what one tick tells of has one time
-    for process, history in histories.items():
-        if history.was_heir(from_ns - _SLACK_NS, to_ns + _SLACK_NS):
-            continue  # what its child read, and what that one's children did, came into its counters
-        read = sum(reading(interval) for interval in history.between(from_ns, opening.closed_ns))
-        elsewhere = sum(
-            _read_within(stream, from_ns, to_ns)
-            for stream in known
-            if stream.process == process and stream.file != opening.file
-        )
-        if read - elsewhere >= _WHOLE * opening.size:
-            return _stream(process, opening, opening.closed_ns)
-    return None
-
-
-def _read_within(stream: Stream, start_ns: int, end_ns: int) -> int:
-    """Return how many bytes a stream read by calls in the given time."""
-    if stream.writes or stream.is_mapping:
-        return 0
-    return stream.evenly(stream.advanced_bytes if stream.looks else stream.size, start_ns, end_ns)
 
 
 def _stream(process: ProcessKey, opening: Opening, closed_ns: int) -> Stream:

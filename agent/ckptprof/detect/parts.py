@@ -122,6 +122,8 @@ class PartBook:
         if name.never and not name.commit:
             return None
         if stream.writes:
+            if stream.fact is None:  # it may have been deleted since
+                stream.size = max(stream.size, self._openings.size_when_closed(stream))
             met_until = partial(self._met_until, stream.process)
             edges = write_edges(stream, history, self._clock, self._openings, met_until)
         else:

@@ -101,9 +101,11 @@ def _unmapped_in_midst(stream: Stream, around: list[Interval]) -> bool:
 
 
 def _mapped(stream: Stream, history: History, edges: tuple[int, int]) -> int:
-    around = history.between(edges[0], edges[1] + 1)
+    closed_ns = stream.closed_ns
+    short = closed_ns is not None and closed_ns - stream.first_ns < _SHORT_LOOKS * 100_000_000
+    until_ns = max(edges[1] + 1, closed_ns or 0) if short else edges[1] + 1  # its last look may be its only one
+    around = history.between(edges[0], until_ns)
     touched = sum(faulting(interval) for interval in around)
-    short = stream.closed_ns is not None and stream.closed_ns - stream.first_ns < _SHORT_LOOKS * 100_000_000
     if short and touched >= _GLIMPSED * stream.mapped_bytes and _unmapped_in_midst(stream, around):
         return stream.mapped_bytes
     if short and touched < _TOUCHED * stream.mapped_bytes:  # unmapped before it was counted: the faults remain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ckptprof.detect.traced import Traced
@@ -79,13 +80,16 @@ class Stream:
 
 
 _MAX_LOOKS = 4000
+_WHOLE = 0.9  # of a file that was read whole: counters lag by a tick
 
 
 class StreamBook:
     """Follows the open files of all processes."""
 
-    def __init__(self) -> None:
-        """Start with nothing."""
+    def __init__(self, returned_since: Callable[[ProcessKey, int], int] = lambda *_: 0) -> None:
+        """Start with nothing; `returned_since` tells what the read calls of a process returned from a time on."""
+        self._returned_since = returned_since
+        self._read_ns: dict[ProcessKey, int] = {}  # when it was last seen to have closed a file that it read
         self._open: dict[tuple[ProcessKey, FileKey, bool], Stream] = {}
         self._by_process: dict[ProcessKey, set[tuple[ProcessKey, FileKey, bool]]] = {}
         self._last_scan_ns: dict[ProcessKey, int] = {}
@@ -131,8 +135,8 @@ class StreamBook:
         stream = self._open.get(key)
         if stream is not None and stream.looks:
             last = stream.looks[-1]
-            began_again = key[2] and file.size < last.size and file.position <= last.position
-            if began_again:  # truncated: the file is written anew
+            truncated = key[2] and file.size < last.size and file.position <= last.position  # it is written anew
+            if truncated or (file.position < last.position and self._is_read_again(key, stream)):
                 self._close(key, at_ns)
                 stream = None
         if stream is None or not stream.looks:
@@ -150,6 +154,18 @@ class StreamBook:
         else:
             stream.lost_looks += 1
             stream.looks[-1] = Look(at_ns, file.position, file.size)
+
+    def _is_read_again(self, key: tuple[ProcessKey, FileKey, bool], stream: Stream) -> bool:
+        """Return whether a file was read whole already, if its position goes back now: it is read once more.
+
+        Only of a process that read nothing else meanwhile: its calls tell no file.
+        """
+        closed_ns = self._read_ns.get(stream.process, 0)
+        if stream.writes or stream.mapped_bytes or closed_ns > stream.first_ns:
+            return False
+        if any(other != key and not other[2] for other in self._by_process.get(stream.process, ())):
+            return False
+        return self._returned_since(stream.process, max(stream.before_ns, closed_ns)) >= _WHOLE * stream.size
 
     def _map(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, mapped: MappedFile) -> None:
         stream = self._open.get(key)
@@ -171,6 +187,8 @@ class StreamBook:
         stream = self._open.pop(key)
         self._by_process[key[0]].discard(key)
         stream.closed_ns = at_ns
+        if not stream.writes:
+            self._read_ns[stream.process] = at_ns
         self.done.append(stream)
 
     def close_idle(self, now_ns: int, patience_ns: int) -> None:
@@ -187,6 +205,7 @@ class StreamBook:
             self._close(key, at_ns)
         self._by_process.pop(process, None)
         self._last_scan_ns.pop(process, None)
+        self._read_ns.pop(process, None)
         self._last_map_ns.pop(process, None)
 
     def take_done(self) -> list[Stream]:
