@@ -17,7 +17,7 @@ from ckptprof.detect.sizes import part_bytes
 from ckptprof.detect.streams import Look, Stream
 from ckptprof.detect.tracebook import TraceBook
 from ckptprof.model import Kind
-from ckptprof_collectors.samples import FileEvent, FileFact, FileScan
+from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, ProcessIo
 
 
 def test_a_restore_by_read_is_found_with_its_edges() -> None:
@@ -107,6 +107,18 @@ def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own() -> None
     history = History(deque([quiet, busy]), None, None, begun)
 
     assert part_bytes(stream, history, (begun, begun + 1_000_000)) == 40 * MIB
+
+
+def test_what_calls_returned_counts_though_as_much_was_fetched_for_a_mapping_before() -> None:
+    """The model is mapped, the optimizer's state is read: what came from the device early was the model's."""
+    begun, opened, closed = 2 * SECOND_NS, 2_500_000_000, 3 * SECOND_NS
+    history = History.empty()
+    for at_ns, returned, fetched in ((begun, 0, 0), (opened, 0, 40 * MIB), (closed, 80 * MIB, 120 * MIB)):
+        history.observe(at_ns, begun, ProcessIo(100, 1, returned, 0, 0, 0, fetched, 0, 0), None, 100)
+    looks = [Look(opened, 4096, 80 * MIB), Look(closed - 1, 20 * MIB, 80 * MIB)]
+    stream = Stream((100, 1), (8, 7), False, "/x.bin", opened, closed - 1, opened, closed, looks, size=80 * MIB)  # noqa: FBT003 - it reads
+
+    assert part_bytes(stream, history, (opened + 1, closed)) == 80 * MIB
 
 
 @pytest.mark.parametrize(("counted_until_s", "told"), [(3.0, MIB), (2.18, 30 * MIB)])

@@ -220,3 +220,23 @@ def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, la
     (one,) = credited(book, histories)
 
     assert one.process == ((100, 1) if late else (101, 1))
+
+
+def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> None:
+    """Rank 1's next file was seen open up to half a second after; its bytes came later than the missed one's."""
+    book, clock = FactBook(), Clock()
+    later = caught(10.55, 40 * MIB)
+    later.file, later.path, later.before_ns, later.size = (8, 9), "/run/ckpt_7/b.pt", round(10.45 * SECOND_NS), 40 * MIB
+    steps = [(10.3, 10.5, 30 * MIB), (10.5, 10.56, 4096), (10.56, 11.5, 40 * MIB)]
+    writer = History(
+        deque(
+            Interval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), 0, size, size, 0, 1, 0, 1.0, size)
+            for start_s, end_s, size in steps
+        ),
+        None, None, 9 * SECOND_NS,
+    )  # fmt: skip
+    later.last_ns = later.closed_ns = round(10.75 * SECOND_NS)
+    book.learn(11 * SECOND_NS, fact(100, 10.5))
+    found = book.attach([later], [], {(100, 1): writer}, clock, TraceBook())
+
+    assert [stream.path for stream in found] == ["/run/ckpt_7/b.pt", "/run/ckpt_7/a.pt"]

@@ -92,9 +92,15 @@ def _accounts_for(
     own = (fact.pid, fact.start_ticks)
     others = claims.of.get(own, [])
     needed = fact.size * (_CREDIT_BESIDE if claims.is_beside(fact.path, own, *written_ns) else CREDIT)
-    claimed = sum(other.evenly(_size(other), around[0].start_ns, around[-1].end_ns) for other in others)
-    written = sum(writing(interval) for interval in around)
-    return written - claimed >= needed and _left_over(history, others, *written_ns) >= needed
+    left = sum(_unclaimed(interval, others) for interval in around)
+    return left >= needed and _left_over(history, others, *written_ns) >= needed
+
+
+def _unclaimed(interval: Interval, others: list[Stream]) -> int:
+    """Return what was written in an interval beside what others can have had of it, each at an even rate."""
+    written = writing(interval)
+    claimed = sum(other.evenly(_size(other), interval.start_ns, interval.end_ns) for other in others) if written else 0
+    return max(0, written - claimed)
 
 
 def found_by_its_times(

@@ -55,9 +55,9 @@ class Detector:
         self._jobs = JobBook(header.monitor_pids)
         self._histories: dict[ProcessKey, History] = {}
         self._ended: dict[ProcessKey, int] = {}
-        self._streams = StreamBook(self._returned_since)
-        self._facts = FactBook(self._kin, self._saves_itself)
         self._openings = OpeningBook()
+        self._streams = StreamBook(self._returned_since, self._openings.opened_between)
+        self._facts = FactBook(self._kin, self._saves_itself)
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
         self._traced = TraceBook()
@@ -140,6 +140,8 @@ class Detector:
             for process in tick.ios.keys() | tick.stats.keys():
                 self._count(process, at_ns, tick.ios.get(process), tick.stats.get(process))
             self._previous_tick_ns = at_ns
+        for event in tick.events:
+            self._openings.learn(event)
         for scan in tick.scans:
             self._streams.scan(at_ns, scan)
         self._trace(tick, at_ns)
@@ -149,8 +151,6 @@ class Detector:
         self._learn(tick, at_ns)
 
     def _learn(self, tick: Tick, at_ns: int) -> None:
-        for event in tick.events:
-            self._openings.learn(event)
         for fact in tick.facts:
             self._aftermath.learn(at_ns, fact)
             self._facts.learn(at_ns, fact)

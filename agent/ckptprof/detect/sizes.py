@@ -24,9 +24,8 @@ def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
     """Return the bytes that the stream moved; 0 if it moved nothing."""
     if stream.is_mapping and not stream.writes:
         return _mapped(stream, history, edges)
-    moved = sum(
-        writing(interval) if stream.writes else reading(interval) for interval in history.between(edges[0], edges[1])
-    )
+    around = history.between(edges[0], edges[1])
+    moved = sum(writing(interval) if stream.writes else reading(interval) for interval in around)
     if stream.writes:
         size = stream.fact.size if stream.fact is not None else stream.size
         if stream.append:
@@ -36,7 +35,8 @@ def part_bytes(stream: Stream, history: History, edges: tuple[int, int]) -> int:
             return min(size, moved)
         return size if _written_whole(stream, moved, size, edges) else min(size, max(moved, stream.advanced_bytes))
     mapped = min(_mapped(stream, history, edges), stream.size) if stream.mapped_bytes else 0
-    return max(mapped, _read(stream, moved))
+    returned = sum(interval.returned_bytes for interval in around)  # what was fetched for a mapping is told before
+    return max(mapped, _read(stream, max(moved, returned)))
 
 
 def _read(stream: Stream, moved: int) -> int:

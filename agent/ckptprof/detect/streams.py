@@ -80,15 +80,25 @@ class Stream:
 
 
 _MAX_LOOKS = 4000
-_WHOLE = 0.9  # of a file that was read whole: counters lag by a tick
+_WHOLE = 0.99  # of a file that was read whole: whoever reads its pieces in another order goes back, too
+_LATE_NS = 5_000_000  # a look is so much later than the beginning of its frame
 
 
 class StreamBook:
     """Follows the open files of all processes."""
 
-    def __init__(self, returned_since: Callable[[ProcessKey, int], int] = lambda *_: 0) -> None:
-        """Start with nothing; `returned_since` tells what the read calls of a process returned from a time on."""
+    def __init__(
+        self,
+        returned_since: Callable[[ProcessKey, int], int] = lambda *_: 0,
+        opened_between: Callable[[FileKey, int, int], int | None] = lambda *_: None,
+    ) -> None:
+        """Start with nothing.
+
+        `returned_since` tells what the read calls of a process returned from a time on, `opened_between` when anybody
+        opened a file.
+        """
         self._returned_since = returned_since
+        self._opened_between = opened_between
         self._read_ns: dict[ProcessKey, int] = {}  # when it was last seen to have closed a file that it read
         self._open: dict[tuple[ProcessKey, FileKey, bool], Stream] = {}
         self._by_process: dict[ProcessKey, set[tuple[ProcessKey, FileKey, bool]]] = {}
@@ -136,7 +146,7 @@ class StreamBook:
         if stream is not None and stream.looks:
             last = stream.looks[-1]
             truncated = key[2] and file.size < last.size and file.position <= last.position  # it is written anew
-            if truncated or (file.position < last.position and self._is_read_again(key, stream)):
+            if truncated or self._is_read_again(key, stream, file.position, at_ns):
                 self._close(key, at_ns)
                 stream = None
         if stream is None or not stream.looks:
@@ -155,17 +165,26 @@ class StreamBook:
             stream.lost_looks += 1
             stream.looks[-1] = Look(at_ns, file.position, file.size)
 
-    def _is_read_again(self, key: tuple[ProcessKey, FileKey, bool], stream: Stream) -> bool:
-        """Return whether a file was read whole already, if its position goes back now: it is read once more.
+    def _is_read_again(self, key: tuple[ProcessKey, FileKey, bool], stream: Stream, position: int, at_ns: int) -> bool:
+        """Return whether a file that was read whole already is read once more: its position is back at its begin.
 
-        Only of a process that read nothing else meanwhile: its calls tell no file.
+        It went back, or somebody opened the file since the last look. Only of a process that read nothing else
+        meanwhile: its calls tell no file.
         """
+        last = stream.looks[-1]
+        stands = position == last.position < stream.size // 2
+        if stands and self._opened_between(stream.file, last.at_ns, at_ns + _LATE_NS) is None:
+            return False
+        if not stands and position >= last.position:
+            return False
         closed_ns = self._read_ns.get(stream.process, 0)
         if stream.writes or stream.mapped_bytes or closed_ns > stream.first_ns:
             return False
         if any(other != key and not other[2] for other in self._by_process.get(stream.process, ())):
             return False
-        return self._returned_since(stream.process, max(stream.before_ns, closed_ns)) >= _WHOLE * stream.size
+        since_ns = max(stream.before_ns, closed_ns)
+        before = stream.looks[0].position if since_ns == stream.first_ns else 0  # read before it was met
+        return before + self._returned_since(stream.process, since_ns) >= _WHOLE * stream.size
 
     def _map(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, mapped: MappedFile) -> None:
         stream = self._open.get(key)
