@@ -140,6 +140,22 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
     assert [part.bytes for part in parts] == [30 * MIB, told]
 
 
+def test_a_position_that_was_set_further_and_further_on_is_no_reading() -> None:
+    """DCP seeks to its pieces in the files of the other ranks; the counters stand still meanwhile."""
+    begun, middle, end = 2 * SECOND_NS, round(2.1 * SECOND_NS), round(2.2 * SECOND_NS)
+    own = Stream((100, 1), (8, 7), False, "/run/step-7/__0_0.distcp", begun, middle, begun, middle,  # noqa: FBT003 - it reads
+                 [Look(begun, 0, 30 * MIB), Look(middle - 1, 25 * MIB, 30 * MIB)])  # fmt: skip
+    other = Stream((100, 1), (8, 8), False, "/run/step-7/__1_0.distcp", middle, end, middle, end,  # noqa: FBT003 - it reads
+                   [Look(middle, 10 * MIB, 30 * MIB), Look(end - 1, 29 * MIB, 30 * MIB)])  # fmt: skip
+    parts = [Part(one, name_of(one), one.first_ns, one.last_ns, 30 * MIB) for one in (own, other)]
+    counted = Interval(begun, middle, 30 * MIB, 0, 0, 30, 0, 0, 1.0, returned_bytes=30 * MIB)
+    history = History(deque([counted]), None, None, begun, 3 * SECOND_NS)
+
+    PartBook({(100, 1): history}, Clock(), OpeningBook(), TraceBook()).count_once(parts)
+
+    assert [part.bytes for part in parts] == [30 * MIB, 1]
+
+
 def test_a_mapping_that_nobody_touches_is_no_restore() -> None:
     """A mapped file costs nothing until it is read."""
     stage = Stage()

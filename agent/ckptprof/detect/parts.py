@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -20,6 +21,7 @@ BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made 
 _APART_NS = 60_000_000  # counters and looks are read one after the other
 _SETTLED_NS = 2_000_000_000  # after it was written nothing of its writing is told any more
 _TELLING_BYTES = 1 << 20
+_SUPPORTED = 0.5  # of its bytes were counted while a file was open: it is not that one which was looked at only
 _SILENT_SHARE = 0.1  # of a mapping, without an event
 
 
@@ -50,6 +52,22 @@ def _is_counted(stream: Stream) -> bool:
     """Return whether it is of a mapping that has ended, of which all pages are counted."""
     trace = stream.trace
     return trace is not None and bool(trace.sessions) and bool(trace.totals.kinds & OperationKind.UNMAPPED)
+
+
+def _returned(history: History, start_ns: int, end_ns: int) -> int:
+    return sum(interval.returned_bytes for interval in history.between(start_ns, end_ns))
+
+
+def _support(part: Part, history: History) -> float:
+    """Return how much of what a file seems to have been read of was read by its process while that had it open.
+
+    Nothing speaks for one whose position was never seen to advance.
+    """
+    stream = part.stream
+    if not any(later.position > look.position for look, later in itertools.pairwise(stream.looks)):
+        return 0.0
+    open_ns = min(stream.before_ns, stream.first_ns), max(stream.last_ns, stream.closed_ns or 0)
+    return _returned(history, *open_ns) / part.bytes
 
 
 class PartBook:
@@ -162,7 +180,6 @@ class PartBook:
 
         Polled only: what a process had fetched is told by neither file nor way.
         """
-        self._bound(read)
         mapped: dict[tuple[ProcessKey, tuple[int, int]], list[Part]] = {}
         for part in read:
             if part.stream.is_mapping:
@@ -175,27 +192,30 @@ class PartBook:
             if any(_is_beside(part, other) for other in beside):
                 around = history.between(part.start_ns, part.end_ns + 1)
                 part.bytes = min(part.bytes, max(1, sum(interval.returned_bytes for interval in around)))
+        self._bound(read)
 
     def _bound(self, read: list[Part]) -> None:
-        """Take from files that were met at one position only what their process cannot have read of them.
+        """Take from files what their process cannot have read of them: it read less in all than they seem to be.
 
         Who seeks to a file's last piece stands near its end, as who read all of it does; the counters tell them apart.
         """
         own: dict[ProcessKey, list[Part]] = {}
         for part in read:
-            if part.stream.trace is None and not part.is_open and not part.stream.is_mapping:
+            if part.stream.trace is None and not part.is_open and not part.stream.mapped_bytes:
                 own.setdefault(part.stream.process, []).append(part)
         for process, parts in own.items():
-            met = [part for part in parts if part.stream.looks and len({one.position for one in part.stream.looks}) < 2]
             history = self._histories.get(process)
             end_ns = max(part.end_ns for part in parts)
-            if not met or len(parts) < 2 or history is None or history.last_ns <= end_ns:
+            if len(parts) < 2 or history is None or history.last_ns <= end_ns:
                 continue  # what it read last was not counted
-            around = history.between(min(part.start_ns for part in parts) - _APART_NS, end_ns + _APART_NS)
-            returned = sum(interval.returned_bytes for interval in around)
-            for part in sorted(met, key=lambda part: len(part.stream.looks)):
-                over = sum(one.bytes for one in parts) - returned
-                part.bytes = max(1, part.bytes - max(0, over))
+            over = sum(part.bytes for part in parts)
+            over -= _returned(history, min(part.start_ns for part in parts), end_ns + _APART_NS)
+            doubtful = [(_support(part, history), part) for part in parts if over > 0 and part.stream.looks]
+            for support, part in sorted(doubtful, key=lambda pair: (pair[0], len(pair[1].stream.looks))):
+                if support < _SUPPORTED:
+                    taken = min(part.bytes - 1, max(0, over))
+                    part.bytes -= taken
+                    over -= taken
 
     def _traced_part(self, stream: Stream) -> Part | None:
         name = name_of(stream)
