@@ -217,3 +217,21 @@ def test_a_marker_of_which_nobody_knows_the_writer_completes_a_save(*, written: 
     found = saves(stage, 40.0)
 
     assert [one.status for one in found] == [Status.COMPLETE, Status.COMPLETE, status]
+
+
+@pytest.mark.parametrize(("marked", "status"), [(True, Status.COMPLETE), (False, Status.INCOMPLETE)])
+def test_a_polled_save_of_which_a_file_was_missed_is_whole_if_its_marker_is_there(
+    *, marked: bool, status: Status
+) -> None:
+    """A rank's file was written between two looks, and was nobody's: the coordinator waited for it all the same."""
+    stage = stage_of(trace=False)
+    trainer = stage.process(exit_s=24.0)
+    for number, at_s in enumerate((2.0, 12.0, 22.0)):
+        for rank in range(2 if number < 2 else 1):
+            stage.write(trainer, f"/ckpt/step-{number + 5}/__{rank}_0.distcp", at_s + rank, 0.9, 100 * MIB)
+        if number < 2 or marked:
+            stage.write(trainer, f"/ckpt/step-{number + 5}/.metadata", at_s + 1.9, 0.02, 64 << 10)
+
+    found = saves(stage, 40.0)
+
+    assert [one.status for one in found] == [Status.COMPLETE, Status.COMPLETE, status]

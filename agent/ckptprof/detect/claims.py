@@ -48,8 +48,8 @@ def _left_over(history: History, others: list[Stream], start_ns: int, end_ns: in
     around = [
         other for other in others if other.last_ns >= start_ns - BESIDE_NS and other.first_ns <= end_ns + BESIDE_NS
     ]
-    first_ns = min([start_ns, *(min(other.before_ns, other.first_ns) for other in around)])
-    last_ns = max([end_ns, *(max(other.last_ns, other.closed_ns or 0) for other in around)])
+    first_ns = min([start_ns, *(other.may_begin_ns for other in around)])
+    last_ns = max([end_ns, *(other.may_end_ns for other in around)])
     written = sum(writing(interval) for interval in history.between(first_ns - SLACK_NS, last_ns + SLACK_NS))
     return written - sum(_size(other) for other in around)
 
@@ -92,7 +92,9 @@ def _accounts_for(
     own = (fact.pid, fact.start_ticks)
     others = claims.of.get(own, [])
     needed = fact.size * (_CREDIT_BESIDE if claims.is_beside(fact.path, own, *written_ns) else CREDIT)
-    left = sum(_unclaimed(interval, others) for interval in around)
+    start_ns, end_ns = around[0].start_ns, around[-1].end_ns
+    near = [other for other in others if other.may_end_ns > start_ns and other.may_begin_ns < end_ns]
+    left = sum(_unclaimed(interval, near) for interval in around)
     return left >= needed and _left_over(history, others, *written_ns) >= needed
 
 

@@ -177,8 +177,7 @@ def _reach_back(stream: Stream, history: History) -> int:
 
 def _bracket(stream: Stream) -> tuple[int, int]:
     """Return the widest time that the stream can have had: from the look before its first to that after its last."""
-    high = stream.closed_ns if stream.closed_ns is not None else stream.last_ns
-    return min(stream.before_ns, stream.first_ns), max(high, stream.last_ns)
+    return stream.may_begin_ns, stream.may_end_ns
 
 
 def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:

@@ -105,6 +105,8 @@ def _unfinished(candidate: Candidate, fate: Fate, *, dead: bool, soon: bool) -> 
     moved = sum(part.bytes for part in candidate.parts)
     usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < _SMALLER * usual and _sizes_known(candidate)
+    if _marker(candidate) is not None and all(part.stream.trace is None for part in candidate.parts):
+        smaller = False  # its own framework completed it: what lacks was not seen
     deleted = _deleted(candidate, fate)
     full = _is_full(candidate)
     if smaller and (soon or full or deleted):

@@ -251,9 +251,9 @@ def _wrote_as_much(process: ProcessKey, fact: FileFact, histories: dict[ProcessK
 
 def _goes_on(found: Stream, other: Stream) -> bool:
     """Return whether another stream of the same file is the later part of what was found in the folder."""
-    if min(other.before_ns, other.first_ns) > found.last_ns + BESIDE_NS:
+    if other.may_begin_ns > found.last_ns + BESIDE_NS:
         return False
-    later = max(other.last_ns, other.closed_ns or 0) >= found.last_ns
+    later = other.may_end_ns >= found.last_ns
     return later and (not other.looks or other.looks[0].position >= found.size)
 
 
@@ -274,7 +274,7 @@ def _is_written_anew(at_ns: int, fact: FileFact, stream: Stream, clock: Clock) -
     """Whether it is not that writing which is told of: the inode is a later file's, or `latest` was written again."""
     born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
     was_set = born_ns > at_ns + SLACK_NS  # the clock, since then: nothing is born after it was looked at
-    if not was_set and born_ns > max(stream.last_ns, stream.closed_ns or 0) + SLACK_NS:
+    if not was_set and born_ns > stream.may_end_ns + SLACK_NS:
         return True
     found = stream.seen_by == "directory" and stream.fact is not None and fact.size < SMALL_BYTES
     return found and clock.mono(fact.modified_ns) > stream.last_ns + BESIDE_NS

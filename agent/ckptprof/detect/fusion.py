@@ -27,8 +27,8 @@ def unexplained(polled: list[Stream], book: TraceBook) -> list[Stream]:
 
 def _explaining(polled: Stream, book: TraceBook) -> list[Stream]:
     """Return the traced streams of its file and time: its own process's, or anybody's if it was only credited."""
-    low_ns = min(polled.before_ns, polled.first_ns)
-    high_ns = max(polled.last_ns, polled.closed_ns or 0)
+    low_ns = polled.may_begin_ns
+    high_ns = polled.may_end_ns
     found = []
     for exact in book.near(polled.file, low_ns, high_ns):
         if polled.is_mapping:

@@ -83,8 +83,8 @@ def _polled(stream: Stream) -> Move:
     return Move(
         stream.file,
         stream.path,
-        min(stream.before_ns, stream.first_ns),
-        max(stream.last_ns, stream.closed_ns or 0),
+        stream.may_begin_ns,
+        stream.may_end_ns,
         moved or None,
         size,
     )

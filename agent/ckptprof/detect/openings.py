@@ -75,7 +75,7 @@ class OpeningBook:
 
     def size_when_closed(self, stream: Stream) -> int:
         """Return how large a file was when it was closed after a stream had written it; 0: nobody heard of it."""
-        low_ns, high_ns = stream.last_ns - _SLACK_NS, max(stream.last_ns, stream.closed_ns or 0) + _SLACK_NS
+        low_ns, high_ns = stream.last_ns - _SLACK_NS, stream.may_end_ns + _SLACK_NS
         sizes = (
             size for key, closed_ns, size in self._written if key == stream.file and low_ns <= closed_ns <= high_ns
         )
@@ -143,12 +143,12 @@ class OpeningBook:
         """Return how many bytes a stream read by calls in the given time, if it read at an even rate."""
         if stream.writes or stream.is_mapping:
             return 0
-        before_ns = min(stream.before_ns, stream.first_ns)
+        before_ns = stream.may_begin_ns
         opened_ns = self.opened_between(stream.file, before_ns, stream.first_ns + _LATE_NS)
         first_ns = before_ns if opened_ns is None else min(opened_ns, stream.first_ns)
         if stream.looks and stream.looks[-1].position == 0:  # nothing of it was read by then
             first_ns = stream.last_ns
-        last_ns = max(stream.last_ns, stream.closed_ns or 0, first_ns + 1)
+        last_ns = max(stream.may_end_ns, first_ns + 1)
         moved = part_bytes(stream, history, (first_ns, last_ns)) if stream.looks else stream.size
         inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
         return moved * max(0, inside_ns) // (last_ns - first_ns)

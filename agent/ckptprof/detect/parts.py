@@ -22,6 +22,7 @@ _APART_NS = 60_000_000  # counters and looks are read one after the other
 _SETTLED_NS = 2_000_000_000  # after it was written nothing of its writing is told any more
 _TELLING_BYTES = 1 << 20
 _SUPPORTED = 0.5  # of its bytes were counted while a file was open: it is not that one which was looked at only
+_FEW = 256  # files of one process, of each of which the counters are asked
 _SILENT_SHARE = 0.1  # of a mapping, without an event
 
 
@@ -58,15 +59,26 @@ def _returned(history: History, start_ns: int, end_ns: int) -> int:
     return sum(interval.returned_bytes for interval in history.between(start_ns, end_ns))
 
 
-def _support(part: Part, history: History) -> float:
-    """Return how much of what a file seems to have been read of was read by its process while that had it open.
+def _doubtful(parts: list[Part], history: History) -> list[Part]:
+    """Return the files that were met open, and of which little speaks for their having been read, the least first.
 
-    Nothing speaks for one whose position was never seen to advance.
+    Nothing does if the position was never seen to advance; little, if it did while its process read nothing.
     """
+    found: list[tuple[float, int, Part]] = []
+    for part in parts:
+        looks = part.stream.looks
+        support = 0.0
+        if any(later.position > look.position for look, later in itertools.pairwise(looks)):
+            support = _support(part, history) if len(parts) <= _FEW else 1.0
+        if looks and support < _SUPPORTED:
+            found.append((support, len(looks), part))
+    return [part for *_, part in sorted(found, key=lambda one: one[:2])]
+
+
+def _support(part: Part, history: History) -> float:
+    """Return how much of what a file seems to have been read of was read by its process while that had it open."""
     stream = part.stream
-    if not any(later.position > look.position for look, later in itertools.pairwise(stream.looks)):
-        return 0.0
-    open_ns = min(stream.before_ns, stream.first_ns), max(stream.last_ns, stream.closed_ns or 0)
+    open_ns = stream.may_begin_ns, stream.may_end_ns
     return _returned(history, *open_ns) / part.bytes
 
 
@@ -127,7 +139,7 @@ class PartBook:
 
         Of tens of thousands none is made anew at each round.
         """
-        last_ns = max(stream.last_ns, stream.closed_ns or 0)
+        last_ns = stream.may_end_ns
         if stream.seen_by != "directory" or history.last_ns < last_ns + _SETTLED_NS:
             return None
         fact = stream.fact
@@ -161,7 +173,7 @@ class PartBook:
             return 0
         if stream.size or stream.fact is not None:
             return 0
-        around = (min(stream.before_ns, stream.first_ns) - BESIDE_NS, max(stream.last_ns, stream.closed_ns or 0))
+        around = (stream.may_begin_ns - BESIDE_NS, stream.may_end_ns)
         written = sum(writing(interval) for interval in history.between(*around))
         return written if written >= _TELLING_BYTES else 0
 
@@ -210,12 +222,10 @@ class PartBook:
                 continue  # what it read last was not counted
             over = sum(part.bytes for part in parts)
             over -= _returned(history, min(part.start_ns for part in parts), end_ns + _APART_NS)
-            doubtful = [(_support(part, history), part) for part in parts if over > 0 and part.stream.looks]
-            for support, part in sorted(doubtful, key=lambda pair: (pair[0], len(pair[1].stream.looks))):
-                if support < _SUPPORTED:
-                    taken = min(part.bytes - 1, max(0, over))
-                    part.bytes -= taken
-                    over -= taken
+            for part in _doubtful(parts, history) if over > 0 else ():
+                taken = min(part.bytes - 1, max(0, over))
+                part.bytes -= taken
+                over -= taken
 
     def _traced_part(self, stream: Stream) -> Part | None:
         name = name_of(stream)

@@ -71,10 +71,20 @@ class Stream:
         """Whether it was used through a mapping: its descriptor, if it was kept, stood still."""
         return self.mapped_bytes > 0 and len({look.position for look in self.looks}) <= 1
 
+    @property
+    def may_begin_ns(self) -> int:
+        """The earliest time at which it can have begun: the look before the first."""
+        return min(self.before_ns, self.first_ns)
+
+    @property
+    def may_end_ns(self) -> int:
+        """The latest time at which it can have ended: the look after the last."""
+        return max(self.last_ns, self.closed_ns or 0)
+
     def evenly(self, moved: int, start_ns: int, end_ns: int) -> int:
         """Return how many of the bytes that it moved fall into a time, if it moved them at an even rate."""
-        first_ns = min(self.before_ns, self.first_ns)
-        last_ns = max(self.last_ns, self.closed_ns or 0, first_ns + 1)
+        first_ns = self.may_begin_ns
+        last_ns = max(self.may_end_ns, first_ns + 1)
         inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
         return moved * max(0, inside_ns) // (last_ns - first_ns)
 
