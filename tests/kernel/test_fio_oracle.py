@@ -45,6 +45,8 @@ def perform(on: Callable[[str], Path], tracer: Tracer, program: Callable[[str], 
             for _ in range(16):
                 made.write(os.urandom(SIZE // 16))  # no holes: they have no pages
             os.fsync(made.fileno())
+        if job.engine == "mmap" and job.writes:
+            tracer.listen_to_mappings(on("ext4"))
         seen = tracer.run(job.command(program("fio"), file, log), cwd=tmp_path)
         return seen, file, truths(seen.output, log, job.directions)
 

@@ -133,9 +133,10 @@ def _diskstats(name: str) -> list[int]:
 def test_a_mapping_is_written_and_read(tracer: Tracer, on: Callable[[str], Path]) -> None:
     """Pages that are written through a mapping are counted about once each, and no write is counted beside them.
 
-    Until its getting dirty is listened to, a page is told by its fault; a folio of several pages gets dirty as one.
+    A folio of several pages gets dirty as one.
     """
     folder = on("ext4")
+    tracer.listen_to_mappings(folder)
     code = f"""
 import mmap
 with open({str(folder / "m.bin")!r}, "wb+") as stream:
@@ -152,6 +153,26 @@ with open({str(folder / "m.bin")!r}, "wb+") as stream:
     assert session.faulted_bytes == pytest.approx(8 * MIB, rel=0.1)
     assert session.faulted_bytes == session.bytes
     assert session.direct_bytes == 0
+
+
+def test_what_is_written_as_soon_as_it_is_mapped_is_told_by_its_faults(
+    tracer: Tracer, on: Callable[[str], Path]
+) -> None:
+    """At least one page of each folio, and no page twice, until its getting dirty is listened to."""
+    path = on("ext4") / "m.bin"
+    code = f"""
+import mmap
+with open({str(path)!r}, "wb+") as stream:
+    stream.truncate(8 << 20)
+    mapped = mmap.mmap(stream.fileno(), 8 << 20)
+    for at in range(0, 8 << 20, 4096):
+        mapped[at] = 1
+"""
+    seen = tracer.run(["python3", "-c", code])
+
+    (session,) = seen.of(path, writes=True)
+    assert 0 < session.faulted_bytes <= 8.8 * MIB
+    assert session.high_offset >= 7 * MIB
 
 
 def test_a_mapping_that_outlives_its_descriptors_counts_every_page_once(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,6 +110,25 @@ class Tracer:
         if process.returncode:
             raise RuntimeError(f"{command} ended with {process.returncode}: {said.decode(errors='replace')}")
         return seen
+
+    def listen_to_mappings(self, folder: Path) -> None:
+        """Have it listen to what gets dirty, as it does from some milliseconds after a file was mapped to be written to.
+
+        Until then a page is told by its fault, and since 6.18 the kernel maps all of a folio at the first of these
+        (mm/memory.c, finish_fault): a few MB that are written at once can be over by then.
+        """
+        code = """
+import mmap, sys, time
+with open(sys.argv[1], "wb+") as stream:
+    stream.truncate(1 << 20)
+    mapped = mmap.mmap(stream.fileno(), 1 << 20)
+    for at in range(0, 1 << 20, 64 << 10):
+        mapped[at] = 1
+        time.sleep(0.02)
+"""
+        path = folder / "listen.bin"
+        self.run([sys.executable, "-S", "-c", code, path])
+        path.unlink()
 
     def wait(self, process: subprocess.Popen[bytes], seen: Seen, seconds: float = 60) -> None:
         """Read at every tick, and when the trace asks for it, until the process has ended."""
