@@ -137,3 +137,32 @@ def test_a_file_that_is_empty_until_its_server_has_it_is_told_with_its_closing(a
     assert found[0].bytes == pytest.approx(200 * MIB, rel=0.01)
     assert seconds(found[0]) == pytest.approx(6.7, abs=0.5)
     assert any("did not say it" in sentence for sentence in found[0].blind) is (asked_s > FOR_SECONDS)
+
+
+def test_a_file_that_looked_empty_is_as_large_as_it_was_closed_and_of_one_save() -> None:
+    """It was met when it was just created, and nobody has asked for its size yet."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1/a.pt", 2.0, 0.6, 100 * MIB)
+    met = stage.write(trainer, "/ckpt/step_1/b.pt", 2.6, 0.06, 40 * MIB)
+    stage.extra.append((2.68, FileEvent(mono(2.66), "closed-written", 2049, met.inode, 40 * MIB, met.path)))
+    frames = []
+    for frame in stage.frames(20.0):
+        samples = [
+            msgspec.structs.replace(
+                sample,
+                files=tuple(
+                    msgspec.structs.replace(file, position=0, size=0) if file.inode == met.inode else file
+                    for file in sample.files
+                ),
+            )
+            if isinstance(sample, FileScan)
+            else sample
+            for sample in frame.samples
+        ]
+        frames.append(msgspec.structs.replace(frame, samples=tuple(samples)))
+
+    (save,) = play(stage.header(), frames)
+
+    assert save.files == 2
+    assert save.bytes == pytest.approx(140 * MIB, rel=0.06)

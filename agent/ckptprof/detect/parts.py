@@ -152,8 +152,7 @@ class PartBook:
         if name.never and not name.commit:
             return None
         if stream.writes:
-            if stream.fact is None:  # it may have been deleted since
-                stream.size = max(stream.size, self._openings.size_when_closed(stream))
+            self._hear_size(stream)
             met_until = partial(self._met_until, stream.process)
             edges = write_edges(stream, history, self._clock, self._openings, met_until)
         else:
@@ -163,6 +162,11 @@ class PartBook:
             return None
         return Part(stream, name, edges[0], edges[1], size)
 
+    def _hear_size(self, stream: Stream) -> None:
+        """Take the size with which a file was closed, unless its file system was asked: it may be deleted since."""
+        if stream.fact is None:
+            stream.size = max(stream.size, self._openings.size_when_closed(stream))
+
     def unsaid_bytes(self, stream: Stream) -> int:
         """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
 
@@ -171,6 +175,7 @@ class PartBook:
         history = self._histories.get(stream.process)
         if stream.trace is not None or not stream.writes or stream.is_mapping or history is None:
             return 0
+        self._hear_size(stream)
         if stream.size or stream.fact is not None:
             return 0
         around = (stream.may_begin_ns - BESIDE_NS, stream.may_end_ns)
