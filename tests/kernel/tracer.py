@@ -112,7 +112,7 @@ class Tracer:
         return seen
 
     def listen_to_mappings(self, folder: Path) -> None:
-        """Have it listen to what gets dirty, as it does from some milliseconds after a file was mapped to be written to.
+        """Have it listen to what gets dirty, as it does from milliseconds after a file was mapped to be written to.
 
         Until then a page is told by its fault, and since 6.18 the kernel maps all of a folio at the first of these
         (mm/memory.c, finish_fault): a few MB that are written at once can be over by then.
