@@ -128,12 +128,13 @@ def test_the_oldest_openings_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("openings_of_it", "read_bytes", "credited_to"), [(2, 2 * SIZE, 1), (2, SIZE, 0), (1, 2 * SIZE, 0)]
+    ("openings_of_it", "read_bytes", "credited_to"),
+    [(2, 2 * SIZE, 1), (2, SIZE, 0), (1, 2 * SIZE, 0), (20, 20 * SIZE, 0)],
 )
 def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
     openings_of_it: int, read_bytes: int, credited_to: int
 ) -> None:
-    """If there was another opening, and the process read as much more."""
+    """If there was another opening, and the process read as much more; of a data set that is not asked."""
     at_ns, book = round(10.0 * SECOND_NS), OpeningBook()
     for number in range(openings_of_it):
         for kind, late_ns in (("opened", 0), ("closed-read", SECOND_NS // 5)):

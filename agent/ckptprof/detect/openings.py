@@ -13,6 +13,7 @@ from ckptprof_collectors.samples import FileEvent
 
 MIN_BYTES = 1 << 20  # a smaller file is opened and read by too many to say who did
 _WHOLE = 0.9
+_FEW = 16  # openings of one file
 _SLACK_NS = 120_000_000  # a tick, and some lateness
 _LATE_NS = 60_000_000  # events are read at the beginning of a tick, counters a little later in it
 _SETTLE_NS = 1_500_000_000
@@ -115,12 +116,11 @@ class OpeningBook:
         beside = [stream for stream in known if _explains(stream, opening)]
         if any(stream.writes or stream.is_mapping for stream in beside):
             return True
-        about = [
-            other
-            for other in self._of.get(opening.file, ())
-            if not other.written and any(_explains(stream, other) for stream in beside)
-        ]
-        return bool(beside) and len(about) <= len(beside)
+        of_file = self._of.get(opening.file, ())
+        if not beside or len(of_file) > _FEW:  # a data set is read again and again
+            return bool(beside)
+        about = [other for other in of_file if not other.written and any(_explains(one, other) for one in beside)]
+        return len(about) <= len(beside)
 
     def _reader(self, opening: Opening, histories: dict[ProcessKey, History], known: Sequence[Stream]) -> Stream | None:
         """Return the stream of who read as much as the file holds while it was open, beside what is known."""
@@ -131,7 +131,8 @@ class OpeningBook:
             if history.was_heir(from_ns - _SLACK_NS, to_ns + _SLACK_NS):
                 continue  # what its child read, and what that one's children did, came into its counters
             read = sum(reading(interval) for interval in history.between(from_ns, opening.closed_ns))
-            own = (stream for stream in known if stream.process == process)
+            near = (one for one in known if one.may_end_ns >= from_ns and one.may_begin_ns <= to_ns)
+            own = (stream for stream in near if stream.process == process)
             if (
                 read - sum(self._read_within(stream, history, from_ns, to_ns) for stream in own)
                 >= _WHOLE * opening.size
