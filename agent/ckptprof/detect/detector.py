@@ -201,9 +201,7 @@ class Detector:
     def _returned_since(self, process: ProcessKey, since_ns: int) -> int:
         """Return the bytes that the read calls of a process returned from a time on, as far as they were counted."""
         history = self._histories.get(process)
-        if history is None:
-            return 0
-        return sum(interval.returned_bytes for interval in history.between(since_ns, history.last_ns + 1))
+        return history.returned_bytes(since_ns, history.last_ns + 1) if history is not None else 0
 
     def _drop_stalest(self, at_ns: int) -> None:
         """Forget the half that was read longest ago: of those that the sampler let go, nobody tells the end."""

@@ -179,6 +179,10 @@ class History:
         later = itertools.takewhile(lambda interval: interval.end_ns > start_ns, reversed(self.intervals))
         return [interval for interval in later if interval.start_ns < end_ns][::-1]
 
+    def returned_bytes(self, start_ns: int, end_ns: int) -> int:
+        """Return what its read calls returned in the intervals that overlap the given time."""
+        return sum(interval.returned_bytes for interval in self.between(start_ns, end_ns))
+
 
 def _sum(own: ProcessIo, child: ProcessIo) -> ProcessIo:
     return ProcessIo(

@@ -55,10 +55,6 @@ def _is_counted(stream: Stream) -> bool:
     return trace is not None and bool(trace.sessions) and bool(trace.totals.kinds & OperationKind.UNMAPPED)
 
 
-def _returned(history: History, start_ns: int, end_ns: int) -> int:
-    return sum(interval.returned_bytes for interval in history.between(start_ns, end_ns))
-
-
 def _doubtful(parts: list[Part], history: History) -> list[Part]:
     """Return the files that were met open, and of which little speaks for their having been read, the least first.
 
@@ -77,9 +73,7 @@ def _doubtful(parts: list[Part], history: History) -> list[Part]:
 
 def _support(part: Part, history: History) -> float:
     """Return how much of what a file seems to have been read of was read by its process while that had it open."""
-    stream = part.stream
-    open_ns = stream.may_begin_ns, stream.may_end_ns
-    return _returned(history, *open_ns) / part.bytes
+    return history.returned_bytes(part.stream.may_begin_ns, part.stream.may_end_ns) / part.bytes
 
 
 class PartBook:
@@ -207,8 +201,7 @@ class PartBook:
                 continue
             beside = mapped.get((stream.process, stream.file), ())
             if any(_is_beside(part, other) for other in beside):
-                around = history.between(part.start_ns, part.end_ns + 1)
-                part.bytes = min(part.bytes, max(1, sum(interval.returned_bytes for interval in around)))
+                part.bytes = min(part.bytes, max(1, history.returned_bytes(part.start_ns, part.end_ns + 1)))
         self._bound(read)
 
     def _bound(self, read: list[Part]) -> None:
@@ -226,7 +219,7 @@ class PartBook:
             if len(parts) < 2 or history is None or history.last_ns <= end_ns:
                 continue  # what it read last was not counted
             over = sum(part.bytes for part in parts)
-            over -= _returned(history, min(part.start_ns for part in parts), end_ns + _APART_NS)
+            over -= history.returned_bytes(min(part.start_ns for part in parts), end_ns + _APART_NS)
             for part in _doubtful(parts, history) if over > 0 else ():
                 taken = min(part.bytes - 1, max(0, over))
                 part.bytes -= taken

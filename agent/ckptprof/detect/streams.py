@@ -181,6 +181,8 @@ class StreamBook:
         It went back, or somebody opened the file since the last look. Only of a process that read nothing else
         meanwhile: its calls tell no file.
         """
+        if stream.writes or stream.mapped_bytes:
+            return False
         last = stream.looks[-1]
         stands = position == last.position < stream.size // 2
         if stands and self._opened_between(stream.file, last.at_ns, at_ns + _LATE_NS) is None:
@@ -188,7 +190,7 @@ class StreamBook:
         if not stands and position >= last.position:
             return False
         closed_ns = self._read_ns.get(stream.process, 0)
-        if stream.writes or stream.mapped_bytes or closed_ns > stream.first_ns:
+        if closed_ns > stream.first_ns:
             return False
         if any(other != key and not other[2] for other in self._by_process.get(stream.process, ())):
             return False
