@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ckptprof.detect.candidates import Candidate, Part
-from ckptprof.detect.jobs import NUMERIC_RUNTIMES, TRAINING_RUNTIMES, JobBook
+from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.lineage import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.trainers import TrainerBook
 

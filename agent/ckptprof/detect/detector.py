@@ -271,7 +271,7 @@ class Detector:
         return polled_open
 
     def _judge(self, now_ns: int, polled_open: list[Stream]) -> list[Checkpoint]:
-        waiting = self._gatherer.unsized(self._waiting, now_ns)
+        waiting = self._gatherer.await_sizes(self._waiting, now_ns)
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(self._waiting, polled_open):
             if is_endless(candidate):

@@ -90,10 +90,10 @@ class Gatherer:
         for process in self._traced.open_processes():
             yield from self._traced.open_of(process)
 
-    def unsized(self, waiting: list[Stream], now_ns: int) -> list[Stream]:
-        """Return what waits for its file system to say how large it is; a server that did not gets no more time.
+    def await_sizes(self, waiting: list[Stream], now_ns: int) -> list[Stream]:
+        """Return what still waits for its file system to say how large it is; a server gets no more than a minute.
 
-        Then it is as large as what its process wrote meanwhile.
+        Then what its process wrote meanwhile is taken for its size.
         """
         found = []
         for stream in waiting:

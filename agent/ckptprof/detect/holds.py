@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.candidates import Candidate
 from ckptprof.detect.crews import Crew, crews_of
-from ckptprof.detect.jobs import GPU_RUNTIMES
+from ckptprof.detect.lineage import GPU_RUNTIMES
 from ckptprof.detect.pace import Pace
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.detect.surroundings import Surroundings

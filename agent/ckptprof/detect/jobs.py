@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from ckptprof.detect import rendezvous
-from ckptprof.detect.lineage import TRAINING_RUNTIMES as TRAINING_RUNTIMES  # noqa: PLC0414 - others look for it here
-from ckptprof.detect.lineage import belongs_to, is_helper, is_interpreter, is_launcher, is_script, title
+from ckptprof.detect.lineage import is_launcher, is_script, title
+from ckptprof.detect.processes import INIT, MAX_KNOWN, ProcessBook, key_of
 from ckptprof.detect.streams import ProcessKey
-from ckptprof.detect.tools import MOVERS, TOOLS
 from ckptprof_collectors.samples import ProcessInfo
-
-NUMERIC_RUNTIMES = frozenset(("numpy", "safetensors"))
-GPU_RUNTIMES = frozenset(("cuda", "hip", "nccl", "gpu"))
-MAX_KNOWN = 20_000
-MAX_HEARD = 8192
-_MAX_DEPTH = 64  # of a family
-_INIT = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -33,16 +22,12 @@ class _Group:
     living: dict[ProcessKey, int | None] = field(default_factory=dict)  # with their ranks
 
 
-class JobBook:
+class JobBook(ProcessBook):
     """Knows the processes that were described, and what job each belongs to."""
 
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
         """Start with nobody; `monitor_pids` are ckptprof's own and never a job's root."""
-        self._infos: dict[ProcessKey, ProcessInfo] = {}
-        self._current: dict[int, ProcessKey] = {}
-        self._monitors = frozenset(monitor_pids)
-        self._comms: dict[ProcessKey, str] = {}  # of those that were traced, but lived too shortly to be described
-        self._parents: dict[ProcessKey, int] = {}  # of the same
+        super().__init__(monitor_pids)
         self._groups: dict[tuple[object, ...], list[_Group]] = {}
         self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
         self._holders: dict[str, _Group] = {}
@@ -50,31 +35,23 @@ class JobBook:
         self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
 
     def learn(self, info: ProcessInfo) -> None:
-        """Take a description; an orphan keeps the parent that it had."""
-        key = (info.pid, info.start_ticks)
+        """Take a description."""
+        key = key_of(info)
         known = self._infos.get(key)
-        info = _while_it_lived(info, known or self._infos.get(self._current.get(info.parent_pid, (0, 0))))
         if known is None and len(self._infos) >= MAX_KNOWN:
             self._drop(next(iter(self._infos)))
-        if known is not None and info.parent_pid <= _INIT < known.parent_pid:
-            info = msgspec.structs.replace(info, parent_pid=known.parent_pid)
-        if known is not None and known.program == info.program and not info.runtimes:
-            info = msgspec.structs.replace(info, runtimes=known.runtimes)  # it was looked at from a child only
-        if known is not None and known.environment != info.environment:
+        described = self._describe(info)
+        if known is not None and known.environment != described.environment:
             self.end(key)  # it has become another program
-        self._infos[key] = info
-        self._current[info.pid] = key
-        rank = rendezvous.rank_of(info.environment) if rendezvous.is_rank(info.environment) else None
-        if rank is not None and is_script(info):
+        rank = rendezvous.rank_of(described.environment) if rendezvous.is_rank(described.environment) else None
+        if rank is not None and is_script(described):
             self._ranked[key] = rank
 
     def _drop(self, process: ProcessKey) -> None:
         self.end(process)
-        del self._infos[process]
+        self._erase(process)
         self._group_of.pop(process, None)
         self._gone.pop(process, None)
-        if self._current.get(process[0]) == process:
-            del self._current[process[0]]
 
     def end(self, process: ProcessKey) -> None:
         """Take note that a process has ended: its rank, and in the end the name of its job, are free again."""
@@ -85,8 +62,8 @@ class JobBook:
 
     def __len__(self) -> int:
         """Return how many things are held."""
-        by_process = (self._infos, self._comms, self._parents, self._group_of, self._gone, self._ranked)
-        return sum(len(book) for book in by_process) + len(self._current) + len(self._groups) + len(self._holders)
+        own = (self._group_of, self._gone, self._ranked, self._groups, self._holders)
+        return super().__len__() + sum(len(book) for book in own)
 
     def forget(self, gone: Iterable[ProcessKey]) -> None:
         """Drop what is known of processes that ended long ago, but for those that living ones descend from."""
@@ -112,49 +89,6 @@ class JobBook:
             if not group.living and id(group) not in met:
                 del self._holders[name]
 
-    def hear(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
-        """Take the name of a process that did something; whether it will be described is open."""
-        if process not in self._infos:
-            while len(self._comms) >= MAX_HEARD and process not in self._comms:
-                oldest = next(iter(self._comms))
-                del self._comms[oldest]
-                self._parents.pop(oldest, None)
-            self._comms[process] = comm
-            if parent_pid is not None and process not in self._parents:
-                self._parents[process] = parent_pid
-
-    def comm(self, process: ProcessKey) -> str:
-        """Return the name of a process; empty if it is not known."""
-        info = self._infos.get(process)
-        return info.comm if info is not None else self._comms.get(process, "")
-
-    def info(self, process: ProcessKey) -> ProcessInfo | None:
-        """Return what is known of a process."""
-        return self._infos.get(process)
-
-    def forked_by(self, process: ProcessKey) -> ProcessInfo | None:
-        """Return its description; of a fork that was gone before it could be described, that of who forked it."""
-        info = self._infos.get(process)
-        if info is None and (keeper := self.keeper(process)) is not None:
-            above, comm = self._infos[keeper], self._comms.get(process, "")
-            info = above if is_script(above) and comm and (comm == above.comm or is_interpreter(comm)) else None
-        return info
-
-    def parent(self, process: ProcessKey) -> ProcessKey | None:
-        """Return its parent, if that is known."""
-        info = self._infos.get(process)
-        parent_pid = info.parent_pid if info is not None else self._parents.get(process)
-        return self._current.get(parent_pid) if parent_pid is not None else None
-
-    def keeper(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the process that it worked for, if it lived too shortly to be described itself."""
-        for _ in range(_MAX_DEPTH):
-            parent = self.parent(process)
-            if parent is None or parent in self._infos:
-                return parent
-            process = parent
-        return None
-
     def job_of(self, process: ProcessKey) -> str:
         """Return the job's name: the same for all its processes, whatever the order in which they were met."""
         info = self._infos.get(process)
@@ -177,7 +111,7 @@ class JobBook:
         if group is None:
             group = self._found(key, info, top)
         self._group_of[process] = key, group
-        group.living[process] = rendezvous.rank_of(info.environment) if process == _key_of(top) else None
+        group.living[process] = rendezvous.rank_of(info.environment) if process == key_of(top) else None
         return group
 
     def _key(self, info: ProcessInfo, top: ProcessInfo) -> tuple[object, ...]:
@@ -187,7 +121,7 @@ class JobBook:
         where = rendezvous.meeting(environment, info.cgroup)
         if where is not None:
             return where
-        if top.parent_pid <= _INIT:
+        if top.parent_pid <= INIT:
             return "orphans", info.uid, info.cgroup, title(info, top), environment.get("WORLD_SIZE")
         return "siblings", top.parent_pid
 
@@ -196,13 +130,13 @@ class JobBook:
         living = [process for process in group.living if self._current.get(process[0]) == process]
         if not living:
             return False  # the like of them, later
-        if _key_of(info) != _key_of(top):
+        if key_of(info) != key_of(top):
             return True
         rank = rendezvous.rank_of(info.environment)
         for process in living:
             other = self._infos.get(process)
             if other is not None and rank is not None and group.living[process] == rank:
-                return other.parent_pid != top.parent_pid and top.parent_pid > _INIT
+                return other.parent_pid != top.parent_pid and top.parent_pid > INIT
         return True
 
     def _found(self, key: tuple[object, ...], info: ProcessInfo, top: ProcessInfo) -> _Group:
@@ -231,16 +165,16 @@ class JobBook:
     def _number(self, info: ProcessInfo, top: ProcessInfo) -> int:
         """Return the pid that names a job of ranks whose launcher is not known."""
         alone = (rendezvous.size_of(info.environment) or 1) <= 1
-        return top.pid if alone or top.parent_pid <= _INIT or top.parent_pid in self._monitors else top.parent_pid
+        return top.pid if alone or top.parent_pid <= INIT or top.parent_pid in self._monitors else top.parent_pid
 
     def _are_one(self, holder: _Group, group: _Group) -> bool:
         """Return whether two groups are of one job: one was started by the other, or both by the same launcher."""
         if holder.root == group.root and holder.top.parent_pid == group.top.parent_pid:
             launcher = self._launcher(group.top)
             return launcher is not None and is_launcher(launcher)
-        above = {_key_of(info) for info in self._ancestors(group.top)}
-        return _key_of(holder.top) in above or _key_of(group.top) in {
-            _key_of(info) for info in self._ancestors(holder.top)
+        above = {key_of(info) for info in self._ancestors(group.top)}
+        return key_of(holder.top) in above or key_of(group.top) in {
+            key_of(info) for info in self._ancestors(holder.top)
         }
 
     def _remember(self, key: tuple[object, ...], group: _Group) -> None:
@@ -252,76 +186,6 @@ class JobBook:
         self._holders[group.name] = group
         while len(self._group_of) > 2 * MAX_KNOWN:
             del self._group_of[next(iter(self._group_of))]
-
-    def _above(self, info: ProcessInfo) -> ProcessInfo | None:
-        """Return the process that started it, if it is known and no part of ckptprof."""
-        if info.parent_pid in self._monitors:
-            return None
-        key = self._current.get(info.parent_pid)
-        parent = self._infos.get(key) if key is not None else None
-        return parent if parent is not None and parent.start_ticks <= info.start_ticks else None
-
-    def _ancestors(self, info: ProcessInfo) -> list[ProcessInfo]:
-        """Return it and the known processes above it, itself first."""
-        found = [info]
-        while (parent := self._above(found[-1])) is not None and len(found) < _MAX_DEPTH:
-            if any(parent.pid == other.pid for other in found):
-                break
-            found.append(parent)
-        return found
-
-    def _family(self, info: ProcessInfo, root: ProcessInfo) -> list[ProcessInfo]:
-        """Return it and those above it, up to the root."""
-        family = []
-        for member in self._ancestors(info):
-            family.append(member)
-            if member is root:
-                return family
-        return [info, root]
-
-    def _root(self, info: ProcessInfo) -> ProcessInfo:
-        """Return the topmost process that works for the same job."""
-        line = self._ancestors(info)
-        root = info
-        for child, parent in itertools.pairwise(line):
-            if not belongs_to(parent, child):
-                break
-            root = parent
-        return root
-
-    def _wrapper(self, info: ProcessInfo) -> ProcessInfo:
-        """Return the topmost process that carries the same rank: a shell around it, or the rank whose helper it is."""
-        own = rendezvous.place(info.environment)
-        top = info
-        for parent in self._ancestors(info)[1:]:
-            if rendezvous.place(parent.environment) != own or is_launcher(parent):
-                break
-            top = parent
-        return top
-
-    def _launcher(self, top: ProcessInfo) -> ProcessInfo | None:
-        """Return what started the ranks, or that which started this, as long as all of it is there for them only."""
-        line = self._ancestors(top)[1:]
-        if not line or not is_script(line[0]):
-            return None
-        found = line[0]
-        for parent in line[1:]:
-            if not is_launcher(parent):
-                break
-            found = parent
-        return found
-
-    def is_tool(self, process: ProcessKey) -> bool:
-        """Return whether it is a program that copies, packs, installs or serves, and trains nothing."""
-        return not TOOLS.isdisjoint(self._names(process))
-
-    def is_mover(self, process: ProcessKey) -> bool:
-        """Return whether it is a tool that copies, packs, sends or fetches files."""
-        return not MOVERS.isdisjoint(self._names(process))
-
-    def _names(self, process: ProcessKey) -> tuple[str, ...]:
-        info = self._infos.get(process)
-        return (info.comm, info.program) if info is not None else (self._comms.get(process, ""),)
 
     def rank(self, process: ProcessKey) -> int | None:
         """Return the process's rank, from its environment."""
@@ -347,42 +211,3 @@ class JobBook:
         if info is None or rendezvous.is_rank(info.environment):
             return False
         return any(self._infos[ranked].parent_pid == info.pid for ranked in self._ranked)
-
-    def _told(self, process: ProcessKey) -> ProcessInfo | None:
-        """Return its description, or that of the process that it worked for."""
-        info = self._infos.get(process)
-        if info is None and (keeper := self.keeper(process)) is not None:
-            info = self._infos.get(keeper)
-        return info
-
-    def works_for(self, process: ProcessKey) -> ProcessKey:
-        """Return the process that stands for it among the ranks: itself, or the one that it was forked by to help."""
-        info = self._infos.get(process)
-        if info is None:
-            return self.keeper(process) or process
-        if rendezvous.is_rank(info.environment):
-            return _key_of(self._wrapper(info))
-        parent = self._above(info)
-        forked = parent is not None and is_script(parent) and parent.program == info.program and not is_helper(info)
-        return _key_of(parent) if parent is not None and forked else process
-
-
-def _key_of(info: ProcessInfo) -> ProcessKey:
-    return info.pid, info.start_ticks
-
-
-def _while_it_lived(info: ProcessInfo, like: ProcessInfo | None) -> ProcessInfo:
-    """Return what was said of a process that ended meanwhile: with its memory goes all but its name, at any moment.
-
-    `like` is what it was before, or its parent: a fork has its program and environment.
-    """
-    if like is None or info.environment or info.comm != like.comm:
-        return info
-    same = (info.pid, info.start_ticks) == (like.pid, like.start_ticks)
-    if not like.environment and not (same and info.cgroup is None and like.cgroup is not None):
-        return info  # it has none of the variables that are read: that they are gone shows nothing
-    if info.program not in {"", info.comm, like.program}:
-        return info
-    return msgspec.structs.replace(
-        info, program=like.program, environment=like.environment, runtimes=info.runtimes or like.runtimes
-    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ckptprof_collectors.samples import ProcessInfo
 
 TRAINING_RUNTIMES = frozenset(("torch", "jax", "tensorflow", "paddle", "mindspore", "mxnet"))
+NUMERIC_RUNTIMES = frozenset(("numpy", "safetensors"))
+GPU_RUNTIMES = frozenset(("cuda", "hip", "nccl", "gpu"))
 _INTERPRETERS = ("python", "pt_main_thread", "pt_elastic", "torchrun", "accelerate", "deepspeed", "pypy")
 # programs whose children are the ranks of one job, as scripts or as modules (`python -m`)
 _LAUNCHERS = frozenset(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.exact import is_mapped, is_traced
 from ckptprof.detect.intervals import History, Interval
-from ckptprof.detect.jobs import GPU_RUNTIMES
+from ckptprof.detect.lineage import GPU_RUNTIMES
 from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.surroundings import Surroundings
 from ckptprof.detect.traced import Traced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptprof.detect.jobs import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.detect.lineage import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.sight import Sight
 from ckptprof.detect.stacks import act
 from ckptprof.detect.streams import ProcessKey

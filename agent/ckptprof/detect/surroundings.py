@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.devices import DeviceBook
 from ckptprof.detect.intervals import History
-from ckptprof.detect.jobs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES, JobBook
+from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.lineage import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.moves import MoveBook
 from ckptprof.detect.streams import ProcessKey

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.edges import Clock
-from ckptprof.detect.jobs import TRAINING_RUNTIMES, JobBook
+from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.lineage import TRAINING_RUNTIMES
 from ckptprof.detect.streams import ProcessKey
 from ckptprof.model import Writer
 

@@ -21,9 +21,10 @@ from ckptprof.recording import Header, pack
 from ckptprof.service import privileges, tracing
 from ckptprof.service.flushing import Flushing
 from ckptprof.service.folders import WAKING_BYTES, Folders
+from ckptprof.service.ledger import Ledger
 from ckptprof.service.looks import Looks
 from ckptprof.service.outlet import Outlet
-from ckptprof.service.population import Population, own_memory_bytes, page_bytes, raise_descriptor_limit
+from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
 from ckptprof.service.steering import Control, SamplerOptions
 from ckptprof.service.watching import Watching
 from ckptprof_collectors import registry
@@ -31,7 +32,7 @@ from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.facts import FactFinder
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes import ProcessGone, places
-from ckptprof_collectors.samples import CollectorFault, FileFact, Frame, Sample, SamplerHealth, Unavailable
+from ckptprof_collectors.samples import FileFact, Frame, Sample, Unavailable
 
 __all__ = ["Control", "Sampler", "SamplerOptions", "main"]
 
@@ -81,12 +82,10 @@ class Sampler:
         self._pending: list[Sample] = list(unavailable)
         if self._folders.reason is not None:
             self._pending.append(Unavailable("folders", self._folders.reason))
-        self._faulty: dict[str, str] = {}
+        self._ledger = Ledger()
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
-        self._ticks = self._late = self._lateness_ns = self._last_burst_ns = self._next_flush_ns = 0
-        self._read_ns: dict[str, int] = {}
-        self._faults: dict[str, int] = {}
+        self._last_burst_ns = self._next_flush_ns = 0
         self.stopping = False
 
     def header(self) -> Header:
@@ -120,11 +119,7 @@ class Sampler:
         while not self.stopping and not self._output.broken:
             now_ns = time.monotonic_ns()
             period_ns = self.tick(now_ns)
-            lateness_ns = now_ns - due_ns
-            self._ticks += 1
-            if lateness_ns > 5_000_000:
-                self._late += 1
-            self._lateness_ns += max(0, lateness_ns)
+            self._ledger.tick(now_ns - due_ns)
             # An event may have woken us before it was due: a crowd of them must not put the next look off
             due_ns = min(max(due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
             self._wait(due_ns)
@@ -162,7 +157,7 @@ class Sampler:
         samples.extend(self._answers(now_ns))
         if now_ns >= self._next_health_ns:
             self._next_health_ns = now_ns + 5 * _SECOND_NS
-            samples.append(self._health())
+            samples.append(self._ledger.health(self._output, self._population))
         self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
         return self._period_ns(now_ns, bursting=bursting)
 
@@ -188,9 +183,8 @@ class Sampler:
             self._facts.ask(question)
         watched = None if self._options.only_family else self._population.watched
         samples.extend(self._tracing.told(seen, watched))
-        if self._tracing.faults:
-            self._faults[tracing.NAME] = self._tracing.faults
-        self._account(tracing.NAME, time.perf_counter_ns() - started)
+        self._ledger.set_failures(tracing.NAME, self._tracing.faults)
+        self._ledger.spend(tracing.NAME, time.perf_counter_ns() - started)
 
     def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
@@ -198,7 +192,7 @@ class Sampler:
         try:
             gone = self._population.find(now_ns, samples)
         except OSError as error:  # no descriptor left, or no memory in the kernel: for a moment, hopefully
-            self._fault("processes", error, samples)
+            samples.extend(self._ledger.fail("processes", error))
             gone = []
         for watching in gone:
             self._ask_last(watching, offset_ns)
@@ -210,7 +204,7 @@ class Sampler:
         # Never more than 1 % of a core; its time, not the clock's, which runs on while others have the core
         pause_ns = max(usual_ns, min(100 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
         self._next_find_ns = now_ns + pause_ns
-        self._account("population", cost_ns)
+        self._ledger.spend("population", cost_ns)
 
     def _watch(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
@@ -235,14 +229,14 @@ class Sampler:
                 self._ask_last(watching, offset_ns)
                 continue
             except OSError as error:
-                self._fault("processes", error, samples)
+                samples.extend(self._ledger.fail("processes", error))
                 continue
             if question is not None:
                 self._facts.ask(question)
-        self._account("processes", time.perf_counter_ns() - started)
+        self._ledger.spend("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
         samples.extend(self._looks.look(now_ns, self._population.watched, traced=traced))
-        self._account("looks", time.perf_counter_ns() - started)
+        self._ledger.spend("looks", time.perf_counter_ns() - started)
 
     def _ask_last(self, watching: Watching, offset_ns: int) -> None:
         question = watching.last_question(offset_ns)
@@ -253,20 +247,10 @@ class Sampler:
         started = time.perf_counter_ns()
         try:
             samples.extend(collector.read())
-            self._faulty.pop(collector.name, None)
+            self._ledger.succeed(collector.name)
         except Exception as error:  # noqa: BLE001 - the one place that survives the failure of any collector
-            self._fault(collector.name, error, samples)
-        self._account(collector.name, time.perf_counter_ns() - started)
-
-    def _fault(self, name: str, error: Exception, samples: list[Sample]) -> None:
-        reason = f"{type(error).__name__}: {error}"
-        self._faults[name] = self._faults.get(name, 0) + 1
-        if self._faulty.get(name) != reason:  # told once, counted always
-            self._faulty[name] = reason
-            samples.append(CollectorFault(name, reason))
-
-    def _account(self, name: str, spent_ns: int) -> None:
-        self._read_ns[name] = self._read_ns.get(name, 0) + spent_ns
+            samples.extend(self._ledger.fail(collector.name, error))
+        self._ledger.spend(collector.name, time.perf_counter_ns() - started)
 
     def _answers(self, now_ns: int) -> list[FileFact]:
         facts = self._facts.take()
@@ -279,23 +263,8 @@ class Sampler:
                     self._folders.watch_checkpoint(os.fsencode(fact.path), watching.process.folder + b"/root")
         for question in self._flushing.questions(now_ns, self._facts.spent.unwritten_ns):
             self._facts.ask(question)
-        if self._facts.refused:
-            self._faults["facts"] = self._facts.refused
+        self._ledger.set_failures("facts", self._facts.refused)
         return facts
-
-    def _health(self) -> SamplerHealth:
-        return SamplerHealth(
-            ticks=self._ticks,
-            late_ticks=self._late,
-            lateness_ns=self._lateness_ns,
-            dropped_frames=self._output.dropped,
-            cpu_ns=time.process_time_ns(),
-            rss_bytes=own_memory_bytes(),
-            watched_processes=len(self._population.watched),
-            known_processes=len(self._population.known),
-            read_ns=dict(self._read_ns),
-            faults=dict(self._faults),
-        )
 
     def _send(self, frame: Frame) -> None:
         """Queue a frame; of a run of empty frames only the last is sent, just before the next that is not."""
@@ -361,7 +330,7 @@ class Sampler:
         while self._facts.waiting and time.monotonic_ns() < deadline_ns:
             time.sleep(0.005)
             last.extend(self._facts.take())
-        last.append(self._health())
+        last.append(self._ledger.health(self._output, self._population))
         self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
         self._output.flush_all(_FINAL_ANSWER_NS)
         self._facts.close()

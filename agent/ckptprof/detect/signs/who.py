@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.candidates import Candidate
-from ckptprof.detect.jobs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.detect.lineage import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.signs.series import is_row_of_data
 from ckptprof.detect.signs.weights import WEIGHTS
 from ckptprof.detect.surroundings import Surroundings
