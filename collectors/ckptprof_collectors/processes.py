@@ -149,6 +149,7 @@ def parse_stat(pid: int, start_ticks: int, raw: bytes, memory: bytes, page_bytes
             threads=int(fields[17]),
             rss_bytes=int(pages[1]) * page_bytes if len(pages) > 2 else None,
             rss_file_bytes=int(pages[2]) * page_bytes if len(pages) > 2 else None,
+            child_minor_faults=int(fields[8]),
         )
     except (IndexError, ValueError):
         return None

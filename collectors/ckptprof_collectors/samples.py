@@ -222,6 +222,7 @@ class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
     threads: int
     rss_bytes: int | None
     rss_file_bytes: int | None  # statm "shared": pages of mapped files and shared memory; grows as an mmap is read
+    child_minor_faults: int | None = None  # of children that it has waited for: grows with each of them
 
 
 class ThreadTime(msgspec.Struct, frozen=True, array_like=True, tag="thread"):

@@ -11,7 +11,7 @@ from ckptprof.detect.edges import read_edges
 from ckptprof.detect.intervals import History, Interval
 from ckptprof.detect.openings import MAX_OPENINGS, OpeningBook
 from ckptprof.detect.streams import Look, Stream
-from ckptprof_collectors.samples import FileEvent, ProcessIo
+from ckptprof_collectors.samples import FileEvent, ProcessIo, ProcessStat
 
 SIZE = 70 * MIB
 PATH = "/run/checkpoint-500/optimizer.pt"
@@ -96,6 +96,20 @@ def test_who_waited_for_a_child_just_then_is_not_credited(ended_s: float, credit
     """The counters of a program take in those of all that it waited for: it read nothing by that."""
     history = reader(SIZE)
     history.inherit(round(ended_s * SECOND_NS), ProcessIo(101, 1, 0, 0, 0, 0, 0, 0, 0))
+
+    found = openings().unexplained(20 * SECOND_NS, [], {(100, 1): history}, lambda *_: True)
+
+    assert len(found) == credited_to
+
+
+@pytest.mark.parametrize(("waited", "credited_to"), [(True, 0), (False, 1)])
+def test_who_waited_for_a_child_that_nobody_met_is_not_credited(waited: bool, credited_to: int) -> None:  # noqa: FBT001 - a case
+    """A script runs cp, which copies as much as the file holds, while a backup opens that."""
+    history = History.empty()
+    for at_s, read in ((9.9, 0), (10.1, SIZE)):
+        stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 200 if waited and read else 100)
+        io = ProcessIo(100, 1, read, 0, 9 if read else 0, 0, 0, 0, 0)
+        history.observe(round(at_s * SECOND_NS), round((at_s - 0.1) * SECOND_NS), io, stat, 100)
 
     found = openings().unexplained(20 * SECOND_NS, [], {(100, 1): history}, lambda *_: True)
 

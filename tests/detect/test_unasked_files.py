@@ -15,7 +15,7 @@ from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.sizes import part_bytes
 from ckptprof.detect.streams import Look, Stream
 from ckptprof.detect.tracebook import TraceBook
-from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo
+from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo, ProcessStat
 
 SECOND_NS = 1_000_000_000
 CHILDREN = (201, 202)
@@ -87,6 +87,26 @@ def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: in
     streams = credited(book, {(200, 1): history(first_s=first_s, total=total * MIB)})
 
     assert [stream.process for stream in streams] == [(200, 1)] * found
+
+
+@pytest.mark.parametrize("size", [50_000, 30 * MIB])
+@pytest.mark.parametrize(("waited", "forks", "found"), [(True, False, 0), (True, True, 1), (False, False, 1)])
+def test_what_a_child_wrote_is_not_of_who_waited_for_it_unless_that_one_trains(
+    size: int,
+    waited: bool,  # noqa: FBT001 - a case
+    forks: bool,  # noqa: FBT001 - a case
+    found: int,
+) -> None:
+    """A script runs gzip, which is gone before anybody looks: its bytes come into the script's counters at its end."""
+    book = FactBook(forks=lambda _: forks)
+    book.learn(12 * SECOND_NS, fact(100, 10.5, size=size))
+    writer = History.empty()
+    for at_s, wrote in ((10.0, 0), (10.6, size), (11.0, size)):
+        stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 500 if waited and wrote else 0)
+        io = ProcessIo(100, 1, 0, wrote, 0, 1 if wrote else 0, 0, wrote, 0)
+        writer.observe(round(at_s * SECOND_NS), round((at_s - 0.5) * SECOND_NS), io, stat, 100)
+
+    assert len(credited(book, {(100, 1): writer})) == found
 
 
 def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:

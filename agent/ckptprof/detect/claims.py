@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ckptprof.detect.edges import SLACK_NS, UNSEEN_NS, Clock
+from ckptprof.detect.edges import SLACK_NS, UNSEEN_NS, Clock, born_and_written
 from ckptprof.detect.intervals import History, Interval, writing
 from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof_collectors.samples import FileFact
@@ -80,8 +80,7 @@ def _is_database(fact: FileFact) -> bool:
 
 def may_be_missed(fact: FileFact, claims: Claims, clock: Clock) -> bool:
     """Return whether the trace of its process may not have told of a file: it misses but small ones among many."""
-    modified = clock.mono(fact.modified_ns)
-    birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
+    birth, modified = born_and_written(fact, clock)
     return fact.size < SMALL_BYTES and claims.is_beside(fact.path, (fact.pid, fact.start_ticks), birth, modified)
 
 
@@ -115,8 +114,7 @@ def found_by_its_times(
     history = histories.get((fact.pid, fact.start_ticks))
     if history is None or fact.size < _MIN_ALONE_BYTES or _is_database(fact):
         return None
-    modified = clock.mono(fact.modified_ns)
-    birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
+    birth, modified = born_and_written(fact, clock)
     around = history.between(min(birth, modified) - SLACK_NS, modified + SLACK_NS)
     small = fact.size < SMALL_BYTES  # markers and metadata are lost in the noise of the counters
     enough = any(writing(interval) for interval in around)

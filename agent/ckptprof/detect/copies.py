@@ -52,8 +52,8 @@ def _unpacked(candidate: Candidate, around: Surroundings) -> Evidence | None:
     if not candidate.writes:
         return None
     least = _ARCHIVE_SHARE * _bytes(candidate)
-    for move in _other_way(candidate, around, _own_files(candidate), AHEAD_NS):
-        if move.path.endswith(_ARCHIVES) and (move.size if move.bytes is None else move.bytes) > least:
+    for move, moved in _other_way(candidate, around, _own_files(candidate), AHEAD_NS).items():
+        if move.path.endswith(_ARCHIVES) and moved > least:
             text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
             return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
     return None
@@ -64,12 +64,12 @@ def counterparts(candidate: Candidate, around: Surroundings) -> list[Move]:
     own = _own_files(candidate)
     slack_ns = _CLOSE_NS
     sizes: dict[int, list[Move]] = {}
-    for move in _other_way(candidate, around, own, slack_ns):
+    left = _other_way(candidate, around, own, slack_ns)
+    for move in left:
         sizes.setdefault(move.size, []).append(move)
     if not sizes:
         return []
     explained, counted, found = 0, 0, []
-    left = {move: move.size if move.bytes is None else move.bytes for alike in sizes.values() for move in alike}
     for part in nlargest(_MAX_PARTS, candidate.parts, key=lambda part: part.bytes):
         if part.bytes < _SMALL_BYTES or part.staged is not None:
             continue
@@ -84,29 +84,29 @@ def counterparts(candidate: Candidate, around: Surroundings) -> list[Move]:
     return found if explained * 2 > counted else []
 
 
-def _other_way(candidate: Candidate, around: Surroundings, own: set[FileKey], slack_ns: int) -> list[Move]:
+def _other_way(candidate: Candidate, around: Surroundings, own: set[FileKey], slack_ns: int) -> dict[Move, int]:
+    """Return what the same processes moved the other way meanwhile, of each most of the file, and how many bytes."""
     low_ns, high_ns = candidate.start_ns - slack_ns, candidate.end_ns + slack_ns
-    found = []
+    lately = _written_lately(candidate, around) if candidate.writes else set()
+    found = {}
     for process in candidate.processes[:_MAX_PROCESSES]:
-        lately = _written_lately(candidate, around) if candidate.writes else set()
-        moves = around.moves.of(process, around.traced, low_ns, high_ns, writes=not candidate.writes)
-        found += [
-            move
-            for move in moves
-            if move.file not in own and move.file not in lately and _is_most(move, process, around, candidate)
-        ]
+        for move in around.moves.of(process, around.traced, low_ns, high_ns, writes=not candidate.writes):
+            moved = _moved(move, process, around, candidate)
+            if move.file not in own and move.file not in lately and moved * 2 > move.size:
+                found[move] = moved
     return found
 
 
-def _is_most(move: Move, process: ProcessKey, around: Surroundings, candidate: Candidate) -> bool:
-    """Return whether most of a file was moved; polled, the last look may have come early, and the counters tell."""
-    if move.bytes is None or move.bytes * 2 > move.size:
-        return True
+def _moved(move: Move, process: ProcessKey, around: Surroundings, candidate: Candidate) -> int:
+    """Return how much of a file was moved; polled, the last look may have come early, and the counters tell."""
+    if move.bytes is None:
+        return move.size
     history = around.histories.get(process)
-    if is_traced(candidate) or not candidate.writes or history is None:
-        return False
+    if move.bytes * 2 > move.size or is_traced(candidate) or history is None:
+        return move.bytes
     intervals = history.between(min(move.start_ns, candidate.start_ns), max(move.end_ns, candidate.end_ns))
-    return sum(one.returned_bytes for one in intervals) >= _SAME[0] * move.size
+    counted = sum(one.returned_bytes if candidate.writes else writing(one) for one in intervals)
+    return move.size if counted >= _SAME[0] * move.size else move.bytes
 
 
 def _written_lately(candidate: Candidate, around: Surroundings) -> set[FileKey]:

@@ -57,7 +57,7 @@ class Detector:
         self._ended: dict[ProcessKey, int] = {}
         self._openings = OpeningBook()
         self._streams = StreamBook(self._returned_since, self._openings.opened_between)
-        self._facts = FactBook(self._kin, self._saves_itself)
+        self._facts = FactBook(self._kin, self._saves_itself, lambda process: self._scene.around.trains([process]))
         self._devices = DeviceBook()
         self._memory = Memory(saved_paths)
         self._traced = TraceBook()

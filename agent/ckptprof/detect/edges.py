@@ -101,6 +101,12 @@ def _closed(stream: Stream, history: History, openings: OpeningBook, end: int, s
     return end if wrote_on else sent  # it was the last that was written
 
 
+def born_and_written(fact: FileFact, clock: Clock) -> tuple[int, int]:
+    """Return when a file was created and last written, by CLOCK_MONOTONIC; without a birth both are the last."""
+    modified_ns = clock.mono(fact.modified_ns)
+    return (clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified_ns), modified_ns
+
+
 def is_coarse(fact: FileFact) -> bool:
     """Return whether a file is stamped with whole seconds, cut off, as by S3: that tells nothing of its edges."""
     return not fact.modified_ns % 1_000_000_000 and not fact.changed_ns % 1_000_000_000

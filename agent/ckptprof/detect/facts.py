@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from ckptprof.detect.claims import BESIDE_NS, CREDIT, SMALL_BYTES, Claims, found_by_its_times, may_be_missed
-from ckptprof.detect.edges import SLACK_NS, Clock, is_coarse
+from ckptprof.detect.edges import SLACK_NS, Clock, born_and_written, is_coarse
 from ckptprof.detect.intervals import History, writing
 from ckptprof.detect.lives import is_temporary
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
@@ -30,14 +30,17 @@ class FactBook:
         self,
         kin: Callable[[ProcessKey], Iterable[ProcessKey]] = lambda _: (),
         trains: Callable[[ProcessKey], bool] = lambda _: False,
+        forks: Callable[[ProcessKey], bool] = lambda _: True,
     ) -> None:
         """Start with nothing.
 
         `kin` tells the processes of the same job: a file may be of one that ended before it could ask for it itself.
-        `trains` tells who is the first to be taken for the writer of a small file.
+        `trains` tells who is the first to be taken for the writer of a small file, `forks` whose children may write for
+        it before anybody meets them: others start gzip and the like.
         """
         self._kin = kin
         self._trains = trains
+        self._forks = forks
         self.now_ns: int | None = None  # None: nothing is left for a later look
         self._facts: dict[FileKey, tuple[int, FileFact]] = {}
         self._fresh: set[FileKey] = set()
@@ -162,6 +165,8 @@ class FactBook:
             credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
             if traced.moved_by(process) and not may_be_missed(credited, claims, clock):
                 continue
+            if not self._forks(process) and _waited_meanwhile(process, fact, histories, clock):
+                continue
             found = found_by_its_times(at_ns, credited, histories, clock, claims)
             if found is not None:
                 return found
@@ -238,13 +243,19 @@ def _suspects(
         yield from (process for process in kin((fact.pid, fact.start_ticks)) if process not in asked)
 
 
+def _waited_meanwhile(process: ProcessKey, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock) -> bool:
+    """Return whether a process waited for a child about when a file was written, and may have its counters by that."""
+    history = histories.get(process)
+    birth, modified = born_and_written(fact, clock)
+    return history is not None and history.was_heir(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
+
+
 def _wrote_as_much(process: ProcessKey, fact: FileFact, histories: dict[ProcessKey, History], clock: Clock) -> bool:
     """Return whether a process, or children that it has waited for, wrote as much as a file holds about then."""
     history = histories.get(process)
     if history is None:
         return False
-    modified = clock.mono(fact.modified_ns)
-    birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified
+    birth, modified = born_and_written(fact, clock)
     around = history.between(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
     return sum(writing(interval) for interval in around) >= CREDIT * fact.size
 

@@ -14,7 +14,7 @@ ACTIVE_BYTES = 16 << 10  # in one interval; less is the rustle of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
 MAX_INTERVALS = 20_000
 MAX_SECONDS = 300
-MAX_HEIRLOOMS = 32
+MAX_HEIRLOOMS = 256
 UNRETURNED_NS = 2_000_000_000  # a write(2) that dirties nothing for so long is over, or waits for the disk
 INHERIT_NS = 2_000_000_000  # a parent's counters show those of a child by then
 
@@ -79,7 +79,9 @@ class History:
     _writing: tuple[int, int, list[Run]] | None = None  # (how many intervals, the end of the last, runs)
     _fetched: _Ahead = field(default_factory=_Ahead)
     _dirtied: _Ahead = field(default_factory=_Ahead)
-    _heir: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_HEIRLOOMS))  # when children ended
+    _heir: deque[int] = field(
+        default_factory=lambda: deque(maxlen=MAX_HEIRLOOMS)
+    )  # when children ended, as far as seen
     _own: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_SECONDS))  # seconds in its own code
 
     @classmethod
@@ -98,6 +100,8 @@ class History:
         before, self.last_io = self._with_children(at_ns, io), io or self.last_io
         stat_before, self.last_stat = self.last_stat, stat or self.last_stat
         self.last_ns = at_ns
+        if _waited(stat_before, stat):
+            self._heir.append(at_ns)
         if stat is not None and (not self._own or at_ns - self._own[-1][0] >= 1_000_000_000):
             self._own.append((at_ns, stat.user_ticks / ticks_per_second))
         self.first_ns = self.first_ns or (at_ns if io is not None else 0)
@@ -151,7 +155,7 @@ class History:
         self._heir.append(at_ns)
 
     def was_heir(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether a child ended in the given time: not all that came in by it was seen before."""
+        """Return whether a child ended or was waited for in the given time: what it moved came in by it."""
         return any(start_ns <= at_ns <= end_ns for at_ns in self._heir)
 
     def _with_children(self, at_ns: int, io: ProcessIo | None) -> ProcessIo | None:
@@ -212,6 +216,13 @@ def _growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
     if before is None or after is None or before.rss_file_bytes is None or after.rss_file_bytes is None:
         return 0
     return max(0, after.rss_file_bytes - before.rss_file_bytes)
+
+
+def _waited(before: ProcessStat | None, after: ProcessStat | None) -> bool:
+    """Return whether a child was waited for between two looks; its counters are added to its parent's by then."""
+    if before is None or after is None or before.child_minor_faults is None or after.child_minor_faults is None:
+        return False
+    return after.child_minor_faults > before.child_minor_faults
 
 
 def _anonymous(stat: ProcessStat | None) -> int | None:
