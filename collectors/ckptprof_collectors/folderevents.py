@@ -29,7 +29,7 @@ _HEADER = struct.Struct("iIII")  # struct inotify_event: wd, mask, cookie, len
 MAX_FOLDERS = 256
 MAX_EVENTS_PER_SECOND = 200  # of one folder: more is a data set or a log, no checkpoint
 _READ_BYTES = 1 << 16
-_OWN_NS = 150_000_000
+_OWN_NS = 1_000_000_000  # the events of our own openings have come by then
 
 
 class FolderEvent(NamedTuple):
@@ -57,7 +57,8 @@ class FolderEvents:
         self._watches: dict[bytes, int] = {}
         self._counts: dict[int, int] = {}
         self._counted_ns = 0
-        self._own: deque[tuple[int, bytes]] = deque(maxlen=1024)
+        self._own: deque[tuple[int, bytes]] = deque(maxlen=1024)  # by threads: when we opened what
+        self._expected: dict[tuple[bytes, int], list[int]] = {}  # path and mask -> how many are ours, and since when
         self._noisy: set[bytes] = set()
         self.overflows = 0
 
@@ -102,7 +103,7 @@ class FolderEvents:
         self._remove(self.fd, descriptor)
 
     def own(self, path: bytes) -> None:
-        """Take note that we open this file ourselves now: the events that follow at once are ours."""
+        """Take note that we open this file ourselves now: one opening and one closing that follow are ours."""
         self._own.append((time.monotonic_ns(), path))
 
     def read(self) -> list[FolderEvent]:
@@ -113,8 +114,7 @@ class FolderEvents:
             return []
         at_ns = time.monotonic_ns()
         self._limit(at_ns)
-        noted = self._own.copy()  # in one go: another thread appends
-        own = {path for seen_ns, path in noted if at_ns - seen_ns < _OWN_NS}
+        self._expect(at_ns)
         events = []
         offset = 0
         while offset + _HEADER.size <= len(raw):
@@ -134,9 +134,29 @@ class FolderEvents:
                 continue
             self._counts[descriptor] = self._counts.get(descriptor, 0) + 1
             path = folder.rstrip(b"/") + b"/" + name if name else folder
-            if name and path not in own:
+            if name and not self._is_own(path, mask):
                 events.append(FolderEvent(at_ns, path, mask))
         return events
+
+    def _expect(self, at_ns: int) -> None:
+        """Take over what was noted of our own openings, and drop what did not come."""
+        for key in [key for key, (_, since_ns) in self._expected.items() if at_ns - since_ns > _OWN_NS]:
+            del self._expected[key]
+        while self._own:
+            since_ns, path = self._own.popleft()
+            for mask in (IN_OPEN, IN_CLOSE_NOWRITE):
+                count = self._expected.get((path, mask), (0, 0))[0]
+                self._expected[path, mask] = [count + 1, since_ns]
+
+    def _is_own(self, path: bytes, mask: int) -> bool:
+        """Return whether an event is ours; somebody else may open the file just then, and is told."""
+        expected = self._expected.get((path, mask))
+        if expected is None:
+            return False
+        expected[0] -= 1
+        if expected[0] <= 0:
+            del self._expected[path, mask]
+        return True
 
     def _limit(self, at_ns: int) -> None:
         """Once a second, give up the folders in which too much happens."""

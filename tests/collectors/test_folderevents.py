@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.folderevents import FolderEvents
+from ckptprof_collectors.folderevents import IN_CLOSE_NOWRITE, IN_OPEN, FolderEvents
 
 
 @pytest.fixture
@@ -44,3 +44,19 @@ def test_files_may_be_noted_while_events_are_read(tmp_path: Path, quick_switches
         noting.join()
 
     assert seen > 0
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_who_opens_a_file_just_when_we_look_into_it_is_told(tmp_path: Path, others: int) -> None:
+    """A restore may begin while the files that an earlier run saved are asked for the last time."""
+    file, events = tmp_path / "layer.npy", FolderEvents()
+    file.write_bytes(b"1")
+    events.watch(bytes(tmp_path))
+
+    events.own(bytes(file))
+    for _ in range(1 + others):
+        with file.open("rb"):
+            pass
+    masks = [event.mask for event in events.read()]
+
+    assert masks == [IN_OPEN, IN_CLOSE_NOWRITE] * others
