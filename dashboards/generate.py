@@ -88,7 +88,7 @@ STATS = (
     Panel(
         "Duration of the last save",
         "s",
-        "From the first to the last data; the slowest node counts.",
+        "From the first creation or data to the commit; the slowest node counts.",
         (Query(f"max(ckptprof_last_checkpoint_duration_seconds{{{_SAVE}}})", "duration"),),
     ),
     Panel(

@@ -15,7 +15,7 @@ from typing import IO
 
 import msgspec
 
-from ckptprof.errors import RecordingError
+from ckptprof.errors import PermissionDeniedError, RecordingError
 from ckptprof_collectors.samples import Frame
 
 __all__ = ["FileWriter", "Frame", "Header", "Unpacker", "pack", "read_file"]
@@ -118,7 +118,10 @@ class FileWriter:
 
 
 def read_file(path: Path) -> tuple[Header, Iterator[Frame]]:
-    """Open a recording; raises RecordingError, at once for the header and while iterating for the frames."""
+    """Open a recording; raises RecordingError, at once for the header and while iterating for the frames.
+
+    Raises PermissionDeniedError for one that may not be read.
+    """
     lines = _lines(path)
     try:
         first = next(lines)
@@ -148,6 +151,8 @@ def _lines(path: Path) -> Iterator[bytes]:
             stream: BufferedReader | gzip.GzipFile = raw if plain else gzip.GzipFile(fileobj=raw, mode="rb")
             while line := stream.readline(MAX_FRAME_BYTES):
                 yield line
+    except PermissionError as error:
+        raise PermissionDeniedError(f"{path}: {error.strerror}") from error
     except (OSError, EOFError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise RecordingError(f"{path}: {reason}") from error

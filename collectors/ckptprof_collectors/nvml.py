@@ -25,6 +25,17 @@ class Gpus:
         self.has_library = False
         self.reason: str | None = None  # why nothing is told
 
+    def count(self) -> int | None:
+        """Return how many GPUs there are; None: no driver, or it does not tell."""
+        nvml = self._driver()
+        if nvml is None:
+            return None
+        try:
+            return int(nvml.nvmlDeviceGetCount())
+        except nvml.NVMLError as error:
+            self.reason = f"NVML: {error}"
+            return None
+
     def used_by(self, pids: Collection[int]) -> int | None:
         """Return on how many GPUs one of these processes computes; None: no driver, or it knows none of them.
 

@@ -269,11 +269,13 @@ def test_sizes() -> None:
 def test_a_state_directory_that_takes_nothing_is_told(place: Path, tmp_path: Path) -> None:
     """What was found is printed all the same."""
     (tmp_path / "file").touch()
-    done = run(str(place), *SHORT, db=tmp_path / "file" / "x.db")
+    for db, why in ((tmp_path / "file" / "x.db", "Not a directory"), (Path("/proc/q/x.db"), "/proc/q: No such file")):
+        done = run(str(place), *SHORT, db=db)
 
-    assert done.returncode == 0
-    assert "could not be kept" in done.stderr
-    assert "The path takes " in done.stdout
+        assert done.returncode == 0
+        assert f"could not be kept: {'/'.join(db.parts[:2])[1:]}" in done.stderr
+        assert why in done.stderr
+        assert "The path takes " in done.stdout
 
 
 def found(**changes: object) -> Ceilings:

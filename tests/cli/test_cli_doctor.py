@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from ckptprof.cli import doctor_checks as checks
-from ckptprof.cli import doctor_host
+from ckptprof.cli import doctor_host, doctor_training
 from ckptprof.cli.main import main
 from ckptprof.report.doctor import degraded
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.nvml import Gpus
+from ckptprof_collectors.pystacks import find_program
 
 FULL = "000001ffffffffff"
 NONE = "0000000000000000"
@@ -39,10 +41,10 @@ def test_an_empty_tree_breaks_no_check(tree: Callable[..., KernelFs], tmp_path: 
     found = [
         checks.capabilities(fs, uid=1000), checks.other_processes(fs, uid=1000), checks.io_accounting(fs),
         checks.hidepid(fs), checks.block_devices(fs), checks.network(fs), checks.pressure(fs),
-        checks.delay_accounting(fs), checks.udev(tmp_path),
+        checks.delay_accounting(fs), checks.udev(tmp_path), doctor_training.ptrace_scope(fs),
     ]  # fmt: skip
 
-    assert [c.status for c in found] == ["warn", "note", "fail", "ok", "warn", "warn", "note", "note", "note"]
+    assert [c.status for c in found] == ["warn", "note", "fail", "ok", "warn", "warn", "note", "note", "note", "ok"]
     assert degraded(found)
 
 
@@ -81,6 +83,59 @@ def test_hidepid(options: str, mask: str, status: str, tree: Callable[..., Kerne
     )
 
     assert checks.hidepid(fs).status == status
+
+
+@pytest.mark.parametrize(
+    ("scope", "mask", "status"),
+    [
+        ("0", NONE, "ok"),
+        ("1", NONE, "warn"),
+        ("1", FULL, "ok"),
+        ("2", NONE, "warn"),
+        ("2", FULL, "ok"),
+        ("3", FULL, "warn"),
+    ],
+)
+def test_ptrace_scope(scope: str, mask: str, status: str, tree: Callable[..., KernelFs]) -> None:
+    """The capability sees through all but the strictest."""
+    fs = tree(proc__self__status=f"CapEff:\t{mask}\n", proc__sys__kernel__yama__ptrace_scope=f"{scope}\n")
+    check = doctor_training.ptrace_scope(fs)
+
+    assert check.status == status
+    assert (check.fix is None) == (status == "ok")
+
+
+def test_stacks_are_tried(tmp_path: Path) -> None:
+    """py-spy reads our own; without it, or with one that does not work, less is known."""
+    broken = tmp_path / "py-spy"
+    broken.write_text("#!/bin/sh\necho 'Permission denied' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    found = [doctor_training.stacks(program) for program in (find_program(), None, "/nowhere/py-spy", str(broken))]
+
+    assert [check.status for check in found] == ["ok", "warn", "warn", "warn"]
+    assert "ptrace_scope" in found[3].text
+    assert all(check.fix for check in found[1:])
+
+
+class _Driver(Gpus):
+    def __init__(self, number: int | None, reason: str | None = None) -> None:
+        super().__init__()
+        self._number = number
+        self.has_library = number is not None or reason is not None
+        self.reason = reason
+
+    def count(self) -> int | None:
+        return self._number
+
+
+def test_gpus(tree: Callable[..., KernelFs]) -> None:
+    """A host without any lacks nothing; one whose driver does not answer does."""
+    fs = tree()
+    found = [doctor_training.gpus(fs, one) for one in (_Driver(8), _Driver(None), _Driver(None, "NVML: Unknown Error"))]
+    hidden = doctor_training.gpus(tree(proc__driver__nvidia__version="NVRM"), _Driver(None))
+
+    assert [check.status for check in (*found, hidden)] == ["ok", "note", "warn", "warn"]
+    assert found[0].text == "NVML tells the use of 8 GPUs"
 
 
 def test_private_network_is_noticed(tree: Callable[..., KernelFs]) -> None:
@@ -166,6 +221,7 @@ def test_doctor_on_this_host(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     again = main(["doctor", "--db", db, "--no-color"])
     text = capsys.readouterr().out
 
+    assert {"ptrace-scope", "py-spy", "gpus"} <= {check["id"] for check in body["checks"]}
     assert code == again == {"ok": 0, "degraded": 4}[body["status"]]
     assert [check["id"] for check in body["checks"] if f" {check['id']} " not in text] == []
     assert not (tmp_path / "deep").exists()

@@ -169,6 +169,7 @@ def test_steps_and_speeds(printed: Printed) -> None:
         (["--size", "405B", "--mttf", "3h"], "--size '405B' would be 405 bytes"),
         (["--size", "5 elephants", "--mttf", "3h"], "'elephants' is no unit of this"),
         (["--size", "\x1b[2J", "--mttf", "3h"], "is no number with a unit"),
+        (["--gpus", "-5"], "--gpus must be more than 0"),
         (["--gpus", "0", "--cost", "1s"], "--gpus must be more than 0"),
         (["--gpus", "1e400", "--cost", "1s"], "--gpus '1e400' is no number of things"),
         (["--mttf", "1e400h", "--cost", "1s"], "--mttf inf is more than there is"),

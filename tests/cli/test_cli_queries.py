@@ -17,7 +17,7 @@ import pytest
 
 from ckptprof.cli.main import main
 from ckptprof.model import Checkpoint, Evidence, Kind, Level, Pattern, PatternClass, Point, Session, Stream, Writer
-from ckptprof.report import comparison, gates
+from ckptprof.report import comparison, conditions, gates
 from ckptprof.store.writer import StoreWriter
 
 SECOND = 1_000_000_000
@@ -216,6 +216,8 @@ def test_help_names_what_conditions_can_be_on(
         assert {name, stem} & words or {kind + "_", rest} <= words
         assert name in words or f"_{statistic}" in words or f"{kind}_" in words
     assert {"7", "8"} <= words
+    example = text[text.index("--fail-on CONDITION") :].split("'")[1]
+    assert conditions.parse([example], module.NAMES, relative=command == "diff")
 
 
 def test_diff_of_jobs_ranges_and_databases(db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,6 +243,17 @@ def test_diff_of_jobs_ranges_and_databases(db: str, tmp_path: Path, capsys: pyte
     assert err.startswith("ckptprof: --fail-on duration>10% cannot be judged: it cannot be told from noise with 3")
 
 
+def test_diff_of_a_job_with_a_slash_in_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which the id that torchrun was given may have."""
+    path = str(tmp_path / "x.db")
+    with closing(StoreWriter(path, ballast_bytes=0)) as writer:
+        one = _checkpoint(1, time.time_ns() - 60 * SECOND, "/c/1")
+        writer.add_checkpoints([msgspec.structs.replace(one, job="train.py-team/7")])
+
+    assert main(["diff", "train.py-team/7", "train.py-team/7", "--db", path, "--no-color"]) == 0
+    assert capsys.readouterr().out.startswith("Before  train.py-team/7: 1 save, ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -249,7 +262,11 @@ def test_diff_of_jobs_ranges_and_databases(db: str, tmp_path: Path, capsys: pyte
         (["1h..2h", "job-1"], 2, "'1h..2h' is no time range"),
         (["1h..x", "job-1"], 2, "the end of 'x' is no time"),
         (["/nowhere/x.db", "job-1"], 6, "no database at /nowhere/x.db"),
+        (["job-1", "nope.db"], 6, "/nope.db"),
+        (["runs/before", "job-1"], 6, "no database at runs/before"),
         (["job-1", "job-1", "--fail-on", "duration_p95>1s"], 2, "there is no 'duration_p95'"),
+        (["job-1", "job-1", "--fail-on", "duration"], 2, "> or <, and a change: --fail-on 'duration>10%'"),
+        (["job-1", "job-1", "--fail-on", ","], 2, "hint: --fail-on 'duration>10%'"),
         (["job-1"], 2, "missing"),
     ],
 )

@@ -129,6 +129,13 @@ def test_the_gpus_of_a_job_are_those_that_its_processes_compute_on(driver: Path)
     assert asked(driver, [[100], [101], [100, 101, 102], [55], []]) == ([1, 2, 3, None, None], None)
 
 
+def test_the_gpus_are_counted(driver: Path) -> None:
+    """Those of a driver that answers; none is told of one that does not."""
+    script = "import json\nfrom ckptprof_collectors.nvml import Gpus\nprint(json.dumps(Gpus().count()))"
+
+    assert (run(driver, script), run(driver, script, BROKEN="9")) == (4, None)
+
+
 @pytest.mark.parametrize("code", [9, 4, 999])  # driver not loaded, no permission, unknown
 def test_a_driver_that_refuses_is_none(driver: Path, code: int) -> None:
     """And the reason is kept."""

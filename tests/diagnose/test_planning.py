@@ -86,6 +86,8 @@ def test_size_of_one_host_is_not_the_job() -> None:
 
     assert any("recorded of 8 ranks" in note for note in made.notes)
     assert not any("recorded of" in note for note in plan(Given(gpus=8), MEASURED).notes)
+    alone = plan(Given(gpus=64), msgspec.structs.replace(MEASURED, ranks=1))
+    assert any("recorded of 1 rank;" in note for note in alone.notes)
 
 
 def test_cost_from_the_speed_of_storage() -> None:

@@ -158,7 +158,7 @@ def full() -> Metrics:
             NicInfo("eth0", 25_000_000_000, None, None, countable=True),
             nic("eth0"),
             RdmaInfo("mlx5_0/1", 400_000_000_000, "ACTIVE", "InfiniBand", None),
-            RdmaSample("mlx5_0/1", 1, 2, 3, 4, None),
+            RdmaSample("mlx5_0/1", 1, 2, 3, 4, 5),
             MemorySample(*range(1, 15)),
             SamplerHealth(10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}),
             TraceHealth(100, 1, 2, 3, 4, 5, {"calls": "typed"}, ("splice is out of sight",)),
@@ -202,7 +202,7 @@ def test_values_are_in_base_units() -> None:
 
 
 def test_limits_are_counted_once_and_the_last_one_is_told() -> None:
-    """Time by account; another verdict on the same one changes what is last, no counter."""
+    """Time by account; another verdict on the same one changes what is last, no counter. No incomplete one is last."""
     metrics = Metrics()
     first = checkpoint(uid="one", stall_ns=1)
     for revision, told in enumerate((None, verdict(), verdict(Limit.NETWORK, confidence=0.7, expected_seconds=None))):
@@ -210,6 +210,8 @@ def test_limits_are_counted_once_and_the_last_one_is_told() -> None:
     metrics.checkpoint(checkpoint(Kind.RESTORE, verdict=verdict(Limit.UNCLEAR, confidence=0.95)))
     metrics.checkpoint(checkpoint(Kind.COPY, verdict=verdict(Limit.FLUSH)))
     metrics.checkpoint(checkpoint(verdict=verdict(Limit.SERVER), end_ns=first.end_ns - 1))
+    broken_off = checkpoint(verdict=verdict(Limit.SERVER), end_ns=first.end_ns + 1, status=Status.INCOMPLETE)
+    metrics.checkpoint(broken_off)
     series = parsed(metrics)
 
     def labels(**named: str) -> tuple[tuple[str, str], ...]:
@@ -220,8 +222,8 @@ def test_limits_are_counted_once_and_the_last_one_is_told() -> None:
     told = {key: value for key, value in series.items() if key[0] in (seconds, last, expected)}
     assert told == {
         (seconds, labels(kind="save", limit="device")): 2.0,
-        (seconds, labels(kind="save", limit="server")): 2.0,
-        (seconds, labels(kind="save", limit="unexplained")): 2.0,
+        (seconds, labels(kind="save", limit="server")): 4.0,
+        (seconds, labels(kind="save", limit="unexplained")): 3.0,
         (seconds, labels(kind="restore", limit="unclear")): 2.0,
         (seconds, labels(kind="restore", limit="unexplained")): 1.0,
         (last, labels(kind="save", limit="network", confidence="probably")): 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timezone
+from typing import Any
 
 import msgspec
 import pytest
@@ -99,6 +100,27 @@ def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone:
     assert re.search(r"^Copies +3, 2.79 GiB", copies, re.MULTILINE)
     assert "Share" not in copies
     assert "only 1 copy. --kind copy lists them." in terminal.render(alone, width=200, colour=False, zone=zone)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "Watched for 12 min 05 s and saw no checkpoint. `ckptprof doctor` tells what this host lets us see.\n"),
+        ({"copies_left_out": 1}, "saw no save or restore, only 1 copy. `ckptprof report --kind copy` lists them.\n"),
+        (
+            {"watched": Watched(start_ns=None, end_ns=None)},
+            "Nothing was recorded: the command ran unwatched. `ckptprof doctor` tells what this host lets us see.\n",
+        ),
+    ],
+)
+def test_a_run_without_checkpoints(
+    changes: dict[str, Any], told: str, reports: dict[str, Report], zone: timezone
+) -> None:
+    """It was asked nothing, so no option is named that could be loosened."""
+    report = msgspec.structs.replace(reports["empty"], **changes)
+    text = terminal.render(report, width=200, colour=False, zone=zone, empty=terminal.explain_empty_run)
+
+    assert text.endswith(told)
 
 
 def test_rows_are_in_the_order_of_time(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,32 @@ def test_paths_that_hold_none_are_refused(path: str) -> None:
     """A directory and a device are no recordings either."""
     with pytest.raises(RecordingError, match=path):
         replay(Path(path), None)
+
+
+AS_NOBODY = """
+import os, sys
+from ckptprof.cli import replay
+from ckptprof.cli.main import main
+from ckptprof.service import replaying
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.root
+def test_a_recording_that_may_not_be_read_exits_with_its_own_code() -> None:
+    """Which is neither that of wrong options nor that of a damaged file."""
+    with tempfile.TemporaryDirectory(prefix="ckptprof-replay-") as base:  # above pytest's own only root may pass
+        Path(base).chmod(0o755)
+        path = recorded(Path(base, "x.gz"))
+        path.chmod(0o600)
+        command = [sys.executable, "-c", AS_NOBODY, "replay", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 5
+    assert done.stderr == f"ckptprof: {path}: Permission denied\n"
 
 
 def test_a_newer_recording_is_refused_with_its_version(tmp_path: Path) -> None:
@@ -204,15 +231,19 @@ def test_a_capture_whose_sampler_ends_is_a_failure(ckptprof: Ckptprof) -> None:
         (("--force", "/dev/full"), 1, b"No space left"),
         (("no/such/folder.gz",), 1, b"No such file"),
         (("--force", "."), 1, b"Is a directory"),
+        (("full",), 1, b"Is a directory\nhint: give the path"),
+        (("--force", "pipe"), 1, b"nobody reads this pipe"),
         (("x.gz", "--seconds", "nan"), 2, b"finite"),
         (("x.gz", "--rate", "inf"), 2, b"inf"),
         (("--force", "there.gz", "--note", os.fsdecode(b"\x1b[31m\xff\n")), 0, b"frames"),
     ],
-    ids=["exists", "full", "no-folder", "folder", "nan", "inf", "hostile-note"],
+    ids=["exists", "full", "no-folder", "here", "folder", "pipe", "nan", "inf", "hostile-note"],
 )
 def test_capture_says_what_it_cannot_write(ckptprof: Ckptprof, arguments: Any, code: int, said: bytes) -> None:
     """And touches no file that is there, unless told to."""
     (ckptprof.work / "there.gz").write_bytes(b"old")
+    (ckptprof.work / "full").mkdir()
+    os.mkfifo(ckptprof.work / "pipe")
 
     result = ckptprof.call("capture", "--seconds", "1.5", *arguments)
 

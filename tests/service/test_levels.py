@@ -95,6 +95,30 @@ def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tu
     assert {path.name for path in ckptprof.work.iterdir()} <= {"state", ".local"}
 
 
+def test_a_capture_that_is_refused_leaves_what_is_there(ckptprof: Ckptprof) -> None:
+    """Even with --force; what it made itself it takes away."""
+    ckptprof.environment["CKPTPROF_LIBBPF"] = "/nowhere/libbpf.so.1"
+    (ckptprof.work / "old.gz").write_bytes(b"old")
+    os.mkfifo(ckptprof.work / "pipe")
+    reader = os.open(ckptprof.work / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    codes = [
+        subprocess.run(
+            [*ANOTHER_MACHINE, *CKPTPROF, "capture", "--level", "trace", "--force", name],
+            capture_output=True,
+            check=False,
+            cwd=ckptprof.work,
+            env=ckptprof.environment,
+        ).returncode
+        for name in ("old.gz", "pipe", "new.gz")
+    ]
+    os.close(reader)
+
+    assert codes == [1, 1, 1]
+    assert (ckptprof.work / "old.gz").read_bytes() == b"old"
+    assert (ckptprof.work / "pipe").is_fifo()
+    assert not (ckptprof.work / "new.gz").exists()
+
+
 @pytest.mark.root
 @pytest.mark.bpf
 def test_a_missing_privilege_exits_with_its_own_code(ckptprof: Ckptprof) -> None:

@@ -169,6 +169,24 @@ def test_a_report_stays_until_the_next_one_is_there(ckptprof: Ckptprof) -> None:
     assert "old" not in report.read_text()
 
 
+def test_a_pipe_that_nobody_reads_is_refused(ckptprof: Ckptprof) -> None:
+    """At once, and nothing has run; one that is read takes the report."""
+    pipe = ckptprof.work / "pipe"
+    os.mkfifo(pipe)
+    arguments = ("run", "-o", str(pipe), "--db", str(ckptprof.database), "--", "touch", "ran")
+    refused = ckptprof.call(*arguments)
+    ran = (ckptprof.work / "ran").exists()
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    done = ckptprof.call(*arguments)
+    report = os.read(reader, 1 << 16)
+    os.close(reader)
+
+    assert (refused.returncode, ran) == (1, False)
+    assert b"nobody reads this pipe\nhint: " in refused.stderr
+    assert done.returncode == 0
+    assert b"and saw no checkpoint. `ckptprof doctor` tells" in b" ".join(report.split())
+
+
 @pytest.mark.parametrize("db", ["/proc/nowhere/x.db", "~no-such-user/x.db"])
 def test_a_database_that_cannot_be_is_said_before_the_command_starts(ckptprof: Ckptprof, db: str) -> None:
     """One line that names --db, exit code 6, and nothing has run."""

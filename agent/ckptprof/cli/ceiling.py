@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -31,8 +32,12 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _LONGEST_SECONDS = 60.0
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory on the file system to probe.")]
-Size = Annotated[str, typer.Option("--size", metavar="BYTES", help="Write at most this much in all: 256M, 1G, 20G.")]
-SecondsOption = Annotated[float, typer.Option("--seconds", metavar="S", help="Take at most this long for each row.")]
+Size = Annotated[
+    str, typer.Option("--size", metavar="BYTES", help="Write at most this much in all, 32M at least: 256M, 1G, 20G.")
+]
+SecondsOption = Annotated[
+    float, typer.Option("--seconds", metavar="S", help="Take at most this long for each phase, up to 60.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before much is written.")]
 
 
@@ -162,6 +167,9 @@ def _keep(db: str | None, found: Ceilings) -> str | None:
     try:
         path = kept.keep(kept.state_directory(db), found)
     except (OSError, StoreError) as error:
-        output.write(f"ckptprof: what was found could not be kept: {clean(str(error))}\n", sys.stderr)
+        why = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            why = f"{shown(Path(os.fsdecode(error.filename)))}: {error.strerror}"
+        output.write(f"ckptprof: what was found could not be kept: {clean(why)}\n", sys.stderr)
         return None
     return None if path is None else shown(path)

@@ -11,7 +11,7 @@ import typer
 
 from ckptprof.cli import filters, gating, options, output
 from ckptprof.cli.database import reading
-from ckptprof.errors import NothingFoundError, UsageError
+from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def command(  # each argument is an option of the command line
     until: filters.Until = None,
     job: filters.Job = None,
     kind: filters.KindOption = None,
-    fail_on: gating.FailOn = None,
+    fail_on: gating.FailOnChange = None,
     allow_unknown: gating.AllowUnknown = False,
     json: options.Json = False,
     no_color: options.NoColor = False,
@@ -44,9 +44,9 @@ def command(  # each argument is an option of the command line
     a side has no checkpoint.
 
     --fail-on takes NAME, > or <, and a change: 'duration>10%', 'throughput<-10%', 'stall>5s'. The names are duration,
-    stall, size and throughput, of saves, or with save_ or restore_ before them. A condition holds only of a change
-    that is more than noise; then the exit code is 7. With too few checkpoints nothing can be told: then it is 8, or 0
-    with --allow-unknown.
+    stall, size and throughput, of saves, with or without save_ before them; and restore_duration, restore_size,
+    restore_throughput. A condition holds only of a change that is more than noise; then the exit code is 7. With too
+    few checkpoints nothing can be told: then it is 8, or 0 with --allow-unknown.
     """
     from ckptprof.report import comparison as comparisons  # noqa: PLC0415 # `--help` needs none of these
     from ckptprof.report import conditions, diff, document  # noqa: PLC0415
@@ -74,6 +74,8 @@ def _side(text: str, db: str | None, query: CheckpointQuery, now_ns: int) -> Sid
     if since_ns is not None:  # what ran across the border between two ranges belongs to the one in which it began
         begun = tuple(one for one in report.checkpoints if one.start_ns >= since_ns)
         report = msgspec.structs.replace(report, checkpoints=begun)
+    if not report.checkpoints and narrowed.job == text and "/" in text:  # a job's name may have one, too
+        raise StoreError(f"no database at {text}, and no job of that name", hint=f"A and B are {_FORMS}")
     if not report.checkpoints:
         raise NothingFoundError(f"{text!r} has no checkpoint that fits", hint=f"A and B are {_FORMS}")
     return Side(selector=text, report=report)
@@ -81,9 +83,9 @@ def _side(text: str, db: str | None, query: CheckpointQuery, now_ns: int) -> Sid
 
 def _selected(text: str, db: str | None, query: CheckpointQuery, now_ns: int) -> tuple[str | None, CheckpointQuery]:
     """Return the database and the question that A or B stands for: a file, else a range, else a job."""
-    if Path(text).is_file() or text.startswith(("/", "./", "../", "~/")):
-        return str(Path(text).expanduser()), query
-    if _RANGE in text:
+    if text.startswith(("/", "./", "../", "~/")) or text.endswith(".db") or Path(text).is_file():
+        return text, query
+    if _RANGE in text and "/" not in text:
         return db, _within(text, query, now_ns)
     if query.job is not None:
         raise UsageError(f"{text!r} is taken for a job, and so is --job {query.job}", hint="leave --job away")

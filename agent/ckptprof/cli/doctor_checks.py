@@ -147,8 +147,8 @@ def delay_accounting(fs: KernelFs) -> Check:
     """Look at the switch of delay accounting (since 5.14)."""
     state = read_text(fs.proc / "sys/kernel/task_delayacct")
     if state == "1":
-        return Check("delay-accounting", "ok", "the kernel counts the time that processes wait for I/O")
-    text = "the time that single processes wait for I/O is not counted; this version does not use it"
+        return Check("delay-accounting", "ok", "the kernel counts the time that single threads wait for block I/O")
+    text = "the time that single threads wait for block I/O is not counted: polled verdicts know less"
     return Check("delay-accounting", "note", text, "sysctl kernel.task_delayacct=1")
 
 

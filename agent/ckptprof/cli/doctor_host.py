@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from ckptprof.cli import doctor_checks as kernel
-from ckptprof.cli import doctor_trace
+from ckptprof.cli import doctor_trace, doctor_training
 from ckptprof.errors import CkptprofError
 from ckptprof.model import CheckpointQuery
 from ckptprof.report import units
@@ -37,6 +37,7 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, port: int, now_ns: in
         kernel.pressure(fs),
         kernel.delay_accounting(fs),
         kernel.udev(run),
+        *doctor_training.everything(fs),
         *doctor_trace.everything(fs),
         sqlite(library.sqlite_version()),
         stored,

@@ -12,6 +12,8 @@ from ckptprof.errors import UsageError
 from ckptprof.model import CheckpointQuery, Kind
 
 _FORMS = "2h, 30m, 7d, now, today, yesterday, 10:30, 2026-03-20, 2026-03-20T10:30:00+01:00, or seconds since 1970"
+LARGEST = 2**63 - 1  # number that the database takes
+
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help=f"Only what ended after this time: {_FORMS}.", show_default=False),
@@ -34,7 +36,8 @@ KindOption = Annotated[
     ),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N.", show_default=False)
+    int | None,
+    typer.Option("--limit", metavar="N", min=1, max=LARGEST, help="Only the newest N.", show_default=False),
 ]
 
 _NS = 1_000_000_000
@@ -64,7 +67,9 @@ def moment(text: str, *, now_ns: int, option: str) -> int:
     """Return the instant that `text` names in epoch nanoseconds, in local time unless it gives an offset."""
     try:
         found = _parse(text.strip(), now_ns)
-    except (ValueError, OverflowError, OSError):  # the 30th of February, the year 0
+    except OverflowError:
+        raise UsageError(f"{option} {text!r} is out of range", hint=f"write {_FORMS}") from None
+    except (ValueError, OSError):  # the 30th of February
         found = None
     if found is None:
         raise UsageError(f"{option} {text!r} is no time", hint=f"write {_FORMS}")
@@ -112,8 +117,11 @@ def _fraction_ns(digits: str | None) -> int:
 
 
 def _epoch_ns(when: datetime) -> int:
-    """Return the epoch time of whole seconds; a datetime without a zone is local."""
-    return round(when.timestamp()) * _NS
+    """Return the epoch time of whole seconds; a datetime without a zone is local. Raises OverflowError."""
+    try:
+        return round(when.timestamp()) * _NS
+    except (ValueError, OSError) as error:  # the year 0 or 10000 elsewhere
+        raise OverflowError(str(error)) from error
 
 
 def _local(at_ns: int) -> datetime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 HOLDS = 7  # a condition holds
 NOT_JUDGED = 8  # none does, but of one it cannot be said
 
-FailOn = Annotated[
-    list[str] | None,
-    typer.Option(
+
+def _fail_on(example: str) -> Any:
+    return typer.Option(
         "--fail-on",
         metavar="CONDITION",
-        help=f"Exit with {HOLDS} if this holds, as 'stall_p95>60s'; several by commas or by repeating it; see above.",
+        help=f"Exit with {HOLDS} if this holds, as '{example}'; several by commas or by repeating it; see above.",
         show_default=False,
-    ),
-]
+    )
+
+
+FailOn = Annotated[list[str] | None, _fail_on("stall_p95>60s")]
+FailOnChange = Annotated[list[str] | None, _fail_on("duration>10%")]
 AllowUnknown = Annotated[
     bool,
     typer.Option("--allow-unknown", help=f"Let pass what --fail-on cannot judge, which else exits with {NOT_JUDGED}."),

@@ -6,13 +6,25 @@ from typing import Annotated, Literal
 
 import typer
 
+from ckptprof.errors import UsageError
+
+
+def not_empty(path: str | None) -> str | None:
+    """Return the path as it was given; raises UsageError for an empty one, which would be the working directory."""
+    if path == "":
+        raise UsageError("--db is empty", hint="give the path of a file, or leave --db out")
+    return path
+
+
 Db = Annotated[
     str | None,
     typer.Option(
         "--db",
         envvar="CKPTPROF_DB",
         metavar="PATH",
-        help="The database. Without it: /var/lib/ckptprof/ckptprof.db for root, ~/.local/state/ckptprof for others.",
+        help="The database. Without it: /var/lib/ckptprof/ckptprof.db for root, "
+        "~/.local/state/ckptprof/ckptprof.db for others.",
+        callback=not_empty,
         show_default=False,
     ),
 ]
@@ -29,7 +41,7 @@ NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colours
 Gpus = Annotated[
     int | None,
     typer.Option(
-        "--gpus", metavar="N", min=1, help="GPUs that wait while training is held, where none were seen.",
-        show_default=False,
+        "--gpus", metavar="N", min=1, show_default=False,
+        help="GPUs that wait while training is held. Without it those that NVML shows, else one for each rank.",
     ),
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from ckptprof.cli import filters, options, output
 from ckptprof.cli import plan_options as figures
 from ckptprof.cli.database import reading
 from ckptprof.diagnose.plan_figures import Given, Measured
+from ckptprof.diagnose.plan_limits import check
 from ckptprof.diagnose.plan_measured import measure
 from ckptprof.diagnose.planning import plan
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
@@ -76,6 +77,7 @@ def command(  # each argument is an option of the command line
         free_bytes=_free(path, free),
         keep=keep,
     )
+    check(given)  # before a database is looked for
     asked = any(value is not None for value in (since, until, job, limit)) or _was_typed(context, "db")
     measured = None
     if asked or (size is None and parameters is None and cost is None and write is None):

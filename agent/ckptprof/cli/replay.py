@@ -12,7 +12,7 @@ from ckptprof.errors import NothingFoundError
 from ckptprof.report import document, terminal
 from ckptprof.report.summary import of_kind
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="What `ckptprof capture` wrote.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="What `ckptprof capture` wrote.")]
 _WHY = "--why tells what was seen and left out"
 Why = Annotated[bool, typer.Option("--why", help="Tell also what was no checkpoint, and why.")]
 
@@ -22,7 +22,13 @@ def command(
     *,
     db: Annotated[
         str | None,
-        typer.Option("--db", metavar="PATH", help="Store what is found in this database.", show_default=False),
+        typer.Option(
+            "--db",
+            metavar="PATH",
+            help="Store what is found in this database.",
+            callback=options.not_empty,
+            show_default=False,
+        ),
     ] = None,
     kind: filters.KindOption = None,
     why: Why = False,

@@ -33,12 +33,13 @@ def command(  # each argument is an option of the command line
 
     It opens with what limited most of the lost time and what to do first. Exits with 3 if there are none.
 
-    --fail-on takes NAME, one of > >= < <= = !=, and VALUE with its unit: 'stall_share>5%', 'save_p99>2m',
-    'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'count<1', 'limit=device'. The names are count, saves,
-    restores, incomplete, share, stall_share, limit; and duration, save, restore, stall, at_risk, gpu_seconds,
-    throughput, save_throughput, restore_throughput, size, amplification, ceiling_share, each with _min, _mean,
-    _median, _p95, _p99, _max or, of times and sizes, _total. What holds is told on stderr, and the exit code is 7.
-    Where fewer than half of the checkpoints tell a figure it cannot be judged: then it is 8, or 0 with --allow-unknown.
+    --fail-on takes NAME, one of > >= < <= (of counts also = !=, of limit only those), and VALUE with its unit:
+    'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'count<1',
+    'limit=device'. The names are count, saves, restores, incomplete, share, stall_share, limit; and duration, save,
+    restore, stall, at_risk, gpu_seconds, throughput, save_throughput, restore_throughput, size, amplification,
+    ceiling_share, each with _min, _mean, _median, _p95, _p99, _max or, of times and sizes, _total. What holds is told
+    on stderr, and the exit code is 7. Where fewer than half of the checkpoints tell a figure, or there is no checkpoint
+    of that kind, it cannot be judged: then it is 8, or 0 with --allow-unknown.
     """
     from ckptprof.report import answer, document, terminal  # noqa: PLC0415 - `--help` needs none of them
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ckptprof.cli import options, output
-from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
+from ckptprof.errors import UsageError
 from ckptprof.model import Report
 from ckptprof.report import document, terminal
 from ckptprof.report.summary import without_copies
@@ -24,7 +24,12 @@ Arguments = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="Write the report to FILE instead of stderr.", show_default=False
+        "--output",
+        "-o",
+        metavar="FILE",
+        readable=False,
+        help="Write the report to FILE instead of stderr.",
+        show_default=False,
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store, and report nothing at the end.")]
@@ -46,8 +51,10 @@ def command(
     """
     if not arguments:
         raise UsageError("no command was given", hint="ckptprof run -- python train.py")
-    target = None if output_path is None else _opened(output_path)  # not to learn after a day that it cannot be
-    from ckptprof.service.running import record  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.service.target import open_target  # noqa: PLC0415 - `--help` needs none of it
+
+    target = None if output_path is None else open_target(output_path, 0o666)  # after a day it would be late to fail
+    from ckptprof.service.running import record  # noqa: PLC0415 - likewise
     from ckptprof.store.location import default_path  # noqa: PLC0415
 
     outcome = record(arguments, default_path() if db is None else db, level=level)
@@ -63,15 +70,6 @@ def command(
     return outcome.exit_code
 
 
-def _opened(path: Path) -> int:
-    try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)  # what is in it stays until the end
-    except PermissionError as error:
-        raise PermissionDeniedError(f"{path}: {error.strerror}") from error
-    except OSError as error:
-        raise CkptprofError(f"{path}: {error.strerror}", hint="give -o the path of a file") from error
-
-
 def _write(report: Report, target: int | None, *, json: bool, no_color: bool) -> None:
     stream = sys.stderr if target is None else os.fdopen(target, "w", encoding="utf-8")
     try:
@@ -81,7 +79,13 @@ def _write(report: Report, target: int | None, *, json: bool, no_color: bool) ->
             output.write(document.dump(document.report_document(report)), stream)
         else:
             colour = output.use_colour(stream, off=no_color)
-            text = terminal.render(report, width=output.terminal_width(), colour=colour, zone=output.LocalZone())
+            text = terminal.render(
+                report,
+                width=output.terminal_width(),
+                colour=colour,
+                zone=output.LocalZone(),
+                empty=terminal.explain_empty_run,
+            )
             output.write(f"\n{text}" if target is None else text, stream)
         stream.flush()
     finally:

@@ -6,18 +6,16 @@ from typing import Annotated
 
 import typer
 
-from ckptprof.cli import options, output
+from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.report import document
 from ckptprof.report import show as rendering
 
-_LARGEST_ID = 2**63 - 1  # of a database's row
-
 
 def command(
     checkpoint_id: Annotated[
-        int, typer.Argument(metavar="ID", min=0, max=_LARGEST_ID, help="As `report` and `list` print it.")
+        int, typer.Argument(metavar="ID", min=0, max=filters.LARGEST, help="As `report` and `list` print it.")
     ],
     *,
     db: options.Db = None,

@@ -6,6 +6,7 @@ from ckptprof.diagnose import intervals
 from ckptprof.diagnose.plan_basis import Basis
 from ckptprof.diagnose.plan_figures import Figure, Given, Measured, Origin, in_seconds
 from ckptprof.diagnose.plan_rules import Advice
+from ckptprof.diagnose.wording import plural
 
 FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
 _SAME_SIZE = 1.25  # measured and planned sizes that differ by more are told
@@ -72,9 +73,10 @@ def _this_host(basis: Basis, given: Given, measured: Measured | None) -> str | N
     if measured is None or not _is_measured(basis.size):
         return None
     ranks = measured.ranks or 0
+    own = plural(ranks, "rank") if ranks else "an unknown number of ranks"
     if given.gpus is not None and given.gpus > ranks:
         return (
-            f"The size is what this host recorded of {ranks or 'an unknown number of'} ranks; if other hosts write "
+            f"The size is what this host recorded of {own}; if other hosts write "
             f"a part of the checkpoint for the {given.gpus:,} GPUs, give the whole with --size or --parameters."
         )
     return None

@@ -39,7 +39,7 @@ class CheckpointFamilies:
         self._bytes = Labelled("checkpoint_bytes_total", "Bytes of all checkpoints.", ("kind",), kind="counter")
         self._duration = Histogram(
             "checkpoint_duration_seconds",
-            "Time from the first to the last data of a checkpoint.",
+            "Time from the first creation or data of a checkpoint to its last data or commit.",
             "kind",
             DURATION_BOUNDS_SECONDS,
         )

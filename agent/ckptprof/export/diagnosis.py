@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ckptprof.export.exposition import MILLIONTHS, Labelled
-from ckptprof.model import Checkpoint, Kind
+from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.verdicts import Limit, Verdict
 
 UNEXPLAINED = "unexplained"
@@ -61,6 +61,8 @@ class DiagnosisFamilies:
             for account in verdict.accounts:
                 if math.isfinite(account.seconds) and account.seconds > 0:
                     self._seconds.add(account.seconds, kind, _name(account.limit))
+        if checkpoint.status is Status.INCOMPLETE:  # none to start from
+            return
         if checkpoint.end_ns >= self._last_ns.get(checkpoint.kind, 0):  # jobs end in any order
             self._last_ns[checkpoint.kind] = checkpoint.end_ns
             self._tell(verdict, kind)

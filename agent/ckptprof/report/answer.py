@@ -73,7 +73,8 @@ def opening(report: Report) -> list[tuple[str, str]]:
         return []
     if found.limit is Limit.NONE:
         return [("Answer", clean(found.sentence)), *_too_often(report)]
-    pairs = [("Answer", f"{_sure(report.checkpoints, found.limit)}: {clean(found.sentence)}")]
+    sure = "" if found.limit is Limit.UNCLEAR else f"{_sure(report.checkpoints, found.limit)}: "
+    pairs = [("Answer", f"{sure}{clean(found.sentence)}")]
     if found.remedy is not None:
         pairs.append(("Do first", clean(found.remedy)))
     return pairs

@@ -20,6 +20,7 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 
 _SIZED = re.compile(rf"({_NUMBER})(|[kKMGTP]|[KMGTP]i)B(/s)?\Z", re.ASCII)
 _SHARE = re.compile(rf"({_NUMBER})%\Z", re.ASCII)
 _PLAIN = re.compile(rf"({_NUMBER})x?\Z", re.ASCII)
+_EXAMPLE, _CHANGE_EXAMPLE = "stall_p95>60s", "duration>10%"
 _MAX_TEXT = 4096
 _MAX_NAMES = 12  # that a hint lists in full
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -81,7 +82,8 @@ def parse(texts: Sequence[str], names: Mapping[str, Quantity], *, relative: bool
             raise UsageError(f"--fail-on takes no more than {_MAX_TEXT} characters")
         parts = [part.strip() for part in text.split(",")]
         if not any(parts):
-            raise UsageError("--fail-on has no condition", hint="--fail-on 'stall_p95>60s'")
+            example = _CHANGE_EXAMPLE if relative else _EXAMPLE
+            raise UsageError("--fail-on has no condition", hint=f"--fail-on '{example}'")
         found += [_one(part, names, relative=relative) for part in parts if part]
     return found
 
@@ -107,10 +109,10 @@ def show(value: float, quantity: Quantity, *, signed: bool = False) -> str:
 def _one(text: str, names: Mapping[str, Quantity], *, relative: bool) -> Condition:
     form = _FORM.match(text)
     if form is None:
-        raise UsageError(
-            f"--fail-on {text!r} is no condition",
-            hint="write NAME, one of > >= < <= = !=, and a value: --fail-on 'stall_p95>60s'",
-        )
+        forms = f"> or <, and a change: --fail-on '{_CHANGE_EXAMPLE}'"
+        if not relative:
+            forms = f"one of > >= < <= = !=, and a value: --fail-on '{_EXAMPLE}'"
+        raise UsageError(f"--fail-on {text!r} is no condition", hint=f"write NAME, {forms}")
     name, operator, value = form[1].lower(), form[2].replace("==", "="), form[3]
     quantity = names.get(name)
     if quantity is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timezone, tzinfo
 from itertools import takewhile
 
@@ -46,27 +46,7 @@ _COLUMNS = (
 )
 _WHERE_SEEN = ("STEP", "LIMIT", "MODE", "STALL")  # columns that are shown where there is anything to show
 COPIES = "`ckptprof report --kind copy` lists them"
-
-
-def render(  # noqa: PLR0913 # each argument is one choice of the caller
-    report: Report, *, width: int, colour: bool, zone: tzinfo, copies: str = COPIES, gpus: int | None = None
-) -> str:
-    """Return the whole report as text that ends in a newline.
-
-    `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen.
-    """
-    checkpoints = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
-    offset = _offset(report, checkpoints, zone)
-    lines = facts([*answer.opening(report), *_opening(report, offset)], width, colour=colour)
-    if not checkpoints:
-        message, hint = explain_empty(report)
-        sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
-        return "\n".join([*lines, "", *wrap(sentences, width), ""])
-    lines += ["", *_table(report, checkpoints, offset, width, colour=colour), ""]
-    cost = answer.cost_lines(report, width, gpus, colour=colour)
-    lines += [*cost, ""] if cost else []
-    lines += [paint(line, "dim", colour=colour) for note in _notes(report, copies) for line in wrap(note, width)]
-    return "\n".join([*lines, ""])
+_DOCTOR = "`ckptprof doctor` tells what this host lets us see"
 
 
 def explain_empty(report: Report) -> tuple[str, str]:
@@ -85,8 +65,48 @@ def explain_empty(report: Report) -> tuple[str, str]:
         )
     return (
         f"watched for {units.duration(spent)} and saw no checkpoint that fits the question",
-        "if --since, --job or --kind were given, loosen them; `ckptprof doctor` tells what this host lets us see",
+        f"if --since, --job or --kind were given, loosen them; {_DOCTOR}",
     )
+
+
+def explain_empty_run(report: Report) -> tuple[str, str]:
+    """Return the same of `run`, which was asked nothing."""
+    spent = summaries.summarise(report).watched_ns
+    if spent is None:
+        return "nothing was recorded: the command ran unwatched", _DOCTOR
+    if report.copies_left_out:
+        copies = _copies(report.copies_left_out)
+        return f"watched for {units.duration(spent)} and saw no save or restore, only {copies}", COPIES
+    return f"watched for {units.duration(spent)} and saw no checkpoint", _DOCTOR
+
+
+def render(  # noqa: PLR0913 # each argument is one choice of the caller
+    report: Report,
+    *,
+    width: int,
+    colour: bool,
+    zone: tzinfo,
+    copies: str = COPIES,
+    gpus: int | None = None,
+    empty: Callable[[Report], tuple[str, str]] = explain_empty,
+) -> str:
+    """Return the whole report as text that ends in a newline.
+
+    `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen, and
+    `empty` what there is to say where there are no checkpoints.
+    """
+    checkpoints = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
+    offset = _offset(report, checkpoints, zone)
+    lines = facts([*answer.opening(report), *_opening(report, offset)], width, colour=colour)
+    if not checkpoints:
+        message, hint = empty(report)
+        sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
+        return "\n".join([*lines, "", *wrap(sentences, width), ""])
+    lines += ["", *_table(report, checkpoints, offset, width, colour=colour), ""]
+    cost = answer.cost_lines(report, width, gpus, colour=colour)
+    lines += [*cost, ""] if cost else []
+    lines += [paint(line, "dim", colour=colour) for note in _notes(report, copies) for line in wrap(note, width)]
+    return "\n".join([*lines, ""])
 
 
 def who(checkpoint: Checkpoint) -> str:

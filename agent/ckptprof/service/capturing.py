@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import time
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
-from ckptprof.errors import CkptprofError, PermissionDeniedError
+from ckptprof.errors import CkptprofError
 from ckptprof.recording import FileWriter, Header
 from ckptprof.service import levels, messages
 from ckptprof.service.loop import Loop, SamplerLostError
 from ckptprof.service.sampling import SamplerProcess, new_uid
 from ckptprof.service.signals import SignalTrap
 from ckptprof.service.steering import SamplerOptions
+from ckptprof.service.target import open_target
 from ckptprof.service.tracing import Wish
 from ckptprof_collectors.samples import Frame, text
 
@@ -22,25 +25,33 @@ FLUSH_SECONDS = 1.0
 
 
 class _Sink:
-    """Writes the messages of one sampler, header first."""
+    """Writes the messages of one sampler, header first; until that comes, what is in the file stays."""
 
     def __init__(self, path: Path, *, force: bool) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
         self.path = path
+        self._new = True
         try:
-            self._stream = os.fdopen(os.open(path, flags, 0o640), "wb")
+            fd = open_target(path, 0o640, new=True)
         except FileExistsError:
-            raise CkptprofError(f"{path}: exists already", hint="use --force to overwrite it") from None
-        except PermissionError as error:
-            raise PermissionDeniedError(f"{path}: {error.strerror}") from error
-        except OSError as error:
-            raise CkptprofError(f"{path}: {error.strerror}") from error
+            if path.is_dir():
+                raise CkptprofError(f"{path}: {os.strerror(errno.EISDIR)}", hint="give the path of a file") from None
+            if not force:
+                raise CkptprofError(f"{path}: exists already", hint="use --force to overwrite it") from None
+            self._new = False
+            fd = open_target(path, 0o640)
+        self._stream = os.fdopen(fd, "wb")
         self._writer: FileWriter | None = None
         self.frames = 0
+
+    @property
+    def begun(self) -> bool:
+        return self._writer is not None
 
     def take(self, message: Header | Frame) -> None:
         try:
             if isinstance(message, Header):
+                if stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode):
+                    self._stream.truncate(0)
                 self._writer = FileWriter(self._stream, message)
             elif self._writer is not None:
                 self._writer.write(message)
@@ -62,6 +73,11 @@ class _Sink:
             self._stream.close()
         except OSError as error:
             raise self._failure(error) from error
+
+    def clear_away(self) -> None:
+        """Remove the file that was made for a recording that did not begin."""
+        if self._new and not self.begun:
+            self.path.unlink(missing_ok=True)
 
     def _failure(self, error: OSError) -> CkptprofError:
         return CkptprofError(f"{self.path}: {error.strerror}", hint="what was written before can be replayed")
@@ -87,21 +103,23 @@ def capture(  # noqa: PLR0913 - each is an option of the command line
 
     def take(message: Header | Frame) -> None:
         if isinstance(message, Header) and (refused := levels.refusal(level, message)) is not None:
-            path.unlink(missing_ok=True)  # nothing is in it
             raise refused
         sink.take(message)
 
     try:
         _record(Loop(sampler, trap, take), sink, seconds)
     except SamplerLostError as error:
-        raise CkptprofError(str(error), hint=f"what came before is in {path}") from error
+        hint = f"what came before is in {path}" if sink.begun else "nothing was written"
+        raise CkptprofError(str(error), hint=hint) from error
     finally:
+        sink.clear_away()
         sampler.kill()
         sampler.wait(2.0)
         trap.close()
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
-    messages.say(f"{sink.frames} frames in {time.monotonic() - started:.0f} s, {path.stat().st_size} bytes in {path}")
+    written = f"{path.stat().st_size} bytes in {path}" if sink.begun else "nothing was written"
+    messages.say(f"{sink.frames} frames in {time.monotonic() - started:.0f} s, {written}")
 
 
 def _record(loop: Loop, sink: _Sink, seconds: float | None) -> None:

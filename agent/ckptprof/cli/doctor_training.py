@@ -1,0 +1,65 @@
+"""What `ckptprof doctor` looks at for what training did meanwhile: Python stacks by py-spy, and GPUs by NVML."""
+
+from __future__ import annotations
+
+import os
+
+from ckptprof.cli.doctor_checks import AS_SERVICE, held_capabilities
+from ckptprof.report import units
+from ckptprof.report.doctor import Check
+from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.nvml import LIBRARY, Gpus
+from ckptprof_collectors.pystacks import dump, find_program, parse
+
+_TRIES = 3  # a look that does not stop its target fails now and then
+_WITHOUT = "whether a save held training is told by its pace only"
+
+
+def everything(fs: KernelFs) -> list[Check]:
+    """Return all of them; none raises."""
+    return [ptrace_scope(fs), stacks(find_program()), gpus(fs, Gpus())]
+
+
+def ptrace_scope(fs: KernelFs) -> Check:
+    """Look at Yama, which may keep py-spy from reading processes that it did not start (ptrace(2))."""
+    scope = read_text(fs.proc / "sys/kernel/yama/ptrace_scope")
+    if scope in (None, "0"):
+        return Check("ptrace-scope", "ok", "no kernel.yama.ptrace_scope keeps py-spy from reading Python stacks")
+    text = f"kernel.yama.ptrace_scope is {scope}"
+    if scope == "3":
+        fix = "set it to 0 where it is set (/etc/sysctl.d), and boot again: it cannot be lowered before"
+        return Check("ptrace-scope", "warn", f"{text}: nobody may read Python stacks, {_WITHOUT}", fix)
+    if "SYS_PTRACE" in (held_capabilities(fs) or frozenset()):
+        return Check("ptrace-scope", "ok", f"{text}, which CAP_SYS_PTRACE sees through")
+    fix = f"sysctl kernel.yama.ptrace_scope=0, or {AS_SERVICE}"
+    return Check("ptrace-scope", "warn", f"{text}: Python stacks cannot be read, {_WITHOUT}", fix)
+
+
+def stacks(program: str | None) -> Check:
+    """Try what matters: the Python stacks of a process, here our own."""
+    if program is None:
+        return Check("py-spy", "warn", f"py-spy is not installed: {_WITHOUT}", "`pip install py-spy`")
+    complaint = ""
+    for _ in range(_TRIES):
+        try:
+            raw, complaint, _cost_ns = dump(program, os.getpid())
+        except OSError as error:
+            complaint = f"py-spy cannot be started: {error.strerror}"
+            break
+        if parse(raw):
+            return Check("py-spy", "ok", f"{program} reads Python stacks")
+    return Check("py-spy", "warn", f"{complaint or 'py-spy told nothing'}; {_WITHOUT}", AS_SERVICE)
+
+
+def gpus(fs: KernelFs, driver: Gpus) -> Check:
+    """Look whether the NVIDIA driver tells how busy its GPUs are."""
+    number = driver.count()
+    if number is not None:
+        return Check("gpus", "ok", f"NVML tells the use of {units.plural(number, 'GPU')}")
+    if driver.has_library:
+        fix = "`nvidia-smi` tells what is wrong with the driver"
+        return Check("gpus", "warn", f"{driver.reason}: how busy GPUs are is not seen", fix)
+    if (fs.proc / "driver/nvidia").exists():
+        fix = "in a container, let the NVIDIA runtime bring it in (NVIDIA_DRIVER_CAPABILITIES=utility)"
+        return Check("gpus", "warn", f"there is an NVIDIA driver, but no {LIBRARY}: its GPUs are not seen", fix)
+    return Check("gpus", "note", "no NVIDIA driver: no GPU is asked how busy it is")

@@ -1,0 +1,26 @@
+"""Opening a file that a person named, to write into it; what is in it stays, and nobody is waited for."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from ckptprof.errors import CkptprofError, PermissionDeniedError
+
+
+def open_target(path: Path, mode: int, *, new: bool = False) -> int:
+    """Return a descriptor; raises CkptprofError, and FileExistsError where the file is to be a new one and is none."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_EXCL if new else 0)
+    try:
+        fd = os.open(path, flags, mode)
+    except FileExistsError:
+        raise
+    except PermissionError as error:
+        raise PermissionDeniedError(f"{path}: {error.strerror}") from error
+    except OSError as error:
+        if error.errno == errno.ENXIO and path.is_fifo():
+            raise CkptprofError(f"{path}: nobody reads this pipe", hint="start its reader first") from error
+        raise CkptprofError(f"{path}: {error.strerror}", hint="give the path of a file") from error
+    os.set_blocking(fd, True)
+    return fd
