@@ -136,6 +136,7 @@ def test_a_save_before_ctrl_c_is_kept(recorder: Recorder) -> None:
 
 def test_a_hostile_file_name_is_found_and_escaped(recorder: Recorder) -> None:
     """Escape codes, a newline, markup and a byte that is no UTF-8 are shown, not obeyed."""
+    recorder.environment["COLUMNS"] = "200"  # room for the whole name
     name = b"ckpt_\x1b[31m_\n_[/red]_\xff.npy"
     program = f"import numpy, os, time; p = os.fsencode(os.getcwd()) + b'/' + bytes.fromhex('{name.hex()}')\n"
     program += "a = numpy.random.default_rng(1).standard_normal(20_000_000)\ntime.sleep(1.5)\n"
