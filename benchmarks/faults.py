@@ -90,6 +90,7 @@ def main() -> int:
     options.add_argument("--only", nargs="*", default=[], help="names, or how they begin")
     options.add_argument("--sizes", type=int, default=2, choices=(1, 2))
     options.add_argument("--saves", type=int, default=3)
+    options.add_argument("--scale", type=int, default=1, help="sizes are so many times those of the cases")
     options.add_argument("--markdown", action="store_true")
     options.add_argument("--keep", type=Path, help="write all that was told of each event to this file")
     chosen = options.parse_args()
@@ -98,7 +99,7 @@ def main() -> int:
     for case in CASES:
         if chosen.only and not any(case.name.startswith(name) for name in chosen.only):
             continue
-        for size_mb in case.sizes_mb[: chosen.sizes]:
+        for size_mb in (chosen.scale * size for size in case.sizes_mb[: chosen.sizes]):
             try:
                 found = run_case(case, size_mb, saves=chosen.saves)
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:

@@ -202,7 +202,7 @@ def test_a_trace_that_fails_is_given_up_and_that_is_said_once(
     assert [s for s in after if isinstance(s, CollectorFault | TraceHealth)] == []
     assert trace.closed == 1
     assert one.sampler._poll.poll(0) == []  # a closed descriptor would wake it for ever
-    assert one.sampler._health().faults == {"trace": 1}
+    assert one.sampler.health().faults == {"trace": 1}
 
 
 def test_who_moves_much_is_watched_at_once(desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]) -> None:

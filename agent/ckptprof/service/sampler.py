@@ -32,7 +32,7 @@ from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.facts import FactFinder
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes import ProcessGone, places
-from ckptprof_collectors.samples import FileFact, Frame, Sample, Unavailable
+from ckptprof_collectors.samples import FileFact, Frame, Sample, SamplerHealth, Unavailable
 
 __all__ = ["Control", "Sampler", "SamplerOptions", "main"]
 
@@ -108,6 +108,10 @@ class Sampler:
             note=self._options.note,
         )
 
+    def health(self) -> SamplerHealth:
+        """Return what its own work has cost so far, and what failed in it."""
+        return self._ledger.health(self._output, self._population)
+
     def drop_privileges(self) -> bool:
         """Give up what only attaching needed; return whether it is gone. To be called before a thread is started."""
         return privileges.drop_tracing(self._tracing.check)
@@ -157,7 +161,7 @@ class Sampler:
         samples.extend(self._answers(now_ns))
         if now_ns >= self._next_health_ns:
             self._next_health_ns = now_ns + 5 * _SECOND_NS
-            samples.append(self._ledger.health(self._output, self._population))
+            samples.append(self.health())
         self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
         return self._period_ns(now_ns, bursting=bursting)
 
@@ -330,7 +334,7 @@ class Sampler:
         while self._facts.waiting and time.monotonic_ns() < deadline_ns:
             time.sleep(0.005)
             last.extend(self._facts.take())
-        last.append(self._ledger.health(self._output, self._population))
+        last.append(self.health())
         self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
         self._output.flush_all(_FINAL_ANSWER_NS)
         self._facts.close()
