@@ -89,6 +89,8 @@ class OpenFiles:
                 info = os.read(fd, 4096)
             finally:
                 os.close(fd)
+            if _names_another(info, status.inode) and os.readlink(name.encode(), dir_fd=self._fd_folder) != path:
+                return None  # closed and opened anew while we looked
         except OSError:
             return None  # closed while we looked
         position, flags = parse_fdinfo(info)
@@ -124,6 +126,12 @@ def parse_fdinfo(info: bytes) -> tuple[int | None, int | None]:
         return int(fields[1]), int(fields[3], 8)
     except ValueError:
         return None, None
+
+
+def _names_another(info: bytes, inode: int) -> bool:
+    """Return whether fdinfo names another inode (Linux 5.14); that of an overlay may differ without being another."""
+    _, told, rest = info.partition(b"\nino:")
+    return bool(told) and rest.split(None, 1)[:1] != [b"%d" % inode]
 
 
 def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckptprof_collectors import openfiles
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.openfiles import MAX_FILES, OpenFiles, is_data_path, parse_fdinfo, parse_maps, read_mappings
 from ckptprof_collectors.processes import Process
 from ckptprof_collectors.samples import FileScan, OpenFile
+from ckptprof_collectors.statx import FileStatus
 
 MIB = 1 << 20
 HOSTILE = [
@@ -97,6 +99,32 @@ def test_hostile_names_are_found_open_and_mapped(tmp_path: Path, name: bytes) ->
             assert (mapped.mapped_bytes, mapped.writable) == (MIB, True)
     finally:
         os.close(fd)
+
+
+def test_a_descriptor_that_becomes_another_file_while_we_look_is_of_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the position in a small file that is read next is taken for that in the large one before."""
+    large, small = tmp_path / "model.bin", tmp_path / "config.json"
+    large.write_bytes(b"x" * MIB)
+    small.write_bytes(b"y" * 20)
+    with large.open("rb") as stream, small.open("rb") as other, looking() as files:
+        stream.seek(MIB // 2)
+        other.seek(0, os.SEEK_END)
+        before = {file.path: file.position for file in files.scan(mappings=False).files}
+        real = openfiles.statx
+
+        def late(name: bytes, *, dir_fd: int) -> FileStatus:
+            status = real(name, dir_fd=dir_fd)
+            if name == b"%d" % stream.fileno():
+                os.dup2(other.fileno(), stream.fileno())
+            return status
+
+        monkeypatch.setattr(openfiles, "statx", late)
+        after = {file.path: file.position for file in files.scan(mappings=False).files}
+
+    assert (before[str(large)], before[str(small)]) == (MIB // 2, 20)
+    assert str(large) not in after
 
 
 def test_what_is_no_regular_data_file_is_left_out(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 
 from ckptprof.detect.detector import Detector
-from ckptprof.detect.intervals import History, writing
+from ckptprof.detect.intervals import History, reading, writing
 from ckptprof.detect.jobs import JobBook
 from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
 
@@ -107,6 +107,17 @@ def test_the_bytes_of_one_long_write_are_told_once() -> None:
 
     assert sum(writing(interval) for interval in history.intervals) == 101 * MIB
     assert [writing(interval) for interval in history.intervals][-1] == MIB
+
+
+def test_what_was_fetched_for_mappings_is_not_taken_off_what_calls_return_later() -> None:
+    """A program is loaded from a cold disk, then it reads a file from memory."""
+    history = History.empty()
+    reads = [(0, 0, 0), (1, MIB, 180 * MIB), (2, 2 * MIB, 181 * MIB), (6, 60 * MIB, 181 * MIB)]
+    for tenth, (calls, called, fetched) in enumerate(reads):
+        counters = ProcessIo(1, 1, called, 0, calls, 0, fetched, 0, 0)
+        history.observe((tenth + 1) * SECOND_NS // 10, tenth * SECOND_NS // 10, counters, None, 100)
+
+    assert [reading(interval) // MIB for interval in history.intervals] == [180, 1, 57]
 
 
 def test_a_save_survives_counters_that_go_back_in_its_midst() -> None:

@@ -144,7 +144,7 @@ def test_who_was_never_looked_at_has_ended() -> None:
     assert "ends" in signs(found)
 
 
-@pytest.mark.parametrize(("exit_s", "told"), [(3.1, True), (6.0, False)])
+@pytest.mark.parametrize(("exit_s", "told"), [(3.1, True), (4.7, True), (6.0, False)])
 @LEVELS
 def test_a_process_that_ends_when_it_has_read_is_told(exit_s: float, told: bool, trace: bool) -> None:  # noqa: FBT001 # parameters
     """Who restores goes on."""

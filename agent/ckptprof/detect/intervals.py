@@ -54,11 +54,16 @@ class _Ahead:
     told_bytes: int = 0
     told_ns: int = 0
 
-    def new(self, at_ns: int, called: int, moved: int) -> int:
-        """Return what is new of what the calls returned, and of what moved to or from the page cache meanwhile."""
+    def new(self, at_ns: int, called: int, moved: int, *, settled: bool = False) -> int:
+        """Return what is new of what the calls returned, and of what moved to or from the page cache meanwhile.
+
+        `settled`: no call is on its way that began before this interval.
+        """
         if at_ns - self.told_ns > UNRETURNED_NS:
             self.told_bytes = 0
         told, self.told_bytes = self.told_bytes, max(0, self.told_bytes + moved - called)
+        if settled:
+            self.told_bytes = min(self.told_bytes, moved)
         if moved > 0:
             self.told_ns = at_ns
         return max(moved, called - told)
@@ -116,7 +121,7 @@ class History:
         if counts is None or (not any(counts) and resident <= 0 and not minor_faults):
             return None
         called, fetched, written, dirtied, reads, writes = counts
-        read = self._fetched.new(at_ns, called, fetched)
+        read = self._fetched.new(at_ns, called, fetched, settled=reads > 0)  # more than that came in by page faults
         wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(
             start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote,

@@ -32,7 +32,7 @@ _LOOKS = 4
 _SEEN = 0.7  # of the bytes must have been counted while memory was looked at
 _MAX_PROCESSES = 64
 _GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
-_ENDS_NS = 1_000_000_000
+_ENDS_NS = 2_000_000_000  # a library of machine learning takes a second to unload where others compute, too
 _POURED_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
 _UNLIKE = OperationKind.AIO | OperationKind.URING  # who reads in this way fills memory that it made before
 
