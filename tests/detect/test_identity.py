@@ -112,12 +112,13 @@ def test_the_bytes_of_one_long_write_are_told_once() -> None:
 def test_what_was_fetched_for_mappings_is_not_taken_off_what_calls_return_later() -> None:
     """A program is loaded from a cold disk, then it reads a file from memory."""
     history = History.empty()
-    reads = [(0, 0, 0), (1, MIB, 180 * MIB), (2, 2 * MIB, 181 * MIB), (6, 60 * MIB, 181 * MIB)]
-    for tenth, (calls, called, fetched) in enumerate(reads):
+    reads = [(0, 0, 0, 0), (1, MIB, 180 * MIB, 900), (2, 2 * MIB, 181 * MIB, 910), (6, 60 * MIB, 181 * MIB, 910)]
+    for tenth, (calls, called, fetched, faults) in enumerate(reads):
         counters = ProcessIo(1, 1, called, 0, calls, 0, fetched, 0, 0)
-        history.observe((tenth + 1) * SECOND_NS // 10, tenth * SECOND_NS // 10, counters, None, 100)
+        stat = ProcessStat(1, 1, "R", 0, 0, 0, faults, 1, None, None)
+        history.observe((tenth + 1) * SECOND_NS // 10, tenth * SECOND_NS // 10, counters, stat, 100)
 
-    assert [reading(interval) // MIB for interval in history.intervals] == [180, 1, 57]
+    assert [reading(interval) // MIB for interval in history.intervals] == [180, 1, 58]
 
 
 def test_a_save_survives_counters_that_go_back_in_its_midst() -> None:

@@ -54,16 +54,14 @@ class _Ahead:
     told_bytes: int = 0
     told_ns: int = 0
 
-    def new(self, at_ns: int, called: int, moved: int, *, settled: bool = False) -> int:
+    def new(self, at_ns: int, called: int, moved: int, *, asked: bool = True) -> int:
         """Return what is new of what the calls returned, and of what moved to or from the page cache meanwhile.
 
-        `settled`: no call is on its way that began before this interval.
+        `asked`: calls will return what moved; else page faults of mappings asked for it.
         """
         if at_ns - self.told_ns > UNRETURNED_NS:
             self.told_bytes = 0
-        told, self.told_bytes = self.told_bytes, max(0, self.told_bytes + moved - called)
-        if settled:
-            self.told_bytes = min(self.told_bytes, moved)
+        told, self.told_bytes = self.told_bytes, max(0, self.told_bytes + (moved if asked else 0) - called)
         if moved > 0:
             self.told_ns = at_ns
         return max(moved, called - told)
@@ -121,7 +119,7 @@ class History:
         if counts is None or (not any(counts) and resident <= 0 and not minor_faults):
             return None
         called, fetched, written, dirtied, reads, writes = counts
-        read = self._fetched.new(at_ns, called, fetched, settled=reads > 0)  # more than that came in by page faults
+        read = self._fetched.new(at_ns, called, fetched, asked=not major_faults)
         wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(
             start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote,
