@@ -149,6 +149,7 @@ def test_slow_requests_end_with_408(server: MetricsServer, monkeypatch: pytest.M
 
 def test_slowloris_keeps_nobody_out(server: MetricsServer) -> None:
     """200 half-open connections: never more than the cap is held, and a scrape beside them is served at once."""
+    before = threading.active_count()  # other tests' may be among them
     with contextlib.ExitStack() as stack:
         for _ in range(200):
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
@@ -161,7 +162,7 @@ def test_slowloris_keeps_nobody_out(server: MetricsServer) -> None:
             times.append(time.monotonic() - begin)
         assert len(server._connections) <= MAX_CONNECTIONS
         assert sorted(times)[5] < 0.25
-    assert threading.active_count() < 10
+    assert threading.active_count() <= before
 
 
 def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,9 @@ def test_auto_traces_where_it_can(ckptprof: Ckptprof) -> None:
     assert found.level == "trace"
     # Another ckptprof on this host may read its first bytes
     mine = [sample for sample in told if sample.path == str(ckptprof.work / "short.bin") and sample.writes]
-    assert max(sample.bytes for sample in mine) == 3 << 20
+    whole, rest = divmod(max(sample.bytes for sample in mine), 3 << 20)  # a late look may tell of two at once
+    assert whole >= 1
+    assert rest == 0
     assert {sample.pid for sample in mine} == {os.getpid()}
 
 
