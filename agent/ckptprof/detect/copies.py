@@ -263,14 +263,13 @@ class CopyBook:
         for side in self._read:
             if now_ns - side.end_ns < WAIT_NS:
                 waiting.append(side)
-            elif not any(_is_one(side, other) for other in self._written) and not any(
-                map(memory.was_saved, side.others)
-            ):
+            elif not self._is_told(side) and not any(map(memory.was_saved, side.others)):
                 told.append(side.checkpoint)
         self._read = deque(waiting, maxlen=_MAX_RECENT)
         return told
 
     def _is_told(self, read: _Side) -> bool:
+        """Return whether the written side of the same copy was told."""
         return any(_is_one(read, written) for written in self._written)
 
 

@@ -82,9 +82,7 @@ class History:
     _writing: tuple[int, int, list[Run]] | None = None  # (how many intervals, the end of the last, runs)
     _fetched: _Ahead = field(default_factory=_Ahead)
     _dirtied: _Ahead = field(default_factory=_Ahead)
-    _heir: deque[int] = field(
-        default_factory=lambda: deque(maxlen=MAX_HEIRLOOMS)
-    )  # when children ended, as far as seen
+    _heir: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_HEIRLOOMS))  # when children ended
     _own: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_SECONDS))  # seconds in its own code
 
     @classmethod
