@@ -159,7 +159,7 @@ def test_a_close_is_told_at_its_end_with_the_path_of_its_session(tmp_path: Path)
 
 
 def test_a_sync_of_everything_is_about_no_file(tmp_path: Path) -> None:
-    """sync(2), syncfs(2), fsync(2) of a folder."""
+    """sync(2), syncfs(2)."""
     record = record_of(head(RecordKind.SYNCED, b"", PathState.NONE, inode=0, device=0, duration_ns=5))
     event = decoder(tmp_path).life(record)
 

@@ -17,6 +17,7 @@ from ckptprof_collectors.samples import (
     ProcessStat,
     Sample,
     StackSample,
+    ThreadLook,
     ThreadStack,
     ThreadTime,
 )
@@ -417,6 +418,30 @@ def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
         modes.append((found.mode, found.writers[0].role))
 
     assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
+
+
+@pytest.mark.parametrize(
+    ("call", "state", "mode"), [(26, "S", Mode.SYNC), (202, "S", Mode.ASYNC)], ids=["msync", "futex"]
+)
+def test_polling_tells_the_writer_by_where_its_main_thread_was_met(call: int, state: str, mode: Mode) -> None:
+    """What is written by a mapping is in no counter; the thread that trains was met in msync(2), or waiting."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    for when_s, sample in times(trainer):
+        assert isinstance(sample, ThreadTime)
+        stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=0, read_chars=0)))
+    for at_s in (8.1 + 0.1 * number for number in range(19)):
+        look = ThreadLook(
+            pid=trainer.pid, start_ticks=trainer.info.start_ticks, tid=trainer.pid, comm="python3",
+            on_cpu_ns=SECOND_NS, waited_ns=0, user_ticks=50, system_ticks=50, major_faults=0, block_delay_ticks=None,
+            state=state, call=call, wait=None, at_ns=MONOTONIC_NS + int(at_s * SECOND_NS),
+        )  # fmt: skip
+        stage.extra.append((at_s, look))
+
+    (found,) = detect(stage)
+
+    assert found.mode is mode
 
 
 def test_a_restore_holds_who_reads_it() -> None:

@@ -1,4 +1,4 @@
-"""A save ends when close(2) returns: NFS, FUSE and S3 send there what was written, for as long as it takes."""
+"""A save ends when close(2) returns, where NFS, FUSE and S3 send what was written, or a sync of everything after it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.detect.tracer import activity, life, mono
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, Sample, ThreadLook
 
-CLOSE = 3
+CLOSE, SYNC = 3, 162
 FOR_SECONDS = 30.0
 
 
-def met_in_close(at_s: float) -> ThreadLook:
-    """Return a look at the writer, asleep in close(2)."""
+def met_in_close(at_s: float, call: int = CLOSE) -> ThreadLook:
+    """Return a look at the writer, asleep in close(2) or another call."""
     return ThreadLook(
         pid=100, start_ticks=1000, tid=100, comm="python3", on_cpu_ns=SECOND_NS, waited_ns=0, user_ticks=50,
-        system_ticks=50, major_faults=0, block_delay_ticks=None, state="S", call=CLOSE, wait=None, at_ns=mono(at_s),
+        system_ticks=50, major_faults=0, block_delay_ticks=None, state="S", call=call, wait=None, at_ns=mono(at_s),
     )  # fmt: skip
 
 
@@ -68,6 +68,41 @@ def test_an_earlier_closing_holds_nothing_up() -> None:
     (save,) = seen((2.05, written), (2.06, met_in_close(2.06)), (2.1, life("closed-written", 2.08, duration_s=0.05)))
 
     assert round(seconds(save), 2) == 0.08
+
+
+def test_a_sync_of_everything_after_the_closing_is_of_the_save() -> None:
+    """os.sync() by the writer in place of fsync, for nine seconds; one that comes two seconds later is not."""
+    written = activity(start_s=2.0, end_s=2.02, closed_ns=mono(2.03))
+    looks = [(at, met_in_close(at, SYNC)) for at in (2.1 + 0.2 * number for number in range(45))]
+
+    (save,) = seen((2.05, written), *looks, (11.05, life("synced", 11.03, inode=None, duration_s=9.0)))
+    assert round(seconds(save), 2) == 9.03
+    assert save.durable_ns == save.end_ns
+
+    (save,) = seen((2.05, written), (4.55, life("synced", 4.53, inode=None, duration_s=0.5)))
+    assert seconds(save) < 0.1
+
+
+def test_a_sync_of_a_folder_makes_nothing_durable() -> None:
+    """It stores names, not data."""
+    written = activity(start_s=2.0, end_s=2.02, closed_ns=mono(2.03))
+
+    (save,) = seen((2.05, written), (2.3, life("synced", 2.25, inode=2, duration_s=0.2)))
+
+    assert save.durable_ns is None
+
+
+def test_a_sync_of_everything_that_polling_met_its_writer_in_is_of_the_save() -> None:
+    """Looks at the threads meet it in sync(2) from the closing on; those of a later save are no part of it."""
+    stage = Stage()
+    trainer = stage.process()
+    move = stage.write(trainer, "/ckpt/checkpoint_step_10.pt", 2.0, 0.3, 200 * MIB)
+    looks = [2.32 + 0.2 * number for number in range(35)] + [20.0 + 0.2 * number for number in range(10)]
+    stage.extra = [(at_s, met_in_close(at_s, SYNC)) for at_s in looks]
+
+    (save,) = [save for save in stage.play(40) if save.path == move.path]
+
+    assert seconds(save) == pytest.approx(7.12, abs=0.15)
 
 
 def polled(*, watched: bool, met_s: float, writes_on: bool = False) -> list[Checkpoint]:

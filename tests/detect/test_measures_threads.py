@@ -120,6 +120,20 @@ def test_a_thread_that_began_in_the_save_began_at_nothing() -> None:
     assert used.on_cpu_ns == pytest.approx(1_800 * MS, rel=0.01)
 
 
+def test_a_thread_that_has_run_for_longer_than_the_save_did_not_begin_in_it() -> None:
+    """A worker of training that was looked at late: what it used before is none of the save's."""
+    book = ThreadBook()
+    for one in [look(at / 10, tid=100, cpu_s=9.0) for at in range(10, 60)]:
+        book.learn(0, one)
+    for at in range(25, 41):
+        book.learn(0, look(at / 10, tid=107, cpu_s=3.0 + (at - 25) * 0.001))
+
+    used = book.use((100, 1000), 107, mono(2.2), mono(4.0))
+
+    assert used is not None
+    assert used.on_cpu_ns == pytest.approx(18 * MS, rel=0.05)
+
+
 def test_of_a_span_that_was_hardly_looked_at_nothing_is_told() -> None:
     """Half of it is scaled, a tenth is not; and a short run of ticks does not tell user from kernel."""
     book = ThreadBook()

@@ -98,15 +98,45 @@ def test_a_close_that_waits_is_told_though_another_thread_wrote(stopping: tuple[
 
 
 def test_syncs_of_more_than_a_file_and_folders_are_told(on: Callable[[str], Path], tracer: Tracer) -> None:
-    """Fsync of a folder, syncfs, sync: without a file; mkdir and rmdir by their names."""
+    """Fsync of a folder by its inode, syncfs and sync without a file; mkdir and rmdir by their names."""
     directory = on("ext4")
     subprocess.run(["/usr/bin/sync"], check=True)
     seen = tracer.run([sys.executable, "-I", "-S", "-c", OTHERS], cwd=directory)
 
     syncs = [event for event in seen.lives if event.kind == "synced"]
-    assert [(sync.device, sync.inode, sync.path) for sync in syncs] == [(None, None, None)] * 3
+    assert (syncs[0].inode, syncs[0].path) == (directory.stat().st_ino, None)
+    assert [(sync.device, sync.inode, sync.path) for sync in syncs[1:]] == [(None, None, None)] * 2
     assert all(sync.duration_ns for sync in syncs)
     made = [event for event in seen.lives if event.path is not None and event.path.endswith("made")]
     assert [event.kind for event in made] == ["created", "unlinked"]
     assert made[0].duration_ns
     assert not [event for event in seen.lives if event.kind == "closed-written"]
+
+
+MAPPED = """
+import mmap, os, sys, time
+size, part = 8 << 20, 1 << 20
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o644)
+os.ftruncate(fd, size)
+view = mmap.mmap(fd, size)
+os.close(fd)
+view[:] = b"x" * size
+times = []
+for flush in (view.flush, lambda: view.flush(part, part)):
+    times += [time.monotonic_ns(), flush() and None or time.monotonic_ns()]
+print(*times)
+"""
+
+
+def test_a_sync_of_a_mapping_is_told_of_its_file(on: Callable[[str], Path], tracer: Tracer) -> None:
+    """msync(2), of all of it or a part, after its descriptor was closed: by the clock of the program itself."""
+    directory = on("ext4")
+    path = directory / "model.npy"
+    seen = tracer.run([sys.executable, "-I", "-S", "-c", MAPPED, path], cwd=directory)
+    times = [int(word) for word in seen.output.split()]
+
+    syncs = [event for event in seen.lives if event.kind == "synced"]
+    assert [(sync.inode, sync.path) for sync in syncs] == [(path.stat().st_ino, str(path))] * 2
+    for sync, began_ns, ended_ns in zip(syncs, times[::2], times[1::2], strict=True):
+        assert sync.duration_ns is not None
+        assert began_ns < sync.at_ns - sync.duration_ns < sync.at_ns < ended_ns

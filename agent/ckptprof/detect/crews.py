@@ -8,9 +8,11 @@ from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.lineage import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.threadbook import ThreadBook
 from ckptprof.detect.trainers import TrainerBook
 
 _LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"))
+_AT_FILES = ("data", "sync", "close", "fault")
 _MAX_DEPTH = 6
 _ACTIVE_SLICES = 0.3  # a second: a launcher that waits for its workers has none
 _RECENT_NS = 30_000_000_000
@@ -31,7 +33,7 @@ class Crew:
     roles: dict[ProcessKey, str] = field(default_factory=dict)
 
 
-def crews_of(candidate: Candidate, jobs: JobBook, trainers: TrainerBook) -> list[Crew]:
+def crews_of(candidate: Candidate, jobs: JobBook, trainers: TrainerBook, threads: ThreadBook) -> list[Crew]:
     """Return a crew for each process that trains."""
     crews: dict[ProcessKey, Crew] = {}
     by_process: dict[ProcessKey, list[Part]] = {}
@@ -41,7 +43,7 @@ def crews_of(candidate: Candidate, jobs: JobBook, trainers: TrainerBook) -> list
         trainer = trainer_of(process, candidate.start_ns, jobs, trainers)
         crew = crews.setdefault(trainer, Crew(trainer))
         if process == trainer:
-            crew.roles[process] = _own(crew, parts, trainers)
+            crew.roles[process] = _own(crew, parts, trainers, threads)
         else:
             crew.roles[process] = _relation(process, candidate.start_ns, trainers)
             crew.other_bytes += sum(part.bytes for part in parts)
@@ -76,12 +78,12 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainerBook) -> bool:
     )
 
 
-def _own(crew: Crew, parts: list[Part], trainers: TrainerBook) -> str:
+def _own(crew: Crew, parts: list[Part], trainers: TrainerBook, threads: ThreadBook) -> str:
     """Add what a process that trains moved itself, by its main thread or another; return its role."""
     for part in parts:
         trace = part.stream.trace
         if trace is None:
-            _polled(crew, part, trainers)
+            _polled(crew, part, trainers, threads)
             continue
         main = [session for session in trace.sessions.values() if session.tid == session.pid]
         mine = sum(session.bytes for session in main)
@@ -97,7 +99,7 @@ def _own(crew: Crew, parts: list[Part], trainers: TrainerBook) -> str:
     return "trainer" if crew.own_bytes + crew.unknown_bytes >= crew.other_bytes else "thread"
 
 
-def _polled(crew: Crew, part: Part, trainers: TrainerBook) -> None:
+def _polled(crew: Crew, part: Part, trainers: TrainerBook, threads: ThreadBook) -> None:
     slack_ns = 150_000_000
     moved = trainers.moved(crew.trainer, part.start_ns - slack_ns, part.end_ns + slack_ns)
     span = (part.start_ns, part.end_ns)
@@ -106,12 +108,18 @@ def _polled(crew: Crew, part: Part, trainers: TrainerBook) -> None:
         crew.unknown_bytes += part.bytes
         return
     mine = min(part.bytes, moved[0] if part.stream.writes else moved[1])
-    if mine * 2 >= part.bytes:
+    if mine * 2 >= part.bytes or _is_at_files(crew.trainer, span, threads):
         crew.own.append(span)
         crew.own_bytes += part.bytes
     else:
         crew.others.append(span)
         crew.other_bytes += part.bytes
+
+
+def _is_at_files(trainer: ProcessKey, span: tuple[int, int], threads: ThreadBook) -> bool:
+    """Return whether most looks at its main thread met it at files: what it writes by a mapping is in no counter."""
+    use = threads.use(trainer, trainer[0], *span)
+    return use is not None and sum(use.looks_in.get(word, 0) for word in _AT_FILES) * 2 > use.looks
 
 
 def _relation(process: ProcessKey, start_ns: int, trainers: TrainerBook) -> str:

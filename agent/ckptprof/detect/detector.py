@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 
 from ckptprof.detect.aftermath import Aftermath
@@ -71,6 +72,7 @@ class Detector:
             self._memory,
             self._traced,
             self._trainers,
+            self._books.threads,
             self._moves,
             self._devices,
             self._ended,
@@ -290,11 +292,12 @@ class Detector:
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
     def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
-        """Return whether a file of it is still sent to its server by the close(2) that ends it."""
+        """Return whether the close(2) that ends it still sends it to its server, or a sync still waits for it."""
         if not candidate.writes or now_ns - candidate.end_ns > _LONGEST_CLOSING_NS:
             return False
         since_ns = now_ns - _CLOSING_NS
-        return any(self._books.threads.is_in(process, "close", since_ns) for process in candidate.processes)
+        ends = itertools.product(candidate.processes, ("close", "sync"))
+        return any(self._books.threads.is_in(process, word, since_ns) for process, word in ends)
 
     def _forget(self, now_ns: int) -> None:
         oldest_ns = min((stream.first_ns for stream in self._waiting), default=now_ns)

@@ -13,6 +13,7 @@ from ckptprof_collectors.samples import FileLifeEvent
 MAX_FILES = 4096
 _MAX_EVENTS = 16  # of one file, that wait for its first session
 _ROTATED_NS = 1_500_000_000  # a file that is renamed later than this, and had no temporary name, makes room for another
+_ALL_SYNCED_NS = 1_000_000_000  # a sync of everything that begins so soon after a stream's last sign ends it
 _MAX_DEPTH = 64
 
 
@@ -32,8 +33,10 @@ class LifeBook:
     def happen(self, event: FileLifeEvent, writers: list[Stream], relatives: list[Stream]) -> list[Stream]:
         """Take an event; return the streams that it was about.
 
-        `writers` wrote the event's file, `relatives` are what its process did, if it names a relative path.
+        `writers` wrote the event's file, `relatives` are what its process did, if it tells no file or a relative path.
         """
+        if is_of_all(event):
+            return [stream for stream in relatives if _ends_with(stream, event) and self._tell(stream, event)]
         if event.kind == "renamed":
             return list(self._renamed(event, relatives))
         if event.kind not in ("created", "synced", "closed-written") or event.device is None or event.inode is None:
@@ -149,6 +152,20 @@ class LifeBook:
         for file, events in list(self._waiting.items()):
             if events[-1].at_ns < at_ns:
                 del self._waiting[file]
+
+
+def is_of_all(event: FileLifeEvent) -> bool:
+    """Return whether it is a sync of a file system, or of all of them: sync(2), syncfs(2)."""
+    return event.kind == "synced" and event.inode is None
+
+
+def _ends_with(stream: Stream, event: FileLifeEvent) -> bool:
+    """Return whether a sync of everything belongs to a stream: it is written still, or was until just before."""
+    begun_ns = event.at_ns - (event.duration_ns or 0)
+    trace = stream.trace
+    if trace is None or not stream.writes:
+        return False
+    return stream.first_ns <= begun_ns <= trace.last_sign_ns + _ALL_SYNCED_NS
 
 
 def is_temporary(path: str) -> bool:

@@ -11,6 +11,7 @@ from ckptprof.detect.lineage import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUN
 from ckptprof.detect.memory import Memory
 from ckptprof.detect.moves import MoveBook
 from ckptprof.detect.streams import ProcessKey
+from ckptprof.detect.threadbook import ThreadBook
 from ckptprof.detect.tracebook import TraceBook
 from ckptprof.detect.trainers import TrainerBook
 
@@ -24,6 +25,7 @@ class Surroundings:
     memory: Memory
     traced: TraceBook
     trainers: TrainerBook
+    threads: ThreadBook = field(default_factory=ThreadBook)
     moves: MoveBook = field(default_factory=MoveBook)
     devices: DeviceBook = field(default_factory=DeviceBook)
     ended: dict[ProcessKey, int] = field(default_factory=dict)  # processes that are gone, and since when

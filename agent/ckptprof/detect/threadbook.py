@@ -151,8 +151,11 @@ class ThreadBook:
             if not one.words[place - len(WORDS)]:
                 continue  # never met in it
             look = bisect_left(one.times, from_ns - _SOON_NS)
-            while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + _SOON_NS:
+            soon = bisect_left(one.times, from_ns + _SOON_NS)
+            while look < soon and not one.met_at(look, place):
                 look += 1
+            if look == soon:
+                continue
             while look < len(one.times) and one.met_at(look, place):
                 last_ns = max(last_ns or 0, one.times[look])
                 look += 1
@@ -223,8 +226,10 @@ class ThreadBook:
             return None
         low_ns, high_ns = max(start_ns, thread.times[0]), min(end_ns, thread.times[-1])
         before: list[float] = thread.at(low_ns)
-        if low_ns > start_ns and self._first_ns[process] <= start_ns:
-            low_ns, before = start_ns, [0.0] * _WIDTH  # it began meanwhile: others of its process were looked at before
+        ran_ns = max(before[_ON_CPU], (before[_USER] + before[_SYSTEM]) * self._tick_ns)
+        if low_ns > start_ns >= self._first_ns[process] and ran_ns <= low_ns - start_ns + self._tick_ns:
+            # it began meanwhile: others of its process were looked at before, and it has run for no longer
+            low_ns, before = start_ns, [0.0] * _WIDTH
         covered = (high_ns - low_ns) / span_ns
         met = thread.met(start_ns, end_ns)
         if covered < _COVERED:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.lives import LifeBook
+from ckptprof.detect.lives import LifeBook, is_of_all
 from ckptprof.detect.streams import FileKey, ProcessKey, Stream
 from ckptprof.detect.traced import Traced, minus, since
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
@@ -170,8 +170,9 @@ class TraceBook:
         return self._files.get(((event.device, event.inode), True), [])
 
     def _of_process(self, event: FileLifeEvent) -> list[Stream]:
-        """Return the streams of its process, if the event's path says too little."""
-        if event.kind != "renamed" or event.path is None or event.path.startswith("/"):
+        """Return the streams of its process, if the event says too little of what it is about."""
+        named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
+        if not named and not is_of_all(event):
             return []
         return list(self._streams_of.get((event.pid, event.start_ticks), {}).values())
 

@@ -15,6 +15,7 @@ enum call_kind {
 	CALL_URING_ENTER,
 	CALL_SYNC_FILE,
 	CALL_SYNC_ALL, /* all of a file system, or of the host */
+	CALL_SYNC_MAPPED,
 	CALL_OPEN,
 	CALL_MMAP,
 	CALL_RENAME,
@@ -45,6 +46,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[18] = CALL_PWRITE,
 	[19] = CALL_READ, /* readv */
 	[20] = CALL_WRITE,
+	[26] = CALL_SYNC_MAPPED, /* msync */
 	[33] = CALL_REPLACE,
 	[40] = CALL_SENDFILE,
 	[74] = CALL_SYNC_FILE, /* fsync */
@@ -94,6 +96,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[84] = CALL_SYNC_FILE, /* sync_file_range */
 	[215] = CALL_UNMAP,
 	[222] = CALL_MMAP,
+	[227] = CALL_SYNC_MAPPED, /* msync */
 	[267] = CALL_SYNC_ALL, /* syncfs */
 	[276] = CALL_RENAMEAT, /* renameat2 */
 	[285] = CALL_COPY_RANGE,

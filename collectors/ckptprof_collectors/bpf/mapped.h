@@ -51,6 +51,19 @@ struct {
 	__type(value, __u32);
 } mapping_counts SEC(".maps");
 
+/* the file that a process has mapped to be written to, by where; at address 0 the last one */
+struct written_mapping {
+	struct mapped_key of;
+	__u64 file; /* held by the mapping */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct mapping_key);
+	__type(value, struct written_mapping);
+} written_mappings SEC(".maps");
+
 #define MAX_READERS 63
 
 /* the threads of a process that touched a mapped file: each has a session of its own */
@@ -154,6 +167,40 @@ static __noinline void keep_mapping(struct key *key, unsigned long file_address,
 		++*count;
 	else
 		bpf_map_update_elem(&mapping_counts, &process, &one, BPF_ANY);
+}
+
+static __noinline void keep_written_mapping(struct mapped_key *of, unsigned long file_address, __u64 address)
+{
+	struct mapping_key at = { .address = address, .process = bpf_get_current_pid_tgid() >> 32 };
+	struct written_mapping mapping = { .of = *of, .file = file_address };
+
+	bpf_map_update_elem(&written_mappings, &at, &mapping, BPF_ANY);
+	at.address = 0;
+	bpf_map_update_elem(&written_mappings, &at, &mapping, BPF_ANY);
+}
+
+/* A part of a mapping was waited for until it was stored; one within it is taken for one of the last that was made. */
+static __noinline void synced_mapping(__u64 address, __u64 duration_ns)
+{
+	struct mapping_key at = { .address = address, .process = bpf_get_current_pid_tgid() >> 32 };
+	struct written_mapping *known = bpf_map_lookup_elem(&written_mappings, &at);
+	struct inode *inode;
+	struct file *file;
+	struct key key;
+
+	if (!known) {
+		at.address = 0;
+		known = bpf_map_lookup_elem(&written_mappings, &at);
+	}
+	if (!known)
+		return;
+	file = (void *)known->file;
+	inode = BPF_CORE_READ(file, f_inode);
+	if (BPF_CORE_READ(inode, i_ino) != known->of.inode)
+		return; /* the mapping is gone, and with it the file */
+	make_key(false, (void *)bpf_get_current_task(), inode, 1, &key);
+	if (key.device == known->of.device)
+		tell_file(RECORD_SYNCED, &key, (unsigned long)file, duration_ns, 0);
 }
 
 /* A session with faults ends, but not its mapping: a descriptor of the file is closed. */

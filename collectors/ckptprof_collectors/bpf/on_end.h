@@ -5,6 +5,7 @@
 #define PROT_WRITE 2
 #define PROT_EXEC 4
 #define MAP_TYPE 0xf
+#define MS_SYNC 4
 #define MAP_PRIVATE 2
 #define MAP_ANONYMOUS 0x20
 #define MAP_DENYWRITE 0x800
@@ -157,6 +158,8 @@ static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, s
 	bpf_map_update_elem(&mapped, &pages, &mode, BPF_ANY);
 	if (mode == MAPPED_READ)
 		keep_mapping(key, (unsigned long)file, address, length);
+	else
+		keep_written_mapping(&pages, (unsigned long)file, address);
 	tell_file(RECORD_MAPPED, key, (unsigned long)file, 0, protection | flags << 32);
 }
 
@@ -204,7 +207,11 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 		return;
 	case CALL_SYNC_ALL:
 		if (!result)
-			tell_sync(duration_ns);
+			tell_sync(NULL, duration_ns);
+		return;
+	case CALL_SYNC_MAPPED:
+		if (!result && ARGUMENT_3(false, regs) & MS_SYNC)
+			synced_mapping(ARGUMENT_1(false, regs), duration_ns);
 		return;
 	case CALL_OPEN:
 		fd = result;
@@ -223,12 +230,12 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 	if (!file)
 		return;
 	inode = BPF_CORE_READ(file, f_inode);
+	make_key(false, task, inode, 1, &key);
 	if (!is_regular(false, inode)) {
 		if (kind == CALL_SYNC_FILE)
-			tell_sync(duration_ns);
+			tell_sync(&key, duration_ns);
 		return;
 	}
-	make_key(false, task, inode, 1, &key);
 	if (kind == CALL_OPEN && BPF_CORE_READ(file, f_mode) & FMODE_CREATED)
 		tell_file(RECORD_CREATED, &key, (unsigned long)file, duration_ns, 0);
 	else if (kind == CALL_SYNC_FILE)

@@ -218,12 +218,12 @@ static __noinline void closed(__u32 tid, __u64 since_ns)
 	bpf_map_delete_elem(&closings, &tid);
 }
 
-/* Tell of a sync that is not of one regular file: of a folder, a file system, the host. */
-static __noinline void tell_sync(__u64 duration_ns)
+/* Tell of a sync that is not of a regular file: of what the key tells, else of a file system or the host. */
+static __noinline void tell_sync(struct key *of, __u64 duration_ns)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
+	struct key key = of ? *of : (struct key){};
 	struct scratch *scratch;
-	struct key key = {};
 	__u32 zero = 0;
 
 	if (!may_tell_event(now_ns))
