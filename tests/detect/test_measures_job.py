@@ -121,6 +121,7 @@ TORCH = "/usr/lib/python3/site-packages/torch"
         (frames_of(("_copy_state_dict", f"{TORCH}/distributed/_state_dict_utils.py")), "copy"),
         (frames_of(("inner", "/job/train.py"), ("deepcopy", "/usr/lib/python3.11/copy.py")), "copy"),
         (frames_of(("step", "/job/train.py"), ("<module>", "/job/train.py")), "other"),
+        (frames_of(("spin", "/job/train.py"), ("run", "/usr/lib/python3.11/threading.py")), "other"),
         ((), "other"),
     ],
 )

@@ -181,16 +181,21 @@ def test_files_that_the_trace_had_no_room_for_are_metadata_too(told_of: int, lim
     assert told(save(Level.TRACE, 1.32, measured(at, devices=(device(1.32, 0),)), **small)).limit is limit
 
 
-def _ranks(level: Level, ends: tuple[float, ...], moved: tuple[int, ...]) -> Checkpoint:
+def _ranks(
+    level: Level, ends: tuple[float, ...], moved: tuple[int, ...], *, late: float = 0.0, cores: int = 8, **under: float
+) -> Checkpoint:
+    """Return a save of several ranks, of which the third begins so late; `under`: what else is known of the device."""
     threads, processes, writers = [], [], []
     for rank, (end, own) in enumerate(zip(ends, moved, strict=True)):
-        base = thread(level, end, copy=end * 0.3, user=end * 0.1, sync=end * 0.6, moved=own)
+        begin = late if rank == 2 else 0.0
+        took = end - begin
+        base = thread(level, took, copy=took * 0.3, user=took * 0.1, sync=took * 0.6, moved=own, begin=begin)
         threads.append(type(base)(**{**{f: getattr(base, f) for f in base.__struct_fields__}, "pid": 100 + rank}))
         first, last = base.start_ns, base.end_ns
         processes.append(process(pid=100 + rank, rank=rank, bytes=own, first_ns=first, last_ns=last))
         if own:
             writers.append(Writer(pid=100 + rank, comm="python", bytes=own, rank=rank, start_ns=first, end_ns=last))
-    known = measured(*threads, processes=tuple(processes), devices=(device(max(ends)),))
+    known = measured(*threads, processes=tuple(processes), devices=(device(max(ends), **under),), cores=cores)
     return save(level, max(ends), known, ranks=len(ends), writers=tuple(writers))
 
 
@@ -201,6 +206,48 @@ def test_a_rank_that_ends_long_after_the_others_is_a_straggler(level: Level) -> 
     assert verdict.limit is Limit.STRAGGLER
     assert verdict.expected_seconds == pytest.approx(4.1, rel=0.05)
     assert told(_ranks(level, (13.0, 13.5, 14.0, 13.8), (GIB // 4,) * 4)).limit is not Limit.STRAGGLER
+
+
+@BOTH
+def test_without_a_late_rank_the_ranks_share_their_device(level: Level) -> None:
+    """Three waited 2.4 s for a device that is busy: with a fourth beside them they wait longer by a third."""
+    ends, moved = (4.0, 4.0, 14.0, 4.0), (GIB // 4,) * 4
+    verdict = told(_ranks(level, ends, moved, late=12.0, busy_seconds=3.2))
+    assert verdict.limit is Limit.STRAGGLER
+    assert verdict.expected_seconds == pytest.approx(4.0 + 2.4 / 3, rel=0.02)
+    idle = told(_ranks(level, ends, moved, late=12.0, busy_seconds=0.5))
+    assert idle.expected_seconds == pytest.approx(4.0, rel=0.02)
+    crowded = told(_ranks(level, ends, moved, late=12.0, busy_seconds=0.5, cores=2))
+    assert crowded.expected_seconds == pytest.approx(4.0 + 1.6 / 3, rel=0.02)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("busy", "stacks", "mode", "said"),
+    [
+        (1.05, {"other": 20}, Mode.SYNC, Limit.SERIALIZE),  # Python's lock: one core for all
+        (1.05, None, Mode.ASYNC, Limit.SERIALIZE),
+        (1.05, {"wait": 15, "other": 5}, Mode.ASYNC, Limit.UNCLEAR),  # it waits for what others bring
+        (3.1, {"wait": 15, "other": 5}, Mode.SYNC, Limit.SERIALIZE),  # a pool compresses
+        (3.1, None, Mode.ASYNC, Limit.UNCLEAR),  # training goes on meanwhile
+        (0.2, None, Mode.SYNC, Limit.UNCLEAR),
+        (None, None, Mode.SYNC, Limit.UNCLEAR),
+    ],
+)
+def test_waiting_for_a_lock_that_computing_threads_have_is_serialisation(
+    level: Level, busy: float | None, stacks: dict[str, int] | None, mode: Mode, said: Limit
+) -> None:
+    """Python runs one thread at a time, a pool compresses for its writer; a wait for nothing known stays unclear."""
+    at = thread(level, 10, user=0.5, copy=0.5, other={"lock": 9.0})
+    if level is Level.TRACE:
+        at = msgspec.structs.replace(at, looks=100, looks_in={"lock": 90, "running": 10})
+    known = measured(at, processes=(process(busy=busy, stacks=stacks),), devices=(device(10, 64 * MIB),))
+    verdict = told(save(level, 10, known, mode=mode))
+    assert verdict.limit is said
+    if said is Limit.SERIALIZE:
+        one_core = busy == 1.05
+        assert verdict.cause == ("gil" if one_core else "single-thread")
+        assert verdict.expected_seconds == pytest.approx(1.0 if one_core else 0.5, abs=0.05)
 
 
 @BOTH
@@ -217,6 +264,35 @@ def test_one_writer_of_four_ranks_is_a_single_writer_if_the_device_has_room(leve
     known = measured(slow, processes=(process(), *idle), devices=(limited,))
     assert told(save(level, 16, known, ranks=4)).limit is Limit.DEVICE
     assert told(save(level, 16, measured(at, devices=(device(16),)))).limit is Limit.SERIALIZE
+
+
+@BOTH
+def test_a_mapped_restore_over_a_full_link_waits_for_the_network(level: Level) -> None:
+    """Reading it by calls would wait alike; a link with room leaves it to the page faults."""
+    mapped = Pattern(class_=None, mapped_share_bytes=1.0)
+    at = thread(level, 20, user=1, copy=1, other={"fault": 18})
+    if level is Level.TRACE:
+        at = msgspec.structs.replace(at, looks=200, looks_in={"fault": 180, "running": 20})
+    faults = (process(major_faults=3_000, faulted_bytes=GIB),)
+
+    def said(speed: float) -> Limit:
+        nic = link(0, received_bytes=GIB, speed_bytes_per_second=speed, peak_bytes_per_second=60e6)
+        known = measured(at, mount=far(), links=(nic,), processes=faults, devices=())
+        return told(restore(level, 20, known, pattern=mapped)).limit
+
+    assert said(62.5e6) is Limit.NETWORK
+    assert said(12.5e9) is Limit.PAGE_FAULT
+
+
+@BOTH
+def test_a_restore_of_many_small_files_far_away_is_limited_by_opening_them(level: Level) -> None:
+    """The trace times no opening of what is there already: looks meet it in openat(2) and stat(2)."""
+    looks = {"create": 60, "metadata": 20, "running": 20}
+    at = msgspec.structs.replace(thread(level, 10, user=1, copy=1), looks=100, looks_in=looks, create_call_ns=None)
+    small = {"files": 3_000, "bytes": 12 * MIB}
+    verdict = told(restore(level, 10, measured(at, mount=far(), links=(link(0),), devices=()), **small))
+    assert verdict.limit is Limit.METADATA
+    assert "in opening 3,000 files" in verdict.sentence
 
 
 @BOTH

@@ -171,7 +171,7 @@ def act(frames: tuple[Frame, ...]) -> str:
     pickle | crc | compress | copy | gather | write | sync | wait | other. What is done in C shows as the Python
     function that called it.
     """
-    for function, file, _ in frames[:_TELLING_FRAMES]:
+    for depth, (function, file, _) in enumerate(frames[:_TELLING_FRAMES]):
         if _GATHERS.search(file):
             return "gather"
         words = _words(function)
@@ -179,6 +179,6 @@ def act(frames: tuple[Frame, ...]) -> str:
         if told is not None:
             return told
         told = next((name for name, known in _ACT_FILES if known.search(file)), None)
-        if told is not None:
+        if told is not None and (told != "wait" or not depth):  # threading.py is below whatever a thread does
             return told
     return "other"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ckptprof.diagnose import before, cleaning, ranks
 from ckptprof.diagnose.ceilings import Ceilings
+from ckptprof.diagnose.locks import locked
 from ckptprof.diagnose.pages import Pauses, pauses
 from ckptprof.diagnose.path import CriticalPath, critical
 from ckptprof.diagnose.sight import Sight, look, number, some
@@ -19,8 +20,8 @@ from ckptprof.model import Checkpoint
 from ckptprof.verdicts import Account, Limit
 
 MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
-QUEUED = "ready to go on in the kernel, but without a CPU: others had them"
-STARVED = "ready to run, but without a CPU: others had them"
+QUEUED = "ready to go on in the kernel, but without a CPU: others had them, or its quota was used up"
+STARVED = "ready to run, but without a CPU: others had them, or its quota was used up"
 MANY_FILES = 200
 _COUNTED = 0.5  # of the files were seen to be created: the rest of the time in the kernel is of the others
 SMALL_FILE_BYTES = 128 << 10
@@ -148,7 +149,7 @@ def _main(
     elif paused:
         parts["data"] += paused
     if sight.mapped and not sight.writes:
-        found += _faults(sight, parts)
+        found += [] if _fetched(sight, parts) else _faults(sight, parts)
     _unknown_wait(sight, path, parts)
     data, sync = parts.pop("data", 0.0), parts.pop("sync", 0.0)
     waiting = data + sync + parts.pop("close", 0.0)
@@ -159,6 +160,10 @@ def _main(
     found += _copying(sight, parts)
     found += _own(sight, path, parts)
     found += _waiting(sight, parts)
+    held_up = locked(sight, path, parts.get("lock", 0.0))
+    if held_up is not None:
+        found.append(held_up)
+        parts.pop("lock")
     left = sum(max(0.0, value) for value in parts.values())
     if left > 0:
         found.append(Account(limit=None, seconds=left, text="nothing that was looked at explains it"))
@@ -203,10 +208,24 @@ def _of_files(sight: Sight, parts: dict[str, float]) -> list[Account]:
     if files >= MANY_FILES and sight.moved / files < SMALL_FILE_BYTES and names >= 0.15 * whole:
         taken += ["close", "data", "copy", "user", "starved", "queued"]
     spent = sum(parts.pop(name, 0.0) for name in taken)
-    text = "in creating and renaming"
+    text = "in creating and renaming" if sight.writes else "in opening"
     if files >= MANY_FILES:
         text += f" {plural(int(files), 'file')}, {size(sight.moved / files)} each"
+    elif not sight.writes:
+        text += " files"
     return [Account(limit=Limit.METADATA, seconds=spent, text=text)]
+
+
+def _fetched(sight: Sight, parts: dict[str, float]) -> bool:
+    """Put page faults of a remote file to the storage if the network was at its limit: a read would wait alike."""
+    asleep = sum(parts.get(name, 0.0) for name in ("fault", "rest", "data"))
+    if not asleep or not sight.remote:
+        return False
+    if resolve(sight, data=asleep, sync=0.0, waiting=asleep).limit is not Limit.NETWORK:
+        return False
+    parts["data"] = asleep
+    parts["fault"] = parts["rest"] = 0.0
+    return True
 
 
 def _faults(sight: Sight, parts: dict[str, float]) -> list[Account]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts import QUEUED, Accounting
+from ckptprof.diagnose.locks import ONE_AT_A_TIME
 from ckptprof.diagnose.sight import Sight, number, some
 from ckptprof.diagnose.storage import throttle
 from ckptprof.diagnose.wording import rate
@@ -44,6 +45,10 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         capped = f"{found.alone.workers} writers at once"
         if found.alone.workers < found.alone.ranks:
             capped += ", as many as there are processors"
+    elif limit is Limit.SERIALIZE and found.accounts[0].text.endswith(f"({ONE_AT_A_TIME})"):
+        expected = found.quiet_seconds - found.accounts[0].seconds  # what it does itself is still to be done
+    elif limit is Limit.STRAGGLER and found.straggler is not None:
+        expected += found.straggler.crowding
     if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(sight, found):
         floor = _device_seconds(sight) + found.of(Limit.NONE)
         if floor > expected:

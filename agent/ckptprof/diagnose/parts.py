@@ -110,7 +110,10 @@ def _in_own_code(starved: float, user: float, system: float, asleep: float) -> f
 
 def _asleep(thread: ThreadMeasure, rest: float) -> dict[str, float]:
     """Split the time outside of calls by what looks saw there."""
-    seen = {name: some((thread.looks_in or {}).get(name)) for name in ("fault", "network", "lock", "sleep")}
+    names = ["fault", "network", "lock", "sleep", "metadata"]
+    if not thread.create_call_ns:
+        names.append("create")  # opening what is there already is not timed
+    seen = {name: some((thread.looks_in or {}).get(name)) for name in names}
     total = sum(seen.values())
     if not total:
         return {"rest": rest}

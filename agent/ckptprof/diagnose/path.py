@@ -94,11 +94,12 @@ def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasur
     for rank in reversed(ranks(sight)):
         mine = [one for one in threads if one.pid == rank.pid]
         if mine and rank.bytes >= _SHARE * max(sight.moved, 1) / max(1, len(ranks(sight))):
-            return _foremost(mine)
-    return _foremost(threads)
+            return foremost(mine)
+    return foremost(threads)
 
 
-def _foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
+def foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
+    """Return the thread of most bytes, the last of several alike."""
     most = max((some(one.bytes) for one in threads), default=0.0)
     return max(
         (one for one in threads if some(one.bytes) >= 0.5 * most),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from ckptprof.diagnose.path import Rank, excess
-from ckptprof.diagnose.sight import NS, Sight, some
+from ckptprof.diagnose.parts import parts_of
+from ckptprof.diagnose.path import Rank, excess, foremost
+from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.diagnose.storage import throttle
 from ckptprof.diagnose.wording import seconds, size
 from ckptprof.verdicts import Limit
@@ -15,6 +16,9 @@ _LATE_SHARE = 0.25  # of the span
 _LATE_SECONDS = 0.5
 _ALONE = 0.9  # of the bytes
 _BUSY = 0.8
+_AT_STORAGE = ("data", "sync", "close")  # of the parts of a thread
+_AT_CPUS = ("user", "copy", "kernel", "cpu", "starved", "queued")
+_OFTEN_BUSY = 0.5  # of the time that its writers waited for it: then each waits for the others, too
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Straggler:
 
     seconds: float
     text: str
+    crowding: float  # seconds that the others would have waited longer for storage and CPUs with it beside them
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,32 @@ def straggler(sight: Sight, asleep_share: float) -> Straggler | None:
     late, last, others = found
     if late < _LATE_SECONDS or late < _LATE_SHARE * sight.span or _saturated(sight, asleep_share):
         return None
-    return Straggler(late, _why(late, last, others))
+    return Straggler(late, _why(late, last, others), _crowding(sight, last, others))
+
+
+def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
+    """Return what its bytes add to the waits of the others, who had storage and CPUs to themselves while it was late.
+
+    What they waited for moved their bytes in that time, and is taken to move its share of them at the same rate; CPUs
+    are shared by all, if there are fewer than ranks.
+    """
+    theirs = sum(one.bytes for one in others)
+    ended_ns = statistics.median(one.end_ns for one in others)
+    apart = (last.end_ns - max(ended_ns, last.start_ns)) / max(1, last.end_ns - last.start_ns)
+    share = min(last.bytes, statistics.median(one.bytes for one in others)) / theirs
+    stored = statistics.median(_spent(sight, one.pid, _AT_STORAGE) for one in others)
+    busy = number(sight.device.busy_seconds) if sight.device is not None else None
+    if sight.remote or busy is None or busy * theirs / (theirs + last.bytes) < _OFTEN_BUSY * stored:
+        stored = 0.0
+    cores = sight.measures.cores
+    crowded = cores is not None and len(others) >= cores
+    computed = statistics.median(_spent(sight, one.pid, _AT_CPUS) for one in others) if crowded else 0.0
+    return apart * share * (stored + computed)
+
+
+def _spent(sight: Sight, pid: int, names: tuple[str, ...]) -> float:
+    thread = foremost([one for one in sight.measures.threads if one.pid == pid and one.end_ns > one.start_ns])
+    return parts_of(thread, thread.start_ns, thread.end_ns).of(*names) if thread is not None else 0.0
 
 
 def _saturated(sight: Sight, asleep_share: float) -> bool:

@@ -1,7 +1,8 @@
-"""A writing thread in the trainer's process: the two fight for the interpreter's lock."""
+"""A writing thread, and others of its process that run Python: they fight for the interpreter's lock."""
 
 from __future__ import annotations
 
+from ckptprof.diagnose.locks import ONE_AT_A_TIME
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import in_background, is_restore, spent
 from ckptprof.model import Checkpoint
@@ -10,6 +11,9 @@ from ckptprof.verdicts import Account, Limit
 
 def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
     """Return what shows it."""
+    largest = next((one for one in accounts if one.limit is Limit.SERIALIZE), None)
+    if largest is not None and ONE_AT_A_TIME in largest.text:
+        return "one core for all threads of a process is what Python's interpreter lock (GIL) allows"
     if is_restore(checkpoint) or not in_background(checkpoint, "thread"):
         return None
     return f"a thread of the trainer's own process wrote: {spent(accounts, Limit.SERIALIZE)}"

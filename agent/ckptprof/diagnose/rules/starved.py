@@ -21,7 +21,7 @@ RULE = Rule(
     exclusion="the thread ran",
     remedy=(
         "leave the writer a core: fewer data loader workers, OMP_NUM_THREADS below the cores, more CPUs for "
-        "the job (Slurm `--cpus-per-task`)"
+        "the job (Slurm `--cpus-per-task`, a higher `cpu.max`)"
     ),
     reference="proc_pid_schedstat, sched(7)",
     without="with a CPU free",
