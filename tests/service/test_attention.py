@@ -31,6 +31,38 @@ def test_a_burst_begins_with_the_tick_before_its_first_bytes(moved: int, residen
     assert attention.burst_since_ns == SECOND_NS - TICK_NS
 
 
+def mapped(attention: Attention, *, per_tick: int, until_ns: int) -> int | None:
+    """Have a mapping found in a burst grow by so much; return when the burst ended, None: it did not."""
+    for now_ns in range(SECOND_NS, until_ns, TICK_NS):
+        attention.observe(now_ns, now_ns - TICK_NS, 0, 4 * MIB if now_ns == SECOND_NS else per_tick)
+        if attention.in_burst():
+            attention.mappings_read(now_ns, found=True)
+        if attention.ends(now_ns):
+            return now_ns
+    return None
+
+
+def test_a_mapped_file_that_a_network_brings_slowly_keeps_the_burst_open() -> None:
+    """At 20 MB/s, of which no tick has much; code that is paged in now and then does not, nor a data set for ever."""
+    assert mapped(Attention(), per_tick=800 << 10, until_ns=60 * SECOND_NS) is None
+    assert mapped(Attention(), per_tick=32 << 10, until_ns=60 * SECOND_NS) == pytest.approx(
+        1.3 * SECOND_NS, abs=TICK_NS
+    )
+    ended_ns = mapped(Attention(), per_tick=800 << 10, until_ns=600 * SECOND_NS)
+    assert ended_ns is not None
+    assert ended_ns < 130 * SECOND_NS
+
+
+def test_growth_of_nothing_that_was_found_mapped_ends_with_its_burst() -> None:
+    """Libraries that are loaded are no data file."""
+    attention = Attention()
+    last_ns = burst(attention, ticks=5)
+    for now_ns in range(last_ns + TICK_NS, last_ns + QUIET_NS, TICK_NS):
+        attention.observe(now_ns, now_ns - TICK_NS, 0, MIB)
+
+    assert attention.ends(last_ns + QUIET_NS)
+
+
 def test_the_rustle_of_a_log_is_no_burst() -> None:
     """Nor are counters that went back."""
     attention = Attention()

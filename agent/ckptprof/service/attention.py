@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 ACTIVE_BYTES = 256 << 10  # moved within one tick: something is going on
 ACTIVE_RESIDENT_BYTES = 4 << 20  # growth of file-backed memory within one tick: a mapping is being read
+SLOW_MAPPING_BYTES_PER_SECOND = 2 << 20  # of a mapped file that a network or a slow disk brings
+SLOW_MAPPING_NS = 120_000_000_000  # of a burst: a data set that is mapped trickles in for as long as it is trained on
 QUIET_NS = 300_000_000  # without activity for this long, a burst is over ...
 HELD_OPEN_NS = 600_000_000_000  # ... unless a file it wrote is still open: fsync moves no bytes of the process
 SECOND_LOOK_NS = 1_200_000_000  # after the end: commit markers, renames
@@ -41,6 +43,14 @@ class Attention:
                 if self.second_look_ns is None:
                     self.look_since_ns = previous_ns
                 self.last_look_ns = now_ns
+        elif self._maps_slowly(now_ns, resident_bytes, now_ns - previous_ns):
+            self.last_active_ns = now_ns
+
+    def _maps_slowly(self, now_ns: int, resident_bytes: int, during_ns: int) -> bool:
+        """Return whether a file that was found mapped in a burst comes in yet, if by little at a time."""
+        if self.burst_since_ns is None or not self.has_mappings or now_ns - self.burst_since_ns > SLOW_MAPPING_NS:
+            return False
+        return resident_bytes * 1_000_000_000 >= SLOW_MAPPING_BYTES_PER_SECOND * max(1, during_ns)
 
     def alert(self, now_ns: int, *, mappings: bool) -> None:
         """Begin a burst before its first byte: a file was opened that may be a checkpoint."""
