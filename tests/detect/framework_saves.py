@@ -8,6 +8,7 @@ from tests.detect.stage import SAFETENSORS, TORCH_ZIP
 PICKLE = b"\x80\x04\x95" + bytes(13)
 HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(8)
 NPZ = b"PK\x03\x04" + bytes(12)
+GZIP = b"\x1f\x8b\x08" + bytes(13)
 GGUF = b"GGUF" + bytes(12)
 
 SAVES: tuple[Save, ...] = (
@@ -267,6 +268,16 @@ SAVES: tuple[Save, ...] = (
         2,
     ),
     Save("composer", tuple(tensor(f"ep0-ba{{step}}-rank{r}.pt", rank=r) for r in (0, 1)), "", 2),
+    Save(
+        "stable-baselines3",
+        (
+            Write("rl_model_{step}_steps.zip", 40, magic=NPZ),
+            Write("rl_model_replay_buffer_{step}_steps.pkl", 80, magic=PICKLE),
+        ),
+        "",
+    ),
+    Save("torch.save", (Write("ckpt_{step}.pt.gz", 40, magic=GZIP),), "ckpt_{step}.pt.gz", variant="compressed"),
+    Save("pickle", (Write("ckpt_{step}.pkl.gz", 40, magic=GZIP),), "ckpt_{step}.pkl.gz", variant="compressed"),
     Save(
         "keras",
         (Write("ckpt-epoch={step}.keras", 40, magic=NPZ),),

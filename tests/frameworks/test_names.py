@@ -127,6 +127,9 @@ REAL = [
     ("/r/global_step_5/extra_state/extra_state_rank_3.pt", "bytecheckpoint", 5, 3, "/r/global_step_5"),
     ("/r/global_step_5/model/__3_0.distcp", "bytecheckpoint", 5, 3, "/r/global_step_5"),
     ("/r/ep0-ba100-rank3.pt", "composer", 100, 3, "/r#100"),
+    ("/r/rl_model_50000_steps.zip", "stable-baselines3", 50000, None, "/r#50000"),
+    ("/r/rl_model_replay_buffer_50000_steps.pkl", "stable-baselines3", 50000, None, "/r#50000"),
+    ("/r/ckpt_5.pkl.gz", "pickle", 5, None, "/r#5"),
     ("/r/model_00001000.bin", "llm.c", 1000, None, "/r#1000"),
     ("/r/state_00001000_00003.bin", "llm.c", 1000, 3, "/r#1000"),
     # TensorFlow, Keras

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+COMPRESSED = "compressed"  # whatever is within
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, LZ4
 _ARCHIVES = (".zip", ".whl", ".jar", ".docx", ".xlsx")
 
 
@@ -23,4 +25,4 @@ def file_format(magic: bytes | None, path: str) -> str | None:
         return "safetensors"
     if magic[0] == 0x80 and magic[1:2] in (b"\2", b"\3", b"\4", b"\5"):
         return "pickle"
-    return None
+    return COMPRESSED if magic.startswith(_COMPRESSED) else None

@@ -6,6 +6,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+COMPRESSED = (
+    r"(?:\.(?:gz|bz2|xz|zst|lz4))?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
+)
+
 
 class Layer(IntEnum):
     """How much of a save a name decides: what trains decides over what it saves with, and that over the format."""

@@ -28,6 +28,7 @@ from ckptprof.frameworks import (
     peft,
     pickled,
     safetensors,
+    stable_baselines3,
     swift,
     tensorflow,
     torch_dcp,
@@ -52,6 +53,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
     torchtune.FRAMEWORK,
     fairseq.FRAMEWORK,
     composer.FRAMEWORK,
+    stable_baselines3.FRAMEWORK,
     paddle.FRAMEWORK,
     llm_c.FRAMEWORK,
     # what they save with

@@ -6,7 +6,7 @@ from ckptprof.detect.candidates import Candidate
 from ckptprof.detect.character import candidate_bytes, framework_of
 from ckptprof.detect.signs.weights import WEIGHTS
 from ckptprof.detect.surroundings import Surroundings
-from ckptprof.frameworks.formats import file_format
+from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof.frameworks.identity import weight_of
 from ckptprof.model import Evidence
 
@@ -25,7 +25,7 @@ def formatted(candidate: Candidate, _: Surroundings) -> Evidence | None:
     for part in candidate.parts:
         fact = part.stream.fact
         kind = file_format(fact.magic, part.stream.path) if fact else None
-        if kind is not None:
+        if kind is not None and kind != COMPRESSED:
             formats[kind] = formats.get(kind, 0) + part.bytes
     if not formats:
         return None

@@ -1,0 +1,16 @@
+"""Stable-Baselines3 (common/save_util.py, common/callbacks.py: CheckpointCallback): a zip archive, in place.
+
+`rl_model_1000_steps.zip`; beside it, where asked for, `rl_model_replay_buffer_1000_steps.pkl` and `…_vecnormalize_…`.
+"""
+
+from ckptprof.frameworks.knowledge import Framework, Layer, mark
+
+FRAMEWORK = Framework(
+    name="stable-baselines3",
+    layer=Layer.TRAINER,
+    files=(
+        mark(r".*_(?P<step>\d{1,12})_steps\.zip"),
+        mark(r".*_(?:replay_buffer|vecnormalize)_(?P<step>\d{1,12})_steps\.pkl"),
+        mark(r"best_model\.zip"),
+    ),
+)
