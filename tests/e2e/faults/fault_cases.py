@@ -62,6 +62,8 @@ CASES: tuple[Case, ...] = (
     Case("device-fsync-ext4", ("device",), _save(_SLOW, "fsync"), _save(_FAST, "fsync"), (100, 300)),
     Case("device-fsync-xfs", ("device",), _save(_SLOW_XFS, "fsync"), _save(_FAST_XFS, "fsync"), (100, 300)),
     Case("device-direct-xfs", ("device",), _save(_SLOW_XFS, "direct"), _save(_FAST_XFS, "direct"), (100, 300)),
+    Case("device-msync", ("device",), _save(_SLOW, "mapped"), _save(_FAST, "mapped"), (100, 200)),
+    Case("device-sync-all", ("device",), _save(_SLOW, "sync-all"), _save(_FAST, "sync-all"), (100, 200)),
     Case("device-iops-ext4", ("small-io",), _save(_FEW, "small-direct"), _save(_FAST, "small-direct"), (20, 40)),
     Case("device-iops-xfs", ("small-io",), _save(_FEW_XFS, "small-direct"), _save(_FAST_XFS, "small-direct"), (20, 40)),
     Case("network-fuse", ("network",), _save(partial(sshfs, 160), "raw"), _save(sshfs, "raw"), (25, 50)),
@@ -74,6 +76,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case("serialize-zlib", ("serialize",), _save(_FAST, "zlib"), _save(_FAST, "raw"), (60, 150)),
     Case("serialize-objects", ("serialize",), _save(_FAST, "objects"), _save(_FAST, "raw"), (100, 200), gain=False),
+    Case("serialize-pool", ("serialize",), _save(_FAST, "pooled"), _save(_FAST, "raw"), (150, 300), gain=False),
+    Case("serialize-gil", ("serialize",), _save(_FAST, "contended"), _save(_FAST, "objects"), (25, 50)),
     Case(
         "single-writer", ("single-writer",), _save(_FAST, "one-of-many", *_RANKS), _save(_FAST, "zlib", *_RANKS),
         (80, 160), control_limits=("serialize", "none"),
@@ -113,6 +117,10 @@ CASES: tuple[Case, ...] = (
     Case(
         "restore-network", ("network",), _restore(partial(sshfs, 160), "read"), _restore(sshfs, "read"), (60, 120),
         kind="restore",
+    ),
+    Case(
+        "restore-mapping-network", ("network",), _restore(partial(sshfs, 160), "copy"), _restore(sshfs, "copy"),
+        (40, 80), kind="restore", gain=False, control_limits=("none", "page-fault"),
     ),
     Case(
         "gather", ("gather",), _save(_FAST, "gathered", *_RANKS, "--gather-pause", "0.0004"),

@@ -19,6 +19,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,47 @@ def compressed(job: Job, step: int) -> None:
                 stream.write(zlib.compress(data[start : start + PIECE], 1))
 
 
+def mapped(job: Job, step: int) -> None:
+    """Save through a mapping, and wait in msync(2) until it is on the device, as numpy.memmap does."""
+    with job.target(step).open("wb+") as stream:
+        stream.truncate(len(job.blob))
+        with mmap.mmap(stream.fileno(), len(job.blob)) as view:
+            view[:] = job.blob
+            view.flush()
+
+
+def sync_all(job: Job, step: int) -> None:
+    """Save, then sync(2), which waits for everything that anybody wrote."""
+    write(job.target(step), job.blob)
+    os.sync()
+
+
+def pooled(job: Job, step: int) -> None:
+    """Have two threads compress what this one writes."""
+    pieces = [job.blob[start : start + PIECE] for start in range(0, len(job.blob), PIECE)]
+    with ThreadPoolExecutor(2) as pool, job.target(step).open("wb") as stream:
+        for piece in pool.map(lambda piece: zlib.compress(piece, 1), pieces):
+            stream.write(piece)
+
+
+def contended(job: Job, step: int) -> None:
+    """Save small objects while four other threads run Python: one of all five goes on at a time."""
+    over = threading.Event()
+
+    def spin() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+
+    spinning = [threading.Thread(target=spin) for _ in range(4)]
+    for thread in spinning:
+        thread.start()
+    objects(job, step)
+    over.set()
+    for thread in spinning:
+        thread.join()
+
+
 def objects(job: Job, step: int) -> None:
     """Save as a pickle of small objects."""
     count = job.options.size_mb * MB // 100
@@ -246,6 +288,10 @@ WAYS: dict[str, Callable[[Job, int], None]] = {
     "sync-pieces": sync_pieces,
     "torch-save": torch_save,
     "zlib": compressed,
+    "mapped": mapped,
+    "sync-all": sync_all,
+    "pooled": pooled,
+    "contended": contended,
     "objects": objects,
     "many-files": many_files,
     "rotated": rotated,
@@ -276,9 +322,16 @@ def restore_by_mapping(path: Path) -> None:
         assert total >= 0
 
 
+def restore_by_copy(path: Path) -> bytes:
+    """Copy it out of a mapping from its begin to its end, as tensors that are cloned one by one are."""
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped[:]
+
+
 RESTORES: dict[str, Callable[[Path], object]] = {
     "read": restore_by_read,
     "mapping": restore_by_mapping,
+    "copy": restore_by_copy,
     "torch": torch.load,
 }
 
