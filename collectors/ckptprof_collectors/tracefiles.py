@@ -201,13 +201,14 @@ class Decoder:
             folders = (record.flags & 0xFFFFFFFF, record.flags >> 32)
             names = tuple(self._absolute(record, folders, near))
         path = names[0] if names else path
+        placed = record.of_file or (record.kind == RecordKind.SYNCED and kernel_device)  # syncfs(2) tells a device only
         return FileLifeEvent(
             at_ns=record.at_ns,
             kind=LIFE[RecordKind(record.kind)],
             pid=record.process,
             start_ticks=self.ticks(record.process_start_ns),
             tid=tid,
-            device=self.device(kernel_device, record.file_system, record.process, path) if record.of_file else None,
+            device=self.device(kernel_device, record.file_system, record.process, path) if placed else None,
             inode=inode if record.of_file else None,
             duration_ns=record.duration_ns or None,
             path=path,

@@ -159,8 +159,11 @@ def test_a_close_is_told_at_its_end_with_the_path_of_its_session(tmp_path: Path)
 
 
 def test_a_sync_of_everything_is_about_no_file(tmp_path: Path) -> None:
-    """sync(2), syncfs(2)."""
+    """sync(2); syncfs(2) tells the device."""
     record = record_of(head(RecordKind.SYNCED, b"", PathState.NONE, inode=0, device=0, duration_ns=5))
     event = decoder(tmp_path).life(record)
 
     assert (event.kind, event.device, event.inode, event.path) == ("synced", None, None, None)
+    whole = decoder(tmp_path).life(record_of(head(RecordKind.SYNCED, b"", PathState.NONE, inode=0, duration_ns=5)))
+    assert whole.device is not None
+    assert whole.inode is None

@@ -9,6 +9,7 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
+from ckptprof.detect.threadbook import ThreadBook
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, Sample, ThreadLook
 
@@ -83,6 +84,42 @@ def test_a_sync_of_everything_after_the_closing_is_of_the_save() -> None:
     assert seconds(save) < 0.1
 
 
+def test_a_sync_of_everything_stores_the_shards_that_were_written_before_it_too() -> None:
+    """It ends the save with the last of them; a sync of another file system is about none of them."""
+    shards = [
+        (at_s + 0.05, activity(path=f"/ckpt/step_1/rank{n}.pt", inode=7 + n, start_s=at_s, end_s=at_s + 0.02))
+        for n, at_s in enumerate((2.0, 3.5, 5.0))
+    ]
+
+    (save,) = seen(*shards, (6.1, life("synced", 6.05, inode=None, duration_s=0.9)))
+    assert save.end_ns == save.durable_ns
+    assert round(seconds(save), 2) == 4.05
+
+    other = msgspec.structs.replace(life("synced", 6.05, inode=None, duration_s=0.9), device=99)
+    (save,) = seen(*shards, (6.1, other))
+    assert round(seconds(save), 2) == 3.02
+    assert save.durable_ns is None
+
+
+def test_syncs_of_the_saves_that_follow_are_not_of_the_first() -> None:
+    """Each small save ends in sync(2), the next begins at once."""
+    found = seen(
+        *(
+            (at_s, sample)
+            for n in range(3)
+            for at_s, sample in (
+                (
+                    2.1 + 0.6 * n,
+                    activity(path=f"/ckpt/step_{n}.pt", inode=7 + n, start_s=2.0 + 0.6 * n, end_s=2.02 + 0.6 * n),
+                ),
+                (2.45 + 0.6 * n, life("synced", 2.4 + 0.6 * n, inode=None, duration_s=0.35)),
+            )
+        )
+    )
+
+    assert [round(seconds(save), 2) for save in found] == [0.4] * 3
+
+
 def test_a_sync_of_a_folder_makes_nothing_durable() -> None:
     """It stores names, not data."""
     written = activity(start_s=2.0, end_s=2.02, closed_ns=mono(2.03))
@@ -103,6 +140,20 @@ def test_a_sync_of_everything_that_polling_met_its_writer_in_is_of_the_save() ->
     (save,) = [save for save in stage.play(40) if save.path == move.path]
 
     assert seconds(save) == pytest.approx(7.12, abs=0.15)
+
+
+@pytest.mark.parametrize(("first_s", "found_s"), [(0.4, 4.0), (3.0, None)])
+def test_looks_that_are_few_still_meet_a_sync_that_lasts(first_s: float, found_s: float | None) -> None:
+    """Of many threads each is looked at every half second; after three seconds without a look nothing is known."""
+    book = ThreadBook()
+    book.learn(0, met_in_close(9.9, 1))
+    for at in range(9):
+        book.learn(0, met_in_close(10.0 + first_s + 0.45 * at, SYNC))
+    book.learn(0, met_in_close(30.0, SYNC))
+
+    until_ns = book.met_until((100, 1000), "sync", mono(10.0))
+
+    assert until_ns == (None if found_s is None else mono(10.0 + found_s))
 
 
 def polled(*, watched: bool, met_s: float, writes_on: bool = False) -> list[Checkpoint]:

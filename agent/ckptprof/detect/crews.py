@@ -8,11 +8,12 @@ from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.jobs import JobBook
 from ckptprof.detect.lineage import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.streams import ProcessKey
-from ckptprof.detect.threadbook import ThreadBook
+from ckptprof.detect.surroundings import Surroundings
 from ckptprof.detect.trainers import TrainerBook
 
 _LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"))
-_AT_FILES = ("data", "sync", "close", "fault")
+_AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
+_SLACK_NS = 150_000_000  # calls are counted when they return
 _MAX_DEPTH = 6
 _ACTIVE_SLICES = 0.3  # a second: a launcher that waits for its workers has none
 _RECENT_NS = 30_000_000_000
@@ -33,8 +34,9 @@ class Crew:
     roles: dict[ProcessKey, str] = field(default_factory=dict)
 
 
-def crews_of(candidate: Candidate, jobs: JobBook, trainers: TrainerBook, threads: ThreadBook) -> list[Crew]:
+def crews_of(candidate: Candidate, around: Surroundings) -> list[Crew]:
     """Return a crew for each process that trains."""
+    jobs, trainers = around.jobs, around.trainers
     crews: dict[ProcessKey, Crew] = {}
     by_process: dict[ProcessKey, list[Part]] = {}
     for part in candidate.parts:
@@ -43,7 +45,7 @@ def crews_of(candidate: Candidate, jobs: JobBook, trainers: TrainerBook, threads
         trainer = trainer_of(process, candidate.start_ns, jobs, trainers)
         crew = crews.setdefault(trainer, Crew(trainer))
         if process == trainer:
-            crew.roles[process] = _own(crew, parts, trainers, threads)
+            crew.roles[process] = _own(crew, parts, around)
         else:
             crew.roles[process] = _relation(process, candidate.start_ns, trainers)
             crew.other_bytes += sum(part.bytes for part in parts)
@@ -78,12 +80,12 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainerBook) -> bool:
     )
 
 
-def _own(crew: Crew, parts: list[Part], trainers: TrainerBook, threads: ThreadBook) -> str:
+def _own(crew: Crew, parts: list[Part], around: Surroundings) -> str:
     """Add what a process that trains moved itself, by its main thread or another; return its role."""
     for part in parts:
         trace = part.stream.trace
         if trace is None:
-            _polled(crew, part, trainers, threads)
+            _polled(crew, part, around)
             continue
         main = [session for session in trace.sessions.values() if session.tid == session.pid]
         mine = sum(session.bytes for session in main)
@@ -99,16 +101,15 @@ def _own(crew: Crew, parts: list[Part], trainers: TrainerBook, threads: ThreadBo
     return "trainer" if crew.own_bytes + crew.unknown_bytes >= crew.other_bytes else "thread"
 
 
-def _polled(crew: Crew, part: Part, trainers: TrainerBook, threads: ThreadBook) -> None:
-    slack_ns = 150_000_000
-    moved = trainers.moved(crew.trainer, part.start_ns - slack_ns, part.end_ns + slack_ns)
+def _polled(crew: Crew, part: Part, around: Surroundings) -> None:
+    moved = around.trainers.moved(crew.trainer, part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS)
     span = (part.start_ns, part.end_ns)
     if moved is None:
         crew.unknown.append(span)
         crew.unknown_bytes += part.bytes
         return
     mine = min(part.bytes, moved[0] if part.stream.writes else moved[1])
-    if mine * 2 >= part.bytes or _is_at_files(crew.trainer, span, threads):
+    if mine * 2 >= part.bytes or _is_by_mapping(crew.trainer, part, around):
         crew.own.append(span)
         crew.own_bytes += part.bytes
     else:
@@ -116,9 +117,13 @@ def _polled(crew: Crew, part: Part, trainers: TrainerBook, threads: ThreadBook) 
         crew.other_bytes += part.bytes
 
 
-def _is_at_files(trainer: ProcessKey, span: tuple[int, int], threads: ThreadBook) -> bool:
-    """Return whether most looks at its main thread met it at files: what it writes by a mapping is in no counter."""
-    use = threads.use(trainer, trainer[0], *span)
+def _is_by_mapping(trainer: ProcessKey, part: Part, around: Surroundings) -> bool:
+    """Return whether no counter of its process tells of it, and most looks at its main thread met it at files."""
+    history = around.histories.get(trainer)
+    called = history.between(part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS) if history is not None else []
+    if 2 * sum(one.written_bytes if part.stream.writes else one.returned_bytes for one in called) >= part.bytes:
+        return False
+    use = around.threads.use(trainer, trainer[0], part.start_ns, part.end_ns)
     return use is not None and sum(use.looks_in.get(word, 0) for word in _AT_FILES) * 2 > use.looks
 
 

@@ -142,7 +142,8 @@ def _commit(stream: Stream, history: History, clock: Clock, written_ns: int, syn
         waited = not busy or sum(busy) / len(busy) < FSYNC_BUSY
         if waited or (synced_ns is not None and synced_ns >= stream.last_ns - SYNCED_NS):
             end = (stream.last_ns + stream.closed_ns) // 2
-    elif synced_ns is not None and stream.closed_ns is not None and stream.closed_ns < synced_ns:
+    closed_ns = stream.last_ns if stream.seen_by == "directory" else stream.closed_ns
+    if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:
         end = max(end, synced_ns)  # of all files, after it was closed
     return end
 

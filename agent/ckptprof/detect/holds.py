@@ -55,7 +55,7 @@ class _Verdict:
 
 def hold_of(candidate: Candidate, around: Surroundings) -> Hold:
     """Return how training was held while the candidate went on; several ranks wait for the one that is held longest."""
-    crews = crews_of(candidate, around.jobs, around.trainers, around.threads)
+    crews = crews_of(candidate, around)
     verdicts = [_judge(crew, candidate, around) for crew in crews]
     roles = {process: role for crew in crews for process, role in crew.roles.items()}
     if candidate.writes:

@@ -14,6 +14,7 @@ MAX_FILES = 4096
 _MAX_EVENTS = 16  # of one file, that wait for its first session
 _ROTATED_NS = 1_500_000_000  # a file that is renamed later than this, and had no temporary name, makes room for another
 _ALL_SYNCED_NS = 1_000_000_000  # a sync of everything that begins so soon after a stream's last sign ends it
+_SYNCED_ON_NS = 50_000_000
 _MAX_DEPTH = 64
 
 
@@ -36,7 +37,7 @@ class LifeBook:
         `writers` wrote the event's file, `relatives` are what its process did, if it tells no file or a relative path.
         """
         if is_of_all(event):
-            return [stream for stream in relatives if _ends_with(stream, event) and self._tell(stream, event)]
+            return [stream for stream in relatives if _take_sync(stream, event)]
         if event.kind == "renamed":
             return list(self._renamed(event, relatives))
         if event.kind not in ("created", "synced", "closed-written") or event.device is None or event.inode is None:
@@ -159,13 +160,27 @@ def is_of_all(event: FileLifeEvent) -> bool:
     return event.kind == "synced" and event.inode is None
 
 
-def _ends_with(stream: Stream, event: FileLifeEvent) -> bool:
-    """Return whether a sync of everything belongs to a stream: it is written still, or was until just before."""
-    begun_ns = event.at_ns - (event.duration_ns or 0)
+def _take_sync(stream: Stream, event: FileLifeEvent) -> bool:
+    """Give a stream a sync of everything, if it stores what the stream wrote; return whether it did.
+
+    It is a part of the save if it begins as soon as its last byte is written, or right after another sync of it.
+    """
     trace = stream.trace
-    if trace is None or not stream.writes:
+    begun_ns = event.at_ns - (event.duration_ns or 0)
+    if trace is None or trace.told or not stream.writes or begun_ns < stream.first_ns:
         return False
-    return stream.first_ns <= begun_ns <= trace.last_sign_ns + _ALL_SYNCED_NS
+    if event.device not in (None, stream.file[0]):
+        return False
+    first = trace.durable_ns is None
+    if begun_ns <= trace.last_sign_ns + (_ALL_SYNCED_NS if first else _SYNCED_ON_NS):
+        trace.syncs.append((begun_ns, event.at_ns))
+        del trace.syncs[:-MAX_SYNCS]
+    elif first:
+        trace.other_syncs.append((begun_ns, event.at_ns))
+    else:
+        return False
+    trace.changed()
+    return True
 
 
 def is_temporary(path: str) -> bool:

@@ -139,7 +139,8 @@ class PartBook:
         fact = stream.fact
         said = None if fact is None else (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
         sent = self._met_until(stream.process, "close", last_ns)
-        return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, said, sent
+        synced = self._met_until(stream.process, "sync", last_ns)
+        return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, said, sent, synced
 
     def _polled_part(self, stream: Stream, history: History) -> Part | None:
         name = name_of(stream)

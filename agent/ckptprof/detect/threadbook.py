@@ -23,6 +23,7 @@ _OTHER = WORDS.index("other")
 _ON_CPU, _WAITED, _USER, _SYSTEM, _FAULTS, _BLOCKED, _WIDTH = range(7)
 _SPLIT_TICKS = 2  # of less nothing can be told by whom they were used
 _SOON_NS = 200_000_000
+_APART_NS = 1_500_000_000  # of looks that are farther apart one does not tell what was until the next
 _COVERED = 0.3  # of a span must lie between two looks
 
 
@@ -151,13 +152,12 @@ class ThreadBook:
             if not one.words[place - len(WORDS)]:
                 continue  # never met in it
             look = bisect_left(one.times, from_ns - _SOON_NS)
-            soon = bisect_left(one.times, from_ns + _SOON_NS)
-            while look < soon and not one.met_at(look, place):
+            while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + _SOON_NS:
                 look += 1
-            if look == soon:
-                continue
-            while look < len(one.times) and one.met_at(look, place):
-                last_ns = max(last_ns or 0, one.times[look])
+            before_ns = max(from_ns, one.times[look - 1]) if look else from_ns
+            while look < len(one.times) and one.met_at(look, place) and one.times[look] - before_ns <= _APART_NS:
+                before_ns = one.times[look]
+                last_ns = max(last_ns or 0, before_ns)
                 look += 1
         return last_ns if last_ns is not None and last_ns > from_ns else None
 
@@ -226,9 +226,9 @@ class ThreadBook:
             return None
         low_ns, high_ns = max(start_ns, thread.times[0]), min(end_ns, thread.times[-1])
         before: list[float] = thread.at(low_ns)
-        ran_ns = max(before[_ON_CPU], (before[_USER] + before[_SYSTEM]) * self._tick_ns)
-        if low_ns > start_ns >= self._first_ns[process] and ran_ns <= low_ns - start_ns + self._tick_ns:
-            # it began meanwhile: others of its process were looked at before, and it has run for no longer
+        lived_ns = before[_WAITED] + max(before[_ON_CPU], (before[_USER] + before[_SYSTEM]) * self._tick_ns)
+        if low_ns > start_ns >= self._first_ns[process] and lived_ns <= low_ns - start_ns + self._tick_ns:
+            # it began meanwhile: others of its process were looked at before, and it has run and waited for no longer
             low_ns, before = start_ns, [0.0] * _WIDTH
         covered = (high_ns - low_ns) / span_ns
         met = thread.met(start_ns, end_ns)

@@ -14,7 +14,8 @@ enum call_kind {
 	CALL_IO_SUBMIT,
 	CALL_URING_ENTER,
 	CALL_SYNC_FILE,
-	CALL_SYNC_ALL, /* all of a file system, or of the host */
+	CALL_SYNC_FS,
+	CALL_SYNC_ALL,
 	CALL_SYNC_MAPPED,
 	CALL_OPEN,
 	CALL_MMAP,
@@ -67,7 +68,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[292] = CALL_REPLACE, /* dup3 */
 	[295] = CALL_PREAD, /* preadv */
 	[296] = CALL_PWRITE,
-	[306] = CALL_SYNC_ALL, /* syncfs */
+	[306] = CALL_SYNC_FS, /* syncfs */
 	[316] = CALL_RENAMEAT, /* renameat2 */
 	[326] = CALL_COPY_RANGE,
 	[327] = CALL_PREAD, /* preadv2: -1 is the file's own position */
@@ -97,7 +98,7 @@ static const __u8 kind_of_call[CALLS] = {
 	[215] = CALL_UNMAP,
 	[222] = CALL_MMAP,
 	[227] = CALL_SYNC_MAPPED, /* msync */
-	[267] = CALL_SYNC_ALL, /* syncfs */
+	[267] = CALL_SYNC_FS, /* syncfs */
 	[276] = CALL_RENAMEAT, /* renameat2 */
 	[285] = CALL_COPY_RANGE,
 	[286] = CALL_PREAD, /* preadv2 */

@@ -55,6 +55,8 @@ struct {
 struct written_mapping {
 	struct mapped_key of;
 	__u64 file; /* held by the mapping */
+	__u64 address;
+	__u64 length;
 };
 
 struct {
@@ -169,17 +171,18 @@ static __noinline void keep_mapping(struct key *key, unsigned long file_address,
 		bpf_map_update_elem(&mapping_counts, &process, &one, BPF_ANY);
 }
 
-static __noinline void keep_written_mapping(struct mapped_key *of, unsigned long file_address, __u64 address)
+static __noinline void keep_written_mapping(struct mapped_key *of, unsigned long file_address, __u64 address,
+					    __u64 length)
 {
 	struct mapping_key at = { .address = address, .process = bpf_get_current_pid_tgid() >> 32 };
-	struct written_mapping mapping = { .of = *of, .file = file_address };
+	struct written_mapping mapping = { .of = *of, .file = file_address, .address = address, .length = length };
 
 	bpf_map_update_elem(&written_mappings, &at, &mapping, BPF_ANY);
 	at.address = 0;
 	bpf_map_update_elem(&written_mappings, &at, &mapping, BPF_ANY);
 }
 
-/* A part of a mapping was waited for until it was stored; one within it is taken for one of the last that was made. */
+/* A mapping was waited for until it was stored, or a part of it, which is looked for in the last one only. */
 static __noinline void synced_mapping(__u64 address, __u64 duration_ns)
 {
 	struct mapping_key at = { .address = address, .process = bpf_get_current_pid_tgid() >> 32 };
@@ -192,7 +195,7 @@ static __noinline void synced_mapping(__u64 address, __u64 duration_ns)
 		at.address = 0;
 		known = bpf_map_lookup_elem(&written_mappings, &at);
 	}
-	if (!known)
+	if (!known || address - known->address >= known->length)
 		return;
 	file = (void *)known->file;
 	inode = BPF_CORE_READ(file, f_inode);

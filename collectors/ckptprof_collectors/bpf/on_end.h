@@ -159,7 +159,7 @@ static __always_inline void mapped_file(struct pt_regs *regs, struct key *key, s
 	if (mode == MAPPED_READ)
 		keep_mapping(key, (unsigned long)file, address, length);
 	else
-		keep_written_mapping(&pages, (unsigned long)file, address);
+		keep_written_mapping(&pages, (unsigned long)file, address, length);
 	tell_file(RECORD_MAPPED, key, (unsigned long)file, 0, protection | flags << 32);
 }
 
@@ -231,6 +231,11 @@ static __noinline void rarely(unsigned long regs_address, long result, __u32 kin
 		return;
 	inode = BPF_CORE_READ(file, f_inode);
 	make_key(false, task, inode, 1, &key);
+	if (kind == CALL_SYNC_FS) {
+		key.inode = 0; /* of all of its device */
+		tell_sync(&key, duration_ns);
+		return;
+	}
 	if (!is_regular(false, inode)) {
 		if (kind == CALL_SYNC_FILE)
 			tell_sync(&key, duration_ns);

@@ -54,7 +54,7 @@ _MAGICS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PACK", "objects of git"),
     (0, b"\xca\xfe\xba\xbe", "Java classes"),
 )
-_COMPRESSIONS = frozenset(("gzip", "bzip2", "xz"))
+_COMPRESSIONS = {"gzip": ".gz", "bzip2": ".bz2", "xz": ".xz"}
 _CACHES = re.compile(
     r"/\.cache/(?:huggingface|torch)/|/models--[^/]+/|/hub/checkpoints/|/\.modelscope/|/datasets--[^/]+/"
 )
@@ -141,7 +141,8 @@ def _other_format(part: Part) -> str | None:
     magic = part.stream.fact.magic if part.stream.fact is not None else None
     for offset, mark, kind in _MAGICS if magic else ():
         if magic is not None and magic[offset : offset + len(mark)] == mark:
-            return None if kind in _COMPRESSIONS and part.name.framework is not None else kind
+            packed = part.name.framework is not None and path.endswith(_COMPRESSIONS.get(kind, "\0"))
+            return None if packed else kind
     return None
 
 
