@@ -226,7 +226,10 @@ def test_without_a_late_rank_the_ranks_share_their_device(level: Level) -> None:
     ("busy", "stacks", "mode", "said"),
     [
         (1.05, {"other": 20}, Mode.SYNC, Limit.SERIALIZE),  # Python's lock: one core for all
-        (1.05, None, Mode.ASYNC, Limit.SERIALIZE),
+        (1.05, {"pickle": 20}, Mode.ASYNC, Limit.SERIALIZE),
+        (1.05, None, Mode.SYNC, Limit.SERIALIZE),
+        (1.05, None, Mode.ASYNC, Limit.UNCLEAR),  # training may spin on one core
+        (1.05, {"gather": 15, "other": 5}, Mode.ASYNC, Limit.UNCLEAR),
         (1.05, {"wait": 15, "other": 5}, Mode.ASYNC, Limit.UNCLEAR),  # it waits for what others bring
         (3.1, {"wait": 15, "other": 5}, Mode.SYNC, Limit.SERIALIZE),  # a pool compresses
         (3.1, None, Mode.ASYNC, Limit.UNCLEAR),  # training goes on meanwhile
@@ -293,6 +296,13 @@ def test_a_restore_of_many_small_files_far_away_is_limited_by_opening_them(level
     verdict = told(restore(level, 10, measured(at, mount=far(), links=(link(0),), devices=()), **small))
     assert verdict.limit is Limit.METADATA
     assert "in opening 3,000 files" in verdict.sentence
+
+
+def test_one_look_at_a_name_explains_no_long_sleep() -> None:
+    """Looks that met a traced thread asleep elsewhere (a driver, munmap) count against it."""
+    at = thread(Level.TRACE, 10, user=0.2, copy=0.3)
+    at = msgspec.structs.replace(at, looks=81, looks_in={"other": 80, "metadata": 1}, create_call_ns=None)
+    assert told(save(Level.TRACE, 10, measured(at, devices=(device(10, 64 * MIB),)))).limit is Limit.UNCLEAR
 
 
 @BOTH

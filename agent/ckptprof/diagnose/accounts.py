@@ -138,6 +138,7 @@ def _main(
     sight: Sight, path: CriticalPath, parts: dict[str, float], held: Pauses
 ) -> tuple[list[Account], Storage | None, float]:
     """Return the accounts of the parts, what the storage was waited for, and for how long."""
+    computed = parts.get("kernel", 0.0)
     _sort_kernel(sight, path, parts)
     found = _of_files(sight, parts)
     paused = min(held.seconds, parts.get("data", 0.0))
@@ -149,7 +150,7 @@ def _main(
     elif paused:
         parts["data"] += paused
     if sight.mapped and not sight.writes:
-        found += [] if _fetched(sight, parts) else _faults(sight, parts)
+        found += [] if _fetched(sight, parts, computed) else _faults(sight, parts)
     _unknown_wait(sight, path, parts)
     data, sync = parts.pop("data", 0.0), parts.pop("sync", 0.0)
     waiting = data + sync + parts.pop("close", 0.0)
@@ -209,21 +210,27 @@ def _of_files(sight: Sight, parts: dict[str, float]) -> list[Account]:
         taken += ["close", "data", "copy", "user", "starved", "queued"]
     spent = sum(parts.pop(name, 0.0) for name in taken)
     text = "in creating and renaming" if sight.writes else "in opening"
+    if sight.writes and parts.get("metadata", 0.0) > 0.5 * names:
+        text = "in looking up"
     if files >= MANY_FILES:
         text += f" {plural(int(files), 'file')}, {size(sight.moved / files)} each"
-    elif not sight.writes:
+    elif text != "in creating and renaming":
         text += " files"
     return [Account(limit=Limit.METADATA, seconds=spent, text=text)]
 
 
-def _fetched(sight: Sight, parts: dict[str, float]) -> bool:
-    """Put page faults of a remote file to the storage if the network was at its limit: a read would wait alike."""
-    asleep = sum(parts.get(name, 0.0) for name in ("fault", "rest", "data"))
-    if not asleep or not sight.remote:
+def _fetched(sight: Sight, parts: dict[str, float], computed: float) -> bool:
+    """Put page faults of a remote file to the storage if the network was at its limit: a read would wait alike.
+
+    `computed`: the seconds on CPU that are among those of the faults.
+    """
+    asleep = sum(parts.get(name, 0.0) for name in ("fault", "rest", "data")) - computed
+    if asleep <= 0 or not sight.remote:
         return False
     if resolve(sight, data=asleep, sync=0.0, waiting=asleep).limit is not Limit.NETWORK:
         return False
     parts["data"] = asleep
+    parts["copy"] = parts.get("copy", 0.0) + computed
     parts["fault"] = parts["rest"] = 0.0
     return True
 

@@ -39,7 +39,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         expected += floor - sum(one.seconds for one in found.accounts if one.text == QUEUED)  # it woke up at each fault
         capped = name or capped
     elif limit is Limit.METADATA and expected < sight.moved / _MEMORY:
-        expected, capped = sight.moved / _MEMORY, "copying into the page cache"
+        expected, capped = sight.moved / _MEMORY, f"copying {'into' if sight.writes else 'out of'} the page cache"
     elif limit is Limit.SINGLE_WRITER and found.alone is not None:
         expected += own / found.alone.workers
         capped = f"{found.alone.workers} writers at once"

@@ -1,4 +1,4 @@
-"""Time in which the critical thread waited for a lock while other threads of its process computed: Python's, or a pool.
+"""Time in which the critical thread waited while other threads of its process computed: for Python's lock, or a pool.
 
 Python runs one thread at a time (docs.python.org, "thread state and the global interpreter lock"): all threads of a
 process together then use one core, and each of them waits for the lock in futex(2).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.path import CriticalPath
 from ckptprof.diagnose.sight import NS, Sight, number, some
-from ckptprof.measures import ProcessMeasure
+from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Mode
 from ckptprof.verdicts import Account, Limit
 
@@ -19,21 +19,33 @@ _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, th
 
 
 def locked(sight: Sight, path: CriticalPath, seconds: float) -> Account | None:
-    """Return the account of the seconds that were waited for a lock, if other threads of the process explain them."""
+    """Return the account of seconds asleep in futex(2) and the like, if other threads of the process explain them."""
     process = sight.process(path.pid) if path.pid is not None else None
     if path.thread is None or process is None or seconds < _LEAST * sight.span or not seconds:
         return None
-    busy = number(process.busy)
-    beside = max(0.0, busy * sight.span - some(path.thread.on_cpu_ns) / NS) if busy is not None else 0.0
-    one_core = busy is not None and _ONE_CORE[0] <= busy <= _ONE_CORE[1] and not _waits_for_work(process)
-    if beside < _WORKED * seconds or not (one_core or sight.checkpoint.mode is Mode.SYNC):
+    busy, own = number(process.busy), _on_cpu(path.thread)
+    if busy is None or own is None:
+        return None
+    beside = busy * sight.span - own
+    held = sight.checkpoint.mode is Mode.SYNC
+    one_core = _ONE_CORE[0] <= busy <= _ONE_CORE[1] and _runs_python(process, unseen=held)
+    if beside < _WORKED * seconds or not (one_core or held):
         return None  # where training goes on, the others need not work for the one that waits
     how = f"ran ({ONE_AT_A_TIME})" if one_core else f"used {beside / sight.span:.1f} cores"
-    text = f"waiting for a lock, while other threads of its process {how}"
+    text = f"waiting for other threads of its process, which {how}"
     return Account(limit=Limit.SERIALIZE, seconds=seconds, text=text)
 
 
-def _waits_for_work(process: ProcessMeasure) -> bool:
-    """Return whether Python's stacks show threads that wait for what others bring, and for no lock of Python's."""
+def _on_cpu(thread: ThreadMeasure) -> float | None:
+    """Return the seconds that a thread was on a CPU, None if nothing tells."""
+    exact = number(thread.on_cpu_ns)
+    if exact is None and thread.user_ns is None and thread.system_ns is None:
+        return None
+    return (exact if exact is not None else some(thread.user_ns) + some(thread.system_ns)) / NS
+
+
+def _runs_python(process: ProcessMeasure, *, unseen: bool) -> bool:
+    """Return whether most looks at Python's stacks met threads at work, and waiting for nothing that others bring."""
     stacks = process.stacks or {}
-    return 2 * stacks.get("wait", 0) > sum(stacks.values())
+    waits = stacks.get("wait", 0) + stacks.get("gather", 0)
+    return 2 * waits <= sum(stacks.values()) if stacks else unseen

@@ -110,14 +110,14 @@ def _in_own_code(starved: float, user: float, system: float, asleep: float) -> f
 
 def _asleep(thread: ThreadMeasure, rest: float) -> dict[str, float]:
     """Split the time outside of calls by what looks saw there."""
-    names = ["fault", "network", "lock", "sleep", "metadata"]
+    names = ["fault", "network", "lock", "sleep", "metadata", "other"]
     if not thread.create_call_ns:
         names.append("create")  # opening what is there already is not timed
     seen = {name: some((thread.looks_in or {}).get(name)) for name in names}
     total = sum(seen.values())
     if not total:
         return {"rest": rest}
-    return {name: rest * count / total for name, count in seen.items() if count}
+    return {"rest" if name == "other" else name: rest * count / total for name, count in seen.items() if count}
 
 
 def _polled(thread: ThreadMeasure, whole: float) -> Parts:

@@ -12,9 +12,11 @@ from ckptprof.verdicts import Account, Limit
 def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
     """Return what shows it."""
     largest = next((one for one in accounts if one.limit is Limit.SERIALIZE), None)
+    if is_restore(checkpoint):
+        return None
     if largest is not None and ONE_AT_A_TIME in largest.text:
         return "one core for all threads of a process is what Python's interpreter lock (GIL) allows"
-    if is_restore(checkpoint) or not in_background(checkpoint, "thread"):
+    if not in_background(checkpoint, "thread"):
         return None
     return f"a thread of the trainer's own process wrote: {spent(accounts, Limit.SERIALIZE)}"
 
