@@ -6,9 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-COMPRESSED = (
-    r"(?:\.(?:gz|bz2|xz|zst|lz4))?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
-)
+PACKED = r"(?:\.(?:gz|bz2|xz|zst|lz4))?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
 
 
 class Layer(IntEnum):

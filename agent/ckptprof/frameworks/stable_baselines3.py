@@ -8,6 +8,8 @@ from ckptprof.frameworks.knowledge import Framework, Layer, mark
 FRAMEWORK = Framework(
     name="stable-baselines3",
     layer=Layer.TRAINER,
+    weight=0.4,
+    formats=frozenset(("zip", "pickle")),
     files=(
         mark(r".*_(?P<step>\d{1,12})_steps\.zip"),
         mark(r".*_(?:replay_buffer|vecnormalize)_(?P<step>\d{1,12})_steps\.pkl"),

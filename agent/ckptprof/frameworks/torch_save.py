@@ -3,13 +3,14 @@
 In place, no fsync, no marker. `.pth.tar` is what the examples of PyTorch and timm call it; it is no tar.
 """
 
-from ckptprof.frameworks.knowledge import COMPRESSED, Framework, Layer, mark
+from ckptprof.frameworks.formats import COMPRESSED
+from ckptprof.frameworks.knowledge import PACKED, Framework, Layer, mark
 
 FRAMEWORK = Framework(
     name="torch.save",
     layer=Layer.FORMAT,
     weight=0.4,
-    formats=frozenset(("torch-zip", "pickle", "compressed")),
-    files=(mark(r".*\.(?:pt|pth|ckpt)" + COMPRESSED), mark(r".*\.pth?\.tar"), mark(r"pytorch_model.*\.bin")),
+    formats=frozenset(("torch-zip", "pickle", COMPRESSED)),
+    files=(mark(r".*\.(?:pt|pth|ckpt)" + PACKED), mark(r".*\.pth?\.tar"), mark(r"pytorch_model.*\.bin")),
     every_rank_reads_all=True,
 )

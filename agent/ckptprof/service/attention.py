@@ -22,6 +22,7 @@ class Attention:
 
     burst_since_ns: int | None = None  # the tick before the first activity
     last_active_ns: int = 0
+    last_moved_ns: int = 0  # the last activity but a mapping's that comes in slowly
     last_scan_ns: int = 0
     last_look_ns: int = 0
     second_look_ns: int | None = None
@@ -37,7 +38,7 @@ class Attention:
         if resident_bytes > 0:
             self.resident_growth_bytes += resident_bytes
         if moved_bytes >= ACTIVE_BYTES or resident_bytes >= ACTIVE_RESIDENT_BYTES:
-            self.last_active_ns = now_ns
+            self.last_active_ns = self.last_moved_ns = now_ns
             if self.burst_since_ns is None:
                 self.burst_since_ns = previous_ns
                 if self.second_look_ns is None:
@@ -59,7 +60,7 @@ class Attention:
             self.last_look_ns = now_ns
             if self.second_look_ns is None:
                 self.look_since_ns = now_ns
-        self.last_active_ns = now_ns
+        self.last_active_ns = self.last_moved_ns = now_ns
         self.fruitless_scans = 0
         self.last_scan_ns = 0
         if mappings:
@@ -74,7 +75,7 @@ class Attention:
         """Return whether every moment counts: bytes of some file are moving right now."""
         if self.burst_since_ns is None or self.fruitless_scans >= FRUITLESS_SCANS:
             return False
-        return now_ns - self.last_active_ns <= QUIET_NS
+        return now_ns - self.last_moved_ns <= QUIET_NS
 
     def scanned(self, now_ns: int, *, fruitful: bool) -> None:
         """Take note of a scan, and whether it found a data file."""

@@ -189,8 +189,10 @@ def contended(job: Job, step: int) -> None:
     spinning = [threading.Thread(target=spin) for _ in range(4)]
     for thread in spinning:
         thread.start()
-    objects(job, step)
-    over.set()
+    try:
+        objects(job, step)
+    finally:
+        over.set()
     for thread in spinning:
         thread.join()
 
