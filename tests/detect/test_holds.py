@@ -12,6 +12,7 @@ from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint, Mode
 from ckptprof_collectors.samples import (
     FileActivity,
+    FileLifeEvent,
     Frame,
     GpuUse,
     ProcessIo,
@@ -457,6 +458,33 @@ def test_polling_tells_the_writer_by_where_its_main_thread_was_met(call: int, st
     (found,) = detect(stage, uncounted(stage.frames(FOR_SECONDS)))
 
     assert found.mode is mode
+
+
+def test_of_a_flood_of_files_the_writer_of_those_that_the_trace_told_of_is_that_of_all() -> None:
+    """It had no room for most; whose thread wrote those is not seen, and its stack has no word of a save."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    moves = [stage.write(trainer, f"/ckpt/step_1/part_{n:02}.bin", 8.0 + 0.1 * n, 0.09, 10 * MIB) for n in range(20)]
+    stage.extra += times(trainer)
+    stage.extra += [stacks(trainer, at_s, UNKNOWN) for at_s in (6.0, 7.0, 8.5, 9.0, 9.5, 11.0, 12.0)]
+    dropped = {move.inode for move in moves[2:]}
+    frames = [
+        msgspec.structs.replace(
+            frame,
+            samples=tuple(
+                sample
+                for sample in frame.samples
+                if not isinstance(sample, (FileActivity, FileLifeEvent)) or sample.inode not in dropped
+            ),
+        )
+        for frame in stage.frames(FOR_SECONDS)
+    ]
+
+    (found,) = detect(stage, frames)
+
+    assert found.files == 20
+    assert (found.mode, found.writers[0].role) == (Mode.SYNC, "trainer")
+    assert seconds(found) == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_restore_holds_who_reads_it() -> None:

@@ -14,6 +14,7 @@ from ckptprof.detect.trainers import TrainerBook
 _LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"))
 _AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
 _SLACK_NS = 150_000_000  # calls are counted when they return
+_TELLING = 20  # of a flood of files the trace drops most: the writer of one byte in so many is that of all
 _MAX_DEPTH = 6
 _ACTIVE_SLICES = 0.3  # a second: a launcher that waits for its workers has none
 _RECENT_NS = 30_000_000_000
@@ -82,6 +83,7 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainerBook) -> bool:
 
 def _own(crew: Crew, parts: list[Part], around: Surroundings) -> str:
     """Add what a process that trains moved itself, by its main thread or another; return its role."""
+    by_others = crew.other_bytes
     for part in parts:
         trace = part.stream.trace
         if trace is None:
@@ -98,6 +100,10 @@ def _own(crew: Crew, parts: list[Part], around: Surroundings) -> str:
             crew.own += [(session.first_ns, session.last_ns) for session in main]
         crew.own_bytes += mine
         crew.other_bytes += max(0, total - mine)
+    if crew.other_bytes == by_others and crew.own_bytes * _TELLING >= crew.unknown_bytes > 0:
+        crew.own += crew.unknown
+        crew.own_bytes += crew.unknown_bytes
+        crew.unknown, crew.unknown_bytes = [], 0
     return "trainer" if crew.own_bytes + crew.unknown_bytes >= crew.other_bytes else "thread"
 
 
