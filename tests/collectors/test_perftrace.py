@@ -249,7 +249,10 @@ def test_others_are_left_out_and_everybody_is_not(watch: Callable[..., Watch], t
     family, everybody = watch(), PerfTrace(KernelFs(), ignore=(os.getpid(),))
     try:
         (tmp_path / "own").write_bytes(bytes(MIB))
-        family.run("dd", "if=/dev/zero", f"of={tmp_path / 'child'}", "bs=1M", "count=30")
+        family.python(
+            f"import os, time\nfd = os.open({str(tmp_path / 'child')!r}, os.O_WRONLY | os.O_CREAT)\n"
+            "for n in range(30): os.write(fd, bytes(1 << 20))\ntime.sleep(0.3)"
+        )
         samples = everybody.read()
     finally:
         everybody.close()
