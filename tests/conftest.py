@@ -92,6 +92,17 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[LOCKS] = tempfile.mkdtemp(prefix="ckptprof-tests-")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put modules that run `alone` last: until then no worker waits for the other."""
+    items.sort(key=_is_of_lonely_module)
+
+
+def _is_of_lonely_module(item: pytest.Item) -> bool:
+    module = item.getparent(pytest.Module)
+    return module is not None and module.get_closest_marker("alone") is not None
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, or fail where skipping is forbidden, a test whose requirement this machine does not meet."""
     for marker, missing in REQUIREMENTS.items():

@@ -36,11 +36,12 @@ class Recorder:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     keyboard: int = -1
     level: str = "auto"
+    name: str = "ckptprof.db"
 
     @property
     def database(self) -> Path:
         """Return where everything is recorded."""
-        return self.work / "ckptprof.db"
+        return self.work / self.name
 
     @property
     def options(self) -> tuple[str, ...]:
