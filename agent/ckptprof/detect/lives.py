@@ -82,9 +82,7 @@ class LifeBook:
             return False
         elif event.kind == "synced":
             own = (event.pid, event.start_ticks) == stream.process
-            syncs = trace.syncs if own else trace.other_syncs
-            syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
-            del syncs[:-MAX_SYNCS]
+            _add_sync(trace.syncs if own else trace.other_syncs, event)
         elif event.at_ns >= (trace.closed_ns or 0):
             trace.closed_ns = event.at_ns
             trace.closing_ns = event.at_ns - (event.duration_ns or 0)
@@ -173,14 +171,18 @@ def _take_sync(stream: Stream, event: FileLifeEvent) -> bool:
         return False
     first = trace.durable_ns is None
     if begun_ns <= trace.last_sign_ns + (_ALL_SYNCED_NS if first else _SYNCED_ON_NS):
-        trace.syncs.append((begun_ns, event.at_ns))
-        del trace.syncs[:-MAX_SYNCS]
+        _add_sync(trace.syncs, event)
     elif first:
-        trace.other_syncs.append((begun_ns, event.at_ns))
+        _add_sync(trace.other_syncs, event)
     else:
         return False
     trace.changed()
     return True
+
+
+def _add_sync(syncs: list[tuple[int, int]], event: FileLifeEvent) -> None:
+    syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
+    del syncs[:-MAX_SYNCS]
 
 
 def is_temporary(path: str) -> bool:
