@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.diagnose.hand import GIB, MIB, device, far, link, local, measured, ns, process, restore, save, thread
 
@@ -9,17 +11,18 @@ from ckptprof.diagnose import diagnose
 from ckptprof.diagnose.rules import RULES, Rule
 from ckptprof.measures import BeforeMeasure, MountMeasure
 from ckptprof.model import Checkpoint, Level, Metadata, Mode, Overhead, Pattern, Writer
-from ckptprof.verdicts import Limit
+from ckptprof.verdicts import Account, Limit
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_says_what_it_is_how_it_is_excluded_and_what_to_do(rule: Rule) -> None:
     """In one line each."""
     assert rule.limits
-    for text in (rule.name, rule.exclusion, rule.remedy, rule.reference):
+    remedies = (rule.remedy, rule.remedy_of_restore or rule.remedy)
+    for text in (rule.name, rule.exclusion, *remedies, rule.reference):
         assert text.strip() == text != ""
         assert "\n" not in text
-    assert len(rule.remedy) < 170
+    assert max(map(len, remedies)) < 170
     assert rule.applies(save(Level.POLL, 1, None), ()) is None or rule.name == "previous"
 
 
@@ -27,6 +30,19 @@ def test_every_limit_has_a_remedy_and_every_rule_a_name_of_its_own() -> None:
     """Only what is unclear or nothing may stay without one."""
     assert len({rule.name for rule in RULES}) == len(RULES)
     assert {limit for rule in RULES for limit in rule.limits} == set(Limit)
+
+
+@pytest.mark.parametrize("limit", [Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERIALIZE, Limit.STRAGGLER])
+def test_who_restores_is_not_told_how_to_save(limit: Limit) -> None:
+    """The same cause asks for something else."""
+    accounts = (Account(limit=limit, seconds=9.0, text="ready to run without a CPU"),)
+    told = []
+    for checkpoint in (save(Level.TRACE, 10, None), restore(Level.TRACE, 10, None)):
+        rule = next(one for one in RULES if limit in one.limits and one.applies(checkpoint, accounts))
+        told.append(rule.remedy_for(checkpoint))
+
+    assert told[0] != told[1]
+    assert not {"save", "write", "writes", "writer"} & set(re.findall(r"\w+", told[1]))
 
 
 def cause(checkpoint: Checkpoint, *history: Checkpoint) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts import QUEUED, Accounting
-from ckptprof.diagnose.locks import ONE_AT_A_TIME
+from ckptprof.diagnose.locks import is_one_at_a_time
 from ckptprof.diagnose.sight import Sight, number, some
 from ckptprof.diagnose.storage import throttle
 from ckptprof.diagnose.wording import rate
@@ -45,7 +45,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         capped = f"{found.alone.workers} writers at once"
         if found.alone.workers < found.alone.ranks:
             capped += ", as many as there are processors"
-    elif limit is Limit.SERIALIZE and found.accounts[0].text.endswith(f"({ONE_AT_A_TIME})"):
+    elif limit is Limit.SERIALIZE and is_one_at_a_time(found.accounts[0]):
         expected = found.quiet_seconds - found.accounts[0].seconds  # what it does itself is still to be done
     elif limit is Limit.STRAGGLER and found.straggler is not None:
         expected += found.straggler.crowding

@@ -40,12 +40,13 @@ def verdict(found: Accounting) -> Verdict:
     missing = lacking(found)
     sure = _confidence(found, choice, len(missing))
     rule, shown = _rule(found, choice.limit)
+    remedy = rule.remedy_for(found.sight.checkpoint) if rule else None
     if choice.limit in (Limit.NONE, Limit.UNCLEAR):
         told = sentences.nothing if choice.limit is Limit.NONE else sentences.unclear
         return Verdict(
             limit=choice.limit, sentence=told(found, choice.why or ""), confidence=sure, seconds=found.seconds,
             accounts=found.accounts, evidence=evidence(found, choice.limit, choice.why), excluded=(), lacking=missing,
-            candidates=choice.candidates, cause=rule.name if rule else None, remedy=rule.remedy if rule else None,
+            candidates=choice.candidates, cause=rule.name if rule else None, remedy=remedy,
             reference=rule.reference if rule else None,
         )  # fmt: skip
     promised = gain(found, choice.limit)
@@ -63,7 +64,7 @@ def verdict(found: Accounting) -> Verdict:
         expected_seconds=promised.expected_seconds,
         capped_by=promised.capped_by,
         cause=rule.name if rule else None,
-        remedy=rule.remedy if rule else None,
+        remedy=remedy,
         reference=rule.reference if rule else None,
     )
 

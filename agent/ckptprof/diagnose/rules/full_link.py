@@ -22,4 +22,7 @@ RULE = Rule(
         "save to local NVMe first and copy on in the background, or from all nodes instead of one; else a faster link"
     ),
     reference="alpa-projects/alpa#466",
+    remedy_of_restore=(
+        "bring it to local NVMe before the restore, or read it once and send it on: DCP `broadcast_from_rank0=True`"
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.locks import ONE_AT_A_TIME
+from ckptprof.diagnose.locks import is_one_at_a_time
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import in_background, is_restore, spent
 from ckptprof.model import Checkpoint
@@ -14,7 +14,7 @@ def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None
     largest = next((one for one in accounts if one.limit is Limit.SERIALIZE), None)
     if is_restore(checkpoint):
         return None
-    if largest is not None and ONE_AT_A_TIME in largest.text:
+    if largest is not None and is_one_at_a_time(largest):
         return "one core for all threads of a process is what Python's interpreter lock (GIL) allows"
     if not in_background(checkpoint, "thread"):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, Kind
 from ckptprof.verdicts import Account, Limit
 
 Applies = Callable[[Checkpoint, tuple[Account, ...]], str | None]
@@ -22,3 +22,8 @@ class Rule:
     remedy: str  # one concrete line
     reference: str  # where that was seen
     without: str | None = None  # as the sentence says it: "with CRC off about 17 s"
+    remedy_of_restore: str | None = None  # if it is not the same
+
+    def remedy_for(self, checkpoint: Checkpoint) -> str:
+        """Return what to do about it."""
+        return (checkpoint.kind is Kind.RESTORE and self.remedy_of_restore) or self.remedy

@@ -22,4 +22,7 @@ RULE = Rule(
         "save to a faster tier (local NVMe) and copy on in the background, or `torch.distributed.checkpoint.async_save`"
     ),
     reference="NVIDIA DGX SuperPOD storage tiers",
+    remedy_of_restore=(
+        "restore from a faster tier: keep the newest checkpoint on local NVMe too, or load only a rank's shards (DCP)"
+    ),
 )

@@ -24,4 +24,7 @@ RULE = Rule(
     ),
     reference="Darshan job summary: small accesses; huggingface/diffusers#10280",
     without="in large pieces",
+    remedy_of_restore=(
+        'read in pieces of 1 MiB and more: `open(path, "rb", buffering=16 << 20)`, whole tensors instead of slices'
+    ),
 )

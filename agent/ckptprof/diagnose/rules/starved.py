@@ -25,4 +25,8 @@ RULE = Rule(
     ),
     reference="proc_pid_schedstat, sched(7)",
     without="with a CPU free",
+    remedy_of_restore=(
+        "leave the reader a core: start data loader workers after the restore, OMP_NUM_THREADS below "
+        "the cores, more CPUs"
+    ),
 )

@@ -24,4 +24,5 @@ RULE = Rule(
     ),
     reference="verl-project/verl#2860 (rank 0 an hour after the other 15); marin#8534",
     without="with all ranks alike",
+    remedy_of_restore="balance what the ranks read; if they read alike, look at that rank's CPU, disk and link",
 )
