@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,16 @@ TORCH_ZIP = b"PK\x03\x04" + bytes(12)
 SAFETENSORS = (4096).to_bytes(8, "little") + b'{"a":{"d'
 NUMPY = b"\x93NUMPY\x01\x00v\x00{'des"
 _FACTS_AFTER_S = (0.4, 1.6)  # the sampler's two looks after a burst
+
+
+def changed(frames: list[Frame], change: Callable[[Sample], Sample | None]) -> list[Frame]:
+    """Return the frames with each sample as the function returns it, and without those for which that is None."""
+    return [
+        msgspec.structs.replace(
+            frame, samples=tuple(new for sample in frame.samples if (new := change(sample)) is not None)
+        )
+        for frame in frames
+    ]
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
 from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint, Mode
@@ -64,32 +64,20 @@ def stacks(actor: Actor, at_s: float, frames: tuple[tuple[str, str, int], ...]) 
 
 def by_thread(frames: list[Frame], pid: int) -> list[Frame]:
     """Return the frames with everything that a process wrote written by another of its threads."""
-    return [
-        msgspec.structs.replace(
-            frame,
-            samples=tuple(
-                msgspec.structs.replace(sample, tid=pid + 1)
-                if isinstance(sample, FileActivity) and sample.pid == pid
-                else sample
-                for sample in frame.samples
-            ),
-        )
-        for frame in frames
-    ]
+
+    def moved(sample: Sample) -> Sample:
+        own = isinstance(sample, FileActivity) and sample.pid == pid
+        return msgspec.structs.replace(sample, tid=pid + 1) if own else sample
+
+    return changed(frames, moved)
 
 
 def uncounted(frames: list[Frame]) -> list[Frame]:
     """Return the frames with nothing written by calls: pages that a mapping makes dirty are counted otherwise."""
-    return [
-        msgspec.structs.replace(
-            frame,
-            samples=tuple(
-                msgspec.structs.replace(sample, write_chars=0) if isinstance(sample, ProcessIo) else sample
-                for sample in frame.samples
-            ),
-        )
-        for frame in frames
-    ]
+    return changed(
+        frames,
+        lambda sample: msgspec.structs.replace(sample, write_chars=0) if isinstance(sample, ProcessIo) else sample,
+    )
 
 
 def growing(frames: list[Frame], grows: tuple[tuple[float, float, int], ...]) -> list[Frame]:
@@ -468,19 +456,11 @@ def test_of_a_flood_of_files_the_writer_of_those_that_the_trace_told_of_is_that_
     stage.extra += times(trainer)
     stage.extra += [stacks(trainer, at_s, UNKNOWN) for at_s in (6.0, 7.0, 8.5, 9.0, 9.5, 11.0, 12.0)]
     dropped = {move.inode for move in moves[2:]}
-    frames = [
-        msgspec.structs.replace(
-            frame,
-            samples=tuple(
-                sample
-                for sample in frame.samples
-                if not isinstance(sample, (FileActivity, FileLifeEvent)) or sample.inode not in dropped
-            ),
-        )
-        for frame in stage.frames(FOR_SECONDS)
-    ]
 
-    (found,) = detect(stage, frames)
+    def told(sample: Sample) -> Sample | None:
+        return None if isinstance(sample, (FileActivity, FileLifeEvent)) and sample.inode in dropped else sample
+
+    (found,) = detect(stage, changed(stage.frames(FOR_SECONDS), told))
 
     assert found.files == 20
     assert (found.mode, found.writers[0].role) == (Mode.SYNC, "trainer")

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, Actor, Stage
+from tests.detect.stage import MIB, Actor, Stage, changed
 
 from ckptprof.detect.detector import Detector
 from ckptprof.model import Checkpoint, Kind
@@ -158,7 +158,7 @@ def test_a_process_that_ends_when_it_has_read_is_told(exit_s: float, told: bool,
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "how",
     [
         {"kinds": int(OperationKind.URING)},
         {"kinds": int(OperationKind.AIO)},
@@ -169,20 +169,14 @@ def test_a_process_that_ends_when_it_has_read_is_told(exit_s: float, told: bool,
         {"faulted_bytes": SIZE},
     ],
 )
-def test_what_loaders_do_is_not_straight(changed: dict[str, Any]) -> None:
+def test_what_loaders_do_is_not_straight(how: dict[str, Any]) -> None:
     """Direct and asynchronous reading into buffers of one's own, seeking, pieces of many sizes, mappings."""
     stage = Stage(trace=True)
     read(stage, stage.process(), FILES[0], kept=0.0)
-    frames = [
-        msgspec.structs.replace(
-            frame,
-            samples=tuple(
-                msgspec.structs.replace(sample, **changed) if isinstance(sample, FileActivity) else sample
-                for sample in frame.samples
-            ),
-        )
-        for frame in stage.frames(40)
-    ]
+    frames = changed(
+        stage.frames(40),
+        lambda sample: msgspec.structs.replace(sample, **how) if isinstance(sample, FileActivity) else sample,
+    )
     detector = Detector(stage.header())
 
     found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
@@ -226,10 +220,7 @@ def part_of(whole: FileActivity, number: int, size: int) -> FileActivity:
 
 def on_grid(stage: Stage, seconds: float, piece: int) -> list[Kind]:
     """Play it with descriptors that stand where a piece ends; without counters of calls that would tell."""
-    frames = [
-        msgspec.structs.replace(frame, samples=tuple(stood(sample, piece) for sample in frame.samples))
-        for frame in stage.frames(seconds)
-    ]
+    frames = changed(stage.frames(seconds), lambda sample: stood(sample, piece))
     detector = Detector(stage.header())
     found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
     return [one.kind for one in found]

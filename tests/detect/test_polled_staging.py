@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
-from tests.detect.stage import MIB, SECOND_NS, Stage, play
+from tests.detect.stage import MIB, SECOND_NS, Stage, changed, play
 
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileFact, Frame
@@ -15,12 +14,7 @@ SIZE = 80 * MIB
 
 def without_stages(frames: list[Frame]) -> list[Frame]:
     """Leave out what the file system would say of the stages: they are deleted before anybody asks."""
-    return [
-        msgspec.structs.replace(
-            frame, samples=tuple(s for s in frame.samples if not (isinstance(s, FileFact) and s.path.startswith(TMP)))
-        )
-        for frame in frames
-    ]
+    return changed(frames, lambda one: None if isinstance(one, FileFact) and one.path.startswith(TMP) else one)
 
 
 @pytest.mark.parametrize("hz", [25.0, 10.0])
