@@ -37,7 +37,7 @@ SAVES: tuple[Save, ...] = (
                 for r in (0, 1)
             ),
         ),
-        "step_{step}/sharded",
+        "step_{step}",
         2,
         variant="hf",
     ),
@@ -278,6 +278,22 @@ SAVES: tuple[Save, ...] = (
     ),
     Save("torch.save", (Write("ckpt_{step}.pt.gz", 40, magic=GZIP),), "ckpt_{step}.pt.gz", variant="compressed"),
     Save("pickle", (Write("ckpt_{step}.pkl.gz", 40, magic=GZIP),), "ckpt_{step}.pkl.gz", variant="compressed"),
+    Save(
+        "zarr",
+        (
+            *(
+                Write(
+                    f"step_{{step}}.zarr/layer{n}/c/0/0",
+                    20,
+                    temporary=f"step_{{step}}.zarr/layer{n}/c/0/0.{'0123456789abcdef' * 2}.partial",
+                )
+                for n in range(3)
+            ),
+            *(Write(f"step_{{step}}.zarr/layer{n}/zarr.json", SMALL) for n in range(3)),
+        ),
+        "step_{step}.zarr",
+        runtimes=("jax", "numpy"),
+    ),
     Save(
         "keras",
         (Write("ckpt-epoch={step}.keras", 40, magic=NPZ),),

@@ -40,6 +40,20 @@ def series(stage: Stage, who: Actor, names: list[str], **fields: Any) -> None:
 
 
 @LEVELS
+@pytest.mark.parametrize(("magic", "framework"), [(TORCH_ZIP, "torch.save"), (b"layer0.npy" + bytes(6), None)])
+def test_what_torch_saves_as_tar_is_no_archive(magic: bytes, framework: str | None, trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """PyTorch's tutorial calls checkpoints so; its first bytes tell it from an archive, which is none."""
+    stage = Stage(trace=trace)
+    names = [f"/run/model_{step}.tar" for step in (100, 200, 300)]
+    series(stage, stage.process(), names, magic=magic)
+
+    found = stage.play(40)
+
+    assert saves(found) == (names if framework else [])
+    assert {checkpoint.framework for checkpoint in found} <= {framework}
+
+
+@LEVELS
 @pytest.mark.parametrize(
     "names",
     [

@@ -156,6 +156,13 @@ REAL = [
     ("/r/model.gguf", "gguf", None, None, "/r"),
     # numpy
     ("/r/ckpt_20.npz", "numpy", 20, None, "/r#20"),
+    # zarr
+    ("/r/step_3.zarr/params/w/c/0/1", "zarr", 3, None, "/r/step_3.zarr"),
+    ("/r/step_3.zarr/zarr.json", "zarr", 3, None, "/r/step_3.zarr"),
+    ("/r/step_3.zarr/w/0.1.0123456789abcdef0123456789abcdef.partial", "zarr", 3, None, "/r/step_3.zarr"),
+    # stable-baselines3 by model.save
+    ("/r/models/PPO/10000.zip", "stable-baselines3", 10000, None, "/r/models/PPO#10000"),
+    ("/r/ppo_cartpole.zip", "stable-baselines3", None, None, "/r"),
 ]  # fmt: skip
 
 
@@ -299,7 +306,7 @@ def test_a_name_may_say_how_many_ranks_there_are() -> None:
     "path",
     ["/r/checkpoint-500.log", "/r/global_step5/plot.png", "/r/checkpoint-5/events.out.tfevents.1.host",
      "/r/iter_0000500/a.txt",
-     "/r/step-5/trace.json.gz", "/r/epoch=1-step=2.csv", "/r/checkpoint-500.tar", "/r/iter_0000500.db"],
+     "/r/step-5/trace.json.gz", "/r/epoch=1-step=2.csv", "/r/checkpoint-500.tar.gz", "/r/iter_0000500.db"],
 )  # fmt: skip
 def test_what_only_looks_like_a_checkpoint_is_none(path: str) -> None:
     """A log, a picture, a table or an archive in or beside one stays what it is."""

@@ -119,7 +119,8 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
 def _path(candidate: Candidate) -> str:
     """Return the file, or the folder that all files share; a file that is one rank's part stands for its folder.
 
-    What completes it may lie beside that folder (`latest`) and is no part of it.
+    What completes it may lie beside that folder (`latest`) and is no part of it. Of a folder that was renamed not all
+    files may have been seen under its new name.
     """
     beside = candidate.step is not None
     kept = [part for part in candidate.parts if not (beside and part.name.commit and part.name.step is None)]
@@ -127,9 +128,11 @@ def _path(candidate: Candidate) -> str:
     paths = [part.stream.path for part in kept]
     if len(set(paths)) == 1 and kept[0].name.rank is None:
         return paths[0]
-    split = [path.split("/")[:-1] for path in paths]
+    homes = [part.name.home for part in kept]
+    if not any(path.startswith(f"{home}/") for path, home in zip(paths, homes, strict=True)):
+        homes = [path.rpartition("/")[0] for path in paths]
     shared = []
-    for parts in zip(*split, strict=False):
+    for parts in zip(*(home.split("/") for home in homes), strict=False):
         if len(set(parts)) > 1:
             break
         shared.append(parts[0])

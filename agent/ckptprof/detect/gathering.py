@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 from ckptprof.detect.candidates import Candidate, Part
 from ckptprof.detect.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, further_gap_ns, group
 from ckptprof.detect.jobs import JobBook
-from ckptprof.detect.parts import PartBook, untangle
+from ckptprof.detect.parts import PartBook, is_nothing, untangle
 from ckptprof.detect.staging import join_stages
 from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
@@ -178,13 +178,13 @@ def _speaks_of_checkpoint(candidate: Candidate) -> bool:
 
 
 def settled(candidate: Candidate) -> Candidate:
-    """Return the candidate without what still goes on."""
-    if not candidate.open_parts:
+    """Return the candidate without what still goes on, and without what turned out to be none."""
+    kept = [part for part in candidate.parts if not part.is_open and not is_nothing(part.stream, part.name)]
+    if len(kept) == len(candidate.parts):
         return candidate
     closed = Candidate(candidate.job, candidate.writes)
-    for part in candidate.parts:
-        if not part.is_open:
-            closed.add(part)
+    for part in kept:
+        closed.add(part)
     return closed
 
 

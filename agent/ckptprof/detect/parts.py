@@ -15,6 +15,8 @@ from ckptprof.detect.openings import OpeningBook
 from ckptprof.detect.sizes import leapt_bytes_of, part_bytes, traced_bytes_of
 from ckptprof.detect.streams import ProcessKey, Stream
 from ckptprof.detect.tracebook import TraceBook
+from ckptprof.frameworks.formats import COMPRESSED, file_format
+from ckptprof.frameworks.names import Name
 from ckptprof_collectors.samples import OperationKind
 
 BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made of it
@@ -74,6 +76,19 @@ def _doubtful(parts: list[Part], history: History) -> list[Part]:
 def _support(part: Part, history: History) -> float:
     """Return how much of what a file seems to have been read of was read by its process while that had it open."""
     return history.returned_bytes(part.stream.may_begin_ns, part.stream.may_end_ns) / part.bytes
+
+
+def is_nothing(stream: Stream, name: Name) -> bool:
+    """Return whether its name says that it is no checkpoint, and its first bytes do not say otherwise."""
+    if not name.never or name.commit:
+        return False
+    kind = file_format(stream.fact.magic if stream.fact is not None else None, stream.path)
+    return name.framework is None or kind == COMPRESSED or kind not in name.framework.formats
+
+
+def _stays_nothing(stream: Stream, name: Name) -> bool:
+    """Return whether it is no checkpoint, and nothing that is still to be heard of the file can change that."""
+    return is_nothing(stream, name) and (name.framework is None or stream.fact is not None)
 
 
 class PartBook:
@@ -144,7 +159,7 @@ class PartBook:
 
     def _polled_part(self, stream: Stream, history: History) -> Part | None:
         name = name_of(stream)
-        if name.never and not name.commit:
+        if _stays_nothing(stream, name):
             return None
         if stream.writes:
             self._hear_size(stream)
@@ -180,7 +195,7 @@ class PartBook:
     def open_part_of(self, stream: Stream) -> Part | None:
         """Return what is known by now of a stream that goes on; None if it is nothing of a checkpoint's."""
         name = name_of(stream)
-        if name.never and not name.commit:
+        if _stays_nothing(stream, name):
             return None
         size = stream.size
         if stream.trace is not None:
@@ -229,7 +244,7 @@ class PartBook:
     def _traced_part(self, stream: Stream) -> Part | None:
         name = name_of(stream)
         size = traced_bytes_of(stream)
-        if (name.never and not name.commit) or size <= 0 or stream.trace is None:
+        if _stays_nothing(stream, name) or size <= 0 or stream.trace is None:
             return None
         start_ns, end_ns = stream.trace.edges()
         if not stream.writes and stream.trace.totals.faulted_bytes:

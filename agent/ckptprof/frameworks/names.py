@@ -29,10 +29,11 @@ class Name:
     step: int | None
     rank: int | None
     unit: str  # files of one checkpoint share it
+    home: str  # its folder, by its final name; of chunks and the like the folder that holds all of them
     certain: bool  # the unit carries a step or the framework's own folder: no time need tell saves apart
     hint: bool  # a word for checkpoints is in it
     data: bool  # a word for data sets or results is in it
-    never: bool  # a log, a database, an archive: no checkpoint whatever else speaks for it
+    never: bool  # a log, a database, an archive: no checkpoint, but if its first bytes are those of its framework
     temporary: bool
     commit: bool  # its appearance completes a checkpoint
     begin: bool = False  # it is there from before the first byte until the checkpoint is complete
@@ -105,7 +106,7 @@ def read_name(path: str) -> Name:
     above, _, last = path.rpartition("/")
     place = _place(above)
     file, temporary = _settled(last)
-    framework, groups, trunk = _framework(place, file)
+    framework, groups, trunk, within = _framework(place, file)
     commit = _ANY_COMMIT.fullmatch(file) is not None and _marked(_COMMITS, place.path, file)
     own = _number(groups, "step")
     rank = _rank(groups, place, file)
@@ -124,11 +125,12 @@ def read_name(path: str) -> Name:
         step=step,
         rank=rank,
         unit=unit,
+        home=trunk if within else place.path,
         certain=certain,
-        hint=hint_in_file or place.hint,
+        hint=hint_in_file or place.hint or (certain and words.hints(unit.rpartition("/")[2])),
         data=(framework is None or framework.weak)
         and ((place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file, in_step=in_step)),
-        never=framework is None and words.NEVER.search(plain) is not None,
+        never=(framework is None or words.TAR.search(file) is not None) and words.NEVER.search(plain) is not None,
         temporary=temporary,
         commit=commit,
         begin=is_begin(path) if temporary else False,
@@ -222,17 +224,17 @@ def _units(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
     return ranked if ranked[0][1] is not None else ranked[:1]
 
 
-def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, str | None], str]:
-    """Return the framework, the groups of its mark, and the folder that holds the whole, as far as the mark knows."""
+def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, str | None], str, bool]:
+    """Return the framework, the groups of its mark, the folder that holds the whole, and whether the mark tells it."""
     any_of_them, marks = _BY_ENDING.get(file.rpartition(".")[2], _ENDLESS)
     if any_of_them.fullmatch(file) is None:
-        return None, {}, place.trunk
+        return None, {}, place.trunk, False
     for framework, mark in marks:
         found = mark.file.fullmatch(file)
         if found is None:
             continue
         if mark.inside is None:
-            return framework, found.groupdict(), place.trunk
+            return framework, found.groupdict(), place.trunk, False
         inside = mark.inside.search(place.path)
         if inside is not None:
             groups = {
@@ -240,8 +242,8 @@ def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, st
                 **{name: text for name, text in found.groupdict().items() if text is not None},
             }
             below = inside.start("below") if groups.get("below") else -1
-            return framework, groups, place.path[:below] if below >= 0 else place.trunk
-    return None, {}, place.trunk
+            return framework, groups, place.path[:below] if below >= 0 else place.trunk, below >= 0
+    return None, {}, place.trunk, False
 
 
 def _unit(trunk: str, folder: str, file: str, own: int | None) -> tuple[str, int | None, bool]:

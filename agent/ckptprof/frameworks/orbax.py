@@ -15,7 +15,7 @@ FRAMEWORK = Framework(
     name="orbax",
     layer=Layer.ENGINE,
     files=(
-        mark(r"[0-9a-f]{32}", r"/ocdbt\.process_(?P<rank>\d+)/d$"),
+        mark(r"[0-9a-f]{32}", r"(?P<below>/ocdbt\.process_(?P<rank>\d+)/d)$"),
         mark(r"[0-9a-f]{32}", r"(?P<below>/d)$"),
         mark(r"manifest\.ocdbt|_CHECKPOINT_METADATA|_METADATA|_sharding|commit_success\.txt"),
         mark(r"process_(?P<rank>\d+)", r"/array_metadatas$"),

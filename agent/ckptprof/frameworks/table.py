@@ -37,6 +37,7 @@ from ckptprof.frameworks import (
     torchtune,
     transformers,
     verl,
+    zarr,
 )
 from ckptprof.frameworks.knowledge import Framework
 
@@ -79,6 +80,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
     hdf5.FRAMEWORK,
     numpy.FRAMEWORK,
     pickled.FRAMEWORK,
+    zarr.FRAMEWORK,
 )
 
 BY_NAME = {framework.name: framework for framework in FRAMEWORKS}

@@ -65,6 +65,8 @@ NEVER = re.compile(
     re.IGNORECASE,
 )
 
+TAR = re.compile(r"(?<!\.pth)(?<!\.pt)\.tar$")  # an archive, or what torch.save wrote under the name of its tutorial
+
 
 def hints(part: str) -> bool:
     """Return whether a word for checkpoints is in it."""

@@ -59,7 +59,7 @@ _CACHES = re.compile(
     r"/\.cache/(?:huggingface|torch)/|/models--[^/]+/|/hub/checkpoints/|/\.modelscope/|/datasets--[^/]+/"
 )
 _UNFINISHED = re.compile(
-    r"\.(?:incomplete|partial|crdownload|aria2|download|filepart|!ut)$|/\.?[^/]+\.[A-Za-z0-9]{8}\.part$"
+    r"(?:\.(?:incomplete|crdownload|aria2|download|filepart|!ut)|(?<!\.[0-9a-f]{32})\.partial)$|/\.?[^/]+\.[A-Za-z0-9]{8}\.part$"
 )
 _MOST = 256  # files
 _RECEIVED = (0.9, 1.6)

@@ -1,0 +1,20 @@
+"""Zarr (v2 and v3, zarr/storage/_local.py): a folder of chunks, which data sets are, too.
+
+Each chunk is written to `NAME.<32 hexadecimal digits>.partial` and renamed; metadata lie beside them.
+"""
+
+from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark, patterns
+
+FRAMEWORK = Framework(
+    name="zarr",
+    layer=Layer.FORMAT,
+    weight=0.1,
+    files=(
+        mark(
+            r"zarr\.json|\.zarray|\.zattrs|\.zgroup|\.zmetadata|\d+(?:\.\d+)*",
+            r"[^/]\.zarr(?P<below>/.*)?$",
+        ),
+    ),
+    temporary=patterns(r"\.[0-9a-f]{32}\.partial$"),
+    durability=Durability.RENAME,
+)
