@@ -45,11 +45,17 @@ def test_what_torch_saves_as_tar_is_no_archive(magic: bytes, framework: str | No
     """PyTorch's tutorial calls checkpoints so; its first bytes tell it from an archive, which is none."""
     stage = Stage(trace=trace)
     names = [f"/run/model_{step}.tar" for step in (100, 200, 300)]
-    series(stage, stage.process(), names, magic=magic)
+    trainer = stage.process()
+    series(stage, trainer, names, magic=magic)
+    for number in range(3):
+        stage.read(trainer, f"/data/train-{number:05d}.tar", 30.0 + number, 0.5, 120 * MIB)
+    if framework is not None:
+        stage.read(stage.process(200), names[-1], 35.0, 0.8, 120 * MIB)
 
-    found = stage.play(40)
+    found = stage.play(50)
 
     assert saves(found) == (names if framework else [])
+    assert [(one.kind, one.path) for one in found[3:]] == [(Kind.RESTORE, names[-1])][: len(found)]
     assert {checkpoint.framework for checkpoint in found} <= {framework}
 
 

@@ -79,11 +79,16 @@ def _support(part: Part, history: History) -> float:
 
 
 def is_nothing(stream: Stream, name: Name) -> bool:
-    """Return whether its name says that it is no checkpoint, and its first bytes do not say otherwise."""
+    """Return whether its name says that it is no checkpoint, and its first bytes do not say otherwise.
+
+    Nobody looks into what is only read: then a word for checkpoints must tell.
+    """
     if not name.never or name.commit:
         return False
+    if name.framework is None or (stream.fact is None and not stream.writes):
+        return name.framework is None or not name.hint
     kind = file_format(stream.fact.magic if stream.fact is not None else None, stream.path)
-    return name.framework is None or kind == COMPRESSED or kind not in name.framework.formats
+    return kind == COMPRESSED or kind not in name.framework.formats
 
 
 def _stays_nothing(stream: Stream, name: Name) -> bool:
