@@ -425,10 +425,14 @@ def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "state", "mode"), [(26, "S", Mode.SYNC), (202, "S", Mode.ASYNC)], ids=["msync", "futex"]
+    ("call", "state", "others", "role"),
+    [(26, "S", 1, "trainer"), (202, "S", 1, "thread"), (-1, "R", 0, "trainer")],
+    ids=["msync", "futex", "runs-alone"],
 )
-def test_polling_tells_the_writer_by_where_its_main_thread_was_met(call: int, state: str, mode: Mode) -> None:
-    """What is written by a mapping is in no counter; the thread that trains was met in msync(2), or waiting."""
+def test_polling_tells_the_writer_by_where_its_main_thread_was_met(
+    call: int, state: str, others: int, role: str
+) -> None:
+    """What is written by a mapping is in no counter; who trains was met in msync(2), waiting, or running alone."""
     stage = Stage()
     trainer = stage.process()
     stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
@@ -441,11 +445,12 @@ def test_polling_tells_the_writer_by_where_its_main_thread_was_met(call: int, st
             on_cpu_ns=SECOND_NS, waited_ns=0, user_ticks=50, system_ticks=50, major_faults=0, block_delay_ticks=None,
             state=state, call=call, wait=None, at_ns=MONOTONIC_NS + int(at_s * SECOND_NS),
         )  # fmt: skip
-        stage.extra.append((at_s, look))
+        stage.extra += [(at_s, msgspec.structs.replace(look, tid=look.tid + other)) for other in range(others + 1)]
 
     (found,) = detect(stage, uncounted(stage.frames(FOR_SECONDS)))
 
-    assert found.mode is mode
+    assert found.mode is (Mode.SYNC if role == "trainer" else Mode.ASYNC)
+    assert found.writers[0].role == role
 
 
 def test_of_a_flood_of_files_the_writer_of_those_that_the_trace_told_of_is_that_of_all() -> None:

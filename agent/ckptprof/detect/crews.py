@@ -13,6 +13,7 @@ from ckptprof.detect.trainers import TrainerBook
 
 _LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"))
 _AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
+_RUNNING = ("running", "unknown")
 _SLACK_NS = 150_000_000  # calls are counted when they return
 _TELLING = 20  # of a flood of files the trace drops most: the writer of one byte in so many is that of all
 _MAX_DEPTH = 6
@@ -115,22 +116,41 @@ def _polled(crew: Crew, part: Part, around: Surroundings) -> None:
         crew.unknown_bytes += part.bytes
         return
     mine = min(part.bytes, moved[0] if part.stream.writes else moved[1])
-    if mine * 2 >= part.bytes or _is_by_mapping(crew.trainer, part, around):
+    is_own: bool | None = mine * 2 >= part.bytes
+    if not is_own and _is_by_mapping(crew.trainer, part, around):
+        is_own = _touched(crew.trainer, part, around)
+    if is_own:
         crew.own.append(span)
         crew.own_bytes += part.bytes
+    elif is_own is None:
+        crew.unknown.append(span)
+        crew.unknown_bytes += part.bytes
     else:
         crew.others.append(span)
         crew.other_bytes += part.bytes
 
 
 def _is_by_mapping(trainer: ProcessKey, part: Part, around: Surroundings) -> bool:
-    """Return whether no counter of its process tells of it, and most looks at its main thread met it at files."""
+    """Return whether no counter of its process tells of it."""
     history = around.histories.get(trainer)
     called = history.between(part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS) if history is not None else []
-    if 2 * sum(one.written_bytes if part.stream.writes else one.returned_bytes for one in called) >= part.bytes:
-        return False
+    return 2 * sum(one.written_bytes if part.stream.writes else one.returned_bytes for one in called) < part.bytes
+
+
+def _touched(trainer: ProcessKey, part: Part, around: Surroundings) -> bool | None:
+    """Return whether its main thread used the mapping: most looks met it at files, or it ran and there is no other.
+
+    None: it ran, and nothing tells whether it was this. What slept elsewhere touched nothing.
+    """
     use = around.threads.use(trainer, trainer[0], part.start_ns, part.end_ns)
-    return use is not None and sum(use.looks_in.get(word, 0) for word in _AT_FILES) * 2 > use.looks
+    if use is None or not use.looks:
+        return None
+    at_files = sum(use.looks_in.get(word, 0) for word in _AT_FILES)
+    if 2 * at_files > use.looks:
+        return True
+    if 2 * (at_files + sum(use.looks_in.get(word, 0) for word in _RUNNING)) <= use.looks:
+        return False
+    return True if len(around.threads.threads(trainer, part.start_ns, part.end_ns)) == 1 else None
 
 
 def _relation(process: ProcessKey, start_ns: int, trainers: TrainerBook) -> str:
