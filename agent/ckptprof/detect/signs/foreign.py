@@ -59,8 +59,9 @@ _CACHES = re.compile(
     r"/\.cache/(?:huggingface|torch)/|/models--[^/]+/|/hub/checkpoints/|/\.modelscope/|/datasets--[^/]+/"
 )
 _UNFINISHED = re.compile(
-    r"(?:\.(?:incomplete|crdownload|aria2|download|filepart|!ut)|(?<!\.[0-9a-f]{32})\.partial)$|/\.?[^/]+\.[A-Za-z0-9]{8}\.part$"
+    r"\.(?:incomplete|partial|crdownload|aria2|download|filepart|!ut)$|/\.?[^/]+\.[A-Za-z0-9]{8}\.part$"
 )
+_CHUNK = re.compile(r"\.[0-9a-f]{32}\.partial$")  # as zarr calls what it writes, of data sets, too
 _MOST = 256  # files
 _RECEIVED = (0.9, 1.6)
 _RECEIVED_EXACTLY = (0.97, 1.2)  # of what a trainer writes
@@ -118,7 +119,9 @@ def downloaded(candidate: Candidate, around: Surroundings) -> Evidence | None:
         earlier = part.stream.earlier_path or ""
         if any(_CACHES.search(path) for path in (part.stream.path, earlier)):
             return True
-        return not trains and any(_UNFINISHED.search(path) for path in (part.stream.path, earlier))
+        if trains or (part.name.hint and _CHUNK.search(earlier)):
+            return False
+        return any(_UNFINISHED.search(path) for path in (part.stream.path, earlier))
 
     if not _mostly(candidate, is_download):
         return None
