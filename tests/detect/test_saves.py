@@ -10,6 +10,7 @@ from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, St
 from tests.detect.tracer import mono
 
 from ckptprof.model import Checkpoint, Kind
+from ckptprof_collectors.samples import FileFact
 
 
 def edges_s(stage: Stage, checkpoint: Checkpoint) -> tuple[float, float]:
@@ -33,6 +34,25 @@ def test_a_save_is_found_with_the_file_systems_edges(hz: float) -> None:
     assert (save.kind, save.step, save.bytes, save.files, save.path) == (Kind.SAVE, 7, 300 * MIB, 1, "/ckpt/step_7.pt")
     assert save.framework == "torch.save"
     assert edges_s(stage, save) == pytest.approx((2.013, 3.790), abs=0.001)
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_of_the_links_to_a_file_the_one_with_a_step_names_it(trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """As timm saves: the folder shows one file as `last`, as `checkpoint-7` and as `model_best`."""
+    stage = Stage(trace=trace)
+    last = {"magic": TORCH_ZIP, "rename_to": "/ckpt/last.pth.tar"}
+    stage.write(stage.process(), "/ckpt/tmp.pth.tar", 2.0, 1.0, 300 * MIB, **last)
+    frames = []
+    for frame in stage.frames(12):
+        samples = list(frame.samples)
+        for fact in (one for one in frame.samples if isinstance(one, FileFact) and "last" in one.path):
+            names = ("/ckpt/checkpoint-7.pth.tar", "/ckpt/last.pth.tar", "/ckpt/model_best.pth.tar")
+            samples += [msgspec.structs.replace(fact, path=name) for name in names]
+        frames.append(msgspec.structs.replace(frame, samples=tuple(samples)))
+
+    (save,) = play(stage.header(), frames)
+
+    assert (save.path, save.step, save.bytes) == ("/ckpt/checkpoint-7.pth.tar", 7, 300 * MIB)
 
 
 @pytest.mark.parametrize("hz", [10.0, 25.0])

@@ -55,7 +55,7 @@ class FactBook:
         key = (fact.device, fact.inode)
         earlier = self._facts.pop(key, None)
         same_file = earlier is not None and earlier[1].birth_ns == fact.birth_ns  # else its inode is another file's now
-        if earlier is not None and same_file and (_is_earlier_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
+        if earlier is not None and same_file and (_is_lesser_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
             self._facts[key] = earlier
             if key in self._fresh:
                 self._askers.setdefault(key, {})[fact.pid, fact.start_ticks] = None
@@ -291,9 +291,13 @@ def _is_written_anew(at_ns: int, fact: FileFact, stream: Stream, clock: Clock) -
     return found and clock.mono(fact.modified_ns) > stream.last_ns + BESIDE_NS
 
 
-def _is_earlier_name(fact: FileFact, known: FileFact) -> bool:
-    """Whether `fact` shows the temporary name of a file whose final name is known."""
-    return read_name(fact.path).temporary and not read_name(known.path).temporary
+def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
+    """Whether `fact` shows the temporary name of a file whose final name is known, or of a link to it `latest`."""
+    name, better = read_name(fact.path), read_name(known.path)
+    if name.temporary or better.temporary:
+        return name.temporary and not better.temporary
+    as_it_was = (fact.size, fact.modified_ns) == (known.size, known.modified_ns)
+    return as_it_was and name.alias and name.step is None and better.step is not None
 
 
 def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
