@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -53,11 +54,16 @@ def times(
     return found
 
 
-def stacks(actor: Actor, at_s: float, frames: tuple[tuple[str, str, int], ...]) -> tuple[float, Sample]:
+def stacks(
+    actor: Actor,
+    at_s: float,
+    frames: tuple[tuple[str, str, int], ...],
+    active: bool = True,  # noqa: FBT001, FBT002 # as py-spy tells
+) -> tuple[float, Sample]:
     """Return one look at the main thread."""
     sample = StackSample(
         MONOTONIC_NS + int(at_s * SECOND_NS), actor.pid, actor.info.start_ticks, 10_000_000,
-        (ThreadStack(actor.pid, "MainThread", active=True, frames=frames),),
+        (ThreadStack(actor.pid, "MainThread", active=active, frames=frames),),
     )  # fmt: skip
     return at_s + 0.03, sample
 
@@ -109,7 +115,7 @@ def detect(stage: Stage, frames: list[Frame] | None = None) -> list[Checkpoint]:
 
 
 def threaded(
-    still: tuple[tuple[float, float], ...] = (), looks: tuple[tuple[float, tuple[tuple[str, str, int], ...]], ...] = (),
+    still: tuple[tuple[float, float], ...] = (), looks: tuple[tuple[Any, ...], ...] = (),
     grows: tuple[tuple[float, float, int], ...] = (), **pace: float,
 ) -> Checkpoint:  # fmt: skip
     """Return the save of a trainer whose other thread writes from second 8 to 10."""
@@ -195,6 +201,15 @@ def test_a_function_named_for_a_save_is_held_to_its_pace(still: tuple[tuple[floa
     """`save_all` may train on until its thread is done, or stand still in code that no pattern knows."""
     frames = (("advance", "/job/native.py", 5), ("save_all", "/job/train.py", 60), LOOP[1])
     found = threaded(still, looks=((8.1, frames), (8.6, frames), (9.6, frames), (11.5, LOOP)))
+
+    assert found.mode is mode
+
+
+@pytest.mark.parametrize(("active", "mode"), [(True, Mode.ASYNC), (False, Mode.SYNC)])
+def test_who_sleeps_in_a_function_named_for_a_save_waits_for_it(active: bool, mode: Mode) -> None:  # noqa: FBT001 # a parameter
+    """In C, for threads of a library, while they use the CPU at its pace; a look in the next save is no calm one."""
+    frames = (("save_all", "/job/train.py", 60), LOOP[1])
+    found = threaded(looks=tuple((at_s, frames, active) for at_s in (8.1, 8.6, 9.6, 11.5)))
 
     assert found.mode is mode
 

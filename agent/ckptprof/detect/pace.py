@@ -12,6 +12,7 @@ from ckptprof.detect.stacks import (
     doing,
     is_parked,
     main_frames,
+    main_sleeps,
     names_save,
     runs_library,
     saves_in_background,
@@ -90,6 +91,8 @@ class Pace:
         for one in around:
             if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
                 what = doing(main_frames(one), calm)
+                if what == "named" and main_sleeps(one):
+                    what = "saving"  # it waits for what the save has begun
                 inside = self.start_ns <= one.at_ns <= self.end_ns - _EDGE_NS
                 if what is not None and (inside or what != "training"):  # at its edges that tells nothing of the rest
                     found.append((one.at_ns, what))
@@ -119,8 +122,8 @@ class Pace:
         """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
         if self.start_ns <= at_ns <= self.end_ns or self.book.in_save(at_ns):
             return False
-        if self.start_ns - _AROUND_NS <= at_ns <= self.end_ns + _AROUND_NS and names_save(frames):
-            return False
+        if at_ns >= self.start_ns - _AROUND_NS and names_save(frames):
+            return False  # what comes later may be the next one, of which nothing is known yet
         if runs_library(frames) or is_parked(frames):
             return False
         return self._pace_at(self._stretches(at_ns - _AROUND_NS, at_ns + _AROUND_NS), at_ns) is not True

@@ -74,6 +74,11 @@ def main_frames(sample: StackSample) -> tuple[Frame, ...]:
     return ()
 
 
+def main_sleeps(sample: StackSample) -> bool:
+    """Return whether the main thread was seen, and off the CPU."""
+    return any(thread.tid == sample.pid and not thread.active for thread in sample.threads)
+
+
 def runs_library(frames: tuple[Frame, ...]) -> bool:
     """Return whether any frame is in a library that saves."""
     return any(_SAVES.search(file) for _, file, _ in frames)
