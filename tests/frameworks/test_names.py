@@ -153,6 +153,7 @@ REAL = [
     # formats that anybody uses
     ("/r/policy_10.pkl", "pickle", 10, None, "/r"),
     ("/r/weights.h5", "hdf5", None, None, "/r"),
+    ("/r/weights.07-0.45.h5", "hdf5", 7, None, "/r"),
     ("/r/model.gguf", "gguf", None, None, "/r"),
     # numpy
     ("/r/ckpt_20.npz", "numpy", 20, None, "/r#20"),

@@ -115,7 +115,7 @@ def read_name(path: str) -> Name:
         own = step_of(stem)
     unit, step, certain = _unit(trunk, place.path, file, own)
     if step is None and not certain:
-        step = _loose_step(stem.partition(".")[0] if not stem.startswith(".") else stem)
+        step = _loose_step(stem)
         step = None if step == rank else step
     plain = f"{place.path}/{file}"
     hint_in_file = words.hints(file)
@@ -301,10 +301,14 @@ def step_of(part: str) -> int | None:
 
 
 def _loose_step(stem: str) -> int | None:
-    """Return the only number in a name that does not look like a part of something."""
-    if words.PART.search(stem):
+    """Return the only number of a name, up to its first dot or right after that, unless it is that of a part."""
+    named = words.NUMBER_OF_MODEL.match(stem)
+    if named is not None and not words.PART.search(stem):
+        return int(named[1])
+    first = stem if stem.startswith(".") else stem.partition(".")[0]
+    if words.PART.search(first):
         return None
-    numbers = words.ANY_NUMBER.findall(stem)
+    numbers = words.ANY_NUMBER.findall(first)
     return int(numbers[0]) if len(numbers) == 1 else None
 
 

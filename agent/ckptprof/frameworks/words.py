@@ -12,6 +12,9 @@ STEP = re.compile(
 )
 STEP_WORDS_FIRST = re.compile(r"(?:step|iter|update)s?(?:ation)?[-_=.]{0,2}(\d{1,12})(?![\da-z])", re.IGNORECASE)
 STEP_FOLDERS = re.compile(r"(?:.*[-_.])?(?:ckpts?|checkpoints?|checkpointing|snapshots?)", re.IGNORECASE)
+NUMBER_OF_MODEL = re.compile(
+    r"(?:weights?|model|net|params?|policy|agent)\.(\d{1,8})(?=[-.])", re.IGNORECASE
+)  # Keras's
 ANY_NUMBER = re.compile(r"(?:^|[-_=.])(\d{1,12})(?=$|[-_.])")
 # what tells the parts of one save apart, number and all
 PART_NUMBER = re.compile(
