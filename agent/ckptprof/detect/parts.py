@@ -85,15 +85,18 @@ def is_nothing(stream: Stream, name: Name) -> bool:
     """
     if not name.never or name.commit:
         return False
-    if name.framework is None or (stream.fact is None and not stream.writes):
-        return name.framework is None or not name.hint
+    if name.framework is None:
+        return True
+    if stream.fact is None and not stream.writes:
+        return not name.hint
     kind = file_format(stream.fact.magic if stream.fact is not None else None, stream.path)
     return kind == COMPRESSED or kind not in name.framework.formats
 
 
 def _stays_nothing(stream: Stream, name: Name) -> bool:
     """Return whether it is no checkpoint, and nothing that is still to be heard of the file can change that."""
-    return is_nothing(stream, name) and (name.framework is None or stream.fact is not None)
+    may_be_heard = name.framework is not None and stream.writes and stream.fact is None
+    return not may_be_heard and is_nothing(stream, name)
 
 
 class PartBook:
