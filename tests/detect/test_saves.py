@@ -55,6 +55,19 @@ def test_of_the_links_to_a_file_the_one_with_a_step_names_it(trace: bool) -> Non
     assert (save.path, save.step, save.bytes) == ("/ckpt/checkpoint-7.pth.tar", 7, 300 * MIB)
 
 
+def test_a_folder_that_was_renamed_has_its_new_name() -> None:
+    """Polling saw some of its files only under the temporary name, as of Orbax, and those deep in it."""
+    stage = Stage()
+    trainer = stage.process()
+    folder, final = "/ckpt/checkpoint_3.orbax-checkpoint-tmp", "/ckpt/checkpoint_3"
+    stage.write(trainer, f"{folder}/ocdbt.process_0/d/{'0123456789abcdef' * 2}", 2.0, 1.0, 200 * MIB)
+    stage.write(trainer, f"{folder}/_METADATA", 3.1, 0.2, 1 * MIB, rename_to=f"{final}/_METADATA")
+
+    (save,) = stage.play(12)
+
+    assert (save.path, save.step, save.bytes, save.framework) == (final, 3, 201 * MIB, "orbax")
+
+
 @pytest.mark.parametrize("hz", [10.0, 25.0])
 def test_without_facts_the_counters_give_the_edges(hz: float) -> None:
     """Where nobody could look at the files, edges are interpolated and bytes lack at most the last tick's."""
