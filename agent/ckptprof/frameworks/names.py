@@ -106,7 +106,7 @@ def read_name(path: str) -> Name:
     above, _, last = path.rpartition("/")
     place = _place(above)
     file, temporary = _settled(last)
-    framework, groups, trunk, within = _framework(place, file)
+    framework, groups, trunk = _framework(place, file)
     commit = _ANY_COMMIT.fullmatch(file) is not None and _marked(_COMMITS, place.path, file)
     own = _number(groups, "step")
     rank = _rank(groups, place, file)
@@ -125,7 +125,7 @@ def read_name(path: str) -> Name:
         step=step,
         rank=rank,
         unit=unit,
-        home=trunk if within else place.path,
+        home=trunk if groups.get("below") else place.path,
         certain=certain,
         hint=hint_in_file or place.hint or (certain and words.hints(unit.rpartition("/")[2])),
         data=(framework is None or framework.weak)
@@ -224,17 +224,17 @@ def _units(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
     return ranked if ranked[0][1] is not None else ranked[:1]
 
 
-def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, str | None], str, bool]:
-    """Return the framework, the groups of its mark, the folder that holds the whole, and whether the mark tells it."""
+def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, str | None], str]:
+    """Return the framework, the groups of its mark, and the folder that holds the whole, as far as the mark knows."""
     any_of_them, marks = _BY_ENDING.get(file.rpartition(".")[2], _ENDLESS)
     if any_of_them.fullmatch(file) is None:
-        return None, {}, place.trunk, False
+        return None, {}, place.trunk
     for framework, mark in marks:
         found = mark.file.fullmatch(file)
         if found is None:
             continue
         if mark.inside is None:
-            return framework, found.groupdict(), place.trunk, False
+            return framework, found.groupdict(), place.trunk
         inside = mark.inside.search(place.path)
         if inside is not None:
             groups = {
@@ -242,8 +242,8 @@ def _framework(place: _Place, file: str) -> tuple[Framework | None, dict[str, st
                 **{name: text for name, text in found.groupdict().items() if text is not None},
             }
             below = inside.start("below") if groups.get("below") else -1
-            return framework, groups, place.path[:below] if below >= 0 else place.trunk, below >= 0
-    return None, {}, place.trunk, False
+            return framework, groups, place.path[:below] if below >= 0 else place.trunk
+    return None, {}, place.trunk
 
 
 def _unit(trunk: str, folder: str, file: str, own: int | None) -> tuple[str, int | None, bool]:
