@@ -109,25 +109,27 @@ def _own(crew: Crew, parts: list[Part], around: Surroundings) -> str:
 
 
 def _polled(crew: Crew, part: Part, around: Surroundings) -> None:
-    moved = around.trainers.moved(crew.trainer, part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS)
     span = (part.start_ns, part.end_ns)
-    if moved is None:
+    is_own = _is_own(crew.trainer, part, around)
+    if is_own is None:
         crew.unknown.append(span)
         crew.unknown_bytes += part.bytes
-        return
-    mine = min(part.bytes, moved[0] if part.stream.writes else moved[1])
-    is_own: bool | None = mine * 2 >= part.bytes
-    if not is_own and _is_by_mapping(crew.trainer, part, around):
-        is_own = _touched(crew.trainer, part, around)
-    if is_own:
+    elif is_own:
         crew.own.append(span)
         crew.own_bytes += part.bytes
-    elif is_own is None:
-        crew.unknown.append(span)
-        crew.unknown_bytes += part.bytes
     else:
         crew.others.append(span)
         crew.other_bytes += part.bytes
+
+
+def _is_own(trainer: ProcessKey, part: Part, around: Surroundings) -> bool | None:
+    """Return whether the main thread moved most of a polled part; None if nothing tells."""
+    moved = around.trainers.moved(trainer, part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS)
+    if moved is None:
+        return None
+    if (moved[0] if part.stream.writes else moved[1]) * 2 >= part.bytes:
+        return True
+    return _touched(trainer, part, around) if _is_by_mapping(trainer, part, around) else False
 
 
 def _is_by_mapping(trainer: ProcessKey, part: Part, around: Surroundings) -> bool:
