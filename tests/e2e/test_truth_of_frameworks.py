@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -117,16 +118,17 @@ def test_run_and_agent_report_what_the_job_logged(
 
 
 @pytest.mark.parametrize("level", ["poll"])
+@pytest.mark.parametrize(("framework", "format_"), FORMATS if os.environ.get("CKPTPROF_JOBS") == "all" else FORMATS[:1])
 def test_polling_run_reports_what_the_job_logged(
-    recorder: Recorder, record_property: Callable[[str, object], None], level: str
+    recorder: Recorder, record_property: Callable[[str, object], None], framework: str, format_: str, level: str
 ) -> None:
     """`run` finds the same without a trace, as who is not root has it."""
     recorder.level = level
-    train_and_restart(recorder, "numpy", "npz", lambda *job: _must_succeed(recorder.run(*job)))
+    train_and_restart(recorder, framework, format_, lambda *job: _must_succeed(recorder.run(*job)))
 
     comparison = compare(read_log(recorder.work / "truth.jsonl"), recorder.checkpoints())
 
-    record_property("figure", figure("run", level, "numpy", "npz", comparison))
+    record_property("figure", figure("run", level, framework, format_, comparison))
     hold_to_promise(comparison, "run", level)
 
 

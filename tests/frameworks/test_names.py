@@ -239,7 +239,7 @@ def test_temporary_names_are_known_as_such(path: str) -> None:
         "/r/train.log", "/r/out.txt", "/r/metrics.csv", "/r/metrics.jsonl", "/r/train.log.1", "/r/state.db",
         "/r/state.db-wal", "/r/events.out.tfevents.1750000000.host.1.0", "/r/profile.nsys-rep", "/r/data.tar",
         "/r/model.tar.gz", "/r/wheel.whl", "/r/shard.parquet", "/r/core", "/r/core.1234", "/r/lib.so", "/r/x.py",
-        "/r/page.html", "/r/video.mp4", "/var/lib/mysql/x.sqlite3", "/r/cache.arrow",
+        "/r/page.html", "/r/video.mp4", "/var/lib/mysql/x.sqlite3", "/r/cache.arrow", "/r/checkpoint-500.tar",
     ],
 )  # fmt: skip
 def test_logs_databases_and_archives_are_never_checkpoints(path: str) -> None:
