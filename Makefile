@@ -6,6 +6,9 @@ WORKERS ?= 2
 # Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?=
+OLD ?= main
+NEW ?=
+ONLY ?=
 DEMO_FLAGS ?=
 
 SHELL := /bin/bash
@@ -19,7 +22,7 @@ PIP = -m pip --disable-pip-version-check -qq
 EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SOURCES := agent collectors tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test check bench bpf fmt lint clean packages
+.PHONY: help demo test check shadow bench bpf fmt lint clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +41,9 @@ lint: $(VENV)/.installed ## style, types and import directions
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+shadow: $(VENV)/.installed ## replay all captures through two trees and print what differs: OLD=main (NEW=REV)
+	$(VENV)/bin/python tests/recording/shadow.py $(if $(ONLY),--only '$(ONLY)') $(OLD) $(NEW)
 
 fmt: $(VENV)/.installed ## put the sources into shape
 	$(VENV)/bin/ruff check --fix --exit-zero $(SOURCES)
