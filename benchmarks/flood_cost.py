@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.tracer import activity, life
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof_collectors.samples import FileFact, Frame, ProcessInfo, ProcessIo, Sample
 
 TICKS = 5  # a second

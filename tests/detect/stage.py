@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from tests.detect.tracer import traced
 
-from ckptprof.detect.aftermath import newest
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (

@@ -7,8 +7,8 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, WALL_NS, Move, Stage
 from tests.detect.tracer import life
 
-from ckptprof.detect.aftermath import MAX_AWAITED, newest
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.describe.revisions import MAX_AWAITED, newest
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import life, mono
 
-from ckptprof.detect.aftermath import newest
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import ThreadLook
 from ckptprof_collectors.syscalls import RUNNING

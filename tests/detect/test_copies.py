@@ -10,7 +10,7 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, Stage, play
 from tests.detect.tracer import activity
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind
 from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ckptprof.detect.devices import DeviceBook
+from ckptprof.detect.world.devices import Devices
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import (
     BlockActivity,
@@ -44,9 +44,9 @@ def mount(point: str, name: str | None, *, mount_id: int = 1, server: str | None
     return MountInfo(mount_id, 8, 0, "/", point, "ext4", "/dev/x", name, server)
 
 
-def book(*samples: tuple[int, Sample]) -> DeviceBook:
+def book(*samples: tuple[int, Sample]) -> Devices:
     """Return a book that has seen these."""
-    made = DeviceBook()
+    made = Devices()
     for at_ns, sample in samples:
         made.observe(at_ns, sample)
     return made
@@ -121,7 +121,7 @@ def test_stacks_in_a_circle_end_and_unknown_mounts_are_nothing() -> None:
 
 def test_what_is_kept_of_a_device_is_bounded() -> None:
     """Weeks of samples are some minutes of memory."""
-    seen = DeviceBook()
+    seen = Devices()
     for number in range(10_000):
         seen.observe(number, disk("sda", sectors=number))
 

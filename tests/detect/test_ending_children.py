@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.world.jobs import Jobs
 from ckptprof_collectors.samples import ProcessInfo
 
 RANK = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
@@ -13,7 +13,7 @@ RANK = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT
 @pytest.mark.parametrize(("program", "runtimes"), [("python", ()), ("train.py", ("torch",)), ("train.py", ())])
 def test_a_fork_without_memory_is_what_its_parent_is(program: str, runtimes: tuple[str, ...]) -> None:
     """The name alone is left of it, or whatever was read before it ended: its command line, its mappings."""
-    jobs = JobBook()
+    jobs = Jobs()
     jobs.learn(ProcessInfo(50, 500, 1, 0, "torchrun", "torch.distributed.run", ("torch",), {}, None))
     jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "train.py", ("torch",), RANK, None))
     jobs.learn(ProcessInfo(200, 2000, 100, 0, "python", program, runtimes, {}, None))
@@ -25,7 +25,7 @@ def test_a_fork_without_memory_is_what_its_parent_is(program: str, runtimes: tup
 @pytest.mark.parametrize(("cgroup", "kept"), [(None, True), ("/job", False)])
 def test_who_is_described_as_it_ends_keeps_what_it_was(cgroup: str | None, kept: bool) -> None:  # noqa: FBT001 - a case
     """Its last save would be one of a process without any library; one that lives may have become another program."""
-    jobs = JobBook()
+    jobs = Jobs()
     jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "train.py", ("jax",), {}, "/job"))
     jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "python", (), {}, cgroup))
 

@@ -13,7 +13,7 @@ from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SECOND_NS, Stage, play
 from tests.detect.test_properties import names, paths, pids, recordings, sane, small, ticks
 from tests.detect.tracer import DEVICE, activity, life
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Level
 from ckptprof_collectors.samples import FileActivity, FileFact, FileLifeEvent, Frame
 

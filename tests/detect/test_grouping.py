@@ -340,7 +340,7 @@ def test_a_file_that_stays_open_does_not_hold_up_a_save_for_ever() -> None:
     stage.write(job, "/run/state.bin", 2.5, 200.0, 400 * MIB, flags=os.O_WRONLY)
     frames = stage.frames(90)
 
-    from ckptprof.detect.detector import Detector  # noqa: PLC0415 - beside its only use
+    from ckptprof.detect.pipeline import Detector  # noqa: PLC0415 - beside its only use
 
     detector = Detector(stage.header())
     told = [(frame.at_ns, save) for frame in frames for save in detector.feed(frame)]

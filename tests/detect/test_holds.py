@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Mode
 from ckptprof_collectors.samples import (
     FileActivity,

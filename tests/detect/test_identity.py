@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 
-from ckptprof.detect.detector import Detector
-from ckptprof.detect.intervals import History, reading, writing
-from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.world.jobs import Jobs
+from ckptprof.detect.world.process_counters import ProcessHistory, reading, writing
 from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
 
 
@@ -41,7 +41,7 @@ def test_a_reused_pid_is_another_process() -> None:
 
 def test_a_reused_pid_is_not_the_parent_of_older_processes() -> None:
     """A process cannot descend from one that began after it."""
-    book = JobBook()
+    book = Jobs()
     book.learn(info(50, start_ticks=9000, program="other.py"))
     book.learn(info(100, parent_pid=50, start_ticks=100))
 
@@ -50,7 +50,7 @@ def test_a_reused_pid_is_not_the_parent_of_older_processes() -> None:
 
 def test_counters_that_go_back_give_no_difference() -> None:
     """They are a new start: no negative bytes, no giant ones."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     for number, written in enumerate((100 * MIB, 150 * MIB, 10 * MIB, 30 * MIB)):
         history.observe((number + 1) * SECOND_NS, number * SECOND_NS, io(written), None, 100)
 
@@ -84,7 +84,7 @@ def test_the_counters_of_a_child_that_was_waited_for_are_not_the_parents() -> No
 
 def test_a_child_whose_counters_have_not_come_in_yet_is_waited_for() -> None:
     """It may be a zombie for a while; a process that wrote more itself meanwhile keeps what is its own."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     history.observe(1 * SECOND_NS, 0, io(10 * MIB), None, 100)
     history.inherit(2 * SECOND_NS, io(100 * MIB))
     for second, written in ((2, 12), (3, 115)):
@@ -96,7 +96,7 @@ def test_a_child_whose_counters_have_not_come_in_yet_is_waited_for() -> None:
 
 def test_the_bytes_of_one_long_write_are_told_once() -> None:
     """Its pages are dirtied while it runs, and counted by the call when it returns."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     history.observe(1 * SECOND_NS // 10, 0, io(0), None, 100)
     for tenth in range(2, 7):
         dirty = ProcessIo(1, 1, 0, 0, 0, 0, 0, (tenth - 1) * 20 * MIB, 0)
@@ -111,7 +111,7 @@ def test_the_bytes_of_one_long_write_are_told_once() -> None:
 
 def test_what_was_fetched_for_mappings_is_not_taken_off_what_calls_return_later() -> None:
     """A program is loaded from a cold disk, then it reads a file from memory."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     reads = [(0, 0, 0, 0), (1, MIB, 180 * MIB, 900), (2, 2 * MIB, 181 * MIB, 910), (6, 60 * MIB, 181 * MIB, 910)]
     for tenth, (calls, called, fetched, faults) in enumerate(reads):
         counters = ProcessIo(1, 1, called, 0, calls, 0, fetched, 0, 0)
@@ -135,7 +135,7 @@ def test_a_save_survives_counters_that_go_back_in_its_midst() -> None:
 
 def test_a_quiet_tick_is_told_from_a_process_that_was_not_read() -> None:
     """Where nothing moved there is no interval, and the next one begins at the last look, not at the last change."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     history.observe(1 * SECOND_NS, 0, io(0), None, 100)
     history.observe(2 * SECOND_NS, 1 * SECOND_NS, None, None, 100)
     moved = history.observe(3 * SECOND_NS, 2 * SECOND_NS, io(MIB), None, 100)
@@ -146,7 +146,7 @@ def test_a_quiet_tick_is_told_from_a_process_that_was_not_read() -> None:
 
 def test_how_busy_a_process_was_is_none_where_it_was_not_seen() -> None:
     """The first look gives no share of a core; the second does."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     stats = [
         ProcessStat(pid=1, start_ticks=1, state="R", user_ticks=ticks, system_ticks=0, minor_faults=0, major_faults=0,
                     threads=1, rss_bytes=0, rss_file_bytes=memory)
@@ -170,7 +170,7 @@ def test_how_busy_a_process_was_is_none_where_it_was_not_seen() -> None:
 )
 def test_a_job_is_named_by_its_scheduler_else_by_its_root(environment: dict[str, str], job: str) -> None:
     """Slurm's number is best, then torchrun's id, then the process at the top of the tree."""
-    book = JobBook(monitor_pids=(1,))
+    book = Jobs(monitor_pids=(1,))
     book.learn(info(10, comm="torchrun", program="torchrun"))
     book.learn(info(11, parent_pid=10, environment=environment))
 
@@ -179,7 +179,7 @@ def test_a_job_is_named_by_its_scheduler_else_by_its_root(environment: dict[str,
 
 def test_the_order_in_which_processes_are_met_does_not_name_the_job() -> None:
     """Children that were met before their parent belong to the same job."""
-    forward, backward = JobBook(), JobBook()
+    forward, backward = Jobs(), Jobs()
     family = [info(10, program="train.py"), info(11, parent_pid=10), info(12, parent_pid=11)]
     for process in family:
         forward.learn(process)
@@ -191,7 +191,7 @@ def test_the_order_in_which_processes_are_met_does_not_name_the_job() -> None:
 
 def test_a_shell_above_the_job_is_no_part_of_it() -> None:
     """Two jobs that were started from one shell are two."""
-    book = JobBook()
+    book = Jobs()
     book.learn(info(5, comm="bash", program="bash"))
     book.learn(info(10, parent_pid=5))
     book.learn(info(20, parent_pid=5))
@@ -201,7 +201,7 @@ def test_a_shell_above_the_job_is_no_part_of_it() -> None:
 
 def test_parents_in_a_circle_do_not_hang() -> None:
     """Samples that contradict each other are survived."""
-    book = JobBook()
+    book = Jobs()
     book.learn(info(10, parent_pid=11, start_ticks=5))
     book.learn(info(11, parent_pid=10, start_ticks=5))
 
@@ -224,7 +224,7 @@ def test_ranks_come_from_the_environment_or_not_at_all(
     environment: dict[str, str], rank: int | None, ranks: int | None
 ) -> None:
     """What is no plain number is no rank."""
-    book = JobBook()
+    book = Jobs()
     book.learn(info(10, environment=environment))
 
     assert (rank, ranks) == (book.rank((10, 10)), book.ranks((10, 10)))
@@ -232,7 +232,7 @@ def test_ranks_come_from_the_environment_or_not_at_all(
 
 def test_the_book_of_jobs_is_bounded() -> None:
     """A host that starts processes for years fills no memory."""
-    book = JobBook()
+    book = Jobs()
     for pid in range(21_000):
         book.learn(info(pid + 2))
 

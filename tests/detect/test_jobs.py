@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ckptprof.detect.jobs import JobBook
+from ckptprof.detect.world.jobs import Jobs
 from ckptprof_collectors.samples import ProcessInfo
 
 
@@ -45,7 +45,7 @@ def ranks(first: int, parent_pid: int, count: int, port: str | None = "29500", *
 
 def jobs(*processes: ProcessInfo, of: list[ProcessInfo] | None = None) -> list[str]:
     """Return the jobs' names of the processes, or of some of them."""
-    book = JobBook()
+    book = Jobs()
     for info in processes:
         book.learn(info)
     return [book.job_of((info.pid, info.start_ticks)) for info in of or processes]
@@ -54,7 +54,7 @@ def jobs(*processes: ProcessInfo, of: list[ProcessInfo] | None = None) -> list[s
 def told(*groups: list[ProcessInfo], beside: tuple[ProcessInfo, ...] = ()) -> list[set[str]]:
     """Return the names that each group of processes gets, met in order of their pids."""
     everyone = sorted([*beside, *itertools.chain(*groups)], key=lambda info: info.pid)
-    book = JobBook()
+    book = Jobs()
     for info in everyone:
         book.learn(info)
     names = {info.pid: book.job_of((info.pid, info.start_ticks)) for info in everyone}
@@ -102,7 +102,7 @@ def test_the_name_does_not_depend_on_who_was_met_first(seed: int) -> None:
 
 def test_a_rank_that_joins_late_joins() -> None:
     """Its job has its name already."""
-    book = JobBook()
+    book = Jobs()
     early, late = ranks(12, 11, 4)[:3], ranks(12, 11, 4)[3]
     for info in (launcher(11), *early):
         book.learn(info)
@@ -129,7 +129,7 @@ def test_two_loops_of_one_shell_are_two_jobs() -> None:
 
 def test_a_job_that_follows_another_at_the_same_port_is_its_own() -> None:
     """The port is free again when all ranks have ended."""
-    book = JobBook()
+    book = Jobs()
     first, second = ranks(12, 11, 2), ranks(22, 21, 2)
     for info in first:
         book.learn(info)
@@ -155,7 +155,7 @@ def test_a_job_that_follows_another_at_the_same_port_is_its_own() -> None:
 )
 def test_ranks_under_mpirun_are_one_job_with_their_ranks(variables: tuple[str, str]) -> None:
     """A wrapper of shell for each rank, which carries the rank too, is no job of its own."""
-    book = JobBook()
+    book = Jobs()
     book.learn(shell(11, program="mpirun"))
     for rank in range(4):
         environment = {variables[0]: str(rank), variables[1]: "4"}
@@ -240,7 +240,7 @@ def test_the_ranks_that_lightning_starts_from_rank_0_are_one_job() -> None:
                                             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "41234"})
         for rank in (1, 2)
     ]  # fmt: skip
-    book = JobBook()
+    book = Jobs()
     for info in (process(10), *children):
         book.learn(info)
 
@@ -271,7 +271,7 @@ def test_one_port_in_two_containers_is_two_jobs() -> None:
 
 def test_a_writer_that_was_never_described_is_of_its_parents_job() -> None:
     """The trace says who started it; its own child is of the same job."""
-    book = JobBook()
+    book = Jobs()
     book.learn(process(10, environment={"RANK": "2", "WORLD_SIZE": "4"}))
     book.hear((20, 20), "python3", 10)
     book.hear((30, 30), "python3", 20)
@@ -283,7 +283,7 @@ def test_a_writer_that_was_never_described_is_of_its_parents_job() -> None:
 
 def test_a_shell_that_started_a_stranger_gives_it_no_job() -> None:
     """Only what a script starts works for it."""
-    book = JobBook()
+    book = Jobs()
     book.learn(shell(10))
     book.hear((20, 20), "save", 10)
 
@@ -300,7 +300,7 @@ def test_a_module_names_its_job(program: str) -> None:
 
 def test_an_orphan_keeps_the_parent_that_it_had() -> None:
     """A launcher that ends hands its ranks to init; they stay one job."""
-    book = JobBook()
+    book = Jobs()
     for info in (*ranks(12, 11, 2, None), *ranks(12, 1, 2, None)):
         book.learn(info)
 
@@ -309,7 +309,7 @@ def test_an_orphan_keeps_the_parent_that_it_had() -> None:
 
 def test_thousands_of_short_lived_processes_leave_nothing_behind() -> None:
     """Every book is bounded."""
-    book = JobBook()
+    book = Jobs()
     book.learn(process(10))
     for pid in range(100, 30_100):
         book.learn(process(pid, 10, environment={"RANK": str(pid), "WORLD_SIZE": "2", "MASTER_PORT": str(pid)}))
@@ -326,7 +326,7 @@ def test_thousands_of_short_lived_processes_leave_nothing_behind() -> None:
 
 def test_a_launcher_that_has_a_library_loaded_does_not_save_itself() -> None:
     """Torchrun has PyTorch loaded; a trainer that started no ranks, or is one, may save."""
-    book = JobBook()
+    book = Jobs()
     starter, alone, workers = process(10), process(30), ranks(20, 10, 2)
     for info in (starter, alone, *workers):
         book.learn(info)

@@ -9,7 +9,7 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
-from ckptprof.detect.threadbook import ThreadBook
+from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, Sample, ThreadLook
 
@@ -145,7 +145,7 @@ def test_a_sync_of_everything_that_polling_met_its_writer_in_is_of_the_save() ->
 @pytest.mark.parametrize(("first_s", "found_s"), [(0.4, 4.0), (3.0, None)])
 def test_looks_that_are_few_still_meet_a_sync_that_lasts(first_s: float, found_s: float | None) -> None:
     """Of many threads each is looked at every half second; after three seconds without a look nothing is known."""
-    book = ThreadBook()
+    book = ThreadLooks()
     book.learn(0, met_in_close(9.9, 1))
     for at in range(9):
         book.learn(0, met_in_close(10.0 + first_s + 0.45 * at, SYNC))

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ckptprof.detect.devicemeasures import DiskMeters, Users
-from ckptprof.detect.hostmemory import MemoryBook
-from ckptprof.detect.linkmeasures import MAX_TOLD, LinkMeters
-from ckptprof.detect.mountmeasures import FuseBook, is_elsewhere
+from ckptprof.detect.world.device_counters import DeviceCounters, Users
+from ckptprof.detect.world.host_memory import HostMemory
+from ckptprof.detect.world.mount_counters import FuseMounts, is_elsewhere
+from ckptprof.detect.world.network_counters import MAX_TOLD, NetworkCounters
 from ckptprof.measures import DeviceMeasure, LinkMeasure
 from ckptprof_collectors.samples import (
     DeviceInfo,
@@ -41,9 +41,9 @@ def disk_at(seconds: float, *, rate_mib: float = 100.0) -> DiskSample:
     )  # fmt: skip
 
 
-def disks(*, throttle: ThrottleInfo | None = None, seconds: float = 20.0) -> DiskMeters:
+def disks(*, throttle: ThrottleInfo | None = None, seconds: float = 20.0) -> DeviceCounters:
     """Return what was seen of it."""
-    made = DiskMeters()
+    made = DeviceCounters()
     made.observe(0, 0, DeviceInfo("sda", 8, 0, "disk", (), True, "nvme-pcie", False, None, None, None, None))  # noqa: FBT003 - a struct of the collectors
     if throttle is not None:
         made.observe(0, 0, throttle)
@@ -52,7 +52,7 @@ def disks(*, throttle: ThrottleInfo | None = None, seconds: float = 20.0) -> Dis
     return made
 
 
-def measured(book: DiskMeters, start_s: float = 5.05, end_s: float = 9.05, *, cgroup: str = "/job",
+def measured(book: DeviceCounters, start_s: float = 5.05, end_s: float = 9.05, *, cgroup: str = "/job",
              writes: bool = True) -> DeviceMeasure:  # fmt: skip
     """Return what is told of sda."""
     span = int(start_s * SECOND), int(end_s * SECOND)
@@ -152,9 +152,9 @@ def test_a_limit_that_was_lifted_and_a_device_that_is_gone_are_forgotten() -> No
     assert book.written_bytes("sda", 0, SECOND) is None
 
 
-def links() -> LinkMeters:
+def links() -> NetworkCounters:
     """Return eth0 that sends 10 MB/s from 5 s on after 50 MB/s for 2 s, a veth, lo, and an RDMA port."""
-    made = LinkMeters()
+    made = NetworkCounters()
     made.observe(0, 0, NicInfo("eth0", 1_000_000_000, True, "e1000", True))  # noqa: FBT003 - a struct of the collectors
     made.observe(0, 0, NicInfo("veth1", 10_000_000_000, True, "veth", False))  # noqa: FBT003
     made.observe(0, 0, RdmaInfo("mlx5_0/1", 200_000_000_000, "ACTIVE", "InfiniBand", None))
@@ -206,7 +206,7 @@ def test_each_kind_of_link_is_told_in_its_own_way() -> None:
 
 def test_links_that_come_and_go_are_bounded() -> None:
     """A node that makes a veth for every container."""
-    made = LinkMeters()
+    made = NetworkCounters()
     for number in range(1000):
         made.observe(0, 0, NicSample(f"veth{number}", 0, 0, 0, 0, 0, 0, 0, 0))
         made.observe(SECOND, 0, NicSample(f"veth{number}", 9, 0, 0, 0, 9, 0, 0, 0))
@@ -217,7 +217,7 @@ def test_links_that_come_and_go_are_bounded() -> None:
     made.observe(SECOND, 0, Gone("interface", "eth0"))
     assert not made._qdiscs
     assert made.measures(SECOND, SECOND, writes=True) == ()
-    assert LinkMeters().received_bytes(0, SECOND) is None
+    assert NetworkCounters().received_bytes(0, SECOND) is None
 
 
 def mount(fs_type: str, source: str, *, server: str | None = None, device: str | None = None) -> MountInfo:
@@ -245,14 +245,14 @@ def test_a_server_is_behind_what_says_so(fs_type: str, source: str, remote: bool
 
 def test_how_long_fuse_was_awaited_is_by_time_and_not_by_look() -> None:
     """Two requests for a second, none for three; of another mount nothing is known."""
-    book = FuseBook()
+    book = FuseMounts()
     for at_s, waiting in ((0, 0), (5, 2), (6, 0), (30, 9)):
         book.learn(at_s * SECOND, FuseSample(0, 60, waiting))
     book.learn(0, FuseSample(0, 61, None))
 
     seen = book.measure(mount("fuse.sshfs", "nas:/x", server="nas"), 4 * SECOND, 8 * SECOND)
     unseen = book.measure(mount("nfs", "nas:/x", server="nas"), 40 * SECOND, 41 * SECOND)
-    other = FuseBook().measure(mount("nfs", "nas:/x", server="nas"), 0, SECOND)
+    other = FuseMounts().measure(mount("nfs", "nas:/x", server="nas"), 0, SECOND)
 
     assert (seen.waiting_share, seen.waiting_mean, seen.server, seen.remote) == (0.25, 0.5, "nas", True)
     assert unseen.waiting_share == 1.0
@@ -272,7 +272,7 @@ def memory(**fields: Any) -> MemorySample:
 
 def test_memory_is_told_by_its_extremes_and_its_pressure_by_the_time() -> None:
     """Something waited for I/O half of the time; memory pressure cannot be seen here."""
-    book = MemoryBook()
+    book = HostMemory()
     assert book.between(0, SECOND) is None
     for second in range(20):
         busy = 5 <= second <= 15

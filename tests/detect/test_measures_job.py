@@ -7,8 +7,8 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.test_measures_threads import told, with_samples
 from tests.detect.tracer import activity, life, mono
 
-from ckptprof.detect.stacks import act
-from ckptprof.detect.usage import MAX_PROCESSES, UsageBook
+from ckptprof.detect.world.process_usage import MAX_PROCESSES, ProcessUsage
+from ckptprof.detect.world.stacks import act
 from ckptprof_collectors.samples import (
     DeviceInfo,
     DirtyPause,
@@ -259,7 +259,7 @@ def test_the_device_is_told_until_the_save_is_durable_if_it_wrote_on() -> None:
 
 def test_processes_by_the_thousand_are_bounded() -> None:
     """A crowd on a busy host leaves the latest."""
-    book = UsageBook()
+    book = ProcessUsage()
     for pid in range(2 * MAX_PROCESSES):
         for at in range(3):
             stat = ProcessStat(pid, pid, "R", at * 100, 0, at, at, 1, at * MIB, 0)

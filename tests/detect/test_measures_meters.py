@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.detect.meters import Ceiling, Meter
+from ckptprof.detect.world.counter_rates import Ceiling, CounterRates
 
 SECOND = 1_000_000_000
 TICK = SECOND // 10
 
 
-def grown(rate: float, seconds: float, *, idle_s: float = 0.0) -> Meter:
+def grown(rate: float, seconds: float, *, idle_s: float = 0.0) -> CounterRates:
     """Return a meter that stood still for a while, told nothing, and then grew evenly, looked at ten times a second."""
-    meter = Meter(2, (0,))
+    meter = CounterRates(2, (0,))
     meter.add(0, (100, 0))
     start = int(idle_s * SECOND)
     for tick in range(1, int(seconds * 10) + 1):
@@ -27,7 +27,7 @@ def test_a_difference_is_interpolated_at_its_edges() -> None:
     assert meter.difference(SECOND // 2 + TICK // 2, SECOND) == pytest.approx((450, 4.5))
     assert meter.difference(2 * SECOND, 9 * SECOND) == pytest.approx((1000, 10))
     assert meter.difference(-5, -1) is None
-    assert Meter(2).difference(0, 9) is None
+    assert CounterRates(2).difference(0, 9) is None
 
 
 def test_what_was_not_told_had_not_changed() -> None:
@@ -40,7 +40,7 @@ def test_what_was_not_told_had_not_changed() -> None:
 
 def test_the_best_second_is_found_wherever_it_lies() -> None:
     """Not at the edge of a bin: a burst of a second and a half between two lulls."""
-    meter = Meter(1, (0,))
+    meter = CounterRates(1, (0,))
     value = 0
     for tick in range(100):
         value += 90 if 33 <= tick < 48 else 5
@@ -61,7 +61,7 @@ def test_of_less_than_a_second_all_of_it_is_the_peak() -> None:
 @pytest.mark.parametrize(("swing", "steady"), [(0, 1.0), (15, 1.0), (80, 0.0)])
 def test_a_plateau_is_steady_and_a_swing_is_not(swing: int, steady: float) -> None:
     """What the rate does from half second to half second, against its median."""
-    meter = Meter(1)
+    meter = CounterRates(1)
     value = 0
     for tick in range(101):
         meter.add(tick * TICK, (value,), (tick - 1) * TICK)
@@ -72,7 +72,7 @@ def test_a_plateau_is_steady_and_a_swing_is_not(swing: int, steady: float) -> No
 
 def test_steadiness_is_of_the_active_time_and_none_of_an_instant() -> None:
     """A writer that pauses half of the time at one rate is steady; of a second nothing can be told."""
-    meter = Meter(1)
+    meter = CounterRates(1)
     value = 0
     for tick in range(101):
         meter.add(tick * TICK, (value,), (tick - 1) * TICK)
@@ -85,7 +85,7 @@ def test_steadiness_is_of_the_active_time_and_none_of_an_instant() -> None:
 
 def test_counters_of_32_bits_go_on_and_a_reset_begins_anew() -> None:
     """Milliseconds wrap; a device that was plugged in again has no past, but its best second stays."""
-    meter = Meter(2, (0,), wraps=(1,))
+    meter = CounterRates(2, (0,), wraps=(1,))
     meter.add(0, (0, 2**32 - 500))
     meter.add(SECOND, (1000, 500))
     assert meter.difference(0, SECOND) == (1000, 1000)

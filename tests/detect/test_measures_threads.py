@@ -9,8 +9,8 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
-from ckptprof.detect.threadbook import MAX_ALL_LOOKS, MAX_LOOKS, ThreadBook
-from ckptprof.detect.threadmeasures import MAX_TOLD
+from ckptprof.detect.describe.thread_measures import MAX_TOLD
+from ckptprof.detect.world.threads import MAX_ALL_LOOKS, MAX_LOOKS, ThreadLooks
 from ckptprof.measures import Measures, ThreadMeasure
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import Frame, Sample, ThreadLook
@@ -110,7 +110,7 @@ def test_a_thread_that_began_in_the_save_began_at_nothing() -> None:
     """Others of its process were looked at before: it was not there."""
     looks = [look(at / 10, tid=100, cpu_s=9.0) for at in range(10, 60)]
     looks += [look(at / 10, tid=107, cpu_s=(at - 22) / 10) for at in range(23, 41)]
-    book = ThreadBook()
+    book = ThreadLooks()
     for one in looks:
         book.learn(0, one)
 
@@ -122,7 +122,7 @@ def test_a_thread_that_began_in_the_save_began_at_nothing() -> None:
 
 def test_a_thread_that_has_run_for_longer_than_the_save_did_not_begin_in_it() -> None:
     """A worker of training that was looked at late: what it used before is none of the save's."""
-    book = ThreadBook()
+    book = ThreadLooks()
     for one in [look(at / 10, tid=100, cpu_s=9.0) for at in range(10, 60)]:
         book.learn(0, one)
     for at in range(25, 41):
@@ -136,7 +136,7 @@ def test_a_thread_that_has_run_for_longer_than_the_save_did_not_begin_in_it() ->
 
 def test_of_a_span_that_was_hardly_looked_at_nothing_is_told() -> None:
     """Half of it is scaled, a tenth is not; and a short run of ticks does not tell user from kernel."""
-    book = ThreadBook()
+    book = ThreadLooks()
     for at in range(10):
         book.learn(0, look(3.5 + at / 18, cpu_s=at / 180))
 
@@ -260,7 +260,7 @@ def test_polled_without_a_look_the_process_is_told_with_nothing_invented() -> No
 
 def test_the_book_of_looks_is_bounded_and_keeps_its_sums() -> None:
     """An hour of looks at one thread, and looks at thousands of threads."""
-    book = ThreadBook()
+    book = ThreadLooks()
     for at in range(5000):
         book.learn(0, look(at / 10, cpu_s=at / 20, call=WRITE, state="S"))
     assert len(book) <= MAX_LOOKS
@@ -279,7 +279,7 @@ def test_the_book_of_looks_is_bounded_and_keeps_its_sums() -> None:
 
 def test_a_number_that_another_thread_has_by_now_begins_anew_and_late_looks_are_ignored() -> None:
     """Thread ids are reused; two frames may tell of one instant."""
-    book = ThreadBook()
+    book = ThreadLooks()
     for at in range(10):
         book.learn(0, look(at / 10, tid=107, cpu_s=5.0 + at / 10))
     book.learn(0, look(0.5, tid=107, cpu_s=99.0))

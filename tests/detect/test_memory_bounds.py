@@ -6,12 +6,12 @@ import pytest
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.tracer import activity, life
 
-from ckptprof.detect.detector import Detector
-from ckptprof.detect.edges import Clock
-from ckptprof.detect.facts import MAX_SETTLED, FactBook
-from ckptprof.detect.jobs import JobBook
-from ckptprof.detect.memory import MAX_EVENTS, MAX_REMEMBERED, Event, Memory
-from ckptprof.detect.tracebook import MAX_TOLD, TraceBook
+from ckptprof.detect.events.past_events import MAX_EVENTS, MAX_REMEMBERED, PastEvent, PastEvents
+from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.transfers.file_facts import MAX_SETTLED, FileFacts
+from ckptprof.detect.transfers.traced_streams import MAX_TOLD, TracedStreams
+from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.jobs import Jobs
 from ckptprof_collectors.samples import (
     FileFact,
     FileScan,
@@ -114,14 +114,14 @@ def test_a_log_that_is_open_for_ever_keeps_nothing_of_others(monkeypatch: pytest
     assert len(detector._histories) < 200, sizes(detector)
     assert len(detector._ended) < 200
     assert len(detector._histories[writer].intervals) > 500
-    monkeypatch.setattr("ckptprof.detect.detector._MAX_INTERVALS", 500)
+    monkeypatch.setattr("ckptprof.detect.pipeline._MAX_INTERVALS", 500)
     feed(306, [])
     assert len(detector._histories[writer].intervals) < 300
 
 
 def test_a_process_that_others_descend_from_is_kept() -> None:
     """A launcher that is long gone still tells what job its ranks are of."""
-    book = JobBook()
+    book = Jobs()
     for pid, parent_pid in ((10, 1), (11, 10), (12, 11), (13, 1)):
         book.learn(process(pid, parent_pid))
     name = book.job_of((12, 120))
@@ -139,7 +139,7 @@ def test_a_process_that_others_descend_from_is_kept() -> None:
 
 def test_the_streams_that_were_judged_are_bounded() -> None:
     """In a flood of files the oldest go, and what is left keeps its sums but not its sessions."""
-    book = TraceBook()
+    book = TracedStreams()
     for inode in range(MAX_TOLD + 500):
         book.learn(activity(100, f"/d/{inode}", 2.0, 2.01, 2000, inode=inode), 0)
         for stream in book.take_done(0):
@@ -156,7 +156,7 @@ def test_the_streams_that_were_judged_are_bounded() -> None:
 
 def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A save that goes on for an hour does not keep every file that others moved meanwhile."""
-    monkeypatch.setattr("ckptprof.detect.tracebook.MAX_TOLD", 50)
+    monkeypatch.setattr("ckptprof.detect.transfers.traced_streams.MAX_TOLD", 50)
     stage = Stage()
     detector = Detector(stage.header())
     path = "/data/checkpoint-1/model.safetensors"
@@ -180,7 +180,7 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
 
 def test_facts_are_bounded_once_they_were_used() -> None:
     """Of an installation of ten thousand files the latest are remembered; what waits for its stream is kept."""
-    stage, book = Stage(), FactBook()
+    stage, book = Stage(), FileFacts()
     clock = Clock()
     clock.set(stage.header().at_ns, stage.wall(0.0))
     stamp = stage.wall(1.0)
@@ -190,7 +190,7 @@ def test_facts_are_bounded_once_they_were_used() -> None:
 
     for inode in range(MAX_SETTLED + 300):
         learn(inode)
-    book.attach([], [], {}, clock, TraceBook())
+    book.attach([], [], {}, clock, TracedStreams())
     for inode in range(50_000, 50_010):
         learn(inode)
     book.forget_before(0)
@@ -203,10 +203,10 @@ def test_facts_are_bounded_once_they_were_used() -> None:
 
 def test_remembered_candidates_are_bounded_over_all_jobs() -> None:
     """Those of the job that did nothing for the longest go first."""
-    memory = Memory()
+    memory = PastEvents()
     for number in range(2000):
         paths = frozenset(f"/d/{number}/{file}" for file in range(64))
-        event = Event(number, number + 1, 1, frozenset(("/d/0",)), paths, frozenset(), frozenset())
+        event = PastEvent(number, number + 1, 1, frozenset(("/d/0",)), paths, frozenset(), frozenset())
         for job in ("busy", f"job-{number}"):
             memory.note(job, event, writes=True)
 
@@ -221,8 +221,8 @@ def test_nobody_waits_for_the_end_of_what_has_none(
     monkeypatch: pytest.MonkeyPatch, folder: str, dismissed: int, saves: int
 ) -> None:
     """A data set is made, a file twenty times a second; but a checkpoint of as many files is waited for."""
-    monkeypatch.setattr("ckptprof.detect.gathering._MANY", 100)
-    monkeypatch.setattr("ckptprof.detect.gathering._MOST", 200)
+    monkeypatch.setattr("ckptprof.detect.events.gathering._MANY", 100)
+    monkeypatch.setattr("ckptprof.detect.events.gathering._MOST", 200)
     stage = Stage()
     detector = Detector(stage.header())
     told, waiting = [], 0

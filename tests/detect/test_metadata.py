@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import life, mono
 
-from ckptprof.detect.callbook import MAX_EVENTS, CallBook
+from ckptprof.detect.world.file_calls import MAX_EVENTS, FileCalls
 from ckptprof_collectors.samples import FileFact, Frame, TraceHealth
 
 
@@ -116,7 +116,7 @@ def test_one_file_that_was_found_whole_is_not_doubted() -> None:
 
 def test_the_book_of_names_is_bounded_and_forgets() -> None:
     """A flood by one process drops its own oldest half, and what began in it is not whole."""
-    book = CallBook()
+    book = FileCalls()
     for number in range(MAX_EVENTS + 1):
         book.happen(life("created", number / 1000, inode=None))
 

@@ -7,27 +7,27 @@ from dataclasses import replace
 import pytest
 from tests.detect.stage import MIB, SECOND_NS
 
-from ckptprof.detect.edges import read_edges
-from ckptprof.detect.intervals import History, Interval
-from ckptprof.detect.openings import MAX_OPENINGS, OpeningBook
-from ckptprof.detect.streams import Look, Stream
+from ckptprof.detect.transfers.edges import read_edges
+from ckptprof.detect.transfers.openings import MAX_OPENINGS, Openings
+from ckptprof.detect.transfers.streams import Look, Stream
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof_collectors.samples import FileEvent, ProcessIo, ProcessStat
 
 SIZE = 70 * MIB
 PATH = "/run/checkpoint-500/optimizer.pt"
 
 
-def openings() -> OpeningBook:
+def openings() -> Openings:
     """Return a book of one file that was open from 10.0 to 10.2 s."""
-    book = OpeningBook()
+    book = Openings()
     for kind, at_s in (("opened", 10.0), ("closed-read", 10.2)):
         book.learn(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
     return book
 
 
-def reader(read_bytes: int) -> History:
+def reader(read_bytes: int) -> ProcessHistory:
     """Return a process that read so much while the file was open."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     interval = Interval(round(10.0 * SECOND_NS), round(10.2 * SECOND_NS), read_bytes, 0, 0, 70, 0, 0, 0.5)
     history.intervals.append(interval)
     return history
@@ -81,7 +81,7 @@ def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_
 
 def test_what_was_read_within_one_look_is_credited_once() -> None:
     """Another recorder looks at three files between two ticks, in which the trainer read as much as one of them."""
-    at_ns, book = round(10.0 * SECOND_NS), OpeningBook()
+    at_ns, book = round(10.0 * SECOND_NS), Openings()
     for file in (7, 8, 9):
         for kind in ("opened", "closed-read"):  # what a tick tells of bears its time
             book.learn(FileEvent(at_ns + SECOND_NS // 10, kind, 1, file, SIZE, f"/run/{file}.pt"))
@@ -105,7 +105,7 @@ def test_who_waited_for_a_child_just_then_is_not_credited(ended_s: float, credit
 @pytest.mark.parametrize(("waited", "credited_to"), [(True, 0), (False, 1)])
 def test_who_waited_for_a_child_that_nobody_met_is_not_credited(waited: bool, credited_to: int) -> None:  # noqa: FBT001 - a case
     """A script runs cp, which copies as much as the file holds, while a backup opens that."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     for at_s, read in ((9.9, 0), (10.1, SIZE)):
         stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 200 if waited and read else 100)
         io = ProcessIo(100, 1, read, 0, 9 if read else 0, 0, 0, 0, 0)
@@ -132,7 +132,7 @@ def test_what_was_asked_of_an_opening_is_not_forgotten_with_the_answer() -> None
 
 def test_the_oldest_openings_are_dropped() -> None:
     """A data set of any number of files does not fill the memory."""
-    book = OpeningBook()
+    book = Openings()
     for number in range(MAX_OPENINGS + 1):
         book.learn(FileEvent(number, "opened", 1, number, SIZE, f"/data/{number}"))
 
@@ -149,7 +149,7 @@ def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
     openings_of_it: int, read_bytes: int, credited_to: int
 ) -> None:
     """If there was another opening, and the process read as much more; of a data set that is not asked."""
-    at_ns, book = round(10.0 * SECOND_NS), OpeningBook()
+    at_ns, book = round(10.0 * SECOND_NS), Openings()
     for number in range(openings_of_it):
         for kind, late_ns in (("opened", 0), ("closed-read", SECOND_NS // 5)):
             book.learn(FileEvent(at_ns + number + late_ns, kind, 1, 7, SIZE, PATH))
@@ -163,7 +163,7 @@ def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
 
 def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_look() -> None:
     """The frame of a look bears the time at which it began; before it the process read what is not of this file."""
-    at_ns, book, history = round(10.0 * SECOND_NS), OpeningBook(), History.empty()
+    at_ns, book, history = round(10.0 * SECOND_NS), Openings(), ProcessHistory.empty()
     book.learn(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
     for number in range(-10, 10):
         begin_ns = at_ns + number * SECOND_NS // 50
@@ -176,7 +176,7 @@ def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_loo
 
 def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:
     """Orbax merges the files of its processes, and deletes them before anybody can ask for their sizes."""
-    at_ns, book = round(10.0 * SECOND_NS), OpeningBook()
+    at_ns, book = round(10.0 * SECOND_NS), Openings()
     book.learn(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
     stream = Stream((100, 1), (1, 7), writes=True, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns, size=MIB)
     later = replace(stream, first_ns=at_ns + SECOND_NS, last_ns=at_ns + SECOND_NS)

@@ -6,10 +6,11 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
-from ckptprof.detect.candidates import Candidate, Part, name_of
-from ckptprof.detect.overheads import Amplification, amplification_of
-from ckptprof.detect.streams import Stream
-from ckptprof.detect.traced import Traced
+from ckptprof.detect.describe.overheads import Amplification, amplification_of
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.part import Part, name_of
+from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.traced import Traced
 
 
 def stream_of(path: str, size: int, *, pid: int = 100, moved: int | None = None) -> Stream:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, Actor, Stage, changed
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind
 from ckptprof_collectors.samples import FileActivity, FileScan, NicSample, OperationKind, ProcessIo, ProcessStat
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.past import FAST_LOOKS, SLOW_LOOKS, Past
+from ckptprof.detect.world.counter_history import FAST_LOOKS, SLOW_LOOKS, CounterHistory
 
 SECOND_NS = 1_000_000_000
 
 
 def test_counters_stand_as_they_were_last_seen() -> None:
     """Between two looks nothing had changed; before the first the first holds."""
-    past = Past(2)
+    past = CounterHistory(2)
     past.add(10, (1, 100))
     past.add(20, (5, 100))
     past.add(30, (9, 400))
@@ -22,12 +22,12 @@ def test_counters_stand_as_they_were_last_seen() -> None:
 
 def test_nothing_seen_is_none() -> None:
     """Without a look there is no difference."""
-    assert Past(1).around(0, 1) is None
+    assert CounterHistory(1).around(0, 1) is None
 
 
 def test_an_hour_at_ten_looks_a_second_stays_small() -> None:
     """The last minute keeps every look, what was before keeps one a second, and the whole is bounded."""
-    past = Past(1)
+    past = CounterHistory(1)
     tick_ns = SECOND_NS // 10
     for tick in range(80_000):
         past.add(tick * tick_ns, (tick,))
@@ -41,18 +41,18 @@ def test_an_hour_at_ten_looks_a_second_stays_small() -> None:
 
 def test_the_largest_of_a_gauge_is_of_the_time_between() -> None:
     """From the first look after the start to the first after the end; the last one if there is none."""
-    past = Past(2)
+    past = CounterHistory(2)
     for at_ns, gauge in ((10, 99), (20, 5), (30, 7), (40, 88)):
         past.add(at_ns, (0, gauge))
 
     assert past.largest(1, 10, 25) == 7
     assert past.largest(1, 50, 60) == 88
-    assert Past(2).largest(1, 0, 9) is None
+    assert CounterHistory(2).largest(1, 0, 9) is None
 
 
 def test_a_past_may_be_shorter_and_knows_its_ends() -> None:
     """Of wide looks fewer are kept."""
-    past = Past(1, fast_looks=10, slow_looks=5, slow_ns=10)
+    past = CounterHistory(1, fast_looks=10, slow_looks=5, slow_ns=10)
     assert past.last == ()
     for at_ns in range(1000):
         past.add(at_ns, (at_ns,))

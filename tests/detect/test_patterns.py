@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, Stage
 
-from ckptprof.detect.candidates import Part
-from ckptprof.detect.patterns import _after_the_probe, _order
-from ckptprof.detect.streams import Look, Stream
+from ckptprof.detect.describe.patterns import _after_the_probe, _order
+from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.streams import Look, Stream
 from ckptprof.frameworks.names import read_name
 from ckptprof.model import PatternClass
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, WALL_NS, Stage, play
 
-from ckptprof.detect.detector import Detector
-from ckptprof.detect.intervals import GAP_NS, History, runs
+from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.world.process_counters import GAP_NS, ProcessHistory, runs
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
@@ -109,7 +109,7 @@ def test_the_same_frames_give_the_same_checkpoints(frames: list[Frame]) -> None:
 @given(st.lists(st.tuples(counts, counts), min_size=2, max_size=40))
 def test_intervals_add_up_to_the_counters_difference(values: list[tuple[int, int]]) -> None:
     """Whatever the counters do, forward moves are counted once and backward ones not at all."""
-    history = History.empty()
+    history = ProcessHistory.empty()
     expected = [0, 0]
     before: tuple[int, int] | None = None
     for number, (read, written) in enumerate(values):

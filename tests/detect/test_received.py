@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, SAFETENSORS, SECOND_NS, Stage
 
-from ckptprof.detect.devices import DeviceBook
+from ckptprof.detect.world.devices import Devices
 from ckptprof.model import Kind
 
 SIZE = 200 * MIB
@@ -34,7 +34,7 @@ def test_as_much_from_the_network_is_a_download_unless_the_name_counts_training(
     monkeypatch: pytest.MonkeyPatch, path: str, came_bytes: int | None, kinds: set[Kind]
 ) -> None:
     """The network may serve anybody: beside a job that saves, too."""
-    monkeypatch.setattr(DeviceBook, "received_bytes", lambda *_: came_bytes)
+    monkeypatch.setattr(Devices, "received_bytes", lambda *_: came_bytes)
 
     assert found(Stage(), path) == kinds
 
@@ -64,7 +64,7 @@ def test_where_others_receive_too_the_pieces_tell(  # parameters
     kind: Kind,
 ) -> None:
     """What comes in pieces is written in pieces, all of one size; arrays of a model are none."""
-    monkeypatch.setattr(DeviceBook, "received_bytes", lambda *_: came_bytes)
+    monkeypatch.setattr(Devices, "received_bytes", lambda *_: came_bytes)
 
     assert found(Stage(trace=trace), path, call_bytes) == {kind}
 
@@ -73,9 +73,9 @@ def test_where_others_receive_too_the_pieces_tell(  # parameters
 def test_what_waited_in_buffers_came_before_the_file_was_there(monkeypatch: pytest.MonkeyPatch, *, trace: bool) -> None:
     """The client opens its file when the answer has begun to come, a starved one late."""
 
-    def came(_: DeviceBook, start_ns: int, end_ns: int) -> int:
+    def came(_: Devices, start_ns: int, end_ns: int) -> int:
         return SIZE if end_ns - start_ns > 1.5 * SECOND_NS else int(0.8 * SIZE)
 
-    monkeypatch.setattr(DeviceBook, "received_bytes", came)
+    monkeypatch.setattr(Devices, "received_bytes", came)
 
     assert found(Stage(trace=trace), PART, MIB) == {Kind.COPY}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, TORCH_ZIP, Actor, Stage
 from tests.detect.tracer import life
 
-from ckptprof.detect.detector import Detector
-from ckptprof.detect.evidence import confidence, score
-from ckptprof.detect.memory import Event, Memory
+from ckptprof.detect.events.evidence import confidence, score
+from ckptprof.detect.events.past_events import PastEvent, PastEvents
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Evidence, Kind
 
 LEVELS = pytest.mark.parametrize("trace", [False, True])
@@ -237,9 +237,9 @@ def test_the_order_of_evidence_does_not_matter(evidence: list[Evidence]) -> None
 @settings(max_examples=30, deadline=None)
 def test_memory_is_bounded_whatever_comes(happenings: list[tuple[str, bool, str, int]]) -> None:
     """Jobs, events and paths with any names; what vanished is only counted for who wrote it."""
-    memory = Memory()
+    memory = PastEvents()
     for job, writes, path, size in happenings:
-        event = Event(0, SECOND_NS, size, frozenset((path,)), frozenset((path,)), frozenset(), frozenset())
+        event = PastEvent(0, SECOND_NS, size, frozenset((path,)), frozenset((path,)), frozenset(), frozenset())
         memory.note(job, event, writes=writes)
         memory.vanished(path, job)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, TORCH_ZIP, Stage
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 
 
 def rejected_for(stage: Stage, until_s: float) -> list[set[str]]:

@@ -11,7 +11,7 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Actor, Stage, play
 from tests.detect.tracer import activity
 
-from ckptprof.detect.streams import StreamBook
+from ckptprof.detect.transfers.streams import PolledStreams
 from ckptprof.model import Checkpoint, Kind
 from ckptprof_collectors.samples import FileScan, Frame, OpenFile, OperationKind
 
@@ -157,7 +157,7 @@ def test_a_position_that_goes_back_while_other_files_are_read_is_no_second_readi
 def test_a_file_that_was_opened_anew_is_read_anew_though_it_was_met_at_one_place(*, opened: bool, times: int) -> None:
     """PyTorch reads its first tensor in one call: a short reading may be met at the header only, twice."""
     begun, look_ns = 10 * SECOND_NS, SECOND_NS // 50
-    book = StreamBook(lambda *_: SIZE, lambda *_: begun if opened else None)
+    book = PolledStreams(lambda *_: SIZE, lambda *_: begun if opened else None)
     for number in range(2):
         file = OpenFile(3, 8, INODE, 4096, os.O_RDONLY, SIZE, 0, PATH)
         book.scan(begun + number * look_ns, FileScan(100, 1, (file,), None))
@@ -168,7 +168,7 @@ def test_a_file_that_was_opened_anew_is_read_anew_though_it_was_met_at_one_place
 
 def test_a_file_that_stays_open_at_its_end_is_not_read_anew_when_others_open_it() -> None:
     """The other rank loads it a little later."""
-    book = StreamBook(lambda *_: SIZE, lambda _, low_ns, __: low_ns)
+    book = PolledStreams(lambda *_: SIZE, lambda _, low_ns, __: low_ns)
     for number in range(3):
         file = OpenFile(3, 8, INODE, SIZE, os.O_RDONLY, SIZE, 0, PATH)
         book.scan((500 + number) * SECOND_NS // 50, FileScan(100, 1, (file,), None))

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
-from ckptprof.detect.candidates import Part, name_of
-from ckptprof.detect.edges import Clock
-from ckptprof.detect.intervals import History, Interval
-from ckptprof.detect.openings import OpeningBook
-from ckptprof.detect.parts import PartBook
-from ckptprof.detect.sizes import part_bytes
-from ckptprof.detect.streams import Look, Stream
-from ckptprof.detect.tracebook import TraceBook
+from ckptprof.detect.transfers.moved_bytes import part_bytes
+from ckptprof.detect.transfers.openings import Openings
+from ckptprof.detect.transfers.part import Part, name_of
+from ckptprof.detect.transfers.parts import Parts
+from ckptprof.detect.transfers.streams import Look, Stream
+from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, ProcessIo
 
@@ -93,7 +93,7 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
     begun, met, gone = 2_000_000_000, 2_040_000_000, 2_080_000_000
     stream = Stream((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
     seen = Interval(begun, met, 0, 0, 0, 0, 0, touched, 1.0, 0, 48)
-    history = History(deque([seen]), None, None, begun)
+    history = ProcessHistory(deque([seen]), None, None, begun)
 
     assert part_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
 
@@ -104,7 +104,7 @@ def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own() -> None
     stream = Stream((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
     quiet = Interval(begun, met, 0, 0, 0, 0, 0, MIB // 4, 1.0, 0, 9)
     busy = Interval(met, gone, 0, 0, 0, 0, 0, 0, 1.0, 0, 1061)
-    history = History(deque([quiet, busy]), None, None, begun)
+    history = ProcessHistory(deque([quiet, busy]), None, None, begun)
 
     assert part_bytes(stream, history, (begun, begun + 1_000_000)) == 40 * MIB
 
@@ -112,7 +112,7 @@ def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own() -> None
 def test_what_calls_returned_counts_though_as_much_was_fetched_for_a_mapping_before() -> None:
     """The model is mapped, the optimizer's state is read: what came from the device early was the model's."""
     begun, opened, closed = 2 * SECOND_NS, 2_500_000_000, 3 * SECOND_NS
-    history = History.empty()
+    history = ProcessHistory.empty()
     for at_ns, returned, fetched in ((begun, 0, 0), (opened, 0, 40 * MIB), (closed, 80 * MIB, 120 * MIB)):
         history.observe(at_ns, begun, ProcessIo(100, 1, returned, 0, 0, 0, fetched, 0, 0), None, 100)
     looks = [Look(opened, 4096, 80 * MIB), Look(closed - 1, 20 * MIB, 80 * MIB)]
@@ -132,8 +132,8 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
         stream = Stream((100, 1), (8, inode), False, f"/run/step-7/__{inode}_0.distcp", begun, end, begun, end, looks)  # noqa: FBT003 - it reads
         parts.append(Part(stream, name_of(stream), begun, end, 30 * MIB))
     counted = Interval(begun, end, 31 * MIB, 0, 0, 31, 0, 0, 1.0, returned_bytes=31 * MIB)
-    history = History(deque([counted]), None, None, begun, round(counted_until_s * SECOND_NS))
-    book = PartBook({(100, 1): history}, Clock(), OpeningBook(), TraceBook())
+    history = ProcessHistory(deque([counted]), None, None, begun, round(counted_until_s * SECOND_NS))
+    book = Parts({(100, 1): history}, Clock(), Openings(), TracedStreams())
 
     book.count_once(parts)
 
@@ -149,9 +149,9 @@ def test_a_position_that_was_set_further_and_further_on_is_no_reading() -> None:
                    [Look(middle, 10 * MIB, 30 * MIB), Look(end - 1, 29 * MIB, 30 * MIB)])  # fmt: skip
     parts = [Part(one, name_of(one), one.first_ns, one.last_ns, 30 * MIB) for one in (own, other)]
     counted = Interval(begun, middle, 30 * MIB, 0, 0, 30, 0, 0, 1.0, returned_bytes=30 * MIB)
-    history = History(deque([counted]), None, None, begun, 3 * SECOND_NS)
+    history = ProcessHistory(deque([counted]), None, None, begun, 3 * SECOND_NS)
 
-    PartBook({(100, 1): history}, Clock(), OpeningBook(), TraceBook()).count_once(parts)
+    Parts({(100, 1): history}, Clock(), Openings(), TracedStreams()).count_once(parts)
 
     assert [part.bytes for part in parts] == [30 * MIB, 1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.detect.tracer import activity, mono
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame, ProcessInfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.detect.stacks import doing, saves_in_background
+from ckptprof.detect.world.stacks import doing, saves_in_background
 from ckptprof_collectors.samples import StackSample, ThreadStack
 
 LOOP = (("step", "/job/train.py", 30), ("main", "/job/train.py", 80))

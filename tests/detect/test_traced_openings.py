@@ -6,7 +6,7 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from tests.detect.tracer import activity, life
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import Frame, Sample
 

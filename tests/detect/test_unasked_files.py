@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, Stage, play
 
-from ckptprof.detect.edges import Clock, write_edges
-from ckptprof.detect.facts import FactBook
-from ckptprof.detect.intervals import History, Interval
-from ckptprof.detect.openings import OpeningBook
-from ckptprof.detect.sizes import part_bytes
-from ckptprof.detect.streams import Look, Stream
-from ckptprof.detect.tracebook import TraceBook
+from ckptprof.detect.transfers.edges import write_edges
+from ckptprof.detect.transfers.file_facts import FileFacts
+from ckptprof.detect.transfers.moved_bytes import part_bytes
+from ckptprof.detect.transfers.openings import Openings
+from ckptprof.detect.transfers.streams import Look, Stream
+from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo, ProcessStat
 
 SECOND_NS = 1_000_000_000
@@ -52,23 +53,23 @@ def fact(pid: int, modified_s: float, *, path: str = "/run/ckpt_7/a.pt", size: i
     return FileFact(pid, 1, 8, 7, path, size, False, SECOND_NS * 10, modified, modified, None, None)  # noqa: FBT003 - no folder
 
 
-def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0) -> History:
+def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0) -> ProcessHistory:
     """Return the history of a process that was met at a time, with what it wrote in its life and since it was met."""
     counters = ProcessIo(1, 1, 0, total, 0, 0, 0, 0, 0)
     intervals = deque(
         [Interval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), 0, wrote, wrote, 0, 1, 0, 1.0, wrote)]
     )
-    return History(intervals if wrote else deque(), counters, None, round(first_s * SECOND_NS))
+    return ProcessHistory(intervals if wrote else deque(), counters, None, round(first_s * SECOND_NS))
 
 
-def credited(book: FactBook, histories: dict[tuple[int, int], History]) -> list[Stream]:
+def credited(book: FileFacts, histories: dict[tuple[int, int], ProcessHistory]) -> list[Stream]:
     """Return the streams that are made of facts only."""
-    return book.attach([], [], histories, Clock(), TraceBook())
+    return book.attach([], [], histories, Clock(), TracedStreams())
 
 
 def test_a_file_is_of_any_of_those_who_asked() -> None:
     """Two ranks look at one folder, and the one that did not write looks last."""
-    book = FactBook()
+    book = FileFacts()
     book.learn(12 * SECOND_NS, fact(100, 10.5))
     book.learn(12 * SECOND_NS, fact(101, 10.5))
     writer, other = history(first_s=9, total=30 * MIB, wrote=30 * MIB), history(first_s=9, total=0)
@@ -81,7 +82,7 @@ def test_a_file_is_of_any_of_those_who_asked() -> None:
 @pytest.mark.parametrize(("first_s", "total", "found"), [(10.4, 31, 1), (10.4, 12, 0), (8.0, 31, 0), (14.0, 31, 0)])
 def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: int, found: int) -> None:
     """It was forked, wrote, and was met with its counters at their last: but others that were met then are not it."""
-    book = FactBook(kin=lambda _: [(200, 1)])
+    book = FileFacts(kin=lambda _: [(200, 1)])
     book.learn(12 * SECOND_NS, fact(100, 10.5))
 
     streams = credited(book, {(200, 1): history(first_s=first_s, total=total * MIB)})
@@ -98,9 +99,9 @@ def test_what_a_child_wrote_is_not_of_who_waited_for_it_unless_that_one_trains(
     found: int,
 ) -> None:
     """A script runs gzip, which is gone before anybody looks: its bytes come into the script's counters at its end."""
-    book = FactBook(forks=lambda _: forks)
+    book = FileFacts(forks=lambda _: forks)
     book.learn(12 * SECOND_NS, fact(100, 10.5, size=size))
-    writer = History.empty()
+    writer = ProcessHistory.empty()
     for at_s, wrote in ((10.0, 0), (10.6, size), (11.0, size)):
         stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 500 if waited and wrote else 0)
         io = ProcessIo(100, 1, 0, wrote, 0, 1 if wrote else 0, 0, wrote, 0)
@@ -113,7 +114,7 @@ def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:
     """Not of somebody else who looked at the folder later, or first, and wrote something just then."""
     writer, other = history(first_s=9, total=MIB, wrote=MIB), history(first_s=9, total=MIB, wrote=MIB)
     histories = {(100, 1): writer, (101, 1): other}
-    book = FactBook(trains=lambda process: process == (100, 1))
+    book = FileFacts(trains=lambda process: process == (100, 1))
     book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
     book.now_ns = 11 * SECOND_NS
     early = credited(book, histories)
@@ -130,7 +131,7 @@ def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:
 def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int) -> None:
     """If those who train wrote too little for it, or never asked for it."""
     histories = {(100, 1): history(first_s=9, total=wrote, wrote=wrote), (101, 1): history(first_s=9, total=1, wrote=1)}
-    book = FactBook(trains=lambda process: process == (100, 1))
+    book = FileFacts(trains=lambda process: process == (100, 1))
     book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
 
     book.now_ns = at_s * SECOND_NS
@@ -141,13 +142,13 @@ def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int
 
 def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
     """DeepSpeed's `latest` has one inode for all saves; the one before may wait for judgement still."""
-    book = FactBook()
+    book = FileFacts()
     histories = {(100, 1): history(first_s=9, total=99, wrote=99, until_s=14)}
     book.learn(11 * SECOND_NS, fact(100, 10.5, path="/run/latest", size=12))
     (first,) = credited(book, histories)
     book.learn(14 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
 
-    streams = book.attach([first], [], histories, Clock(), TraceBook())
+    streams = book.attach([first], [], histories, Clock(), TracedStreams())
 
     assert [stream.last_ns / SECOND_NS for stream in streams] == [10.5, 12.5]
 
@@ -166,13 +167,13 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
     first_s: float, position: int, left: int
 ) -> None:
     """One save, from when the file was born; but who begins anew, or comes much later, writes another."""
-    book = FactBook()
+    book = FileFacts()
     book.learn(11 * SECOND_NS, fact(100, 10.5))
     (found,) = credited(book, {(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)})
     later = caught(first_s, position)
 
     book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
-    streams = book.attach([found, later], [], {}, Clock(), TraceBook())
+    streams = book.attach([found, later], [], {}, Clock(), TracedStreams())
 
     assert len(streams) == left
     assert (later.first_ns == found.first_ns) == (left == 1)
@@ -180,23 +181,23 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
 
 def test_a_file_that_was_found_while_it_grew_waits_for_who_still_has_it_open() -> None:
     """Nothing is told of it before it is closed."""
-    book = FactBook()
+    book = FileFacts()
     book.learn(11 * SECOND_NS, fact(100, 10.5))
     (found,) = credited(book, {(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)})
     book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
 
-    assert book.attach([found], [caught(10.9, 40 * MIB)], {}, Clock(), TraceBook()) == []
+    assert book.attach([found], [caught(10.9, 40 * MIB)], {}, Clock(), TracedStreams()) == []
 
 
 @pytest.mark.parametrize(("looked_at_s", "told"), [(10.96, 40 * MIB), (12.0, 30 * MIB)])
 def test_a_file_that_was_looked_at_while_it_grew_is_as_long_as_it_was_seen_to_be(looked_at_s: float, told: int) -> None:
     """Orbax merges its files and deletes them: nobody can look again. What was looked at later was cut off."""
-    book = FactBook()
+    book = FileFacts()
     book.learn(round(looked_at_s * SECOND_NS), fact(100, 10.95, size=30 * MIB))
     stream = caught(11.0, 40 * MIB)
     stream.size = 40 * MIB
 
-    book.attach([stream], [], {}, Clock(), TraceBook())
+    book.attach([stream], [], {}, Clock(), TracedStreams())
 
     assert stream.fact is not None
     assert stream.fact.size == told
@@ -211,18 +212,18 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
     seen.append(Interval(met, last, 0, MIB, MIB, 0, 1, 0, 1.0, MIB))
     stream.fact = fact(100, 10.2)
 
-    assert part_bytes(stream, History(deque(seen), None, None, begun), (begun, last)) == 30 * MIB
+    assert part_bytes(stream, ProcessHistory(deque(seen), None, None, begun), (begun, last)) == 30 * MIB
 
 
 def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> None:
     """Not when its inode was born or its process began to write, whatever the clocks differ by from look to look."""
-    book, clock = FactBook(), Clock()
+    book, clock = FileFacts(), Clock()
     writer = history(first_s=9, total=99, wrote=MIB, until_s=14)
     book.learn(11 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
     (marker,) = credited(book, {(100, 1): writer})
     clock.set(0, 500)
 
-    edges = write_edges(marker, writer, clock, OpeningBook())
+    edges = write_edges(marker, writer, clock, Openings())
 
     assert [at_ns / SECOND_NS for at_ns in edges] == pytest.approx([12.5, 12.5], abs=1e-6)
 
@@ -231,7 +232,7 @@ def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> 
 def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, late: bool) -> None:
     """The launcher asked first, the trainer when its burst was over: the file is the trainer's."""
     histories = {(one, 1): history(first_s=9, total=MIB, wrote=MIB) for one in (100, 101)}
-    book = FactBook(trains=lambda process: process == (100, 1))
+    book = FileFacts(trains=lambda process: process == (100, 1))
     book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
     if late:
         book.learn(12 * SECOND_NS, msgspec.structs.replace(fact(100, 10.5, size=50_000), unwritten_bytes=0))
@@ -244,11 +245,11 @@ def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, la
 
 def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> None:
     """Rank 1's next file was seen open up to half a second after; its bytes came later than the missed one's."""
-    book, clock = FactBook(), Clock()
+    book, clock = FileFacts(), Clock()
     later = caught(10.55, 40 * MIB)
     later.file, later.path, later.before_ns, later.size = (8, 9), "/run/ckpt_7/b.pt", round(10.45 * SECOND_NS), 40 * MIB
     steps = [(10.3, 10.5, 30 * MIB), (10.5, 10.56, 4096), (10.56, 11.5, 40 * MIB)]
-    writer = History(
+    writer = ProcessHistory(
         deque(
             Interval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), 0, size, size, 0, 1, 0, 1.0, size)
             for start_s, end_s, size in steps
@@ -257,6 +258,6 @@ def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> No
     )  # fmt: skip
     later.last_ns = later.closed_ns = round(10.75 * SECOND_NS)
     book.learn(11 * SECOND_NS, fact(100, 10.5))
-    found = book.attach([later], [], {(100, 1): writer}, clock, TraceBook())
+    found = book.attach([later], [], {(100, 1): writer}, clock, TracedStreams())
 
     assert [stream.path for stream in found] == ["/run/ckpt_7/b.pt", "/run/ckpt_7/a.pt"]

@@ -11,8 +11,8 @@ from tests.kernel.filesystems import KINDS
 from tests.kernel.fio import SIZE, Job, Truth, covering, everything, truths
 from tests.kernel.tracer import Seen, Tracer, difference, order_seen
 
-from ckptprof.detect.exact import class_of
-from ckptprof.detect.traced import Traced
+from ckptprof.detect.describe.traced_pattern import class_of
+from ckptprof.detect.transfers.traced import Traced
 from ckptprof.model import PatternClass
 from ckptprof_collectors.samples import FileActivity, OperationKind
 

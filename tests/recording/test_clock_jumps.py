@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Frame, Header, read_file
 from ckptprof_collectors.samples import FileFact, FileScan

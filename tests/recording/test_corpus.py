@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.recording import read_file
 

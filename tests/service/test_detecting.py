@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, SECOND_NS, TORCH_ZIP, Stage
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.service.detecting import Detection
 from ckptprof_collectors.samples import Frame

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ckptprof.detect.assemble import Scene, assemble
-from ckptprof.detect.candidates import Candidate
-from ckptprof.detect.character import event_of, is_weak
-from ckptprof.detect.copies import CopyBook, counterparts
-from ckptprof.detect.evidence import (
+from ckptprof.detect.describe.checkpoint import Scene, assemble
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.copies import Copies, counterparts
+from ckptprof.detect.events.deferred import Deferred, DeferredEvents, IfAlone
+from ckptprof.detect.events.evidence import (
     MIN_BYTES,
     THRESHOLD,
     candidate_bytes,
@@ -22,11 +22,11 @@ from ckptprof.detect.evidence import (
     score,
     weigh,
 )
-from ckptprof.detect.held import Held, HeldBook, Otherwise
-from ckptprof.detect.memory import Event
-from ckptprof.detect.recall import named_as_its_like, recalled
-from ckptprof.detect.signs.series import is_nameless
-from ckptprof.detect.signs.weights import BEHAVIOUR, FATAL, MOVED, PASSED, PASSING, SERIES_AGAINST, WEIGHTS
+from ckptprof.detect.events.past_events import PastEvent
+from ckptprof.detect.events.recall_names import named_as_its_like, recalled
+from ckptprof.detect.events.signals.series import is_nameless
+from ckptprof.detect.events.signals.weights import BEHAVIOUR, FATAL, MOVED, PASSED, PASSING, SERIES_AGAINST, WEIGHTS
+from ckptprof.detect.events.traits import event_of, is_weak
 from ckptprof.model import Checkpoint, Evidence, Kind
 
 LIKE = 0.65  # a weak name and the right first bytes, with a word for checkpoints
@@ -54,8 +54,8 @@ class Recogniser:
         """Start with what is known around the candidates."""
         self._scene = scene
         self._memory = scene.around.memory
-        self._held = HeldBook()
-        self._copies = CopyBook()
+        self._held = DeferredEvents()
+        self._copies = Copies()
         self.rejected: deque[Rejected] = deque(maxlen=_MAX_REJECTED)
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
@@ -80,7 +80,7 @@ class Recogniser:
             return []
         if candidate.writes and self._is_doubtful(candidate, names):
             alien = around.is_alien(candidate.processes)
-            self._hold(candidate, evidence, event, self._otherwise(candidate, evidence) if alien else Otherwise.SAVE)
+            self._hold(candidate, evidence, event, self._otherwise(candidate, evidence) if alien else IfAlone.SAVE)
             return []
         earlier = self._held.release(candidate.job, event) if candidate.writes else self._held.read_again(event)
         return [
@@ -100,16 +100,16 @@ class Recogniser:
         """Return what waited for something that did not come."""
         done = self._copies.take(now_ns, self._memory)
         for held, otherwise in self._held.expire(now_ns, self._scene.around.ended):
-            if otherwise is Otherwise.SAVE:
+            if otherwise is IfAlone.SAVE:
                 done += self._released([held])
-            elif otherwise is Otherwise.COPY:
+            elif otherwise is IfAlone.COPY:
                 done += self._copies.add(self._as_copy(held.checkpoint, held.candidate), held.candidate, [])
         return done
 
-    def _otherwise(self, candidate: Candidate, evidence: list[Evidence]) -> Otherwise:
+    def _otherwise(self, candidate: Candidate, evidence: list[Evidence]) -> IfAlone:
         """Return what it was if the like of it does not come again: brought here by something that trains nothing."""
         alien = self._scene.around.is_alien(candidate.processes)
-        return Otherwise.COPY if alien and likeness(evidence) >= LIKE else Otherwise.NOTHING
+        return IfAlone.COPY if alien and likeness(evidence) >= LIKE else IfAlone.NOTHING
 
     def _is_moved(self, candidate: Candidate, evidence: list[Evidence]) -> bool:
         """Return whether it was brought or taken by something, not saved or restored."""
@@ -154,11 +154,11 @@ class Recogniser:
         uid = str(uuid.uuid5(uuid.NAMESPACE_URL, told))
         return msgspec.structs.replace(made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, overheads=())
 
-    def _hold(self, candidate: Candidate, evidence: list[Evidence], event: Event, otherwise: Otherwise) -> None:
+    def _hold(self, candidate: Candidate, evidence: list[Evidence], event: PastEvent, otherwise: IfAlone) -> None:
         checkpoint = assemble(candidate, evidence, 0.5, self._scene)
-        self._held.hold(Held(candidate, evidence, event, checkpoint), otherwise)
+        self._held.hold(Deferred(candidate, evidence, event, checkpoint), otherwise)
 
-    def _released(self, earlier: list[Held]) -> list[Checkpoint]:
+    def _released(self, earlier: list[Deferred]) -> list[Checkpoint]:
         """Return those that turned out to be saves."""
         told = []
         for held in earlier:

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import PurePath
 
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from ckptprof.detect.aftermath import newest
+from ckptprof.detect.describe.revisions import newest
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from ckptprof.detect.aftermath import newest
+from ckptprof.detect.describe.revisions import newest
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.model import Checkpoint, Session
 from ckptprof.recording import Header

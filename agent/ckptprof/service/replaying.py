@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from ckptprof.detect.aftermath import newest
-from ckptprof.detect.detector import Detector
+from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.recognition import Rejected
 from ckptprof.errors import RecordingError
 from ckptprof.model import Checkpoint, Report, Session, Watched

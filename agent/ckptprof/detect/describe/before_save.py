@@ -1,0 +1,105 @@
+"""What the job did between the moment when training stood still and the first byte of a save."""
+
+from __future__ import annotations
+
+from ckptprof.detect.describe.context import Sight
+from ckptprof.detect.describe.process_measures import members_of
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.training_threads import BASELINE_NS
+from ckptprof.measures import BeforeMeasure
+
+_LEAST_NS = 20_000_000
+_GAP_NS = 500_000_000  # between the copy of the state and the first byte
+_STEP_BYTES = 1 << 20  # growth from look to look that is no rustle
+_MAX_RANKS = 8  # whose pace is looked into
+_STILL = 0.2  # of what is usual
+_USUAL_SHARE = 0.3  # of a core: who uses less has no pace that it could have lost
+_STIR_NS = 250_000_000  # a rank that waits wakes up now and then
+_UNUSUAL = 2.0  # longer than it stands still otherwise
+
+
+def before_of(sight: Sight) -> BeforeMeasure | None:
+    """Return it; None if training was not seen standing still before."""
+    first_ns = _first_byte_ns(sight)
+    start_ns = first_ns
+    stood = [span for process in _ranks(sight)[:_MAX_RANKS] for span in _stood_still(sight, process, first_ns)]
+    gap_ns = _GAP_NS
+    for span in sorted((*sight.hold.spans, *stood), reverse=True):
+        if span[0] < start_ns and span[1] >= start_ns - gap_ns:
+            start_ns, gap_ns = span[0], _STIR_NS
+    if start_ns < first_ns:
+        start_ns = max(start_ns, sight.aftermath.held_until_ns(sight.candidate.job, first_ns))
+    if not sight.candidate.writes or first_ns - start_ns < _LEAST_NS:
+        return None
+    main = _leading(sight)
+    usage = sight.books.usage
+    used = usage.used(main, start_ns, first_ns)
+    grown = [
+        one.grown_bytes
+        for process in sight.candidate.processes
+        if (one := usage.used(process, start_ns, first_ns)) is not None and one.grown_bytes is not None
+    ]
+    return BeforeMeasure(
+        held_ns=first_ns - start_ns,
+        busy=used.cores if used is not None else None,
+        received_bytes=sight.books.links.received_bytes(start_ns, first_ns),
+        grown_bytes=max(0, sum(grown)) if grown else None,
+        growing_ns=usage.growing_ns(main, start_ns, first_ns, _STEP_BYTES),
+    )
+
+
+def _ranks(sight: Sight) -> list[ProcessKey]:
+    """Return who wrote and the other ranks; not who started them, or loads data for one: that waits always."""
+    jobs, writers = sight.around.jobs, set(sight.candidate.processes)
+    found = []
+    for process in members_of(sight):
+        rank, parent = jobs.rank(process), jobs.parent(process)
+        helps = parent is not None and jobs.rank(parent) == rank
+        if process in writers or (rank is not None and not helps):
+            found.append(process)
+    return found
+
+
+def _stood_still(sight: Sight, process: ProcessKey, first_ns: int) -> list[tuple[int, int]]:
+    """Return when the main thread of a rank stood still right before the first byte, against its pace of a minute.
+
+    Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long.
+    """
+    book = sight.around.trainers
+    stretches = [
+        one for one in book.stretches(process, first_ns - BASELINE_NS, first_ns) if not book.in_save(one.start_ns)
+    ]
+    shares = sorted(one.share for one in stretches)
+    usual = shares[len(shares) * 3 // 4] if shares else 0.0
+    if usual < _USUAL_SHARE:
+        return []
+    runs: list[tuple[int, int]] = []
+    for one in stretches:
+        if one.share >= _STILL * usual:
+            continue
+        if runs and one.start_ns - runs[-1][1] <= min(_STIR_NS, runs[-1][1] - runs[-1][0]):
+            runs[-1] = runs[-1][0], one.end_ns
+        else:
+            runs.append((one.start_ns, one.end_ns))
+    if not runs or first_ns - runs[-1][1] > _GAP_NS:
+        return []
+    usual_runs = (run for run in runs[:-1] if not book.saved_within(run[0], run[1] + _GAP_NS))
+    longest = max((end_ns - start_ns for start_ns, end_ns in usual_runs), default=0)
+    return runs[-1:] if runs[-1][1] - runs[-1][0] >= _UNUSUAL * longest else []
+
+
+def _first_byte_ns(sight: Sight) -> int:
+    """Return when the first operation began; polled: the start of the first file."""
+    firsts = []
+    for part in sight.candidate.parts:
+        trace = (part.staged or part.stream).trace
+        firsts.append(trace.totals.first_ns if trace is not None and trace.moved else part.start_ns)
+    return min(firsts)
+
+
+def _leading(sight: Sight) -> ProcessKey:
+    """Return the process that wrote most."""
+    moved: dict[ProcessKey, int] = {}
+    for part in sight.candidate.parts:
+        moved[part.stream.process] = moved.get(part.stream.process, 0) + part.bytes
+    return max(moved, key=lambda process: moved[process])

@@ -1,0 +1,196 @@
+"""From a recognised candidate to the checkpoint that is stored and shown."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from ckptprof.detect.describe.blind import blind_of, unfound
+from ckptprof.detect.describe.completeness import Fate, ending_of
+from ckptprof.detect.describe.context import Sight
+from ckptprof.detect.describe.measures import measures_of
+from ckptprof.detect.describe.metadata import metadata_of
+from ckptprof.detect.describe.moments import moments_of
+from ckptprof.detect.describe.overheads import amplification_of
+from ckptprof.detect.describe.patterns import pattern_of
+from ckptprof.detect.describe.ranks import ranks_of
+from ckptprof.detect.describe.revisions import Revisions, durable_evidence
+from ckptprof.detect.describe.sources import source_of
+from ckptprof.detect.describe.stall import stall_of
+from ckptprof.detect.describe.traced_pattern import class_of
+from ckptprof.detect.describe.writers import writers_of
+from ckptprof.detect.events.candidates import Candidate, is_traced
+from ckptprof.detect.events.evidence import Context, candidate_bytes, framework_of
+from ckptprof.detect.transfers.part import Part, traced_bytes
+from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.devices import Devices
+from ckptprof.detect.world.host_counters import HostCounters
+from ckptprof.detect.world.process_counters import faulting, reading, writing
+from ckptprof.detect.world.trace_health import TraceHealthHistory
+from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Status, Stream
+from ckptprof.recording import Header
+
+MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
+MAX_POINTS = 600
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where and when candidates take place."""
+
+    header: Header
+    around: Context
+    devices: Devices
+    clock: Clock
+    health: TraceHealthHistory
+    aftermath: Revisions
+    fate: Fate
+    books: HostCounters
+
+
+def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, scene: Scene) -> Checkpoint:
+    """Return the checkpoint; what becomes known of it later is added to it."""
+    header, around, devices, clock = scene.header, scene.around, scene.devices, scene.clock
+    path = _path(candidate)
+    start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
+    kind = Kind.SAVE if candidate.writes else Kind.RESTORE
+    pattern = pattern_of(candidate, around.histories)
+    durable = scene.aftermath.durability(candidate)
+    ending = ending_of(candidate, scene.fate)
+    files = len({part.stream.path for part in candidate.parts})
+    hold = stall_of(candidate, around)
+    spent = amplification_of(candidate)
+    source = source_of(candidate, around.histories, devices.mount_of(path))
+    settled = durable.at_ns is not None if candidate.writes else source.cache is not None
+    blind = blind_of(candidate, pattern, files, scene.health, settled=settled)
+    writers = writers_of(candidate, around.jobs, clock, hold.roles)
+    sight = Sight(
+        candidate,
+        path,
+        writers,
+        hold,
+        durable.at_ns,
+        around,
+        scene.books,
+        clock,
+        scene.health,
+        scene.aftermath,
+        header.cores,
+    )
+    identity = (header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
+    checkpoint = Checkpoint(
+        uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
+        kind=kind,
+        job=candidate.job,
+        framework=framework_of(candidate, around),
+        step=candidate.step,
+        ranks=ranks_of(candidate, around.jobs),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        durable_ns=None if durable.at_ns is None else clock.wall(durable.at_ns),
+        bytes=candidate_bytes(candidate),
+        files=files,
+        path=path,
+        writers=writers,
+        mode=hold.mode,
+        stall_ns=hold.stall_ns,
+        status=ending.status,
+        moments=moments_of(candidate, clock, committed=ending.status is Status.COMPLETE),
+        metadata=metadata_of(candidate, scene.books.calls, scene.health, clock),
+        written_bytes=spent.written_bytes,
+        unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
+        overheads=spent.overheads,
+        storage_bytes=source.storage_bytes,
+        cache=source.cache,
+        pattern=pattern,
+        measures=measures_of(sight),
+        level=Level.TRACE if is_traced(candidate) else Level.POLL,
+        blind=(*blind, *unfound(candidate, around.histories, spent.written_bytes), *hold.blind),
+        evidence=(*evidence, *hold.evidence, *ending.evidence, *durable_evidence(durable)),
+        confidence=confidence,
+        streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),
+        timeline=_timeline(candidate, around, clock),
+        devices=devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
+    )
+    scene.aftermath.note(candidate, checkpoint)
+    if candidate.writes and ending.status is Status.COMPLETE:
+        scene.fate.series.note(candidate)
+    return checkpoint
+
+
+def _path(candidate: Candidate) -> str:
+    """Return the file, or the folder that all files share; a file that is one rank's part stands for its folder.
+
+    What completes it may lie beside that folder (`latest`) and is no part of it. Of a folder that was renamed not all
+    files may have been seen under its new name.
+    """
+    beside = candidate.step is not None
+    kept = [part for part in candidate.parts if not (beside and part.name.commit and part.name.step is None)]
+    kept = kept or candidate.parts
+    paths = [part.stream.path for part in kept]
+    if len(set(paths)) == 1 and kept[0].name.rank is None:
+        return paths[0]
+    homes = [part.name.home for part in kept]
+    if not any(path.startswith(f"{home}/") for path, home in zip(paths, homes, strict=True)):
+        homes = [path.rpartition("/")[0] for path in paths]
+    shared = []
+    for parts in zip(*(home.split("/") for home in homes), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return "/".join(shared) or "/"
+
+
+def _stream(part: Part, around: Context, clock: Clock) -> Stream:
+    stream = part.stream
+    return Stream(
+        pid=stream.process[0],
+        comm=around.jobs.comm(stream.process),
+        path=stream.path,
+        bytes=part.bytes,
+        size=stream.fact.size if stream.fact else stream.size or None,
+        start_ns=clock.wall(part.start_ns),
+        end_ns=clock.wall(part.end_ns),
+        class_=class_of([stream.trace]) if stream.trace is not None else None,
+        seen_by=stream.seen_by,
+    )
+
+
+def _timeline(candidate: Candidate, around: Context, clock: Clock) -> tuple[Point, ...]:
+    """Return what the candidate's processes moved, interval by interval, cut to its edges and thinned to 600 points."""
+    if traced_bytes(candidate.parts) * 2 > candidate_bytes(candidate):
+        return _points([point for part in candidate.parts for point in _traced_points(part)], candidate, clock)
+    measure = writing if candidate.writes else reading
+    if not candidate.writes and all(part.stream.is_mapping for part in candidate.parts):
+        measure = faulting
+    points: list[tuple[int, int, int]] = []
+    for process in candidate.processes:
+        history = around.histories.get(process)
+        for interval in history.between(candidate.start_ns, candidate.end_ns) if history else ():
+            count = measure(interval)
+            if count > 0:
+                start = max(interval.start_ns, candidate.start_ns)
+                end = min(interval.end_ns, candidate.end_ns)
+                points.append((start, max(end, start + 1), count))
+    return _points(points, candidate, clock)
+
+
+def _traced_points(part: Part) -> list[tuple[int, int, int]]:
+    return part.stream.trace.points if part.stream.trace is not None else []
+
+
+def _points(points: list[tuple[int, int, int]], candidate: Candidate, clock: Clock) -> tuple[Point, ...]:
+    points.sort()
+    if len(points) > MAX_POINTS:
+        points = _thinned(points, candidate)
+    return tuple(Point(clock.wall(start), clock.wall(end), count) for start, end, count in points)
+
+
+def _thinned(points: list[tuple[int, int, int]], candidate: Candidate) -> list[tuple[int, int, int]]:
+    width = max(1, (candidate.end_ns - candidate.start_ns) // MAX_POINTS + 1)
+    bins: dict[int, int] = {}
+    for start, _, count in points:
+        index = (start - candidate.start_ns) // width
+        bins[index] = bins.get(index, 0) + count
+    origin = candidate.start_ns
+    return [(origin + i * width, origin + (i + 1) * width, count) for i, count in sorted(bins.items())]

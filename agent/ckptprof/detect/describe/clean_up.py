@@ -1,0 +1,47 @@
+"""How long the thread that trains went on deleting in line, right after a save: by its calls, else by looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ckptprof.detect.world.host_counters import HostCounters
+from ckptprof.detect.world.keys import ProcessKey
+
+_GAP_NS = 500_000_000  # between two deletions, and after the end of the save: what is further apart is no row
+_LEAST_LOOKS = 2  # that met it deleting
+_DELETES = frozenset(("unlink",))
+_CLEARS = frozenset(("unlink", "metadata"))  # a tree is listed and looked at as it goes
+
+
+class Clearing(NamedTuple):
+    """One row of deletions. Times are CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int
+    in_calls_ns: int
+    files: int | None  # None: they were not counted
+
+
+def clearing_after(
+    books: HostCounters, processes: Iterable[ProcessKey], end_ns: int, until_ns: int, *, traced: bool
+) -> Clearing | None:
+    """Return the row of a process whose main thread began to delete as the save ended; of several the one that is last.
+
+    `until_ns` is the latest end of a call in it.
+    """
+    rows = [(_called if traced else _met)(books, process, end_ns, until_ns) for process in processes]
+    return max((row for row in rows if row is not None), key=lambda row: row.end_ns, default=None)
+
+
+def _called(books: HostCounters, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
+    row = books.calls.row(process, "unlinked", end_ns, until_ns, _GAP_NS)
+    return None if row is None else Clearing(row.first_ns, row.last_ns, row.spent_ns or 0, row.number)
+
+
+def _met(books: HostCounters, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
+    deleting = books.threads.row(process, _DELETES, end_ns, until_ns, _GAP_NS)
+    row = books.threads.row(process, _CLEARS, end_ns, until_ns, _GAP_NS)
+    if deleting is None or row is None or deleting[0] < _LEAST_LOOKS:
+        return None
+    return Clearing(row[1], row[2], row[2] - row[1], None)

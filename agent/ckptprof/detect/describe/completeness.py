@@ -1,0 +1,224 @@
+"""Whether a save came to its end: it did not if its writer died, its disk was full, or its last step never came.
+
+A save is called incomplete only on what its own files or its series show; what could not be seen is no sign.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.file_events import is_temporary
+from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.removals import Removals
+from ckptprof.detect.world.jobs import Jobs
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.frameworks.names import shape
+from ckptprof.model import Evidence, Status
+
+SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
+_LOOKED_AFTER_NS = 200_000_000  # what a file looks like so long after its last write is what is left of it
+_SMALLER = 0.9  # of what the saves of the series are
+_LARGE_SHARE = 0.1  # of the bytes makes a file more than a note beside the checkpoint
+_FULL_BYTES = 64 << 10
+_MAX_SERIES = 1024
+_MAX_SIZES = 16
+# a folder of these is no checkpoint without that file (torch/distributed/checkpoint/filesystem.py, finish)
+_MARKED = ((re.compile(r"__\d+_\d+\.distcp$"), ".metadata"),)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a save ended, and why that is said; the evidence has no weight in the recognition."""
+
+    status: Status = Status.COMPLETE
+    evidence: tuple[Evidence, ...] = ()
+
+
+class SaveSeries:
+    """How large the complete saves of each job were, and whether a marker ended them."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._saves: dict[tuple[str, str], deque[tuple[int, str | None]]] = {}
+
+    def note(self, candidate: Candidate) -> None:
+        """Take one that came to its end."""
+        moved = sum(part.bytes for part in candidate.parts)
+        for kind in _kinds(candidate):
+            while len(self._saves) >= _MAX_SERIES:
+                del self._saves[next(iter(self._saves))]
+            saves = self._saves.setdefault((candidate.job, kind), deque(maxlen=_MAX_SIZES))
+            saves.append((moved, _marker(candidate)))
+
+    def earlier(self, candidate: Candidate) -> list[tuple[int, str | None]]:
+        """Return (bytes, marker) of the saves that are like it; within a save's folder a marker goes by its name."""
+        found = (self._saves.get((candidate.job, kind)) for kind in _kinds(candidate))
+        return max((list(saves) for saves in found if saves is not None), key=len, default=[])
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of processes and files. Times are CLOCK_MONOTONIC."""
+
+    jobs: Jobs
+    ended: dict[ProcessKey, int]
+    removals: Removals
+    is_written: Callable[[str, str], bool]  # whether a job was seen writing a path of late
+    is_changed: Callable[[str, int], bool]  # whether a path was written since a time, as its file system tells
+    series: SaveSeries = field(default_factory=SaveSeries)
+
+    def died_ns(self, process: ProcessKey) -> int | None:
+        """Return when a process ended, unless it only served another that goes on."""
+        ended_ns = self.ended.get(process)
+        parent = self.jobs.parent(process)
+        if ended_ns is None or parent is None or parent in self.ended:
+            return ended_ns
+        info = self.jobs.info(parent)
+        trains = info is not None and bool(info.runtimes)
+        return None if trains and self.jobs.rank(parent) == self.jobs.rank(process) else ended_ns
+
+
+def ending_of(candidate: Candidate, fate: Fate) -> Ending:
+    """Return how a save ended; a restore has no such end."""
+    if not candidate.writes:
+        return Ending()
+    died = [fate.died_ns(process) for process in candidate.processes]
+    known = [at_ns for at_ns in died if at_ns is not None]
+    dead = len(known) == len(died)
+    soon = dead and max(known) - candidate.end_ns <= SOON_NS
+    reasons = [*_cut(candidate, fate), *_unfinished(candidate, fate, dead=dead, soon=soon)]
+    if not reasons:
+        return Ending()
+    if dead:
+        reasons.append("its writer has ended")
+    text = "; ".join(dict.fromkeys(reasons))
+    return Ending(Status.INCOMPLETE, (Evidence(name="incomplete", weight=0.0, text=text),))
+
+
+def _unfinished(candidate: Candidate, fate: Fate, *, dead: bool, soon: bool) -> Iterator[str]:
+    """Yield what was to come and did not."""
+    earlier = fate.series.earlier(candidate)
+    moved = sum(part.bytes for part in candidate.parts)
+    usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
+    smaller = usual is not None and moved < _SMALLER * usual and _sizes_known(candidate)
+    if _marker(candidate) is not None and all(part.stream.trace is None for part in candidate.parts):
+        smaller = False  # its own framework completed it: what lacks was not seen
+    deleted = _deleted(candidate, fate)
+    full = _is_full(candidate)
+    if smaller and (soon or full or deleted):
+        yield f"it has {moved} bytes, and the saves before it have {usual}"
+    if deleted and (smaller or any(part.temporary for part in deleted)):
+        yield f"{_name(deleted[0])} was deleted again"
+    if full and (smaller or (soon and usual is None)):
+        yield "its file system has no room left"
+    if not dead:
+        return
+    stuck = [part for part in _large(candidate) if _is_stuck(part, candidate, fate)]
+    if stuck and not earlier:
+        yield f"{_name(stuck[0])} never got its final name"
+    missing = _missing_marker(candidate, fate)
+    if missing is not None:
+        yield f"{missing} was never written"
+    elif earlier and soon and _lacks_marker([marker for _, marker in earlier], candidate, fate):
+        yield "the file that completed the saves before it was never written"
+
+
+def _cut(candidate: Candidate, fate: Fate) -> Iterator[str]:
+    """Yield the files that end before their own format does; of each only a look at what is left of it counts."""
+    for part in candidate.parts:
+        fact, trace = part.stream.fact, part.stream.trace
+        if fact is None or fact.whole is not False:
+            continue
+        last_ns = trace.active_ns if trace is not None else part.stream.last_ns
+        reached = trace.totals.high_offset if trace is not None and trace.sessions else 0
+        late = part.stream.fact_at_ns - last_ns >= _LOOKED_AFTER_NS or _seen_after_death(part, fate)
+        if late and fact.size >= reached:
+            yield f"{_name(part)} ends before its format does"
+
+
+def _large(candidate: Candidate) -> list[Part]:
+    whole = sum(part.bytes for part in candidate.parts)
+    return [part for part in candidate.parts if part.bytes >= _LARGE_SHARE * whole]
+
+
+def _is_stuck(part: Part, candidate: Candidate, fate: Fate) -> bool:
+    """Return whether a temporary name was looked at after its writer's end, or traced to it, and not given up."""
+    stream = part.stream
+    if part.staged is not None or not is_temporary(stream.path):
+        return False
+    if stream.trace is not None:
+        return stream.trace.renamed_ns is None
+    ended_ns = max((fate.ended.get(process, 0) for process in candidate.processes), default=0)
+    return stream.fact is not None and stream.fact_at_ns >= ended_ns
+
+
+def _deleted(candidate: Candidate, fate: Fate) -> list[Part]:
+    """Return the large parts that were deleted after they were written, and not copied elsewhere before."""
+    return [
+        part
+        for part in _large(candidate)
+        if part.staged is None and fate.removals.removed_ns(part.stream.path, part.end_ns) is not None
+    ]
+
+
+def _sizes_known(candidate: Candidate) -> bool:
+    return all(part.stream.trace is not None or part.stream.fact is not None for part in _large(candidate))
+
+
+def _is_full(candidate: Candidate) -> bool:
+    """Return whether there was no room left beside a file of which nothing says that it is whole."""
+    facts = [part.stream.fact for part in _large(candidate) if part.stream.fact is not None]
+    doubtful = [fact for fact in facts if not fact.whole]
+    return any(fact.free_bytes is not None and fact.free_bytes < _FULL_BYTES for fact in doubtful)
+
+
+def _missing_marker(candidate: Candidate, fate: Fate) -> str | None:
+    """Return the file without which what was written is no checkpoint, if nobody wrote it."""
+    written = {part.stream.path for part in candidate.parts}
+    for part in candidate.parts:
+        folder, _, file = part.stream.path.rpartition("/")
+        for pattern, marker in _MARKED:
+            path = f"{folder}/{marker}"
+            if not pattern.search(file) or path in written:
+                continue
+            if (part.stream.trace is not None or _seen_after_death(part, fate)) and not fate.is_written(
+                candidate.job, path
+            ):
+                return marker
+    return None
+
+
+def _seen_after_death(part: Part, fate: Fate) -> bool:
+    ended_ns = fate.ended.get(part.stream.process)
+    return ended_ns is not None and part.stream.fact is not None and part.stream.fact_at_ns >= ended_ns
+
+
+def _marker(candidate: Candidate) -> str | None:
+    """Return the file that completed a save: its path, or its place in the folder of the save; None: there was none."""
+    folder = candidate.unit.partition("#")[0] + "/"
+    return next((part.stream.path.removeprefix(folder) for part in candidate.parts if part.name.commit), None)
+
+
+def _lacks_marker(usual: list[str | None], candidate: Candidate, fate: Fate) -> bool:
+    """Return whether all saves before it had a marker, and this one's was not written by anybody.
+
+    Polling may not tell who wrote a few bytes; that they were written their file system says.
+    """
+    if not all(usual) or _marker(candidate) is not None:
+        return False
+    folder = candidate.unit.partition("#")[0]
+    places = (posixpath.join(folder, marker) for marker in dict.fromkeys(usual) if marker)
+    return not any(fate.is_changed(path, candidate.start_ns) for path in places)
+
+
+def _kinds(candidate: Candidate) -> frozenset[str]:
+    return frozenset(shape(part.stream.path) for part in _large(candidate)[:8])
+
+
+def _name(part: Part) -> str:
+    return part.stream.path.rpartition("/")[2]

@@ -1,0 +1,170 @@
+"""Whether training was held by a save, and for how long.
+
+Held is the thread that trains while it writes itself; while others write, if it stands still against its own rhythm, or
+if its Python stack is in the code of the save. None: nothing could tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ckptprof.detect.describe.training_activity import TrainingActivity
+from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.context import Context
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.process_kinds import GPU_RUNTIMES
+from ckptprof.model import Evidence, Mode
+
+_BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
+_SYNC_SHARE = 0.5  # of the time in which others write
+_MIN_STALL_NS = 20_000_000
+_BESIDE_NS = 500_000_000  # a wait right before or after that is longer, and longer than the save, is for something else
+_UNSEEN = "how long training was held before the first byte, to copy its state, beyond what its memory showed"
+_UNTOLD = "how long training was held: neither its memory nor its pace tells whether its state was copied before"
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Stall:
+    """How training was held; the evidence has no weight in the recognition."""
+
+    mode: Mode | None = None
+    stall_ns: int | None = None
+    evidence: tuple[Evidence, ...] = ()
+    blind: tuple[str, ...] = ()
+    roles: Mapping[ProcessKey, str] = field(default_factory=dict)  # of its writers: trainer | thread | child | daemon
+    spans: tuple[
+        Span, ...
+    ] = ()  # when the leading one of those that train stood still, whether that was for the save or not
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """Of one process that trains."""
+
+    bytes: int
+    mode: Mode | None
+    stall_ns: int | None
+    text: str
+    blind: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()  # when it stood still
+    certain: bool = False  # by what it was seen doing, not by its rhythm alone
+
+
+def stall_of(candidate: Candidate, around: Context) -> Stall:
+    """Return how training was held while the candidate went on; several ranks wait for the one that is held longest."""
+    crews = writer_groups(candidate, around)
+    verdicts = [_judge(crew, candidate, around) for crew in crews]
+    roles = {process: role for crew in crews for process, role in crew.roles.items()}
+    if candidate.writes:
+        around.trainers.note_save(candidate.start_ns, candidate.end_ns)
+    if not verdicts:
+        return Stall(roles=roles)
+    certain = [one for one in verdicts if one.mode is not None and one.certain] or verdicts  # ranks save in one way
+    told = {mode: sum(one.bytes for one in certain if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
+    mode = max(told, key=lambda one: told[one]) if any(told.values()) else None
+    leading = max((one for one in verdicts if one.mode is mode), key=lambda one: one.bytes, default=verdicts[0])
+    stalls = sorted(one.stall_ns for one in verdicts if one.stall_ns is not None and one.mode is mode)
+    evidence = (Evidence(name="mode", weight=0.0, text=leading.text),) if leading.text else ()
+    telling = [one for one in verdicts if mode is None or one.mode is not None]
+    blind = tuple(dict.fromkeys(sentence for one in telling for sentence in one.blind))
+    if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
+        stall_ns = stalls[(len(stalls) - 1) // 2] if len(stalls) * 2 > len(verdicts) else None
+    else:
+        stall_ns = stalls[-1] if stalls else None
+    return Stall(mode if candidate.writes else None, stall_ns, evidence, blind, roles, leading.spans)
+
+
+def _judge(crew: WriterGroup, candidate: Candidate, around: Context) -> _Verdict:
+    info = around.jobs.info(crew.trainer)
+    gpu = info is not None and bool(set(info.runtimes) & GPU_RUNTIMES)
+    spans = [*crew.own, *crew.others, *crew.unknown]
+    start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
+    pace = TrainingActivity(around.trainers, crew.trainer, start_ns, end_ns, spins=gpu)
+    if not candidate.writes:
+        return _restore(crew, pace)
+    if crew.own_bytes and not crew.others and not crew.unknown:
+        return _alone(crew, pace)
+    size = sum(part.bytes for part in candidate.parts)
+    first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
+    return _beside(crew, pace, max(first_ns, start_ns))  # a small file tells only that it is about to begin
+
+
+def _restore(crew: WriterGroup, pace: TrainingActivity) -> _Verdict:
+    """Judge a restore: training waits for what its own process reads; while others read, as it was seen."""
+    total = crew.own_bytes + crew.other_bytes + crew.unknown_bytes
+    if crew.own or crew.unknown or "thread" in crew.roles.values():
+        return _Verdict(total, None, pace.end_ns - pace.start_ns, "")
+    held = pace.held(crew.others)
+    return _Verdict(total, None, None if held is None else length(held), "")
+
+
+def _alone(crew: WriterGroup, pace: TrainingActivity) -> _Verdict:
+    """Judge a crew whose trainer wrote everything by its main thread."""
+    acts = pace.book.acts(crew.trainer, pace.start_ns, pace.end_ns + _BETWEEN_NS)
+    spans = _joined([*crew.own, *acts], _BETWEEN_NS)
+    most_ns = max(_BESIDE_NS, length(spans))
+    standing = pace.standing_beside(spans)
+    still = _joined([*spans, *standing], 0)
+    spans = _joined([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)], 0)
+    text = "the thread that trains wrote all of it itself"
+    return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), text, spans=tuple(still), certain=True)
+
+
+def _beside(crew: WriterGroup, pace: TrainingActivity, first_ns: int) -> _Verdict:
+    """Judge a crew by what the thread that trains did while others wrote, or while it is not known who did."""
+    total = crew.own_bytes + crew.other_bytes + crew.unknown_bytes
+    by = [role for role in ("child", "daemon") if role in crew.roles.values()]
+    who = f"a {by[0]} process" if by else "another thread" if crew.others else "its process"
+    foreign = _joined([*crew.others, *crew.unknown], 0)
+    held = pace.held(foreign)
+    if crew.own_bytes * 2 > total:
+        held = held or []
+    if held is None:
+        sentence = f"whether training went on while {who} wrote: {pace.reason}"
+        return _Verdict(total, None, None, "", (sentence,))
+    own = _joined(crew.own, _BETWEEN_NS) if crew.own_bytes * 2 > total else _joined(crew.own, 0)
+    sure = pace.was_looked_at
+    everything = _joined([*own, *held], 0)
+    covered = length(_cut(everything, foreign)) / max(1, length(foreign))
+    if covered >= _SYNC_SHARE or crew.own_bytes * 2 > total:
+        everything = _joined([*everything, *pace.standing_beside(everything)], 0)
+        if pace.background and crew.own_bytes * 2 <= total:
+            text = f"a library wrote it in the background, and the thread that trains waited for that: {pace.seen}"
+            return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,), tuple(everything), sure)
+        text = f"{who} wrote, and the thread that trains waited: {pace.seen}"
+        return _Verdict(total, Mode.SYNC, length(everything), text, spans=tuple(everything), certain=sure)
+    staged = pace.staged(first_ns, total, long_before=bool(by))
+    text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
+    if staged is None:
+        return _Verdict(total, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
+    everything = _joined([*everything, *pace.standing_beside(foreign), *staged], 0)
+    stall = length(everything)
+    if staged:
+        text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
+    stall = stall if stall >= _MIN_STALL_NS else 0
+    return _Verdict(total, Mode.ASYNC, stall, text, (_UNSEEN,), tuple(everything), sure)
+
+
+def length(spans: list[Span]) -> int:
+    """Return how long spans that do not overlap are."""
+    return sum(end_ns - start_ns for start_ns, end_ns in spans)
+
+
+def _joined(spans: list[Span], gap_ns: int) -> list[Span]:
+    """Return the spans, those that overlap or are near one another as one."""
+    made: list[Span] = []
+    for start_ns, end_ns in sorted(spans):
+        if made and start_ns - made[-1][1] <= gap_ns:
+            made[-1] = (made[-1][0], max(made[-1][1], end_ns))
+        else:
+            made.append((start_ns, end_ns))
+    return made
+
+
+def _cut(spans: list[Span], frames: list[Span]) -> list[Span]:
+    """Return the parts of spans that lie in frames; neither overlap among themselves."""
+    pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a in spans for b in frames)
+    return [pair for pair in pairs if pair[0] < pair[1]]

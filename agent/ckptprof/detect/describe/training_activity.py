@@ -1,0 +1,331 @@
+"""How a thread that trains fared while others wrote: by its stacks, else by its time on CPU against its own rhythm."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+
+from ckptprof.detect.describe.gpu_idle import idle_spans
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.stacks import (
+    Doing,
+    Frame,
+    doing,
+    is_parked,
+    main_frames,
+    main_sleeps,
+    names_save,
+    runs_library,
+    saves_in_background,
+)
+from ckptprof.detect.world.training_threads import Rhythm, Stretch, TrainingThreads, rhythm_of
+
+Span = tuple[int, int]
+_BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
+_STILL = 0.2  # of what is usual
+_GOES_ON = 0.4
+_RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
+_TELLING_SLICES = 4  # so many are missed before a thread that sleeps is called still
+_STEADY_SHARE = 0.3
+_REACH_NS = 20_000_000_000  # around a save
+_CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
+_STAGED_WITHIN_NS = 8_000_000_000
+_NEAR_NS = 450_000_000
+_AROUND_NS = 500_000_000
+_STIRS = 5.0  # a second
+_HARDLY = 0.05  # of what is usual
+_WAKES = 1.0  # a second: who is held does not
+_RECENT_NS = 1_500_000_000
+_JUST_NS = 150_000_000
+_AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is told as none
+_EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
+_FAR_NS = 700_000_000  # between two looks
+
+
+class TrainingActivity:
+    """Of one process that trains, around one save."""
+
+    def __init__(self, book: TrainingThreads, process: ProcessKey, start_ns: int, end_ns: int, *, spins: bool) -> None:
+        """`spins`: it waits for its GPU on the CPU, so that only standing still tells something, not running."""
+        self.book, self.process, self.start_ns, self.end_ns = book, process, start_ns, end_ns
+        self._spins = spins
+        self._rhythm = self._usual()
+        self.seen = ""  # what was seen, for a person
+        self.background = False  # a library was seen saving in the background, and the thread only waiting for that
+        self._as_usual = False  # it stood still, as it often does
+        self._by_gpus = False  # its GPUs told
+        self._doings = self._looks()
+        self._pause_ns = self._usual_pause_ns()
+
+    def _usual(self) -> Rhythm | None:
+        """Return its rhythm before the save; if it never took that up again, what is usual by now."""
+        before = self.book.rhythm(self.process, self.start_ns)
+        after = self.book.stretches(self.process, self.end_ns, self.end_ns + _CALM_AFTER_NS)
+        if before is None or before.share < _BUSY_SHARE or not after:
+            return before
+        if sum(one.share >= _GOES_ON * before.share for one in after) * 4 >= len(after):
+            return before
+        recent = self.book.stretches(self.process, self.start_ns - _RECENT_NS, self.start_ns)
+        now = rhythm_of([*recent, *after])
+        return now if now is not None and now.slices_per_second >= _WAKES else before
+
+    @property
+    def was_looked_at(self) -> bool:
+        """Whether its Python stack was seen while the save went on, or its GPU."""
+        return bool(self._doings) or self._by_gpus
+
+    @property
+    def reason(self) -> str:
+        """Why nothing can be told."""
+        if not self.book.knows(self.process):
+            return "the thread that trains was not looked at"
+        if self._as_usual:
+            return "it stood still, but for no longer than it does when nothing is saved"
+        return "none of its Python stacks was seen, and it has no rhythm on the CPU that it could have missed"
+
+    def _looks(self) -> list[tuple[int, Doing]]:
+        """Return what it was seen doing in each look while the save went on."""
+        around = self.book.stacks(self.process, self.start_ns - 2 * _REACH_NS, self.end_ns + _CALM_AFTER_NS)
+        calm = [frames for one in around if (frames := main_frames(one)) and self._is_calm(one.at_ns, frames)]
+        found = []
+        for one in around:
+            if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
+                what = doing(main_frames(one), calm)
+                if what == "named" and main_sleeps(one):
+                    what = "saving"  # it waits for what the save has begun
+                inside = self.start_ns <= one.at_ns <= self.end_ns - _EDGE_NS
+                if what is not None and (inside or what != "training"):  # at its edges that tells nothing of the rest
+                    found.append((one.at_ns, what))
+                self.background = self.background or saves_in_background(one)
+        self.background = self.background and not any(what in ("saving", "named") for _, what in found)
+        return found
+
+    def _usual_pause_ns(self) -> int:
+        """Return for how long it stands still when nothing is saved, as it does in collectives: that tells nothing.
+
+        The longest of all is left out: who starts waits once for the others.
+        """
+        before = self._still_spans(self.start_ns - _REACH_NS, self.start_ns)
+        runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _CALM_AFTER_NS)]
+        lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
+        return lengths[-2] if len(lengths) > 1 else 0
+
+    def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
+        at_this = start_ns <= self.end_ns + _JUST_NS and end_ns >= self.start_ns - _JUST_NS
+        return at_this or self.book.in_save(start_ns - _JUST_NS) or self.book.in_save(end_ns + _JUST_NS)
+
+    def _is_unusual(self, span: Span) -> bool:
+        """Return whether it stood still for longer than it does without a save."""
+        return self._pause_ns == 0 or span[1] - span[0] > 1.5 * self._pause_ns + _JUST_NS
+
+    def _is_calm(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
+        """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
+        if self.start_ns <= at_ns <= self.end_ns or self.book.in_save(at_ns):
+            return False
+        if at_ns >= self.start_ns - _AROUND_NS and names_save(frames):
+            return False  # what comes later may be the next one, of which nothing is known yet
+        if runs_library(frames) or is_parked(frames):
+            return False
+        return self._pace_at(self._stretches(at_ns - _AROUND_NS, at_ns + _AROUND_NS), at_ns) is not True
+
+    def held(self, frames: list[Span]) -> list[Span] | None:
+        """Return when it was held within these times; None if nothing tells."""
+        stretches = self._stretches(self.start_ns, self.end_ns)
+        if self._doings:
+            held = self._by_stacks(stretches)
+        elif (idle := self._idle_gpus(frames)) is not None:
+            held = idle
+        else:
+            known = [(one, still) for one in stretches if (still := self._is_still(one)) is not None]
+            seen_ns = sum(_shared_ns(one, frames) for one, _ in known)
+            if seen_ns * 2 < sum(end_ns - start_ns for start_ns, end_ns in frames):
+                return self._without_rhythm(stretches)
+            known = [(one, still) for one, still in known if _shared_ns(one, frames)]
+            held = [(one.start_ns, one.end_ns) for one, still in known if still]
+            paused = len(held)
+            around = self._still_spans(self.start_ns - _AROUND_NS, self.end_ns + _AROUND_NS)
+            held = [
+                span
+                for span in _merged(held)
+                if any(self._is_unusual(whole) for whole in _merged([span, *around]) if _meet(whole, span))
+            ]
+            if paused and paused * 2 >= len(known) and not held:
+                self._as_usual = True
+                return None
+            self.seen = f"it stood still in {paused} of {len(known)} looks at its time on CPU"
+        cut = [(max(a[0], b[0]), min(a[1], b[1])) for a in _merged(held) for b in frames]
+        return [span for span in cut if span[0] < span[1]]
+
+    def _idle_gpus(self, frames: list[Span]) -> list[Span] | None:
+        """Return when the GPU of its that stood still the longest did; None if none tells."""
+        told = [idle_spans(points, frames, self.book.in_save) for points in self.book.gpu_uses(self.process)]
+        known = [_merged(spans) for spans in told if spans is not None]
+        if not known:
+            return None
+        self._by_gpus = True
+        longest = max(known, key=lambda spans: sum(end_ns - start_ns for start_ns, end_ns in spans))
+        idle_s = sum(end_ns - start_ns for start_ns, end_ns in longest) / 1e9
+        self.seen = f"its GPU stood still for {idle_s:.1f} of {sum(end - start for start, end in frames) / 1e9:.1f} s"
+        return longest
+
+    def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
+        """Return when it was held: each moment is like that of the looks around it, its pace decides where they differ.
+
+        Looks that are far apart may miss what its pace shows.
+        """
+        times = [at_ns for at_ns, _ in self._doings]
+        saving = [self._is_held(at_ns, what, stretches) for at_ns, what in self._doings]
+        self.seen = f"{sum(saving)} of {len(saving)} looks at its Python stack met it in the save"
+        edges = sorted(
+            {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
+        )
+        edges = [edge for edge in edges if self.start_ns <= edge <= self.end_ns]
+        held: list[Span] = []
+        for start_ns, end_ns in pairwise(edges):
+            middle_ns = (start_ns + end_ns) // 2
+            after = bisect_left(times, middle_ns)
+            first, last = max(0, after - 1), min(after, len(times) - 1)
+            near = first if middle_ns - times[first] <= times[last] - middle_ns else last
+            told = saving[near]
+            if saving[first] != saving[last] or (not told and times[last] - times[first] > _FAR_NS):
+                paced = self._pace_at(stretches, middle_ns)
+                told = told if paced is None or (paced and self._pause_ns) else paced
+            if told:
+                held.append((start_ns, end_ns))
+        return held
+
+    def _is_held(self, at_ns: int, what: Doing, stretches: list[Stretch]) -> bool:
+        """Return whether a look met it in the save; a `save()` that keeps the usual pace trains until all is out."""
+        return what != "training" and not (what == "named" and self._pace_at(stretches, at_ns) is False)
+
+    def _pace_at(self, stretches: list[Stretch], at_ns: int) -> bool | None:
+        """Return whether it stood still at a time; None if that cannot be told."""
+        one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
+        return None if one is None else self._is_still(one)
+
+    def _without_rhythm(self, stretches: list[Stretch]) -> list[Span] | None:
+        """Without a past to compare with only the extremes tell: nothing at all, or a core of its own."""
+        seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
+        if seen_ns < 100_000_000 or not self.book.knows(self.process):
+            return None
+        share = sum(one.share * (one.end_ns - one.start_ns) for one in stretches) / seen_ns
+        least = _STEADY_SHARE if self._rhythm is None else max(_STEADY_SHARE, _RUNS_ON * self._rhythm.share)
+        if share >= least and not self._spins:
+            self.seen = f"it used {share:.0%} of a core"
+            return []
+        was_active = self._rhythm is None or self._rhythm.share >= _BUSY_SHARE
+        if was_active and share < 0.02 and sum(one.slices for one in stretches) <= 1:
+            self.seen = "it stood still"
+            return [(self.start_ns, self.end_ns)]
+        return None
+
+    def _still_spans(self, start_ns: int, end_ns: int) -> list[Span]:
+        return _merged([one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one)])
+
+    def _stretches(self, start_ns: int, end_ns: int) -> list[Stretch]:
+        rhythm = self._rhythm
+        least_ns = 80_000_000
+        if rhythm is not None and rhythm.share < _BUSY_SHARE and rhythm.slices_per_second > 0:
+            least_ns = max(least_ns, int(_TELLING_SLICES / rhythm.slices_per_second * 1e9))
+        return self.book.stretches(self.process, start_ns, end_ns, least_ns)
+
+    def _is_still(self, one: Stretch) -> bool | None:
+        """Return whether it stood still in a stretch, against its rhythm; None if that cannot be told."""
+        rhythm = self._rhythm
+        if rhythm is None:
+            return None
+        if rhythm.share >= _BUSY_SHARE:
+            if one.share < _STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
+                seconds = (one.end_ns - one.start_ns) / 1e9
+                hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
+                stirs = _STIRS + (_HARDLY * rhythm.slices_per_second if hardly else 0.0)
+                return True if one.slices <= max(1.0, stirs * seconds) else None
+            return False if self._goes_on(one, rhythm) and not self._spins else None
+        if one.share >= _BUSY_SHARE:  # who computes for once runs, though it does not wake as it does else
+            return None
+        usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
+        if usual < _TELLING_SLICES * 0.75:
+            return None
+        if one.slices < 0.25 * usual:
+            return True
+        return False if one.slices >= 0.5 * usual else None
+
+    @staticmethod
+    def _goes_on(one: Stretch, rhythm: Rhythm) -> bool:
+        """Return whether it ran as it does: who computed in a part of a stretch and then waited wakes too seldom."""
+        usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
+        least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON
+        return one.share >= least * rhythm.share
+
+    def standing_beside(self, spans: list[Span]) -> list[Span]:
+        """Return when it stood still right before and after these times, if it hardly ever does otherwise."""
+        rhythm = self._rhythm
+        if not spans or rhythm is None or rhythm.share < _STEADY_SHARE:
+            return []
+        start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
+        before = self.book.stretches(self.process, start_ns - _REACH_NS, start_ns)
+        after = self.book.stretches(self.process, end_ns, end_ns + _REACH_NS)
+        found: list[Span] = []
+        edge = start_ns
+        for one in reversed(before):
+            if one.end_ns < edge - _NEAR_NS // 4 or not self._is_still(one) or self.book.in_save(one.start_ns):
+                break  # what it waited for an earlier save is that one's
+            edge = one.start_ns
+            found.append((one.start_ns, min(one.end_ns, start_ns)))
+        for one in after:
+            if not self._is_still(one):
+                break
+            found.append((max(one.start_ns, end_ns), one.end_ns))
+        return [span for span in _merged(found) if span[0] < span[1] and self._is_unusual(span)]
+
+    def staged(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
+        """Return when its memory grew by about the size of the checkpoint, right before its first byte was written.
+
+        None: it grew, but as it does without a save, or by another size; or it may have room from an earlier save; or
+        it grew `long_before`: a process that writes for it has to be started first.
+        """
+        from_ns = first_ns - _STAGED_WITHIN_NS
+        grown = self.book.growth(self.process, from_ns, first_ns)
+        chain: list[tuple[int, int, int]] = []
+        edge = first_ns
+        for one in reversed(grown):
+            if one[2] < size // 50:
+                continue
+            if edge - one[1] > _NEAR_NS:
+                break
+            chain.append(one)
+            edge = one[0]
+        total = sum(one[2] for one in chain)
+        little = total // 25  # is not its beginning yet
+        while chain and (little := little - chain[-1][2]) > 0:
+            chain.pop()
+        edge = chain[-1][0] if chain else first_ns
+        unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
+        if total * 4 < size:
+            earlier = self.book.growth(self.process, first_ns - 2 * _REACH_NS, first_ns) if long_before else []
+            roomy = self._spins or self.book.has_room(self.process, size) or not self.book.knows_memory(self.process)
+            return unknown if roomy or sum(one[2] for one in earlier) * 2 >= size else []
+        seen_ns = edge - max(from_ns, self.book.first_ns(self.process) or 0)
+        usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, seen_ns)
+        if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
+            return unknown
+        self.book.note_room(self.process, total)
+        return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be held
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _shared_ns(one: Stretch, frames: list[Span]) -> int:
+    return sum(max(0, min(one.end_ns, end_ns) - max(one.start_ns, start_ns)) for start_ns, end_ns in frames)
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    made: list[Span] = []
+    for start_ns, end_ns in sorted(spans):
+        if made and start_ns <= made[-1][1]:
+            made[-1] = (made[-1][0], max(made[-1][1], end_ns))
+        else:
+            made.append((start_ns, end_ns))
+    return made

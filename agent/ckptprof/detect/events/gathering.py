@@ -1,0 +1,194 @@
+"""Gathers what waits into candidates, job by job, and tells which of them are over."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, further_gap_ns, group
+from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.parts import Parts, is_nothing, untangle
+from ckptprof.detect.transfers.staging import join_stages
+from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.world.jobs import Jobs
+from ckptprof.detect.world.keys import ProcessKey
+
+QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
+OPEN_NS = 60_000_000_000  # a file that is kept open holds up no judgement for longer
+_AROUND_NS = 10_000_000_000  # a file that was opened so long before the first that waits is no part of a save with it
+_MANY = 2_000  # parts, of which few saves have more, under names of no framework
+_MOST = 10_000  # of these nobody waits for the end: 5 KB each
+_MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
+_UNSAID_NS = 60_000_000_000  # a size that a server has not told by then is not waited for
+_LONG_NS = 600_000_000_000
+
+_Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
+
+
+class Gatherer:
+    """Knows whose each stream is."""
+
+    def __init__(self, jobs: Jobs, parts: Parts, traced: TracedStreams) -> None:
+        """Look into these books whenever asked."""
+        self._jobs = jobs
+        self._parts = parts
+        self._traced = traced
+
+    def gather(self, waiting: list[Stream], polled_open: list[Stream]) -> list[Candidate]:
+        """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
+
+        A stream that carries nothing of a checkpoint's is told, and in none.
+        """
+        self._parts.begin()
+        parties: dict[ProcessKey, _Party] = {}
+        moved: dict[_Party, tuple[list[Part], list[Part]]] = {}
+        for stream in waiting:
+            part = self._parts.part_of(stream)
+            if part is not None:
+                moved.setdefault(self._party(stream, parties), ([], []))[not stream.writes].append(part)
+            elif stream.trace is not None:
+                stream.trace.tell()
+        for party, part in self._open_parts(moved, polled_open, parties):
+            moved[party][not part.stream.writes].append(part)
+        found: list[Candidate] = []
+        for (job, _), directions in moved.items():
+            untangle(directions[0])
+            self._parts.count_once(directions[1])
+            for parts in join_stages(*directions):
+                found += [made for made in group(job, parts) if made.open_parts < len(made.parts) or _carries(made)]
+        return sorted(found, key=lambda candidate: candidate.start_ns)
+
+    def _party(self, stream: Stream, parties: dict[ProcessKey, _Party]) -> _Party:
+        party = parties.get(stream.process)
+        if party is None:
+            party = parties[stream.process] = self._jobs.job_of(stream.process), self._jobs.is_tool(stream.process)
+        return party
+
+    def _open_parts(
+        self,
+        moved: dict[_Party, tuple[list[Part], list[Part]]],
+        polled_open: list[Stream],
+        parties: dict[ProcessKey, _Party],
+    ) -> Iterator[tuple[_Party, Part]]:
+        """Yield what goes on in the jobs that something waits of: what is written, and what is read of the same."""
+        since: dict[_Party, int] = {}
+        units: dict[_Party, set[str]] = {}
+        files: dict[_Party, set[tuple[int, int]]] = {}
+        for party, (written, read) in moved.items():
+            since[party] = min(part.start_ns for part in (*written, *read)) - _AROUND_NS
+            units[party] = {part.name.unit for part in read}
+            files[party] = {part.stream.file for part in written}
+        for stream in self._going_on(polled_open):
+            party = self._party(stream, parties)
+            if party not in moved or stream.first_ns < since[party]:
+                continue
+            part = self._parts.open_part_of(stream)
+            if part is not None and (stream.writes or part.name.unit in units[party] or stream.file in files[party]):
+                yield party, part
+
+    def _going_on(self, polled_open: list[Stream]) -> Iterable[Stream]:
+        yield from polled_open
+        for process in self._traced.open_processes():
+            yield from self._traced.open_of(process)
+
+    def await_sizes(self, waiting: list[Stream], now_ns: int) -> list[Stream]:
+        """Return what still waits for its file system to say how large it is; a server gets no more than a minute.
+
+        Then what its process wrote meanwhile is taken for its size.
+        """
+        found = []
+        for stream in waiting:
+            written = self._parts.unsaid_bytes(stream)
+            if written and now_ns - stream.last_ns < _UNSAID_NS:
+                found.append(stream)
+            elif written:
+                stream.size, stream.is_size_said = written, False
+        return found
+
+    def is_over(self, candidate: Candidate, now_ns: int, ended: Container[ProcessKey]) -> bool:
+        """Return whether nothing more is to be expected of a candidate."""
+        over = [part for part in candidate.parts if not part.is_open]
+        last_sign_ns = max(
+            max((max(part.end_ns, part.stream.last_ns) for part in over), default=0),
+            max((stream.last_ns for part in candidate.parts for stream in part.carried), default=0),
+        )
+        quiet_ns = now_ns - last_sign_ns
+        if candidate.open_parts and quiet_ns < OPEN_NS:
+            return False
+        if quiet_ns < QUIET_NS:
+            return False
+        return quiet_ns >= self._patience_ns(candidate, ended)
+
+    def _patience_ns(self, candidate: Candidate, ended: Container[ProcessKey]) -> int:
+        """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
+        if all(process in ended and self._jobs.works_for(process) in ended for process in candidate.processes):
+            return QUIET_NS  # nor does one live that forked them to write: it may fork the next rank
+        if candidate.committed_ns is None and self._lacks_ranks(candidate):
+            return RANKS_GAP_NS if candidate.writes else CERTAIN_GAP_NS
+        folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
+        more = folder and candidate.committed_ns is None
+        if more or any(part.temporary for part in candidate.parts):
+            return CERTAIN_GAP_NS
+        return max(QUIET_NS, further_gap_ns(candidate)) if _may_come_again(candidate) else QUIET_NS
+
+    def _lacks_ranks(self, candidate: Candidate) -> bool:
+        """Return whether several ranks of this host have moved their parts, and others, which are alive, have not."""
+        if len(candidate.processes) < 2 or not any(part.name.certain for part in candidate.parts):
+            return False
+        here = self._jobs.living_ranks(candidate.processes[0])
+        if len(here) < 2:
+            return False
+        seen = {part.name.rank for part in candidate.parts}
+        seen |= {self._jobs.rank(process) for process in candidate.processes}
+        return len(seen & here) >= 2 and not here <= seen
+
+
+def _may_come_again(candidate: Candidate) -> bool:
+    """Return whether its framework writes all of it once more under a name like `last.ckpt`, and has not yet."""
+    named = [part.name for part in candidate.parts[:16]]
+    if not candidate.writes or any(name.alias for name in named):
+        return False
+    return any(name.framework is not None and name.framework.copies_whole for name in named)
+
+
+def is_endless(candidate: Candidate) -> bool:
+    """Return whether it goes on and on under names of no framework: a data set that is made or read, a stream.
+
+    Who waits for the end of such a thing keeps all of it in memory, for days.
+    """
+    number = len(candidate.parts)
+    if number < _MANY or _speaks_of_checkpoint(candidate):
+        return False
+    return number >= _MOST or candidate.end_ns - candidate.start_ns >= _LONG_NS
+
+
+def is_too_much(candidate: Candidate) -> bool:
+    """Return whether it has more files than can be kept until it is over, though they are named as a checkpoint is."""
+    return len(candidate.parts) >= _MOST_NAMED
+
+
+def _speaks_of_checkpoint(candidate: Candidate) -> bool:
+    """Return whether a framework, a step's folder, a marker or a word of its first files does."""
+    return any(
+        part.name.certain
+        or part.name.commit
+        or part.name.hint
+        or (part.name.framework is not None and not part.name.framework.weak)
+        for part in candidate.parts[:16]
+    )
+
+
+def settled(candidate: Candidate) -> Candidate:
+    """Return the candidate without what still goes on, and without what turned out to be none."""
+    kept = [part for part in candidate.parts if not part.is_open and not is_nothing(part.stream, part.name)]
+    if len(kept) == len(candidate.parts):
+        return candidate
+    closed = Candidate(candidate.job, candidate.writes)
+    for part in kept:
+        closed.add(part)
+    return closed
+
+
+def _carries(candidate: Candidate) -> bool:
+    return any(part.carried for part in candidate.parts)

@@ -1,0 +1,187 @@
+"""From parts to candidates: which files are one save or one restore, by what their names say and when they moved."""
+
+from __future__ import annotations
+
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.part import Part
+
+LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins
+NUMBERED_GAP_NS = (
+    150_000_000  # between files that differ in a number of unknown meaning: parts follow at once, steps do not
+)
+CERTAIN_GAP_NS = 10_000_000_000  # between files whose names say that they belong together: gather, barriers
+RANKS_GAP_NS = 60_000_000_000  # between files of one step's folder: a rank may be late
+JOIN_GAP_NS = 2_000_000_000  # between folders that were written in one go
+AGAIN_NS = 1_000_000_000  # what is read again so much later is another restore
+ASIDE_BYTES = 64 << 10
+_MAX_ALIKE = 16  # candidates of one unit that a part is held against, the latest first
+_MAX_NEAR = 64
+_LIKE = 0.15  # sizes of two files with the same state; when polled, the last bytes of one may be unseen yet
+_PICKLING = 4  # times as long as it takes to write it
+
+
+def group(job: str, parts: list[Part]) -> list[Candidate]:
+    """Split the parts of one job and one direction into candidates."""
+    made: list[Candidate] = []
+    by_unit: dict[str, list[Candidate]] = {}
+    for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
+        alike = by_unit.setdefault(part.name.unit, [])
+        for candidate in alike[: -_MAX_ALIKE - 1 : -1]:
+            if _belongs(candidate, part):
+                candidate.add(part)
+                break
+        else:
+            begun = Candidate(job, part.stream.writes)
+            begun.add(part)
+            alike.append(begun)
+            made.append(begun)
+    return _joined([piece for candidate in made for piece in _split(candidate)])
+
+
+def _belongs(candidate: Candidate, part: Part) -> bool:
+    """Return whether a part is one of a candidate's, of the same unit."""
+    gap_ns = part.start_ns - candidate.end_ns
+    if candidate.has(part) and (part.stream.writes or gap_ns > AGAIN_NS):
+        return False
+    step, steps = part.name.step, candidate.steps
+    if step is not None and steps and step not in steps:
+        return gap_ns <= NUMBERED_GAP_NS
+    return gap_ns <= _reach_ns(candidate, part)
+
+
+def _reach_ns(candidate: Candidate, part: Part) -> int:
+    """Return how long after a candidate's last sign a part of the same unit still is one of it."""
+    if candidate.committed_ns is not None and part.start_ns > candidate.committed_ns and not part.name.commit:
+        return LOOSE_GAP_NS
+    if part.name.certain:
+        return RANKS_GAP_NS if part.stream.writes and part.name.step is not None else CERTAIN_GAP_NS
+    same_step = part.name.step is not None and part.name.step in candidate.steps
+    other_reader = not part.stream.writes and candidate.moved(part.stream.path)
+    return CERTAIN_GAP_NS if same_step or other_reader else LOOSE_GAP_NS
+
+
+def _split(candidate: Candidate) -> list[Candidate]:
+    """Return a candidate for each step if its numbers are such: those of parts count from nought or one."""
+    if len(candidate.steps) < 2 or min(candidate.steps) <= 1:
+        return [candidate]
+    pieces: list[Candidate] = []
+    for part in candidate.parts:
+        step = part.name.step
+        if not pieces or (step is not None and pieces[-1].steps and step not in pieces[-1].steps):
+            pieces.append(Candidate(candidate.job, candidate.writes))
+        pieces[-1].add(part)
+    return pieces
+
+
+def _joined(candidates: list[Candidate]) -> list[Candidate]:
+    """Join candidates that are one save: several folders, further names of the same, markers beside them."""
+    done: list[Candidate] = []
+    near: list[Candidate] = []  # of these, those that a later one may still belong to
+    for candidate in sorted(candidates, key=lambda candidate: candidate.start_ns):
+        if _is_aside(candidate):
+            done.append(candidate)
+            continue
+        near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-_MAX_NEAR:]
+        alike = [earlier for earlier in near if _same_save(earlier, candidate)]
+        if not alike:
+            near.append(candidate)
+            done.append(candidate)
+            continue
+        best = min(alike, key=lambda earlier: _distance(earlier, candidate))
+        for part in candidate.parts:
+            best.add(part)
+    return done
+
+
+def _distance(earlier: Candidate, later: Candidate) -> tuple[bool, int]:
+    """Return how far they are from each other: the same step is nearest, then what ended just before."""
+    same_step = earlier.step is not None and earlier.step == later.step
+    return not same_step, abs(later.start_ns - earlier.end_ns)
+
+
+def _same_save(earlier: Candidate, later: Candidate) -> bool:
+    if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
+        return False
+    gap_ns = later.start_ns - earlier.end_ns
+    if (later.writes or gap_ns > AGAIN_NS) and any(earlier.has(part) for part in later.parts):
+        return False
+    if earlier.steps and later.steps:
+        if earlier.step is None or earlier.step != later.step or gap_ns > JOIN_GAP_NS:
+            return False
+        return (_is_certain(earlier) and _is_certain(later)) or _is_near(earlier, later)
+    if not _is_near(earlier, later):
+        return False
+    if _is_marker(later) and later.writes:
+        return gap_ns <= CERTAIN_GAP_NS
+    if _is_alias(later) or _is_alias(earlier):
+        return gap_ns <= (further_gap_ns(earlier) if _is_further(earlier, later) else JOIN_GAP_NS)
+    if not _is_known(earlier) or not _is_known(later):  # it lies in the folder of the other, or is not of it
+        known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
+        own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
+        return gap_ns <= 0 and own
+    numbered = bool(earlier.steps or later.steps) and not (_is_named(earlier) and _is_named(later))
+    return gap_ns <= (NUMBERED_GAP_NS if numbered else LOOSE_GAP_NS // 2)
+
+
+def _is_certain(candidate: Candidate) -> bool:
+    return any(part.name.certain for part in candidate.parts)
+
+
+def _is_known(candidate: Candidate) -> bool:
+    """Return whether it is named as something that is saved."""
+    return all(part.name.framework is not None or part.name.hint for part in candidate.parts[:16])
+
+
+def _is_named(candidate: Candidate) -> bool:
+    """Return whether a framework names all of it so, and no mere format."""
+    found = [part.name.framework for part in candidate.parts[:16]]
+    return all(framework is not None and not framework.weak for framework in found)
+
+
+def _is_alias(candidate: Candidate) -> bool:
+    """Return whether its names are used anew for every save: last, best, latest."""
+    return not candidate.steps and all(part.name.alias for part in candidate.parts)
+
+
+def _is_further(earlier: Candidate, later: Candidate) -> bool:
+    """Return whether a process that wrote the one wrote as much again under the other name, or may yet."""
+    if not later.writes or set(earlier.processes[:16]).isdisjoint(later.processes[:16]):
+        return False
+    own, more = (sum(part.bytes for part in one.parts) for one in (earlier, later))
+    if later.open_parts:
+        return more <= own * (1 + _LIKE)
+    return any(abs(size - more) <= _LIKE * more for size in (own, *(part.bytes for part in earlier.parts[:16])))
+
+
+def further_gap_ns(candidate: Candidate) -> int:
+    """Return how long after a save all of it may begin to be written again: it may be pickled in memory first."""
+    took_ns = candidate.end_ns - candidate.start_ns
+    return min(CERTAIN_GAP_NS, max(JOIN_GAP_NS, _PICKLING * took_ns))
+
+
+def _is_marker(candidate: Candidate) -> bool:
+    return all(part.name.commit for part in candidate.parts)
+
+
+def _is_aside(candidate: Candidate) -> bool:
+    """Whether it is but a small file that no framework knows: a note beside a checkpoint, not a part of it."""
+    small = sum(part.bytes for part in candidate.parts) < ASIDE_BYTES
+    return small and not any(part.name.commit or part.name.framework or part.is_open for part in candidate.parts)
+
+
+def _is_near(one: Candidate, other: Candidate) -> bool:
+    """Return whether they are in the same folder, in folders beside each other, or one in the other."""
+    here, there = _place(one), _place(other)
+    return _inside(here, there) or _inside(there, here) or _above(here) == _above(there) != ""
+
+
+def _place(candidate: Candidate) -> str:
+    return candidate.unit.partition("#")[0]
+
+
+def _above(folder: str) -> str:
+    return folder.rpartition("/")[0]
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

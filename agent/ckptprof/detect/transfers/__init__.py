@@ -1,0 +1,1 @@
+"""Who moved what of which file, when and how much of it."""

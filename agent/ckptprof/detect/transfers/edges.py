@@ -1,0 +1,177 @@
+"""When a stream began and ended: bracketed by the counters of its process, refined by what the file system stamped.
+
+A file's birth and modification times are exact to a timer tick however seldom we look, but anyone may set them and a
+server's clock may be another: they are believed only inside the bracket that our own looks and counters leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ckptprof.detect.transfers.openings import Openings
+from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
+from ckptprof_collectors.samples import FileFact
+
+SLACK_NS = 60_000_000  # stamps come from the clock of the last timer tick, up to 10 ms behind; a tick may be late
+UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a file may have been born in the same save
+CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
+CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its last write was being written until then
+FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
+SYNCED_NS = 300_000_000  # before the last look at an open file its sync may have been over
+MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in
+REACH_NS = 2_000_000_000
+COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
+
+
+def write_edges(
+    stream: Stream,
+    history: ProcessHistory,
+    clock: Clock,
+    openings: Openings,
+    met_until: Callable[[str, int], int | None] = lambda *_: None,
+) -> tuple[int, int]:
+    """Return (start, end) of a stream that writes.
+
+    `met_until` tells up to when its process was met in a kind of call from a time on: in close(2) NFS, FUSE and S3 send
+    what was written; in fsync(2) one of its threads waits, while the others go on.
+    """
+    low, high = _bracket(stream)
+    fact = stream.fact
+    modified = clock.mono(fact.modified_ns) if fact and not is_coarse(fact) else None
+    if modified is not None and (stream.closed_ns is not None or modified > stream.fact_at_ns + SLACK_NS):
+        modified = modified if modified <= high + SLACK_NS else None  # stamped by another clock or another writer
+    # the first look may come after the writing began: reach back to where its process was quiet
+    run = _run_at(history.writing_runs(), low, high if modified is None else max(high, modified))
+    start = run.start_ns if run else stream.first_ns
+    end = run.end_ns if run else stream.last_ns
+    if stream.looks and stream.before_ns < stream.first_ns:
+        start = max(start, stream.before_ns)
+    if stream.closed_ns is not None:  # what its process wrote later went elsewhere
+        end = min(end, high)
+    if fact is not None:
+        birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
+        earliest = min(start, low) - SLACK_NS
+        if stream.seen_by == "directory" and birth is not None:  # then it is known when it began, if written anew, too
+            start = max(start, stream.first_ns)
+            earliest = stream.first_ns - SLACK_NS
+        elif stream.before_ns >= stream.first_ns:  # no look before the first: it may have been open unseen
+            earliest -= UNSEEN_NS
+        latest = max(end, high) + SLACK_NS
+        if (
+            birth is not None
+            and earliest <= birth <= latest
+            and (not stream.looks or birth <= stream.first_ns + SLACK_NS)
+        ):
+            start = birth
+        if modified is not None and start - SLACK_NS <= modified <= latest:
+            end = max(modified, _last_call(stream, history, modified, high))
+    end = max(end, _closed(stream, history, openings, end, met_until("close", end)))
+    if fact is not None:
+        end = max(end, _commit(stream, history, clock, end, met_until("sync", end)))
+    return start, max(start, end)
+
+
+def _closed(stream: Stream, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
+    """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
+    closed = openings.closed_between(stream.file, end - SLACK_NS, max(end, sent or 0) + CLOSED_SOON_NS)
+    if closed is not None or sent is None:
+        return closed or end
+    wrote_on = any(writing(interval) >= ACTIVE_BYTES for interval in history.between(end + SLACK_NS, sent))
+    return end if wrote_on else sent  # it was the last that was written
+
+
+def born_and_written(fact: FileFact, clock: Clock) -> tuple[int, int]:
+    """Return when a file was created and last written, by CLOCK_MONOTONIC; without a birth both are the last."""
+    modified_ns = clock.mono(fact.modified_ns)
+    return (clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified_ns), modified_ns
+
+
+def is_coarse(fact: FileFact) -> bool:
+    """Return whether a file is stamped with whole seconds, cut off, as by S3: that tells nothing of its edges."""
+    return not fact.modified_ns % 1_000_000_000 and not fact.changed_ns % 1_000_000_000
+
+
+def _last_call(stream: Stream, history: ProcessHistory, modified_ns: int, high: int) -> int:
+    """Return when the last write ended: a file is stamped as its last write(2) begins, which may be one for all of it.
+
+    Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere.
+    """
+    if not stream.looks:
+        return modified_ns
+    later = (i for i in history.between(modified_ns, high) if i.start_ns >= modified_ns)
+    found = runs(((i.start_ns, i.end_ns, writing(i)) for i in later), gap_ns=CLOSED_LATE_NS)
+    if not found or found[0].start_ns - modified_ns > CLOSED_LATE_NS:
+        return modified_ns
+    return min(found[0].end_ns, high)
+
+
+def _commit(stream: Stream, history: ProcessHistory, clock: Clock, written_ns: int, synced_ns: int | None) -> int:
+    """Return when the file was whole: after its fsync, if its process was seen to wait for it, and its rename.
+
+    `synced_ns` is up to when a thread of it was met in a sync, of whatever file.
+    """
+    end = written_ns
+    fact = stream.fact
+    if fact is not None and fact.changed_ns != fact.modified_ns:
+        changed = clock.mono(fact.changed_ns)
+        if written_ns <= changed <= min(written_ns + COMMIT_NS, stream.fact_at_ns + SLACK_NS):
+            end = changed
+    if stream.closed_ns is not None and stream.last_ns - end > CLOSED_LATE_NS:
+        busy = [i.busy for i in history.between(end + SLACK_NS, stream.last_ns) if i.busy is not None]
+        waited = not busy or sum(busy) / len(busy) < FSYNC_BUSY
+        if waited or (synced_ns is not None and synced_ns >= stream.last_ns - SYNCED_NS):
+            end = (stream.last_ns + stream.closed_ns) // 2
+    closed_ns = stream.last_ns if stream.seen_by == "directory" else stream.closed_ns
+    if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:
+        end = max(end, synced_ns)  # of all files, after it was closed
+    return end
+
+
+def read_edges(stream: Stream, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
+    """Return (start, end) of a stream that reads."""
+    measure = faulting if stream.is_mapping else reading
+    low, high = _bracket(stream)
+    if stream.before_ns >= stream.first_ns and not stream.is_mapping:
+        low = _reach_back(stream, history)
+    opened = openings.opened_between(stream.file, low, stream.first_ns + SLACK_NS)  # a look is later than its frame
+    low = low if opened is None else min(opened, stream.first_ns)
+    if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
+        touched = [(i.start_ns, i.end_ns, max(faulting(i), reading(i))) for i in history.between(low, high)]
+        least = min(MAPPED_ACTIVE_BYTES, stream.mapped_bytes // 16)
+        run = _run_at(runs(touched, active_bytes=least), stream.first_ns - 1, high)
+        low = max(low, run.start_ns) if run else low
+    inside = [
+        (max(i.start_ns, low), min(i.end_ns, high), measure(i))
+        for i in history.between(low, high)
+        if measure(i) >= ACTIVE_BYTES and min(i.end_ns, high) > max(i.start_ns, low)
+    ]
+    if not inside:
+        return stream.first_ns, max(stream.first_ns, stream.last_ns)
+    found = runs(inside, gap_ns=60_000_000_000)
+    return max(low, found[0].start_ns), min(high, max(run.end_ns for run in found))
+
+
+def _reach_back(stream: Stream, history: ProcessHistory) -> int:
+    """Return when reading may have begun, if the first look found the position advanced: as far back as it takes."""
+    missing = stream.looks[0].position if stream.looks else 0
+    low = stream.first_ns
+    for interval in reversed(history.between(low - REACH_NS, low)):
+        if missing <= 0 or low - interval.end_ns > CLOSED_LATE_NS:
+            break
+        missing -= reading(interval)
+        low = interval.start_ns
+    return low
+
+
+def _bracket(stream: Stream) -> tuple[int, int]:
+    """Return the widest time that the stream can have had: from the look before its first to that after its last."""
+    return stream.may_begin_ns, stream.may_end_ns
+
+
+def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:
+    overlapping = [run for run in all_runs if run.end_ns >= low and run.start_ns <= high]
+    if not overlapping:
+        return None
+    return Run(overlapping[0].start_ns, overlapping[-1].end_ns, sum(run.bytes for run in overlapping))

@@ -1,0 +1,339 @@
+"""Joins what the file system said with the streams: final names, stamps, sizes, and files that nobody caught open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from ckptprof.detect.transfers.attribution import (
+    BESIDE_NS,
+    CREDIT,
+    SMALL_BYTES,
+    KnownWrites,
+    found_by_its_times,
+    may_be_missed,
+)
+from ckptprof.detect.transfers.edges import SLACK_NS, born_and_written, is_coarse
+from ckptprof.detect.transfers.file_events import is_temporary
+from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.detect.world.process_counters import ProcessHistory, writing
+from ckptprof.frameworks.names import read_name
+from ckptprof_collectors.samples import FileFact
+
+MAX_FACTS = 20_000
+_MANY_FRESH = 6_000  # are not left for later: more may come at once than there is room for
+MAX_USED = 40_000
+MAX_SETTLED = 4096  # of files that belong to a stream already, or to nobody, 1 KB each: of more the oldest go soon
+_ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
+_WAITED_NS = 1_000_000_000  # a parent's counters show those of a child by then, mostly
+
+
+class FileFacts:
+    """The latest fact of each file, and which of them belong to a stream already."""
+
+    def __init__(
+        self,
+        kin: Callable[[ProcessKey], Iterable[ProcessKey]] = lambda _: (),
+        trains: Callable[[ProcessKey], bool] = lambda _: False,
+        forks: Callable[[ProcessKey], bool] = lambda _: True,
+    ) -> None:
+        """Start with nothing.
+
+        `kin` tells the processes of the same job: a file may be of one that ended before it could ask for it itself.
+        `trains` tells who is the first to be taken for the writer of a small file, `forks` whose children may write for
+        it before anybody meets them: others start gzip and the like.
+        """
+        self._kin = kin
+        self._trains = trains
+        self._forks = forks
+        self.now_ns: int | None = None  # None: nothing is left for a later look
+        self._facts: dict[FileKey, tuple[int, FileFact]] = {}
+        self._fresh: set[FileKey] = set()
+        self._askers: dict[FileKey, dict[ProcessKey, None]] = {}  # on whose behalf a fresh one was looked at
+        self._used: dict[tuple[FileKey, int], None] = {}
+        self._claims: dict[tuple[ProcessKey, FileKey, int], Stream] = {}  # what was written lately, judged or not
+
+    def learn(self, at_ns: int, fact: FileFact) -> None:
+        """Take one fact; a file that is gone tells nothing of the others."""
+        if fact.missing or fact.is_directory:
+            return
+        key = (fact.device, fact.inode)
+        earlier = self._facts.pop(key, None)
+        same_file = earlier is not None and earlier[1].birth_ns == fact.birth_ns  # else its inode is another file's now
+        if earlier is not None and same_file and (_is_lesser_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
+            self._facts[key] = earlier
+            if key in self._fresh:
+                self._askers.setdefault(key, {})[fact.pid, fact.start_ticks] = None
+            return
+        if len(self._facts) >= MAX_FACTS:
+            oldest = next(iter(self._facts))
+            del self._facts[oldest]
+            self._settle(oldest)
+        if not same_file:
+            self._askers.pop(key, None)
+        self._facts[key] = (at_ns, fact)
+        self._fresh.add(key)
+        self._askers.setdefault(key, {})[fact.pid, fact.start_ticks] = None
+
+    def _settle(self, key: FileKey) -> None:
+        self._fresh.discard(key)
+        self._askers.pop(key, None)
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether so much was learnt that it is to be taken into account soon: what comes next takes its room."""
+        return len(self._fresh) >= _MANY_FRESH
+
+    def knows(self, path: str) -> bool:
+        """Return whether a file of that name was looked at of late."""
+        return self.modified_ns(path) is not None
+
+    def modified_ns(self, path: str) -> int | None:
+        """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
+        return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)
+
+    def attach(
+        self,
+        waiting: list[Stream],
+        polled_open: list[Stream],
+        histories: dict[ProcessKey, ProcessHistory],
+        clock: Clock,
+        traced: TracedStreams,
+    ) -> list[Stream]:
+        """Return the waiting streams with their facts, and streams for files that were found by their times only."""
+        still_open = [*polled_open, *traced.open_streams()] if self._fresh else polled_open
+        by_file: dict[FileKey, list[Stream]] = {}
+        for stream in waiting:
+            if stream.writes:
+                by_file.setdefault(stream.file, []).append(stream)
+        open_files = {stream.file for stream in still_open if stream.writes}
+        found = self._without_outlived(waiting, by_file, still_open)
+        unknown = self._join_known(by_file, open_files, clock)
+        for stream in [*waiting, *still_open]:
+            self._claim(stream)
+        claims = KnownWrites(self._claims.values() if unknown else ())
+        trainers = [process for process in histories if self._trains(process)] if unknown else []
+        for key in unknown:  # what the others do not account for is left for these
+            if self._waits(key, trainers, histories, clock):
+                continue
+            alone = self._credited(key, histories, clock, traced, claims)
+            if alone is not None:
+                found.append(alone)
+                self._claim(alone)
+                claims.add(alone)
+                self._used[key, self._facts[key][1].modified_ns] = None
+            self._settle(key)
+        while len(self._used) > MAX_USED:
+            self._used.pop(next(iter(self._used)))
+        return found
+
+    def _without_outlived(
+        self, waiting: list[Stream], by_file: dict[FileKey, list[Stream]], still_open: Iterable[Stream]
+    ) -> list[Stream]:
+        """Return what waits without files that were found by their times while they were still being written.
+
+        Who writes them was caught with them open after all, and tells of all of it.
+        """
+        if all(stream.seen_by != "directory" for stream in waiting):
+            return list(waiting)
+        caught: dict[FileKey, list[Stream]] = {}
+        for stream in [*waiting, *still_open]:
+            if stream.writes and stream.seen_by != "directory":
+                caught.setdefault(stream.file, []).append(stream)
+        found = []
+        for stream in waiting:
+            others = caught.get(stream.file, ()) if stream.seen_by == "directory" else ()
+            whole = next((other for other in others if _goes_on(stream, other)), None)
+            if whole is not None:
+                whole.first_ns = min(whole.first_ns, stream.first_ns)
+                whole.before_ns = min(whole.before_ns, stream.before_ns)
+                by_file[stream.file].remove(stream)
+                if not by_file[stream.file]:  # the other is open still
+                    del by_file[stream.file]
+                self._claims.pop((stream.process, stream.file, stream.first_ns), None)
+            else:
+                found.append(stream)
+        return found
+
+    def _credited(
+        self,
+        key: FileKey,
+        histories: dict[ProcessKey, ProcessHistory],
+        clock: Clock,
+        traced: TracedStreams,
+        claims: KnownWrites,
+    ) -> Stream | None:
+        """Return a file that nobody was seen writing as a stream of who may have written it."""
+        at_ns, fact = self._facts[key]
+        modified = clock.mono(fact.modified_ns)
+        if any(stream.writes for stream in traced.near(key, modified, modified)):
+            return None  # who wrote it is known
+        suspects = _suspects(fact, self._askers.get(key, {}), self._kin)
+        if fact.size < SMALL_BYTES:
+            suspects = iter(self._trainers_first(list(suspects), fact, histories, clock))
+        for process in suspects:
+            credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
+            if traced.moved_by(process) and not may_be_missed(credited, claims, clock):
+                continue
+            if not self._forks(process) and _waited_meanwhile(process, fact, histories, clock):
+                continue
+            found = found_by_its_times(at_ns, credited, histories, clock, claims)
+            if found is not None:
+                return found
+        return None
+
+    def _trainers_first(
+        self, suspects: list[ProcessKey], fact: FileFact, histories: dict[ProcessKey, ProcessHistory], clock: Clock
+    ) -> list[ProcessKey]:
+        """Put those first that train and wrote as much, themselves or by children that they have waited for since.
+
+        Whoever else looks at the folder writes something at any time: a log, a database, what it passes on.
+        """
+        if len(suspects) < 2:
+            return suspects
+        first = [
+            process for process in suspects if self._trains(process) and _wrote_as_much(process, fact, histories, clock)
+        ]
+        return [*first, *(process for process in suspects if process not in first)]
+
+    def _waits(
+        self, key: FileKey, trainers: list[ProcessKey], histories: dict[ProcessKey, ProcessHistory], clock: Clock
+    ) -> bool:
+        """Return whether a small file may be a trainer's that has not asked for it yet: it will when its burst ends."""
+        (at_ns, fact), askers = self._facts[key], self._askers.get(key, {})
+        late = self.now_ns is None or self.now_ns - at_ns >= _ASKED_NS
+        if late or fact.size >= SMALL_BYTES or any(process in askers for process in trainers):
+            return False
+        return any(_wrote_as_much(process, fact, histories, clock) for process in trainers)
+
+    def _join_known(
+        self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey], clock: Clock
+    ) -> list[FileKey]:
+        """Give the fresh facts to the streams of their files; return the files that nobody was seen writing."""
+        unknown: list[FileKey] = []
+        for key in list(self._fresh):
+            at_ns, fact = self._facts[key]
+            if key in by_file and not _is_written_anew(at_ns, fact, by_file[key][-1], clock):
+                if not _is_of_before(fact, by_file[key][-1], clock):
+                    _join(by_file[key][-1], at_ns, fact)
+                self._used[key, fact.modified_ns] = None
+            elif key in open_files:
+                continue  # its stream is not over: keep the fact for it
+            elif (key, fact.modified_ns) not in self._used:
+                unknown.append(key)
+                continue
+            self._settle(key)
+        return unknown
+
+    def _claim(self, stream: Stream) -> None:
+        if stream.writes:
+            self._claims[stream.process, stream.file, stream.first_ns] = stream
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop facts that were learnt before `at_ns`."""
+        for claim, stream in list(self._claims.items()):
+            if stream.last_ns < at_ns:
+                del self._claims[claim]
+        for key, (learnt_ns, _) in list(self._facts.items()):
+            if learnt_ns < at_ns:
+                del self._facts[key]
+                self._settle(key)
+        settled = [key for key in self._facts if key not in self._fresh]
+        for key in settled[: max(0, len(settled) - MAX_SETTLED)]:
+            del self._facts[key]
+
+
+def _suspects(
+    fact: FileFact, askers: Iterable[ProcessKey], kin: Callable[[ProcessKey], Iterable[ProcessKey]]
+) -> Iterator[ProcessKey]:
+    """Yield who may have written a file: whoever asked for it, the latest first, then others of their job."""
+    asked = list(askers)[::-1]
+    yield from asked
+    if fact.size >= SMALL_BYTES:
+        yield from (process for process in kin((fact.pid, fact.start_ticks)) if process not in asked)
+
+
+def _waited_meanwhile(
+    process: ProcessKey, fact: FileFact, histories: dict[ProcessKey, ProcessHistory], clock: Clock
+) -> bool:
+    """Return whether a process waited for a child about when a file was written, and may have its counters by that."""
+    history = histories.get(process)
+    birth, modified = born_and_written(fact, clock)
+    return history is not None and history.was_heir(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
+
+
+def _wrote_as_much(
+    process: ProcessKey, fact: FileFact, histories: dict[ProcessKey, ProcessHistory], clock: Clock
+) -> bool:
+    """Return whether a process, or children that it has waited for, wrote as much as a file holds about then."""
+    history = histories.get(process)
+    if history is None:
+        return False
+    birth, modified = born_and_written(fact, clock)
+    around = history.between(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
+    return sum(writing(interval) for interval in around) >= CREDIT * fact.size
+
+
+def _goes_on(found: Stream, other: Stream) -> bool:
+    """Return whether another stream of the same file is the later part of what was found in the folder."""
+    if other.may_begin_ns > found.last_ns + BESIDE_NS:
+        return False
+    later = other.may_end_ns >= found.last_ns
+    return later and (not other.looks or other.looks[0].position >= found.size)
+
+
+def _is_no_news(fact: FileFact, known: FileFact) -> bool:
+    """Whether `fact` was asked for its pages only, and nothing else has changed."""
+    same = (fact.path, fact.size, fact.modified_ns) == (known.path, known.size, known.modified_ns)
+    return same and fact.unwritten_bytes is not None and fact.magic is None
+
+
+def _is_of_before(fact: FileFact, stream: Stream, clock: Clock) -> bool:
+    """Whether a file was looked at before a stream wrote it: deleted since, perhaps, and its inode is another's."""
+    touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
+    slack_ns = 1_000_000_000 if is_coarse(fact) else SLACK_NS
+    return touched_ns < min(stream.first_ns, stream.before_ns) - slack_ns
+
+
+def _is_written_anew(at_ns: int, fact: FileFact, stream: Stream, clock: Clock) -> bool:
+    """Whether it is not that writing which is told of: the inode is a later file's, or `latest` was written again."""
+    born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
+    was_set = born_ns > at_ns + SLACK_NS  # the clock, since then: nothing is born after it was looked at
+    if not was_set and born_ns > stream.may_end_ns + SLACK_NS:
+        return True
+    found = stream.seen_by == "directory" and stream.fact is not None and fact.size < SMALL_BYTES
+    return found and clock.mono(fact.modified_ns) > stream.last_ns + BESIDE_NS
+
+
+def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
+    """Whether `fact` shows the temporary name of a file whose final name is known, or of a link to it `latest`."""
+    name, better = read_name(fact.path), read_name(known.path)
+    if name.temporary or better.temporary:
+        return name.temporary and not better.temporary
+    as_it_was = (fact.size, fact.modified_ns) == (known.size, known.modified_ns)
+    return as_it_was and name.alias and name.step is None and better.step is not None
+
+
+def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
+    if at_ns < stream.last_ns and fact.size < stream.size:  # looked at while it grew, and gone or unasked for since
+        fact = msgspec.structs.replace(fact, size=stream.size)
+    stream.fact = fact
+    stream.fact_at_ns = at_ns
+    if stream.trace is not None and (
+        fact.path == stream.earlier_path or is_temporary(fact.path) > is_temporary(stream.path)
+    ):
+        return  # an earlier look: the trace saw the rename
+    if fact.path != stream.path:
+        if stream.trace is not None:
+            stream.trace.version += 1
+            if not stream.path.startswith("/"):
+                stream.path = fact.path
+                return
+        stream.earlier_path = stream.path
+        stream.path = fact.path
+    elif stream.earlier_path == fact.path:
+        stream.earlier_path = None

@@ -1,0 +1,1 @@
+"""What was observed, in bounded memory: processes, threads, jobs, devices, counters."""

@@ -1,0 +1,97 @@
+"""What disks were asked for while a checkpoint ran: requests, their sizes, order and latency, as the trace counts them.
+
+Disks are known by their numbers: a name may be given to another disk, and the kernel's counters go by numbers too.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+import msgspec
+
+from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.model import DeviceShare
+from ckptprof_collectors.samples import BlockActivity, DeviceInfo
+
+READ_AFTER_NS = 2_000_000_000  # by then the counters have been read again: they are once a second, at a tick
+_FIRST_BUCKET, _BUCKETS = 8, 32  # log2 of nanoseconds: no request takes less than 256 ns, the last holds 9 minutes
+_REQUESTS, _BYTES, _ISSUED, _SEQUENTIAL, _LATENCIES, _IN_FLIGHT = 0, 1, 2, 3, 4, 4 + _BUCKETS
+_WIDTH = _IN_FLIGHT + 1
+_FAST_LOOKS, _SLOW_LOOKS, _SLOW_NS = 300, 330, 10_000_000_000  # a look a second for 5 minutes, the hour more thinly
+
+
+class DeviceRequests:
+    """Keeps the recent counters of each disk and direction: 0.3 MB each at most."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._pasts: dict[tuple[int, int, bool], CounterHistory] = {}
+
+    def observe(self, at_ns: int, sample: BlockActivity) -> None:
+        """Take the counters of one disk and direction."""
+        key = (sample.major, sample.minor, sample.writes)
+        look = _look(sample)
+        past = self._pasts.get(key)
+        if past is None:
+            past = self._pasts[key] = _new_past()
+            past.add(0, (0,) * _WIDTH)  # who does nothing is not told of: before it was first, nothing was counted
+        elif any(new < old for new, old in zip(look[:_IN_FLIGHT], past.last, strict=False)):
+            past = self._pasts[key] = _new_past()  # tracing began anew
+        past.add(at_ns, look)
+
+    def fill(self, share: DeviceShare, disk: DeviceInfo, window: tuple[int, int, int], *, writes: bool) -> DeviceShare:
+        """Return the share with what the disk was asked for; as it is if that was not seen.
+
+        `window`: the start and the end of the checkpoint, and now.
+        """
+        start_ns, end_ns, now_ns = window
+        past = self._pasts.get((disk.major, disk.minor, writes))
+        if past is None or start_ns < past.first_ns:
+            return share
+        if past.last_ns <= end_ns and now_ns - end_ns < READ_AFTER_NS:
+            return share  # what came last was not told
+        pair = past.around(start_ns, end_ns)
+        if pair is None:
+            return share
+        counted = [after - before for before, after in zip(*pair, strict=True)]
+        requests, issued = counted[_REQUESTS], counted[_ISSUED]
+        latencies = counted[_LATENCIES : _LATENCIES + _BUCKETS]
+        return msgspec.structs.replace(
+            share,
+            requests=requests,
+            mean_request_bytes=counted[_BYTES] / requests if requests else None,
+            sequential_share_bytes=min(1.0, counted[_SEQUENTIAL] / issued) if issued else None,
+            latency_p50_seconds=_within(latencies, 0.5),
+            latency_p99_seconds=_within(latencies, 0.99),
+            max_in_flight=past.largest(_IN_FLIGHT, start_ns, end_ns),
+        )
+
+
+def _new_past() -> CounterHistory:
+    return CounterHistory(_WIDTH, fast_looks=_FAST_LOOKS, slow_looks=_SLOW_LOOKS, slow_ns=_SLOW_NS)
+
+
+def _look(sample: BlockActivity) -> tuple[int, ...]:
+    latencies = [0] * _BUCKETS
+    for low_ns, requests in sample.latencies:
+        latencies[min(max(0, low_ns.bit_length() - 1 - _FIRST_BUCKET), _BUCKETS - 1)] += requests
+    return (
+        sample.requests,
+        sample.bytes,
+        sample.issued_bytes,
+        sample.sequential_bytes,
+        *latencies,
+        sample.in_flight,
+    )
+
+
+def _within(latencies: Sequence[int], share: float) -> float | None:
+    """Return the seconds that this share of the requests took at most: the geometric middle of their bucket."""
+    wanted = math.ceil(share * sum(latencies))
+    if not wanted:
+        return None
+    bucket = bisect_left(list(accumulate(latencies)), wanted)
+    return float(2 ** (_FIRST_BUCKET + bucket + 0.5)) / 1e9

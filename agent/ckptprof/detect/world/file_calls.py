@@ -1,0 +1,159 @@
+"""When each thread created, closed, renamed, deleted and synced files, and how long that took it."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from math import isnan, nan
+from typing import NamedTuple
+
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof_collectors.samples import FileLifeEvent
+
+KINDS = ("created", "closed-written", "renamed", "unlinked", "synced")
+MAX_EVENTS = 327_680  # 16 bytes each: those of the process that did nothing for the longest go first
+
+
+class Spent(NamedTuple):
+    """How often one thread did one thing, from when to when, and the time in the calls (None: they were not timed)."""
+
+    number: int
+    spent_ns: int | None
+    first_ns: int  # CLOCK_MONOTONIC, when the first call began
+    last_ns: int  # when the last one ended
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Of one kind; the columns are as long as one another."""
+
+    ends_ns: array[int] = field(default_factory=lambda: array("q"))  # CLOCK_MONOTONIC, ascending
+    spent_ns: array[float] = field(default_factory=lambda: array("f"))  # nan: not timed
+    tids: array[int] = field(default_factory=lambda: array("i"))
+
+    def add(self, event: FileLifeEvent) -> None:
+        """Add a call; another processor may tell of it late."""
+        spent_ns = nan if event.duration_ns is None else float(event.duration_ns)
+        if self.ends_ns and event.at_ns < self.ends_ns[-1]:
+            place = bisect_right(self.ends_ns, event.at_ns)
+            self.ends_ns.insert(place, event.at_ns)
+            self.spent_ns.insert(place, spent_ns)
+            self.tids.insert(place, event.tid)
+        else:
+            self.ends_ns.append(event.at_ns)
+            self.spent_ns.append(spent_ns)
+            self.tids.append(event.tid)
+
+    def drop(self, number: int) -> None:
+        """Drop the oldest."""
+        self.ends_ns, self.spent_ns, self.tids = self.ends_ns[number:], self.spent_ns[number:], self.tids[number:]
+
+    def between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """Return the places of those that ended in a time."""
+        return bisect_left(self.ends_ns, start_ns), bisect_right(self.ends_ns, end_ns)
+
+    def by_thread(self, start_ns: int, end_ns: int) -> dict[int, Spent]:
+        """Return what each thread spent in calls that ended in a time; a call that began before counts from there."""
+        low, high = self.between(start_ns, end_ns)
+        places: dict[int, list[int]] = {}
+        for place in range(low, high):
+            places.setdefault(self.tids[place], []).append(place)
+        found = {}
+        for tid, own in places.items():
+            spent_ns = [took for i in own if not isnan(took := self.spent_ns[i])]
+            began_ns = self.ends_ns[own[0]] - (0 if isnan(self.spent_ns[own[0]]) else int(self.spent_ns[own[0]]))
+            total = int(sum(spent_ns)) - max(0, start_ns - began_ns) if spent_ns else None
+            found[tid] = Spent(len(own), total, max(began_ns, start_ns), self.ends_ns[own[-1]])
+        return found
+
+
+class FileCalls:
+    """The recent calls of all processes in a few bytes each, so that a flood of them fits."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._calls: dict[ProcessKey, dict[str, _Calls]] = {}  # the process that did something last comes last
+        self._count = 0
+        self._dropped_ns = 0  # up to here not all of it is known
+
+    def __len__(self) -> int:
+        """Return how many events are held."""
+        return self._count
+
+    def happen(self, event: FileLifeEvent) -> None:
+        """Take one event of the trace."""
+        if event.kind not in KINDS:
+            return
+        process = (event.pid, event.start_ticks)
+        own = self._calls.pop(process, None) or {}
+        self._calls[process] = own
+        calls = own.get(event.kind)
+        if calls is None:
+            calls = own[event.kind] = _Calls()
+        calls.add(event)
+        self._count += 1
+        while self._count > MAX_EVENTS:
+            self._drop_half(next(iter(self._calls)))
+
+    def _drop_half(self, process: ProcessKey) -> None:
+        own = self._calls[process]
+        cut_ns = max((calls.ends_ns[len(calls.ends_ns) // 2] for calls in own.values()), default=0)
+        self._dropped_ns = max(self._dropped_ns, cut_ns)
+        self._cut(process, cut_ns + 1)
+
+    def _cut(self, process: ProcessKey, before_ns: int) -> None:
+        own = self._calls[process]
+        for kind, calls in list(own.items()):
+            gone = bisect_left(calls.ends_ns, before_ns)
+            self._count -= gone
+            if gone == len(calls.ends_ns):
+                del own[kind]
+            elif gone:
+                calls.drop(gone)
+        if not own:
+            del self._calls[process]
+
+    def count(self, processes: list[ProcessKey], kind: str, start_ns: int, end_ns: int) -> int:
+        """Return how often some processes did one thing from one time to another."""
+        found = 0
+        for process in processes:
+            calls = self._calls.get(process, {}).get(kind)
+            if calls is not None:
+                low, high = calls.between(start_ns, end_ns)
+                found += high - low
+        return found
+
+    def spent(self, process: ProcessKey, start_ns: int, end_ns: int) -> dict[int, dict[str, Spent]]:
+        """Return what each thread of a process did from one time to another: thread, kind."""
+        found: dict[int, dict[str, Spent]] = {}
+        for kind, calls in self._calls.get(process, {}).items():
+            for tid, spent in calls.by_thread(start_ns, end_ns).items():
+                found.setdefault(tid, {})[kind] = spent
+        return found
+
+    def row(self, process: ProcessKey, kind: str, start_ns: int, until_ns: int, gap_ns: int) -> Spent | None:
+        """Return what the main thread did of one kind in a row from one time on: each soon after the one before."""
+        calls = self._calls.get(process, {}).get(kind)
+        if calls is None:
+            return None
+        number, spent_ns, first_ns, last_ns = 0, 0, start_ns, start_ns
+        for place in range(*calls.between(start_ns, until_ns)):
+            if calls.tids[place] != process[0]:
+                continue
+            took_ns = 0 if isnan(calls.spent_ns[place]) else int(calls.spent_ns[place])
+            began_ns = max(calls.ends_ns[place] - took_ns, last_ns)
+            if began_ns - last_ns > gap_ns:
+                break
+            first_ns = first_ns if number else began_ns
+            number, spent_ns, last_ns = number + 1, spent_ns + calls.ends_ns[place] - began_ns, calls.ends_ns[place]
+        return Spent(number, spent_ns, first_ns, last_ns) if number else None
+
+    def is_whole(self, start_ns: int) -> bool:
+        """Return whether everything since then is held that was told."""
+        return start_ns > self._dropped_ns
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop what happened before `at_ns`."""
+        for process in list(self._calls):
+            self._cut(process, at_ns)

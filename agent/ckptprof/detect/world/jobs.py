@@ -1,0 +1,213 @@
+"""Which processes train together: those whose environments meet, else those of one process tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ckptprof.detect.world import rendezvous
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.process_kinds import is_launcher, is_script, title
+from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, key_of
+from ckptprof_collectors.samples import ProcessInfo
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """The processes of one job; its name is given once and kept."""
+
+    name: str
+    top: ProcessInfo  # the one that was met first
+    root: int  # pid of what started them
+    living: dict[ProcessKey, int | None] = field(default_factory=dict)  # with their ranks
+
+
+class Jobs(Processes):
+    """Knows the processes that were described, and what job each belongs to."""
+
+    def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
+        """Start with nobody; `monitor_pids` are ckptprof's own and never a job's root."""
+        super().__init__(monitor_pids)
+        self._groups: dict[tuple[object, ...], list[_Group]] = {}
+        self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
+        self._holders: dict[str, _Group] = {}
+        self._gone: dict[ProcessKey, None] = {}  # ended long ago, but others descend from them
+        self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
+
+    def learn(self, info: ProcessInfo) -> None:
+        """Take a description."""
+        key = key_of(info)
+        known = self._infos.get(key)
+        if known is None and len(self._infos) >= MAX_KNOWN:
+            self._drop(next(iter(self._infos)))
+        described = self._describe(info)
+        if known is not None and known.environment != described.environment:
+            self.end(key)  # it has become another program
+        rank = rendezvous.rank_of(described.environment) if rendezvous.is_rank(described.environment) else None
+        if rank is not None and is_script(described):
+            self._ranked[key] = rank
+
+    def _drop(self, process: ProcessKey) -> None:
+        self.end(process)
+        self._erase(process)
+        self._group_of.pop(process, None)
+        self._gone.pop(process, None)
+
+    def end(self, process: ProcessKey) -> None:
+        """Take note that a process has ended: its rank, and in the end the name of its job, are free again."""
+        self._ranked.pop(process, None)
+        found = self._group_of.get(process)
+        if found is not None:
+            found[1].living.pop(process, None)
+
+    def __len__(self) -> int:
+        """Return how many things are held."""
+        own = (self._group_of, self._gone, self._ranked, self._groups, self._holders)
+        return super().__len__() + sum(len(book) for book in own)
+
+    def forget(self, gone: Iterable[ProcessKey]) -> None:
+        """Drop what is known of processes that ended long ago, but for those that living ones descend from."""
+        self._gone.update((process, None) for process in gone if process in self._infos)
+        if not self._gone:
+            return
+        needed: set[ProcessKey] = set()
+        for process, info in self._infos.items():
+            above = None if process in self._gone else self._current.get(info.parent_pid)
+            while above is not None and above not in needed:
+                needed.add(above)
+                above = self._current.get(self._infos[above].parent_pid)
+        for process in [process for process in self._gone if process not in needed]:
+            self._drop(process)
+        met = {id(group) for _, group in self._group_of.values()}
+        for key, groups in list(self._groups.items()):
+            left = [group for group in groups if group.living or id(group) in met]
+            if left:
+                self._groups[key] = left
+            else:
+                del self._groups[key]
+        for name, group in list(self._holders.items()):
+            if not group.living and id(group) not in met:
+                del self._holders[name]
+
+    def job_of(self, process: ProcessKey) -> str:
+        """Return the job's name: the same for all its processes, whatever the order in which they were met."""
+        info = self._infos.get(process)
+        if info is None:
+            keeper = self.keeper(process) if process not in self._infos else None
+            info = self._infos.get(keeper) if keeper is not None else None
+            if info is None or not is_script(info):
+                return f"pid-{process[0]}"
+        return self._group(info).name
+
+    def _group(self, info: ProcessInfo) -> _Group:
+        process = (info.pid, info.start_ticks)
+        top = self._wrapper(info) if rendezvous.is_rank(info.environment) else self._root(info)
+        key = self._key(info, top)
+        known = self._group_of.get(process)
+        if known is not None and known[0] == key:
+            return known[1]
+        groups = self._groups.get(key, [])
+        group = next((group for group in reversed(groups) if self._may_join(group, info, top)), None)
+        if group is None:
+            group = self._found(key, info, top)
+        self._group_of[process] = key, group
+        group.living[process] = rendezvous.rank_of(info.environment) if process == key_of(top) else None
+        return group
+
+    def _key(self, info: ProcessInfo, top: ProcessInfo) -> tuple[object, ...]:
+        environment = info.environment
+        if not rendezvous.is_rank(environment):
+            return "tree", top.pid, top.start_ticks
+        where = rendezvous.meeting(environment, info.cgroup)
+        if where is not None:
+            return where
+        if top.parent_pid <= INIT:
+            return "orphans", info.uid, info.cgroup, title(info, top), environment.get("WORLD_SIZE")
+        return "siblings", top.parent_pid
+
+    def _may_join(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> bool:
+        """Return whether it is one of them: a second process of the same rank, started alike, is of another job."""
+        living = [process for process in group.living if self._current.get(process[0]) == process]
+        if not living:
+            return False  # the like of them, later
+        if key_of(info) != key_of(top):
+            return True
+        rank = rendezvous.rank_of(info.environment)
+        for process in living:
+            other = self._infos.get(process)
+            if other is not None and rank is not None and group.living[process] == rank:
+                return other.parent_pid != top.parent_pid and top.parent_pid > INIT
+        return True
+
+    def _found(self, key: tuple[object, ...], info: ProcessInfo, top: ProcessInfo) -> _Group:
+        """Begin a group, under a name that no other job of now has."""
+        started_by = self._launcher(top) if rendezvous.is_rank(info.environment) else top
+        root = started_by.pid if started_by is not None else self._number(info, top)
+        name, more = self._name(info, top, started_by or top, root)
+        group = _Group(name, top, root)
+        for wanted in (name, *more):
+            holder = self._holders.get(wanted)
+            if holder is None or not holder.living or self._are_one(holder, group):
+                group.name = wanted
+                break
+        self._remember(key, group)
+        return group
+
+    def _name(self, info: ProcessInfo, top: ProcessInfo, root: ProcessInfo, number: int) -> tuple[str, tuple[str, ...]]:
+        program = title(*self._family(info, root))
+        port = rendezvous.port_of(info.environment)
+        if "SLURM_JOB_ID" in info.environment:
+            name = f"slurm-{info.environment['SLURM_JOB_ID']}"
+            return name, (f"{name}:{program}-{number}", f"{name}:{program}-{top.pid}")
+        name = f"{program}-{rendezvous.told_name(info.environment) or number}"
+        return name, (*((f"{name}:{port}",) if port else ()), f"{program}-{top.pid}", f"{name}:{top.pid}")
+
+    def _number(self, info: ProcessInfo, top: ProcessInfo) -> int:
+        """Return the pid that names a job of ranks whose launcher is not known."""
+        alone = (rendezvous.size_of(info.environment) or 1) <= 1
+        return top.pid if alone or top.parent_pid <= INIT or top.parent_pid in self._monitors else top.parent_pid
+
+    def _are_one(self, holder: _Group, group: _Group) -> bool:
+        """Return whether two groups are of one job: one was started by the other, or both by the same launcher."""
+        if holder.root == group.root and holder.top.parent_pid == group.top.parent_pid:
+            launcher = self._launcher(group.top)
+            return launcher is not None and is_launcher(launcher)
+        above = {key_of(info) for info in self._ancestors(group.top)}
+        return key_of(holder.top) in above or key_of(group.top) in {
+            key_of(info) for info in self._ancestors(holder.top)
+        }
+
+    def _remember(self, key: tuple[object, ...], group: _Group) -> None:
+        while len(self._groups) >= MAX_KNOWN:
+            for old in self._groups.pop(next(iter(self._groups))):
+                if self._holders.get(old.name) is old:
+                    del self._holders[old.name]
+        self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]
+        self._holders[group.name] = group
+        while len(self._group_of) > 2 * MAX_KNOWN:
+            del self._group_of[next(iter(self._group_of))]
+
+    def rank(self, process: ProcessKey) -> int | None:
+        """Return the process's rank, from its environment."""
+        info = self._told(process)
+        return rendezvous.rank_of(info.environment) if info is not None else None
+
+    def ranks(self, process: ProcessKey) -> int | None:
+        """Return how many ranks the job has, from the environment."""
+        info = self._told(process)
+        return rendezvous.size_of(info.environment) if info is not None else None
+
+    def living_ranks(self, process: ProcessKey) -> set[int]:
+        """Return the ranks of its job that are alive on this host."""
+        info = self._told(process)
+        if info is None:
+            return set()
+        group = self._group(info)
+        return {rank for other, rank in self._ranked.items() if self._group(self._infos[other]) is group}
+
+    def starts_ranks(self, process: ProcessKey) -> bool:
+        """Return whether it carries no rank, and living processes that it started do: it need not train itself."""
+        info = self._infos.get(process)
+        if info is None or rendezvous.is_rank(info.environment):
+            return False
+        return any(self._infos[ranked].parent_pid == info.pid for ranked in self._ranked)

@@ -1,0 +1,71 @@
+"""The mount that a checkpoint is on: whether a server is behind it, and how much of the time that was awaited."""
+
+from __future__ import annotations
+
+import re
+
+from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.measures import MountMeasure
+from ckptprof_collectors.remotefs import is_remote
+from ckptprof_collectors.samples import FuseSample, MountInfo
+
+MAX_CONNECTIONS = 64
+_DAEMONS = (
+    "sshfs", "s3fs", "rclone", "goofys", "geesefs", "mountpoint-s3", "gcsfuse", "juicefs", "blobfuse", "seaweedfs",
+    "alluxio", "ceph-fuse", "glusterfs", "hdfs", "davfs", "curlftpfs", "s3ql", "objectivefs", "cunofs", "cvmfs",
+    "weed", "s3backer", "ossfs", "cosfs", "obsfs", "lustre", "gpfs", "beegfs", "daos", "moosefs", "mfs", "smbnetfs",
+)  # fmt: skip
+_ELSEWHERE = re.compile(r"^(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?:/|~|$)|^[A-Za-z][\w+.-]*://|^//[\w.-]+/")
+_NETWORKED = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "ncpfs", "coda", "afs", "9p"))
+
+
+def is_elsewhere(mount: MountInfo) -> bool:
+    """Return whether a server is behind a mount; of a FUSE its daemon or its source has to say so."""
+    if mount.server is not None or is_remote(mount.fs_type) or mount.fs_type in _NETWORKED:
+        return True
+    if mount.device is not None or not mount.fs_type.startswith("fuse"):
+        return False
+    daemon, source = mount.fs_type.partition(".")[2].lower(), mount.source
+    known = any(daemon.startswith(name) or source.lower().startswith(name) for name in _DAEMONS)
+    return known or bool(_ELSEWHERE.match(source))
+
+
+class FuseMounts:
+    """How many requests of FUSE connections had no answer yet."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._waiting: dict[tuple[int, int], CounterHistory] = {}
+
+    def learn(self, at_ns: int, sample: FuseSample) -> None:
+        """Take one look."""
+        if sample.waiting is None:
+            return
+        key = (sample.major, sample.minor)
+        past = self._waiting.get(key)
+        if past is None:
+            while len(self._waiting) >= MAX_CONNECTIONS:
+                del self._waiting[next(iter(self._waiting))]
+            past = self._waiting[key] = CounterHistory(1, slow_looks=600, slow_ns=6_000_000_000)
+        past.add(at_ns, (sample.waiting,))
+
+    def measure(self, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
+        """Return the mount, and how many requests waited from one time to another; each look holds until the next."""
+        past = self._waiting.get((mount.major, mount.minor))
+        looks = past.looks(start_ns, end_ns) if past is not None else []
+        spans = [
+            (min(until_ns, end_ns) - max(at_ns, start_ns), values[0])
+            for (at_ns, values), until_ns in zip(looks, [*(one[0] for one in looks[1:]), end_ns], strict=False)
+        ]
+        seen_ns = sum(span_ns for span_ns, _ in spans if span_ns > 0)
+        awaited_ns = sum(span_ns for span_ns, waiting in spans if span_ns > 0 and waiting)
+        requests = sum(span_ns * waiting for span_ns, waiting in spans if span_ns > 0)
+        return MountMeasure(
+            mount_point=mount.mount_point,
+            fs_type=mount.fs_type,
+            source=mount.source,
+            remote=is_elsewhere(mount),
+            server=mount.server,
+            waiting_share=awaited_ns / seen_ns if seen_ns else None,
+            waiting_mean=requests / seen_ns if seen_ns else None,
+        )

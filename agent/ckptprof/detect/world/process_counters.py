@@ -1,0 +1,309 @@
+"""From cumulative counters of a process to what it moved between two looks, and to the edges of what it did."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ckptprof_collectors.samples import ProcessIo, ProcessStat
+
+ACTIVE_BYTES = 16 << 10  # in one interval; less is the rustle of a log line
+GAP_NS = 400_000_000  # activity with a longer pause is two runs
+MAX_INTERVALS = 20_000
+MAX_SECONDS = 300
+MAX_HEIRLOOMS = 256
+UNRETURNED_NS = 2_000_000_000  # a write(2) that dirties nothing for so long is over, or waits for the disk
+INHERIT_NS = 2_000_000_000  # a parent's counters show those of a child by then
+
+
+class Interval(NamedTuple):
+    """What one process moved between two ticks; CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int
+    read_bytes: int  # read(2) and its kin, and what came from storage before (read-ahead, page faults, io_uring)
+    written_bytes: int  # write(2) and its kin (wchar)
+    dirtied_bytes: int  # pages made dirty and direct writes (write_bytes): moves while a long write(2) still runs
+    reads: int
+    writes: int
+    resident_bytes: int  # growth of file-backed memory: pages of mappings that were touched
+    busy: float | None  # share of one core that the process used; None if it was not seen
+    wrote_bytes: int = 0  # of both, what was not told before: the bytes of a long write(2) are dirtied first
+    minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
+    returned_bytes: int = 0  # what the `reads` of this interval returned (rchar): positions move with it
+    fetched_bytes: int = 0  # came from a device or the network (read_bytes)
+    major_faults: int = 0  # pages that had to be fetched for a mapping, of whatever file
+    grown_bytes: int = 0  # of anonymous memory, since the interval before; negative if it shrank
+
+
+class Run(NamedTuple):
+    """A stretch of activity without a longer pause; edges interpolated within the first and last interval."""
+
+    start_ns: int
+    end_ns: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """Bytes that moved before the call that asks for them returned and was counted: they are told once."""
+
+    told_bytes: int = 0
+    told_ns: int = 0
+
+    def new(self, at_ns: int, called: int, moved: int, *, asked: bool = True) -> int:
+        """Return what is new of what the calls returned, and of what moved to or from the page cache meanwhile.
+
+        `asked`: calls will return what moved; else page faults of mappings asked for it.
+        """
+        if at_ns - self.told_ns > UNRETURNED_NS:
+            self.told_bytes = 0
+        told, self.told_bytes = self.told_bytes, max(0, self.told_bytes + (moved if asked else 0) - called)
+        if moved > 0:
+            self.told_ns = at_ns
+        return max(moved, called - told)
+
+
+@dataclass(slots=True)
+class ProcessHistory:
+    """The recent intervals of one process."""
+
+    intervals: deque[Interval]
+    last_io: ProcessIo | None = None
+    last_stat: ProcessStat | None = None
+    first_ns: int = 0  # the first tick at which its bytes were read
+    last_ns: int = 0  # the last tick at which the process was read, changed or not
+    dropped: int = 0
+    inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
+    _grown_bytes: int = 0  # of what no interval has told yet
+    _writing: tuple[int, int, list[Run]] | None = None  # (how many intervals, the end of the last, runs)
+    _fetched: _Ahead = field(default_factory=_Ahead)
+    _dirtied: _Ahead = field(default_factory=_Ahead)
+    _heir: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_HEIRLOOMS))  # when children ended
+    _own: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_SECONDS))  # seconds in its own code
+
+    @classmethod
+    def empty(cls) -> ProcessHistory:
+        """Return one without a past."""
+        return cls(deque(maxlen=MAX_INTERVALS))
+
+    def observe(
+        self, at_ns: int, previous_tick_ns: int, io: ProcessIo | None, stat: ProcessStat | None, ticks_per_second: int
+    ) -> Interval | None:
+        """Take the samples of one tick (None: unchanged); return the interval if anything moved.
+
+        A counter that went back gives no difference: it is taken as a new start.
+        """
+        start_ns = max(self.last_ns, previous_tick_ns) if self.last_ns else previous_tick_ns
+        before, self.last_io = self._with_children(at_ns, io), io or self.last_io
+        stat_before, self.last_stat = self.last_stat, stat or self.last_stat
+        self.last_ns = at_ns
+        if _waited(stat_before, stat):
+            self._heir.append(at_ns)
+        if stat is not None and (not self._own or at_ns - self._own[-1][0] >= 1_000_000_000):
+            self._own.append((at_ns, stat.user_ticks / ticks_per_second))
+        self.first_ns = self.first_ns or (at_ns if io is not None else 0)
+        resident = _growth(stat_before, stat)
+        busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
+        minor_faults = max(0, stat.minor_faults - stat_before.minor_faults) if stat and stat_before else 0
+        major_faults = max(0, stat.major_faults - stat_before.major_faults) if stat and stat_before else 0
+        self._grown_bytes += _anonymous_growth(stat_before, stat)
+        if (io is None or before is None) and resident <= 0 and not minor_faults:
+            return None
+        counts = _difference(before, io)
+        if counts is None or (not any(counts) and resident <= 0 and not minor_faults):
+            return None
+        called, fetched, written, dirtied, reads, writes = counts
+        read = self._fetched.new(at_ns, called, fetched, asked=not major_faults)
+        wrote = self._dirtied.new(at_ns, written, dirtied)
+        interval = Interval(
+            start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote,
+            minor_faults, called, fetched, major_faults, self._grown_bytes,
+        )  # fmt: skip
+        self._grown_bytes = 0
+        if len(self.intervals) == MAX_INTERVALS:
+            self.dropped += 1
+        self.intervals.append(interval)
+        return interval
+
+    def own_code(self, until_ns: int) -> tuple[int, float] | None:
+        """Return (nanoseconds, share of a core) that it was seen to spend in its own code; None: not seen."""
+        looks = [look for look in self._own if look[0] <= until_ns]
+        if len(looks) < 2 or looks[-1][1] < looks[0][1]:
+            return None
+        span_ns = looks[-1][0] - looks[0][0]
+        return span_ns, (looks[-1][1] - looks[0][1]) / (span_ns / 1e9)
+
+    def writing_runs(self) -> list[Run]:
+        """Return the runs of writing; of tens of thousands of files each asks for them."""
+        last_ns = self.intervals[-1].end_ns if self.intervals else 0
+        known = self._writing
+        if known is None or known[:2] != (len(self.intervals), last_ns):
+            found = runs((one.start_ns, one.end_ns, writing(one)) for one in self.intervals)
+            known = self._writing = (len(self.intervals), last_ns, found)
+        return known[2]
+
+    def inherit(self, at_ns: int, io: ProcessIo) -> None:
+        """Take note of the counters of a child that ended: the kernel adds them to its parent's when it is waited for.
+
+        (kernel/exit.c, wait_task_zombie: task_io_accounting_add)
+        """
+        self.inherited = [(when, child) for when, child in self.inherited if at_ns - when < INHERIT_NS]
+        self.inherited.append((at_ns, io))
+        self._heir.append(at_ns)
+
+    def was_heir(self, start_ns: int, end_ns: int) -> bool:
+        """Return whether a child ended or was waited for in the given time: what it moved came in by it."""
+        return any(start_ns <= at_ns <= end_ns for at_ns in self._heir)
+
+    def _with_children(self, at_ns: int, io: ProcessIo | None) -> ProcessIo | None:
+        """Return the counters of the last look, with those of the children that have come in since."""
+        before = self.last_io
+        if before is None or io is None or not self.inherited:
+            return before
+        left = []
+        for when, child in self.inherited:
+            raised = _sum(before, child)
+            if _covers(io, raised):
+                before = raised
+            elif at_ns - when < INHERIT_NS:
+                left.append((when, child))
+        self.inherited = left
+        return before
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop what ended before `at_ns`."""
+        while self.intervals and self.intervals[0].end_ns < at_ns:
+            self.intervals.popleft()
+
+    def between(self, start_ns: int, end_ns: int) -> list[Interval]:
+        """Return the intervals that overlap the given time; what is asked for is of late, mostly."""
+        later = itertools.takewhile(lambda interval: interval.end_ns > start_ns, reversed(self.intervals))
+        return [interval for interval in later if interval.start_ns < end_ns][::-1]
+
+    def returned_bytes(self, start_ns: int, end_ns: int) -> int:
+        """Return what its read calls returned in the intervals that overlap the given time."""
+        return sum(interval.returned_bytes for interval in self.between(start_ns, end_ns))
+
+
+def _sum(own: ProcessIo, child: ProcessIo) -> ProcessIo:
+    return ProcessIo(
+        own.pid,
+        own.start_ticks,
+        own.read_chars + child.read_chars,
+        own.write_chars + child.write_chars,
+        own.read_syscalls + child.read_syscalls,
+        own.write_syscalls + child.write_syscalls,
+        own.read_bytes + child.read_bytes,
+        own.write_bytes + child.write_bytes,
+        own.cancelled_write_bytes + child.cancelled_write_bytes,
+    )
+
+
+def _covers(io: ProcessIo, least: ProcessIo) -> bool:
+    return (
+        io.read_chars >= least.read_chars
+        and io.write_chars >= least.write_chars
+        and io.read_syscalls >= least.read_syscalls
+        and io.write_syscalls >= least.write_syscalls
+        and io.write_bytes >= least.write_bytes
+    )
+
+
+def _growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
+    if before is None or after is None or before.rss_file_bytes is None or after.rss_file_bytes is None:
+        return 0
+    return max(0, after.rss_file_bytes - before.rss_file_bytes)
+
+
+def _waited(before: ProcessStat | None, after: ProcessStat | None) -> bool:
+    """Return whether a child was waited for between two looks; its counters are added to its parent's by then."""
+    if before is None or after is None or before.child_minor_faults is None or after.child_minor_faults is None:
+        return False
+    return after.child_minor_faults > before.child_minor_faults
+
+
+def _anonymous(stat: ProcessStat | None) -> int | None:
+    if stat is None or stat.rss_bytes is None or stat.rss_file_bytes is None:
+        return None
+    return stat.rss_bytes - stat.rss_file_bytes
+
+
+def _anonymous_growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
+    had, has = _anonymous(before), _anonymous(after)
+    return has - had if had is not None and has is not None else 0
+
+
+def _busy(before: ProcessStat | None, after: ProcessStat | None, span_ns: int, ticks_per_second: int) -> float | None:
+    if before is None or span_ns <= 0:
+        return None
+    if after is None:
+        return 0.0  # nothing changed at all: it did not run
+    ticks = after.user_ticks + after.system_ticks - before.user_ticks - before.system_ticks
+    return ticks / ticks_per_second / (span_ns / 1e9) if ticks >= 0 else None
+
+
+def _difference(before: ProcessIo | None, after: ProcessIo | None) -> tuple[int, int, int, int, int, int] | None:
+    if after is None or before is None:
+        return 0, 0, 0, 0, 0, 0
+    read = after.read_chars - before.read_chars
+    fetched = max(0, after.read_bytes - before.read_bytes)
+    written = after.write_chars - before.write_chars
+    dirtied = after.write_bytes - before.write_bytes
+    reads = after.read_syscalls - before.read_syscalls
+    writes = after.write_syscalls - before.write_syscalls
+    if min(read, written, dirtied, reads, writes) < 0:
+        return None
+    return read, fetched, written, dirtied, reads, writes
+
+
+def reading(interval: Interval) -> int:
+    """Return the bytes of an interval that speak for reading."""
+    return max(interval.read_bytes, 0)
+
+
+def writing(interval: Interval) -> int:
+    """Return the bytes that speak for writing, whether a call returned in the interval or only pages were dirtied."""
+    return interval.wrote_bytes
+
+
+def faulting(interval: Interval) -> int:
+    """Return the bytes of mapped files that came into memory."""
+    return interval.resident_bytes
+
+
+def runs(
+    intervals: Iterable[tuple[int, int, int]], *, gap_ns: int = GAP_NS, active_bytes: int = ACTIVE_BYTES
+) -> list[Run]:
+    """Join (start, end, bytes) intervals into runs, interpolating both edges.
+
+    The first and last interval are only partly filled: at the rate of their neighbour inside the run their bytes take
+    bytes / rate, never longer than the interval itself.
+    """
+    found: list[list[tuple[int, int, int]]] = []
+    for interval in intervals:
+        if interval[2] < active_bytes:
+            continue
+        if found and interval[0] - found[-1][-1][1] <= gap_ns:
+            found[-1].append(interval)
+        else:
+            found.append([interval])
+    return [_edges(members) for members in found]
+
+
+def _edges(members: list[tuple[int, int, int]]) -> Run:
+    total = sum(member[2] for member in members)
+    first, last = members[0], members[-1]
+    if len(members) == 1:
+        return Run(first[0], last[1], total)
+    start_ns = max(first[0], first[1] - _duration(first, members[1]))
+    end_ns = min(last[1], last[0] + _duration(last, members[-2]))
+    return Run(start_ns, end_ns, total)
+
+
+def _duration(edge: tuple[int, int, int], inner: tuple[int, int, int]) -> int:
+    span = inner[1] - inner[0]
+    return int(edge[2] * span / inner[2]) if inner[2] > 0 else span

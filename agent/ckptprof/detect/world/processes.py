@@ -1,0 +1,205 @@
+"""Who is known: the processes that were described or heard of, and who started whom."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from ckptprof.detect.world import rendezvous
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.process_kinds import belongs_to, is_helper, is_interpreter, is_launcher, is_script
+from ckptprof.frameworks.tools import MOVERS, TOOLS
+from ckptprof_collectors.samples import ProcessInfo
+
+MAX_KNOWN = 20_000
+MAX_HEARD = 8192
+INIT = 1
+_MAX_DEPTH = 64  # of a family
+
+
+class Processes:
+    """Knows processes by what was said of them."""
+
+    def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
+        """Start with nobody; `monitor_pids` are ckptprof's own and above no job."""
+        self._infos: dict[ProcessKey, ProcessInfo] = {}
+        self._current: dict[int, ProcessKey] = {}
+        self._monitors = frozenset(monitor_pids)
+        self._comms: dict[ProcessKey, str] = {}  # of those that were traced, but lived too shortly to be described
+        self._parents: dict[ProcessKey, int] = {}  # of the same
+
+    def _describe(self, info: ProcessInfo) -> ProcessInfo:
+        """Keep a description, completed by what was known before; return it. An orphan keeps the parent that it had."""
+        key = key_of(info)
+        known = self._infos.get(key)
+        info = _while_it_lived(info, known or self._infos.get(self._current.get(info.parent_pid, (0, 0))))
+        if known is not None and info.parent_pid <= INIT < known.parent_pid:
+            info = msgspec.structs.replace(info, parent_pid=known.parent_pid)
+        if known is not None and known.program == info.program and not info.runtimes:
+            info = msgspec.structs.replace(info, runtimes=known.runtimes)  # it was looked at from a child only
+        self._infos[key] = info
+        self._current[info.pid] = key
+        return info
+
+    def _erase(self, process: ProcessKey) -> None:
+        del self._infos[process]
+        if self._current.get(process[0]) == process:
+            del self._current[process[0]]
+
+    def __len__(self) -> int:
+        """Return how many things are held."""
+        return len(self._infos) + len(self._current) + len(self._comms) + len(self._parents)
+
+    def hear(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
+        """Take the name of a process that did something; whether it will be described is open."""
+        if process not in self._infos:
+            while len(self._comms) >= MAX_HEARD and process not in self._comms:
+                oldest = next(iter(self._comms))
+                del self._comms[oldest]
+                self._parents.pop(oldest, None)
+            self._comms[process] = comm
+            if parent_pid is not None and process not in self._parents:
+                self._parents[process] = parent_pid
+
+    def comm(self, process: ProcessKey) -> str:
+        """Return the name of a process; empty if it is not known."""
+        info = self._infos.get(process)
+        return info.comm if info is not None else self._comms.get(process, "")
+
+    def info(self, process: ProcessKey) -> ProcessInfo | None:
+        """Return what is known of a process."""
+        return self._infos.get(process)
+
+    def forked_by(self, process: ProcessKey) -> ProcessInfo | None:
+        """Return its description; of a fork that was gone before it could be described, that of who forked it."""
+        info = self._infos.get(process)
+        if info is None and (keeper := self.keeper(process)) is not None:
+            above, comm = self._infos[keeper], self._comms.get(process, "")
+            info = above if is_script(above) and comm and (comm == above.comm or is_interpreter(comm)) else None
+        return info
+
+    def parent(self, process: ProcessKey) -> ProcessKey | None:
+        """Return its parent, if that is known."""
+        info = self._infos.get(process)
+        parent_pid = info.parent_pid if info is not None else self._parents.get(process)
+        return self._current.get(parent_pid) if parent_pid is not None else None
+
+    def keeper(self, process: ProcessKey) -> ProcessKey | None:
+        """Return the process that it worked for, if it lived too shortly to be described itself."""
+        for _ in range(_MAX_DEPTH):
+            parent = self.parent(process)
+            if parent is None or parent in self._infos:
+                return parent
+            process = parent
+        return None
+
+    def _above(self, info: ProcessInfo) -> ProcessInfo | None:
+        """Return the process that started it, if it is known and no part of ckptprof."""
+        if info.parent_pid in self._monitors:
+            return None
+        key = self._current.get(info.parent_pid)
+        parent = self._infos.get(key) if key is not None else None
+        return parent if parent is not None and parent.start_ticks <= info.start_ticks else None
+
+    def _ancestors(self, info: ProcessInfo) -> list[ProcessInfo]:
+        """Return it and the known processes above it, itself first."""
+        found = [info]
+        while (parent := self._above(found[-1])) is not None and len(found) < _MAX_DEPTH:
+            if any(parent.pid == other.pid for other in found):
+                break
+            found.append(parent)
+        return found
+
+    def _family(self, info: ProcessInfo, root: ProcessInfo) -> list[ProcessInfo]:
+        """Return it and those above it, up to the root."""
+        family = []
+        for member in self._ancestors(info):
+            family.append(member)
+            if member is root:
+                return family
+        return [info, root]
+
+    def _root(self, info: ProcessInfo) -> ProcessInfo:
+        """Return the topmost process that works for the same job."""
+        line = self._ancestors(info)
+        root = info
+        for child, parent in itertools.pairwise(line):
+            if not belongs_to(parent, child):
+                break
+            root = parent
+        return root
+
+    def _wrapper(self, info: ProcessInfo) -> ProcessInfo:
+        """Return the topmost process that carries the same rank: a shell around it, or the rank whose helper it is."""
+        own = rendezvous.place(info.environment)
+        top = info
+        for parent in self._ancestors(info)[1:]:
+            if rendezvous.place(parent.environment) != own or is_launcher(parent):
+                break
+            top = parent
+        return top
+
+    def _launcher(self, top: ProcessInfo) -> ProcessInfo | None:
+        """Return what started the ranks, or that which started this, as long as all of it is there for them only."""
+        line = self._ancestors(top)[1:]
+        if not line or not is_script(line[0]):
+            return None
+        found = line[0]
+        for parent in line[1:]:
+            if not is_launcher(parent):
+                break
+            found = parent
+        return found
+
+    def is_tool(self, process: ProcessKey) -> bool:
+        """Return whether it is a program that copies, packs, installs or serves, and trains nothing."""
+        return not TOOLS.isdisjoint(self._names(process))
+
+    def is_mover(self, process: ProcessKey) -> bool:
+        """Return whether it is a tool that copies, packs, sends or fetches files."""
+        return not MOVERS.isdisjoint(self._names(process))
+
+    def _names(self, process: ProcessKey) -> tuple[str, ...]:
+        info = self._infos.get(process)
+        return (info.comm, info.program) if info is not None else (self._comms.get(process, ""),)
+
+    def _told(self, process: ProcessKey) -> ProcessInfo | None:
+        """Return its description, or that of the process that it worked for."""
+        info = self._infos.get(process)
+        if info is None and (keeper := self.keeper(process)) is not None:
+            info = self._infos.get(keeper)
+        return info
+
+    def works_for(self, process: ProcessKey) -> ProcessKey:
+        """Return the process that stands for it among the ranks: itself, or the one that it was forked by to help."""
+        info = self._infos.get(process)
+        if info is None:
+            return self.keeper(process) or process
+        if rendezvous.is_rank(info.environment):
+            return key_of(self._wrapper(info))
+        parent = self._above(info)
+        forked = parent is not None and is_script(parent) and parent.program == info.program and not is_helper(info)
+        return key_of(parent) if parent is not None and forked else process
+
+
+def key_of(info: ProcessInfo) -> ProcessKey:
+    """Return what tells a process from all others of a boot: its pid and its start time, in clock ticks."""
+    return info.pid, info.start_ticks
+
+
+def _while_it_lived(info: ProcessInfo, like: ProcessInfo | None) -> ProcessInfo:
+    """Return what was said of a process that ended meanwhile: with its memory goes all but its name, at any moment.
+
+    `like` is what it was before, or its parent: a fork has its program and environment.
+    """
+    if like is None or info.environment or info.comm != like.comm:
+        return info
+    same = key_of(info) == key_of(like)
+    if not like.environment and not (same and info.cgroup is None and like.cgroup is not None):
+        return info  # it has none of the variables that are read: that they are gone shows nothing
+    if info.program not in {"", info.comm, like.program}:
+        return info
+    return msgspec.structs.replace(
+        info, program=like.program, environment=like.environment, runtimes=info.runtimes or like.runtimes
+    )

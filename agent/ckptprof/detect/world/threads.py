@@ -1,0 +1,276 @@
+"""What single threads used and what they were met in: looks at /proc/PID/task/TID, in bounded memory."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof_collectors.samples import ThreadLook
+from ckptprof_collectors.syscalls import doing
+
+WORDS = (
+    "data", "sync", "close", "create", "rename", "unlink", "metadata", "fault", "network", "lock", "sleep", "running",
+    "other",
+)  # fmt: skip
+MAX_LOOKS = 1024  # of one thread, 112 bytes each; of more the older half is thinned
+MAX_ALL_LOOKS = 65_536
+_PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.index("network")}
+_OTHER = WORDS.index("other")
+_ON_CPU, _WAITED, _USER, _SYSTEM, _FAULTS, _BLOCKED, _WIDTH = range(7)
+_SPLIT_TICKS = 2  # of less nothing can be told by whom they were used
+_SOON_NS = 200_000_000
+_APART_NS = 1_500_000_000  # of looks that are farther apart one does not tell what was until the next
+_COVERED = 0.3  # of a span must lie between two looks
+
+
+class Use(NamedTuple):
+    """What one thread used in a time. None: not seen."""
+
+    on_cpu_ns: int | None
+    runqueue_ns: int | None
+    user_ns: int | None
+    system_ns: int | None
+    block_delay_ns: int | None
+    major_faults: int
+    looks: int
+    looks_in: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Thread:
+    comm: str
+    times: array[int] = field(default_factory=lambda: array("q"))
+    counts: array[int] = field(default_factory=lambda: array("Q"))  # _WIDTH of each look, cumulative
+    words: array[int] = field(default_factory=lambda: array("I"))  # looks so far, by word
+    has_schedule: bool = True
+    has_delays: bool = True
+
+    def add(self, at_ns: int, look: ThreadLook) -> None:
+        """Add a look; times rise."""
+        self.comm = look.comm
+        self.has_schedule = look.on_cpu_ns is not None
+        self.has_delays = look.block_delay_ticks is not None
+        words = self.words[-len(WORDS) :] if self.times else array("I", bytes(4 * len(WORDS)))
+        word = doing(look.state, look.call, look.wait)
+        if word != "unknown":
+            words[_PLACES.get(word, _OTHER)] += 1
+        self.times.append(at_ns)
+        self.words.extend(words)
+        self.counts.extend(
+            (look.on_cpu_ns or 0, look.waited_ns or 0, look.user_ticks, look.system_ticks, look.major_faults,
+             look.block_delay_ticks or 0)
+        )  # fmt: skip
+
+    def keep(self, places: list[int]) -> None:
+        """Keep these looks only; what was counted up to each is in it."""
+        self.times = array("q", (self.times[i] for i in places))
+        self.counts = array("Q", (n for i in places for n in self.counts[i * _WIDTH : (i + 1) * _WIDTH]))
+        width = len(WORDS)
+        self.words = array("I", (n for i in places for n in self.words[i * width : (i + 1) * width]))
+
+    def at(self, at_ns: int) -> list[float]:
+        """Return the counters at a time, as if they had grown evenly between two looks."""
+        after = bisect_right(self.times, at_ns)
+        if after in {0, len(self.times)}:
+            return list(self._count(min(after, len(self.times) - 1)))
+        since_ns, until_ns = self.times[after - 1], self.times[after]
+        share = (at_ns - since_ns) / (until_ns - since_ns)
+        return [old + share * (new - old) for old, new in zip(self._count(after - 1), self._count(after), strict=True)]
+
+    def met_at(self, look: int, place: int) -> bool:
+        """Return whether one look met it in a word, given by its place."""
+        before = self.words[(look - 1) * len(WORDS) + place] if look else 0
+        return self.words[look * len(WORDS) + place] > before
+
+    def _count(self, place: int) -> array[int]:
+        return self.counts[place * _WIDTH : (place + 1) * _WIDTH]
+
+    def met(self, start_ns: int, end_ns: int) -> dict[str, int]:
+        """Return what it was met in from one time to another, and how often."""
+        low, high = bisect_left(self.times, start_ns), bisect_right(self.times, end_ns)
+        if low >= high:
+            return {}
+        width = len(WORDS)
+        before = self.words[(low - 1) * width : low * width] if low else [0] * width
+        after = self.words[(high - 1) * width : high * width]
+        return {word: new - old for word, old, new in zip(WORDS, before, after, strict=True) if new > old}
+
+
+class ThreadLooks:
+    """The looks at threads, by process."""
+
+    def __init__(self, ticks_per_second: int = 100) -> None:
+        """Start with nothing."""
+        self._tick_ns = 1_000_000_000 // max(1, ticks_per_second)
+        self._threads: dict[ProcessKey, dict[int, _Thread]] = {}
+        self._first_ns: dict[ProcessKey, int] = {}  # the first look at any of its threads
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return how many looks are held."""
+        return self._count
+
+    def learn(self, at_ns: int, look: ThreadLook) -> None:
+        """Take one look, of the time that it tells or of its frame's."""
+        process = (look.pid, look.start_ticks)
+        at_ns = look.at_ns or at_ns
+        threads = self._threads.get(process)
+        if threads is None:
+            threads = self._threads[process] = {}
+            self._first_ns[process] = at_ns
+        thread = threads.get(look.tid)
+        if thread is not None and (at_ns <= thread.times[-1] or look.user_ticks < thread.counts[_USER - _WIDTH]):
+            if at_ns <= thread.times[-1]:
+                return
+            self._count -= len(thread.times)  # another thread has its number by now
+            thread = None
+        if thread is None:
+            thread = threads[look.tid] = _Thread(look.comm)
+        thread.add(at_ns, look)
+        self._count += 1
+        if len(thread.times) > MAX_LOOKS:
+            self._thin(thread)
+        while self._count > MAX_ALL_LOOKS:
+            self._drop_stalest()
+
+    def is_in(self, process: ProcessKey, word: str, since_ns: int) -> bool:
+        """Return whether the last look at a thread of a process, since then, met it in a call."""
+        place = _PLACES[word]
+        return any(
+            one.times[-1] >= since_ns and one.met_at(len(one.times) - 1, place)
+            for one in self._threads.get(process, {}).values()
+        )
+
+    def met_until(self, process: ProcessKey, word: str, from_ns: int) -> int | None:
+        """Return the last look at a thread that every look met in a call from soon after a time on; None: none did."""
+        place, last_ns = _PLACES[word], None
+        for one in self._threads.get(process, {}).values():
+            if not one.words[place - len(WORDS)]:
+                continue  # never met in it
+            look = bisect_left(one.times, from_ns - _SOON_NS)
+            while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + _SOON_NS:
+                look += 1
+            before_ns = max(from_ns, one.times[look - 1]) if look else from_ns
+            while look < len(one.times) and one.met_at(look, place) and one.times[look] - before_ns <= _APART_NS:
+                before_ns = one.times[look]
+                last_ns = max(last_ns or 0, before_ns)
+                look += 1
+        return last_ns if last_ns is not None and last_ns > from_ns else None
+
+    def _thin(self, thread: _Thread) -> None:
+        before = len(thread.times)
+        thread.keep([*range(0, before // 2, 2), *range(before // 2, before)])
+        self._count -= before - len(thread.times)
+
+    def _drop_stalest(self) -> None:
+        """Forget the thread that was looked at longest ago; the only one is thinned."""
+        process, tid = min(
+            ((process, tid) for process, threads in self._threads.items() for tid in threads),
+            key=lambda key: self._threads[key[0]][key[1]].times[-1],
+        )
+        self._drop(process, tid)
+
+    def _drop(self, process: ProcessKey, tid: int) -> None:
+        self._count -= len(self._threads[process].pop(tid).times)
+        if not self._threads[process]:
+            del self._threads[process], self._first_ns[process]
+
+    def threads(self, process: ProcessKey, start_ns: int, end_ns: int) -> dict[int, str]:
+        """Return the threads of a process that were looked at in a time or around it, with their names."""
+        found = self._threads.get(process, {})
+        return {
+            tid: thread.comm
+            for tid, thread in found.items()
+            if thread.times[-1] >= start_ns and thread.times[0] <= end_ns
+        }
+
+    def comm(self, process: ProcessKey, tid: int) -> str | None:
+        """Return the name of a thread; None if it was not looked at."""
+        thread = self._threads.get(process, {}).get(tid)
+        return thread.comm if thread is not None else None
+
+    def row(
+        self, process: ProcessKey, words: frozenset[str], start_ns: int, until_ns: int, gap_ns: int
+    ) -> tuple[int, int, int] | None:
+        """Return (looks, from, to) in which the main thread was met in some calls from one time on.
+
+        Each soon after the one before; it is taken to be in them from half of the time since the look before on, and
+        until half of the time to the next.
+        """
+        thread = self._threads.get(process, {}).get(process[0])
+        if thread is None:
+            return None
+        places = [_PLACES[word] for word in words]
+        number, first_ns, last_ns, met_ns = 0, start_ns, start_ns, start_ns
+        for look in range(bisect_right(thread.times, start_ns), bisect_right(thread.times, until_ns)):
+            at_ns = thread.times[look]
+            if not any(thread.met_at(look, place) for place in places):
+                continue
+            if at_ns - met_ns > gap_ns:
+                break
+            if not number:
+                first_ns = max(start_ns, (thread.times[look - 1] + at_ns) // 2 if look else at_ns)
+            after_ns = thread.times[look + 1] if look + 1 < len(thread.times) else at_ns
+            number, met_ns, last_ns = number + 1, at_ns, (at_ns + min(after_ns, at_ns + gap_ns)) // 2
+        return (number, first_ns, last_ns) if number else None
+
+    def use(self, process: ProcessKey, tid: int, start_ns: int, end_ns: int) -> Use | None:
+        """Return what a thread used between two times; None if too little of that time lies between looks."""
+        thread = self._threads.get(process, {}).get(tid)
+        span_ns = end_ns - start_ns
+        if thread is None or span_ns <= 0:
+            return None
+        low_ns, high_ns = max(start_ns, thread.times[0]), min(end_ns, thread.times[-1])
+        before: list[float] = thread.at(low_ns)
+        lived_ns = before[_WAITED] + max(before[_ON_CPU], (before[_USER] + before[_SYSTEM]) * self._tick_ns)
+        if low_ns > start_ns >= self._first_ns[process] and lived_ns <= low_ns - start_ns + self._tick_ns:
+            # it began meanwhile: others of its process were looked at before, and it has run and waited for no longer
+            low_ns, before = start_ns, [0.0] * _WIDTH
+        covered = (high_ns - low_ns) / span_ns
+        met = thread.met(start_ns, end_ns)
+        if covered < _COVERED:
+            return None
+        counts = [max(0.0, new - old) / covered for old, new in zip(before, thread.at(high_ns), strict=True)]
+        user_ns, system_ns = self._split(counts, thread.has_schedule)
+        return Use(
+            on_cpu_ns=within_span(counts[_ON_CPU], span_ns) if thread.has_schedule else None,
+            runqueue_ns=within_span(counts[_WAITED], span_ns) if thread.has_schedule else None,
+            user_ns=within_span(user_ns, span_ns),
+            system_ns=within_span(system_ns, span_ns),
+            block_delay_ns=within_span(counts[_BLOCKED] * self._tick_ns, span_ns) if thread.has_delays else None,
+            major_faults=round(counts[_FAULTS]),
+            looks=sum(met.values()),
+            looks_in=met,
+        )
+
+    def _split(self, counts: list[float], has_schedule: bool) -> tuple[float | None, float | None]:  # noqa: FBT001 - private
+        """Return the time outside and inside of the kernel: its sum is exact, its parts as ticks tell."""
+        ticks = counts[_USER] + counts[_SYSTEM]
+        if not has_schedule:
+            return counts[_USER] * self._tick_ns, counts[_SYSTEM] * self._tick_ns
+        if counts[_ON_CPU] == 0:
+            return 0.0, 0.0
+        if ticks < _SPLIT_TICKS:
+            return None, None
+        share = counts[_USER] / ticks
+        return counts[_ON_CPU] * share, counts[_ON_CPU] * (1 - share)
+
+    def moved(self, process: ProcessKey, start_ns: int, end_ns: int) -> Mapping[int, int]:
+        """Return how often each thread was met moving data, of those that were."""
+        found = self._threads.get(process, {})
+        return {tid: number for tid, thread in found.items() if (number := thread.met(start_ns, end_ns).get("data"))}
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop the threads that were not looked at since."""
+        for process, threads in list(self._threads.items()):
+            for tid in [tid for tid, thread in threads.items() if thread.times[-1] < at_ns]:
+                self._drop(process, tid)
+
+
+def within_span(value: float | None, span_ns: int) -> int | None:
+    """Return nanoseconds that cannot be more than the span in which they were counted; None stays None."""
+    return None if value is None else min(span_ns, max(0, round(value)))
