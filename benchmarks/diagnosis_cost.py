@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckptprof.recording import Frame
-from ckptprof.service.sampling import SamplerProcess, new_uid
-from ckptprof.service.steering import Control, SamplerOptions
+from ckptprof.service.options import Control, SamplerOptions
+from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof_collectors.samples import CollectorFault, ThreadLook
 from figures import parser, show
 

@@ -19,8 +19,9 @@ from figures import parser, quantile, show
 BUSY = "while True: pass"
 SAMPLER = """
 import json, os, sys, threading, time
-from ckptprof.service.outlet import Outlet
-from ckptprof.service.sampler import Sampler, SamplerOptions
+from ckptprof.service.sampler.outputqueue import Outlet
+from ckptprof.service.options import SamplerOptions
+from ckptprof.service.sampler.main import Sampler
 from ckptprof_collectors.kernelfs import KernelFs
 
 class Timed(Sampler):

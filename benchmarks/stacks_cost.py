@@ -21,9 +21,9 @@ import time
 from typing import NamedTuple
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import Process
-from ckptprof_collectors.pystacks import dump, find_program, parse
-from ckptprof_collectors.threads import ThreadClock
+from ckptprof_collectors.processes.process import Process
+from ckptprof_collectors.processes.pystacks import dump, find_program, parse
+from ckptprof_collectors.processes.threads import ThreadClock
 from figures import parser, show
 
 TRAINER = """

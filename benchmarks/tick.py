@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from ckptprof.service.population import Population, page_bytes, raise_descriptor_limit
+from ckptprof.service.sampler.population import Population, page_bytes, raise_descriptor_limit
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import Sample
 from contenders import sleepers

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from ckptprof_collectors import trace as trace_module
+from ckptprof_collectors.ebpf import trace as trace_module
+from ckptprof_collectors.ebpf.hooks import ESSENTIAL, OPTIONAL, Hook
+from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.trace import Trace
-from ckptprof_collectors.tracehooks import ESSENTIAL, OPTIONAL, Hook
 from figures import median, parser, show
 
 C_SOURCE = r"""

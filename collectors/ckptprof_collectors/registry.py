@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ckptprof_collectors.blockdevices import BlockDevices
 from ckptprof_collectors.contract import Collector
+from ckptprof_collectors.devices.blockdevices import BlockDevices
+from ckptprof_collectors.devices.memory import Memory
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.memory import Memory
-from ckptprof_collectors.mounts import Mounts
-from ckptprof_collectors.nics import Nics
-from ckptprof_collectors.qdiscs import Qdiscs
-from ckptprof_collectors.rdma import RdmaPorts
+from ckptprof_collectors.mounts.mountinfo import Mounts
+from ckptprof_collectors.networks.nics import Nics
+from ckptprof_collectors.networks.qdiscs import Qdiscs
+from ckptprof_collectors.networks.rdma import RdmaPorts
 from ckptprof_collectors.samples import Unavailable
 
 # mypy checks at each line that the class is a Collector and is made from a KernelFs alone.

@@ -242,9 +242,9 @@ class ThreadLook(msgspec.Struct, frozen=True, array_like=True, tag="look"):
     """One look at a thread of a process that moves data: what it has used so far, and what it is in right now.
 
     From /proc/PID/task/TID/{schedstat,stat,syscall,wchan}; the counters are cumulative, so that two looks bracket what
-    lies between them. `ckptprof_collectors.syscalls.doing` has a word for what it is in. Looks are not evenly spaced
-    (who sleeps, but not over a file, is looked at more seldom): weigh them by the time until the next one, not by
-    their number. If `on_cpu_ns` did not grow between two looks, it was in the same call throughout.
+    lies between them. `processes.syscalls.doing` has a word for what it is in. Looks are not evenly spaced (who
+    sleeps, but not over a file, is looked at more seldom): weigh them by the time until the next one, not by their
+    number. If `on_cpu_ns` did not grow between two looks, it was in the same call throughout.
     """
 
     pid: int

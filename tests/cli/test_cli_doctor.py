@@ -14,9 +14,9 @@ from ckptprof.cli import doctor_checks as checks
 from ckptprof.cli import doctor_host, doctor_training
 from ckptprof.cli.main import main
 from ckptprof.report.doctor import degraded
+from ckptprof_collectors.gpus.nvml import Gpus
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.nvml import Gpus
-from ckptprof_collectors.pystacks import find_program
+from ckptprof_collectors.processes.pystacks import find_program
 
 FULL = "000001ffffffffff"
 NONE = "0000000000000000"

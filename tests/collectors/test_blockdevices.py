@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.blockdevices import REVIEW_SECONDS, BlockDevices
+from ckptprof_collectors.devices.blockdevices import REVIEW_SECONDS, BlockDevices
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, Sample
 
@@ -172,7 +172,7 @@ def test_making_and_reading_it_starts_no_program() -> None:
         "seen = []\n"
         "names = {'subprocess.Popen', 'os.fork', 'os.forkpty', 'os.posix_spawn', 'os.system', 'os.exec'}\n"
         "sys.addaudithook(lambda event, _: seen.append(event) if event in names else None)\n"
-        "from ckptprof_collectors.blockdevices import BlockDevices\n"
+        "from ckptprof_collectors.devices.blockdevices import BlockDevices\n"
         "from ckptprof_collectors.kernelfs import KernelFs\n"
         "collector = BlockDevices(KernelFs())\n"
         "collector.read()\n"

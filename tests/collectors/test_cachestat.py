@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.cachestat import unwritten_bytes
-from ckptprof_collectors.facts import Question, answer
+from ckptprof_collectors.files.cachestat import unwritten_bytes
+from ckptprof_collectors.files.facts import Question, answer
 
 MIB = 1 << 20
 

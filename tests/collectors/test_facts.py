@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors import facts
-from ckptprof_collectors.factmemory import SETTLED_NS, Memory
-from ckptprof_collectors.facts import MAX_OLD_ENTRIES, FactFinder, Question, answer, look, read_magic
-from ckptprof_collectors.lanes import Lanes
+from ckptprof_collectors.files import facts
+from ckptprof_collectors.files.factmemory import SETTLED_NS, Memory
+from ckptprof_collectors.files.facts import MAX_OLD_ENTRIES, FactFinder, Question, answer, look, read_magic
+from ckptprof_collectors.files.workers import Lanes
 from ckptprof_collectors.samples import FileFact
 
 
@@ -184,7 +184,7 @@ def test_a_file_is_read_once_for_as_long_as_it_stays_as_it_is(
 
     first, early = magic(1), magic(2)  # just written: its stamp may be that of the next writing, too
     now_ns = time.time_ns()
-    monkeypatch.setattr("ckptprof_collectors.factmemory.time.time_ns", lambda: now_ns + SETTLED_NS)
+    monkeypatch.setattr("ckptprof_collectors.files.factmemory.time.time_ns", lambda: now_ns + SETTLED_NS)
     later = [magic(pid) for pid in range(3, 9)]
 
     assert [first, early, *later] == [b"PK\x03\x04" + bytes(12)] * 8
@@ -250,7 +250,7 @@ def test_the_finder_answers_in_its_own_thread_and_refuses_what_is_too_much(tmp_p
 
 def test_a_long_answer_is_given_in_parts_and_lets_others_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A save of very many files is told in full, and what is asked meanwhile is answered before its end."""
-    monkeypatch.setattr("ckptprof_collectors.facts.SLICE_NS", 1_000_000)
+    monkeypatch.setattr("ckptprof_collectors.files.facts.SLICE_NS", 1_000_000)
     folder = tmp_path / "many"
     folder.mkdir()
     for number in range(3_000):
@@ -278,7 +278,7 @@ def all_of(finder: FactFinder) -> list[FileFact]:
 
 def test_answers_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of very many new files does not come to lie in memory; all of it is told in the end."""
-    monkeypatch.setattr("ckptprof_collectors.facts.MAX_WAITING", 20)
+    monkeypatch.setattr("ckptprof_collectors.files.facts.MAX_WAITING", 20)
     for number in range(150):
         (tmp_path / f"f{number}").write_bytes(b"x")
     finder = FactFinder(lanes=Lanes())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.folderevents import IN_CLOSE_NOWRITE, IN_OPEN, FolderEvents
+from ckptprof_collectors.files.folderevents import IN_CLOSE_NOWRITE, IN_OPEN, FolderEvents
 
 
 @pytest.fixture

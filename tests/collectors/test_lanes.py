@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.facts import FactFinder, Question
-from ckptprof_collectors.lanes import MAX_THREADS, Lanes
-from ckptprof_collectors.mountlanes import LOCAL, MountLanes, lane_of_mount, longest
-from ckptprof_collectors.mounts import parse
+from ckptprof_collectors.files.facts import FactFinder, Question
+from ckptprof_collectors.files.workers import MAX_THREADS, Lanes
+from ckptprof_collectors.mounts.failuredomains import LOCAL, MountLanes, lane_of_mount, longest
+from ckptprof_collectors.mounts.mountinfo import parse
 
 MOUNTINFO = b"""\
 20 1 8:1 / / rw - ext4 /dev/sda1 rw

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors import bpflibrary
+from ckptprof_collectors.ebpf import library as bpflibrary
+from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Libbpf, Ring, checksum, find_libbpf, object_path
 from ckptprof_collectors.kernelfs import UnavailableError
-from ckptprof_collectors.libbpf import BpfError, BpfObject, Libbpf, Ring, checksum, find_libbpf, object_path
 
 SOURCE = r"""
 typedef unsigned char __u8; typedef unsigned short __u16; typedef unsigned int __u32; typedef unsigned long long __u64;
@@ -396,7 +396,7 @@ def test_no_damage_crashes(compiled: Path, tmp_path: Path) -> None:
     result = python(
         f"""
         import pathlib, random
-        from ckptprof_collectors.libbpf import BpfError, BpfObject, find_libbpf
+        from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, find_libbpf
         lib, whole = find_libbpf(), pathlib.Path({str(compiled)!r}).read_bytes()
         target, refused, dice = pathlib.Path({str(tmp_path)!r}) / "damaged.bpf.o", 0, random.Random(1)
         for _ in range(400):
@@ -437,7 +437,7 @@ def test_a_user_without_capabilities_is_told_which(compiled: Path, make_reachabl
     result = python(
         f"""
         import os, pathlib
-        from ckptprof_collectors.libbpf import BpfError, BpfObject, find_libbpf
+        from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, find_libbpf
         small = BpfObject(find_libbpf(), pathlib.Path({str(compiled)!r}))
         os.setgroups([]); os.setgid(65534); os.setuid(65534)
         try:
@@ -459,7 +459,7 @@ def test_a_kernel_without_types_is_named(compiled: Path) -> None:
     result = python(
         f"""
         import pathlib
-        from ckptprof_collectors.libbpf import BpfError, BpfObject, find_libbpf
+        from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, find_libbpf
         for wanted in ("typed", "hits"):
             with BpfObject(find_libbpf(), pathlib.Path({str(compiled)!r})) as small:
                 for program in small.programs():
@@ -540,7 +540,7 @@ def test_the_bundled_library_goes_first(lib: Libbpf, tmp_path: Path) -> None:
     result = python(
         f"""
         import pathlib
-        from ckptprof_collectors.libbpf import find_libbpf
+        from ckptprof_collectors.ebpf.libbpf import find_libbpf
         lib = find_libbpf(bundled=pathlib.Path({str(bundled)!r}))
         print(lib.path, lib.version >= (1, 0))
         print(pathlib.Path("/proc/self/maps").read_text())
@@ -564,7 +564,7 @@ def test_callbacks_work_where_memory_may_not_be_made_executable(compiled: Path) 
         f"""
         import ctypes, pathlib
         assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN
-        from ckptprof_collectors.libbpf import BpfError, BpfObject, Ring, find_libbpf
+        from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Ring, find_libbpf
         lib = find_libbpf()
         with BpfObject(lib, pathlib.Path({str(compiled)!r})) as small:
             for program in small.programs():

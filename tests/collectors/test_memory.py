@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckptprof_collectors.devices.memory import Memory, _field, _stalled
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.memory import Memory, _field, _stalled
 from ckptprof_collectors.samples import MemorySample, Unavailable
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.mounts import Mounts, mount_of, parse, unescape
+from ckptprof_collectors.mounts.mountinfo import Mounts, mount_of, parse, unescape
 from ckptprof_collectors.samples import Gone, MountInfo
 
 # Captured: Firecracker VM, Linux 6.18.44, 2026-11-21 (two of its lines).

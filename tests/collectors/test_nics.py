@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.nics import REVIEW_SECONDS, Nics, name_of, parse_line
+from ckptprof_collectors.networks.nics import REVIEW_SECONDS, Nics, name_of, parse_line
 from ckptprof_collectors.samples import Gone, NicInfo, NicSample, Sample
 
 HEADER = (

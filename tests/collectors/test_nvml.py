@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ckptprof_collectors import nvml
-from ckptprof_collectors.nvml import LIBRARY, Gpus
+from ckptprof_collectors.gpus import nvml
+from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 
 _DRIVER = r"""
 #include <stddef.h>
@@ -71,7 +71,7 @@ int nvmlDeviceGetSamples(void *device, int kind, unsigned long long since_us, in
 """
 _LOOK = """
 import json, time
-from ckptprof_collectors.gpuuse import GpuLooker
+from ckptprof_collectors.gpus.gpuuse import GpuLooker
 looker = GpuLooker()
 def look(*pids):
     asked = looker.ask({pid: pid * 10 for pid in pids})
@@ -91,7 +91,7 @@ print(json.dumps([first, look(100), looker.take_reason()]))
 """
 _ASK = """
 import json, sys
-from ckptprof_collectors.nvml import Gpus
+from ckptprof_collectors.gpus.nvml import Gpus
 gpus = Gpus()
 print(json.dumps([[gpus.used_by(pids) for pids in json.loads(sys.argv[1])], gpus.reason]))
 """
@@ -131,7 +131,7 @@ def test_the_gpus_of_a_job_are_those_that_its_processes_compute_on(driver: Path)
 
 def test_the_gpus_are_counted(driver: Path) -> None:
     """Those of a driver that answers; none is told of one that does not."""
-    script = "import json\nfrom ckptprof_collectors.nvml import Gpus\nprint(json.dumps(Gpus().count()))"
+    script = "import json\nfrom ckptprof_collectors.gpus.nvml import Gpus\nprint(json.dumps(Gpus().count()))"
 
     assert (run(driver, script), run(driver, script, BROKEN="9")) == (4, None)
 

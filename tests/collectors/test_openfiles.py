@@ -13,12 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors import openfiles
+from ckptprof_collectors.files.statx import FileStatus
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.openfiles import MAX_FILES, OpenFiles, is_data_path, parse_fdinfo, parse_maps, read_mappings
-from ckptprof_collectors.processes import Process
+from ckptprof_collectors.processes import openfiles
+from ckptprof_collectors.processes.openfiles import (
+    MAX_FILES,
+    OpenFiles,
+    is_data_path,
+    parse_fdinfo,
+    parse_maps,
+    read_mappings,
+)
+from ckptprof_collectors.processes.process import Process
 from ckptprof_collectors.samples import FileScan, OpenFile
-from ckptprof_collectors.statx import FileStatus
 
 MIB = 1 << 20
 HOSTILE = [

@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors.perfevents import Event, parse, ring_bytes_for
+from ckptprof_collectors.perf.events import Event, parse, ring_bytes_for
 
 EXIT = struct.pack("<IHHIIQI", 9, 0, 56, 10, 11, 13, 28) + bytes(8) + struct.pack("<qq", 1, -5) + bytes(4)
 LOST = struct.pack("<IHHQQ", 2, 0, 24, 1, 77)

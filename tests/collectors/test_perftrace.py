@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.perftrace import PerfTrace
+from ckptprof_collectors.perf.trace import PerfTrace
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent, OperationKind, Sample, TraceHealth
 
 MIB = 1 << 20
 REFUSED = """
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.perftrace import PerfTrace
+from ckptprof_collectors.perf.trace import PerfTrace
 try:
     PerfTrace(KernelFs())
 except UnavailableError as error:

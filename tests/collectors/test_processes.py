@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.openfiles import OpenFiles
-from ckptprof_collectors.processes import (
+from ckptprof_collectors.processes.openfiles import OpenFiles
+from ckptprof_collectors.processes.process import (
     Process,
     ProcessGone,
     descendants,

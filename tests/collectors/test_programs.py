@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import Process, starters
-from ckptprof_collectors.programs import environment_of, program_of
+from ckptprof_collectors.processes.process import Process, starters
+from ckptprof_collectors.processes.programs import environment_of, program_of
 
 SPAWN = b"from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)"
 

@@ -13,10 +13,10 @@ import msgspec
 import psutil
 import pytest
 
-from ckptprof_collectors import pystacks
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import Process
-from ckptprof_collectors.pystacks import StackLooker, dump, find_program, parse
+from ckptprof_collectors.processes import pystacks
+from ckptprof_collectors.processes.process import Process
+from ckptprof_collectors.processes.pystacks import StackLooker, dump, find_program, parse
 
 PROGRAM = find_program() or ""
 needs_it = pytest.mark.skipif(not PROGRAM, reason="py-spy is not installed")

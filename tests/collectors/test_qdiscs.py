@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.qdiscs import Qdiscs, attributes, messages, parse
+from ckptprof_collectors.networks.qdiscs import Qdiscs, attributes, messages, parse
 from ckptprof_collectors.samples import Gone, QdiscSample
 
 ROOT = 0xFFFFFFFF

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.rdma import REVIEW_SECONDS, RdmaPorts
+from ckptprof_collectors.networks.rdma import REVIEW_SECONDS, RdmaPorts
 from ckptprof_collectors.samples import Gone, RdmaInfo, RdmaSample
 
 COUNTERS = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors.remotefs import REMOTE, is_remote, server_of
+from ckptprof_collectors.mounts.remotefs import REMOTE, is_remote, server_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.statx import AT_SYMLINK_NOFOLLOW, FileStatus, _from_stat, statx
+from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, FileStatus, _from_stat, statx
 
 
 def as_stat(status: FileStatus) -> tuple[int, int, int, int, int, int, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.syscalls import CALLS, RUNNING, UNKNOWN, canonical, doing, name_of, word_of
+from ckptprof_collectors.processes.syscalls import CALLS, RUNNING, UNKNOWN, canonical, doing, name_of, word_of
 
 X86 = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 GENERIC = Path("/usr/include/asm-generic/unistd.h")

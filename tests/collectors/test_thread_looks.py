@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import Process, ProcessGone
+from ckptprof_collectors.processes.process import Process, ProcessGone
+from ckptprof_collectors.processes.syscalls import doing
+from ckptprof_collectors.processes.threadlooks import ThreadEye, ThreadGone, counts_delays, list_threads, used_of
 from ckptprof_collectors.samples import ThreadLook
-from ckptprof_collectors.syscalls import doing
-from ckptprof_collectors.threadlooks import ThreadEye, ThreadGone, counts_delays, list_threads, used_of
 
 CHILD = """
 import os, sys, threading, time

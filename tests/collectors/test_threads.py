@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import Process, ProcessGone
-from ckptprof_collectors.threads import ThreadClock, parse
+from ckptprof_collectors.processes.process import Process, ProcessGone
+from ckptprof_collectors.processes.threads import ThreadClock, parse
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckptprof_collectors.devices.throttles import Throttles, _of_v2, limits_of
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import ThrottleInfo
-from ckptprof_collectors.throttles import Throttles, _of_v2, limits_of
 
 
 class Tree:

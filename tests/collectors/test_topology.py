@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ckptprof_collectors.devices.topology import Topology
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import DeviceInfo
-from ckptprof_collectors.topology import Topology
 
 
 class Tree:

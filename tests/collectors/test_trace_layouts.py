@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors import layouts, tracefiles
-from ckptprof_collectors.tracehooks import OBJECTS
+from ckptprof_collectors.ebpf import files as tracefiles
+from ckptprof_collectors.ebpf import layouts
+from ckptprof_collectors.ebpf.hooks import OBJECTS
 
 # include/uapi/linux/btf.h
 _INT, _PTR, _ARRAY, _STRUCT, _UNION, _ENUM, _FWD, _TYPEDEF = 1, 2, 3, 4, 5, 6, 7, 8
@@ -98,7 +99,7 @@ def test_every_shared_structure_is_in_some_object() -> None:
 
 
 def test_the_header_is_the_one_that_is_generated() -> None:
-    """`python -m ckptprof_collectors.layouts` would change nothing."""
+    """`python -m ckptprof_collectors.ebpf.layouts` would change nothing."""
     assert (OBJECTS / "layouts.h").read_text(encoding="utf-8") == layouts.header()
 
 

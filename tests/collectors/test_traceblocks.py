@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
+from ckptprof_collectors.ebpf.blocks import BlockReader
+from ckptprof_collectors.ebpf.layouts import Block, BlockKey
+from ckptprof_collectors.ebpf.libbpf import Map
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.layouts import Block, BlockKey
-from ckptprof_collectors.libbpf import Map
 from ckptprof_collectors.samples import BlockActivity
-from ckptprof_collectors.traceblocks import BlockReader
 
 
 @dataclass

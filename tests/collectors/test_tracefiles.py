@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors.layouts import Head, Key, PathState, RecordKind, Session
+from ckptprof_collectors.ebpf.files import HEAD, Decoder, record_of
+from ckptprof_collectors.ebpf.layouts import Head, Key, PathState, RecordKind, Session
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
-from ckptprof_collectors.tracefiles import HEAD, Decoder, record_of
 
 BTRFS = 0x9123683E
 

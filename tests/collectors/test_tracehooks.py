@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors import tracehooks
+from ckptprof_collectors.ebpf import hooks as tracehooks
+from ckptprof_collectors.ebpf.hooks import BLOCK, ESSENTIAL, OPTIONAL, Hook, Hooked, KernelTypes, hook_up
+from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, find_libbpf, object_path
+from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.libbpf import BpfError, BpfObject, find_libbpf, object_path
 from ckptprof_collectors.samples import FileActivity, TraceHealth
-from ckptprof_collectors.trace import Trace
-from ckptprof_collectors.tracehooks import BLOCK, ESSENTIAL, OPTIONAL, Hook, Hooked, KernelTypes, hook_up
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf]
 
@@ -110,7 +110,9 @@ def test_the_portable_programs_count_the_same(tmp_path: Path, monkeypatch: pytes
     seen = []
     for portable in (False, True):
         if portable:
-            monkeypatch.setattr("ckptprof_collectors.trace.KernelTypes", lambda _: OldKernel(b"\0bpf_rdonly_cast\0"))
+            monkeypatch.setattr(
+                "ckptprof_collectors.ebpf.trace.KernelTypes", lambda _: OldKernel(b"\0bpf_rdonly_cast\0")
+            )
         trace = Trace(KernelFs(), family_of=(os.getpid(),))
         try:
             assert trace.programs["calls"] == ("call_exit_portable" if portable else "call_exit_typed")

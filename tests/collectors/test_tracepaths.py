@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof_collectors import tracepaths
-from ckptprof_collectors.layouts import Key
-from ckptprof_collectors.tracepaths import PathBook
+from ckptprof_collectors.ebpf import paths as tracepaths
+from ckptprof_collectors.ebpf.layouts import Key
+from ckptprof_collectors.ebpf.paths import PathBook
 
 
 def key(inode: int = 1, *, tid: int = 2, generation: int = 3) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.facts import Question, answer
+from ckptprof_collectors.files.facts import Question, answer
 
 
 def torch_zip() -> bytes:

@@ -9,8 +9,8 @@ from tests.detect.tracer import life, mono
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
+from ckptprof_collectors.processes.syscalls import RUNNING
 from ckptprof_collectors.samples import ThreadLook
-from ckptprof_collectors.syscalls import RUNNING
 
 UNLINKAT, GETDENTS, FUTEX = 263, 217, 202
 

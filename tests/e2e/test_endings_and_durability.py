@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from recorder import Recorder
 
-from ckptprof_collectors.cachestat import unwritten_bytes
+from ckptprof_collectors.files.cachestat import unwritten_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -28,7 +28,7 @@ def tracer() -> Iterator[object]:
     """Give a trace of whatever this worker starts; skips, with its reason, where there can be none."""
     from tests.kernel.tracer import Tracer  # noqa: PLC0415 - likewise
 
-    from ckptprof_collectors.trace import Trace  # noqa: PLC0415 - what cannot be imported skips only these tests
+    from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - what cannot be imported skips only these tests
 
     try:
         trace = Trace(

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from tests.kernel.tracer import Tracer, order_seen
 
+from ckptprof_collectors.ebpf.hooks import OBJECTS
+from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import FileActivity, TraceHealth
-from ckptprof_collectors.trace import Trace
-from ckptprof_collectors.tracehooks import OBJECTS
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 
@@ -37,7 +37,7 @@ for number in range(count):
 TRACED = """
 import os, sys, time
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.trace import Trace
+from ckptprof_collectors.ebpf.trace import Trace
 trace = Trace(KernelFs())
 trace.read()
 print("attached", flush=True)
@@ -45,7 +45,7 @@ time.sleep(60)
 """
 REFUSED = """
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.trace import Trace
+from ckptprof_collectors.ebpf.trace import Trace
 try:
     Trace(KernelFs())
 except UnavailableError as error:

@@ -14,9 +14,9 @@ from tests.kernel.fio import SIZE, Job, truths
 from tests.kernel.order import order_of
 from tests.kernel.tracer import Tracer, difference, order_seen
 
-from ckptprof_collectors import trace as trace_module
+from ckptprof_collectors.ebpf import trace as trace_module
+from ckptprof_collectors.ebpf.hooks import ESSENTIAL, OPTIONAL, Hook
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.tracehooks import ESSENTIAL, OPTIONAL, Hook
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 

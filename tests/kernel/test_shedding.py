@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.kernel.tracer import Tracer
 
+from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import TraceHealth
-from ckptprof_collectors.trace import Trace
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 

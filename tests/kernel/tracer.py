@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.kernel.order import Order
 
+from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.samples import (
     BlockActivity,
     DirtyPause,
@@ -25,7 +26,6 @@ from ckptprof_collectors.samples import (
     TraceHealth,
     text,
 )
-from ckptprof_collectors.trace import Trace
 
 TICK_SECONDS = 0.05  # 20 Hz
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("libbpf.so.1", "libelf.so.1", "libz.so.1")
 OPEN_ALL = """
 import json, pathlib, ckptprof_collectors
-from ckptprof_collectors.libbpf import BpfObject, find_libbpf
+from ckptprof_collectors.ebpf.libbpf import BpfObject, find_libbpf
 lib = find_libbpf()
 package = pathlib.Path(ckptprof_collectors.__file__).parent
 programs = {}

@@ -28,8 +28,7 @@ from typing import Any
 import msgspec
 
 from ckptprof.recording import FileWriter, Frame, Header, Unpacker
-from ckptprof.service.sampler import SamplerOptions
-from ckptprof.service.tracing import Wish
+from ckptprof.service.options import SamplerOptions, Wish
 from ckptprof_collectors.samples import (
     CollectorFault,
     DirtyPause,
@@ -139,7 +138,7 @@ def record(command: str, level: Wish) -> tuple[Header, list[Frame], int]:
         note="corpus",
     )
     sampler = subprocess.Popen(
-        [sys.executable, "-m", "ckptprof.service.sampler", msgspec.json.encode(options).decode()],
+        [sys.executable, "-m", "ckptprof.service.sampler.main", msgspec.json.encode(options).decode()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

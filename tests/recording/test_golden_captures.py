@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof.service.replaying import replay
+from ckptprof.service.commands.replaying import replay
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))

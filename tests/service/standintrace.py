@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from ckptprof.recording import Unpacker, pack
-from ckptprof.service.outlet import Outlet
-from ckptprof.service.sampler import Sampler, SamplerOptions
+from ckptprof.service.options import SamplerOptions
+from ckptprof.service.sampler.main import Sampler
+from ckptprof.service.sampler.outputqueue import Outlet
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import FileActivity, Frame, Sample
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.service.attention import ACTIVE_BYTES, HELD_OPEN_NS, QUIET_NS, SECOND_LOOK_NS, Attention
+from ckptprof.service.sampler.schedule import ACTIVE_BYTES, HELD_OPEN_NS, QUIET_NS, SECOND_LOOK_NS, Attention
 
 TICK_NS = 40_000_000
 SECOND_NS = 1_000_000_000

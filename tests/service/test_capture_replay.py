@@ -19,7 +19,7 @@ from livecommand import PATH_FIELD, SAVE, Ckptprof, sampler_of, wait_until
 
 from ckptprof.errors import RecordingError
 from ckptprof.recording import FileWriter, Header
-from ckptprof.service.replaying import replay
+from ckptprof.service.commands.replaying import replay
 from ckptprof_collectors.samples import Frame
 
 HEADER = Header(
@@ -78,7 +78,7 @@ AS_NOBODY = """
 import os, sys
 from ckptprof.cli import replay
 from ckptprof.cli.main import main
-from ckptprof.service import replaying
+from ckptprof.service.commands import replaying
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)

@@ -7,7 +7,7 @@ from tests.detect.stage import MIB, SECOND_NS, TORCH_ZIP, Stage
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
-from ckptprof.service.detecting import Detection
+from ckptprof.service.recorder.detecting import Detection
 from ckptprof_collectors.samples import Frame
 
 

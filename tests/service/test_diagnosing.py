@@ -10,9 +10,9 @@ from tests.diagnose.hand import measured, save, thread
 from ckptprof.diagnose import judging
 from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.model import Checkpoint, Level
-from ckptprof.service.diagnosing import HISTORY, JOBS, Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.probing.kept import keep
-from ckptprof_collectors import nvml
+from ckptprof.service.recorder.diagnosing import HISTORY, JOBS, Diagnosis, ceilings_beside, gpus_in_use
+from ckptprof_collectors.gpus import nvml
 
 
 def one(begin: float, **more: object) -> Checkpoint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.service.flushing import MAX_FILES, MAX_PROCESSES, PATIENCE_NS, PERIOD_NS, Flushing
+from ckptprof.service.sampler.flushing import MAX_FILES, MAX_PROCESSES, PATIENCE_NS, PERIOD_NS, Flushing
 from ckptprof_collectors.samples import FileFact
 
 SECOND_NS = 1_000_000_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ckptprof.service import gpulooks
-from ckptprof.service.gpulooks import EACH_NS, GpuLooks
+from ckptprof.service.sampler import gpulooks
+from ckptprof.service.sampler.gpulooks import EACH_NS, GpuLooks
 from ckptprof_collectors.samples import GpuUse, Sample, Unavailable
 
 SECOND_NS = 1_000_000_000

@@ -12,9 +12,9 @@ import pytest
 from livecommand import wait_until
 
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Level, Pattern, Session
-from ckptprof.service import keeper as keeping
-from ckptprof.service.keeper import Keeper
-from ckptprof.service.storing import Database
+from ckptprof.service.recorder import writerthread as keeping
+from ckptprof.service.recorder.database import Database
+from ckptprof.service.recorder.writerthread import Keeper
 from ckptprof.store.lock import StoreBusyError
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import Window
@@ -141,7 +141,7 @@ def test_two_share_a_database(keep: Callable[..., Kept]) -> None:
 
 def test_one_that_is_held_is_refused_to_others(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent keeps its database open: a run is told so after a moment, and the agent is not disturbed."""
-    monkeypatch.setattr("ckptprof.service.storing.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("ckptprof.service.recorder.database.BUSY_SECONDS", 0.2)
     agent = keep()
 
     with pytest.raises(StoreBusyError):

@@ -13,7 +13,7 @@ from livecommand import CKPTPROF, Ckptprof, sampler_of, wait_until
 
 from ckptprof.errors import PermissionDeniedError
 from ckptprof.recording import Header, read_file
-from ckptprof.service import levels
+from ckptprof.service.commands import levels
 
 HEADER: dict[str, Any] = {
     "uid": "u", "host": "h", "boot_id": "b", "kernel": "k", "ckptprof": "0", "at_ns": 1, "wall_ns": 2,

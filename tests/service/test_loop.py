@@ -12,9 +12,9 @@ import pytest
 
 from ckptprof.errors import CkptprofError
 from ckptprof.recording import Frame, Header, Unpacker, pack
-from ckptprof.service import loop as looping
-from ckptprof.service.loop import Loop, SamplerLostError
-from ckptprof.service.signals import Caught
+from ckptprof.service.recorder import loop as looping
+from ckptprof.service.recorder.loop import Loop, SamplerLostError
+from ckptprof.service.recorder.signals import Caught
 
 HEADER = Header(
     uid="u", host="h", boot_id="b", kernel="k", ckptprof="1", level="poll", at_ns=0, wall_ns=0, ticks_per_second=100,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, Status
-from ckptprof.service import messages
+from ckptprof.service.recorder import messages
 
 
 def _checkpoint(**fields: Any) -> Checkpoint:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof.service import population
-from ckptprof.service.population import LIST_AGAIN_NS, Population
+from ckptprof.service.sampler import population
+from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import ProcessExit, Sample
 

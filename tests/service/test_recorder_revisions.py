@@ -7,7 +7,7 @@ from tests.detect.stage import MIB, Stage
 
 from ckptprof.export.metrics import Metrics
 from ckptprof.model import Checkpoint
-from ckptprof.service.recorder import Recorder
+from ckptprof.service.recorder.recorder import Recorder
 
 
 def test_a_save_that_becomes_durable_later_is_told_once_and_reported_as_durable() -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from livecommand import CKPTPROF, Ckptprof, sampler_of, wait_until
 
-from ckptprof.service.signals import TWIN_SECONDS, Caught, Relay
+from ckptprof.service.recorder.signals import TWIN_SECONDS, Caught, Relay
 
 COUNT = """
 import pathlib, signal, sys, time
@@ -87,7 +87,7 @@ def test_another_signal_of_the_group_holds_nothing_back() -> None:
 
 TRAP = """
 import os, signal, sys, threading, time
-from ckptprof.service.signals import SignalTrap
+from ckptprof.service.recorder.signals import SignalTrap
 before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 trap = SignalTrap({signal.SIGTERM, signal.SIGUSR1})
 threading.Thread(target=time.sleep, args=(30,), daemon=True).start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ckptprof.service.stacklooks import CALM_NS, LOOKS_NS, MAX_PER_MINUTE, PAUSE_NS, StackLooks
+from ckptprof.service.sampler.stacklooks import CALM_NS, LOOKS_NS, MAX_PER_MINUTE, PAUSE_NS, StackLooks
 
 SECOND_NS = 1_000_000_000
 

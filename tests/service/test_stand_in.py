@@ -12,7 +12,7 @@ import pytest
 ATTACH = """
 import os, subprocess, sys, time
 from ckptprof.cli import doctor_trace
-from ckptprof.service.tracing import attach
+from ckptprof.service.sampler.tracing import attach
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import FileActivity
 try:

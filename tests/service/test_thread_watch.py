@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ckptprof.service.looks import LIMITS_AGAIN_NS, Limits
-from ckptprof.service.threadlooks import (
+from ckptprof.service.sampler.looks import LIMITS_AGAIN_NS, Limits
+from ckptprof.service.sampler.threadlooks import (
     DELETED_NS,
     IDLE_NS,
     MAX_EACH,
@@ -25,7 +25,7 @@ from ckptprof.service.threadlooks import (
     mates,
 )
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import Process
+from ckptprof_collectors.processes.process import Process
 
 CHILD = """
 import sys, threading

@@ -18,7 +18,7 @@ from livecommand import wait_until
 from standintrace import ACTIVITY, MIB, Desk, StandIn, activity, start_ticks
 
 from ckptprof.recording import Header, pack
-from ckptprof.service.traced import Traced
+from ckptprof.service.sampler.traced import Traced
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.samples import (
     CollectorFault,
@@ -353,10 +353,8 @@ def test_an_older_recording_has_a_level_and_no_reason() -> None:
 @pytest.mark.root
 def test_in_a_namespace_of_pids_nothing_is_attached() -> None:
     """The programs would tell the host's pids, which are others' here: said, with the remedy."""
-    look = (
-        "from ckptprof.service.tracing import foreign_namespace as f; from ckptprof_collectors.kernelfs import KernelFs"
-    )
-    command = [sys.executable, "-c", f"{look}; print(f(KernelFs()))"]
+    look = "from ckptprof.service.sampler.tracing import foreign_namespace as f"
+    command = [sys.executable, "-c", f"{look}; from ckptprof_collectors.kernelfs import KernelFs; print(f(KernelFs()))"]
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", *command], capture_output=True, text=True, check=True
     )

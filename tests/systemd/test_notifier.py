@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof.service.systemd import Notifier
+from ckptprof.service.commands.systemd import Notifier
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ PROBE = """
 import json, os, time
 from ckptprof.service import privileges
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.trace import Trace
+from ckptprof_collectors.ebpf.trace import Trace
 trace = Trace(KernelFs())
 before = privileges.held().effective
 dropped = privileges.drop_tracing(trace.read)

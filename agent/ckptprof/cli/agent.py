@@ -46,7 +46,7 @@ def command(
     host, port = _address(listen)
     if not math.isfinite(rate):
         raise UsageError(f"--rate {rate} is no rate")
-    from ckptprof.service.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.service.commands.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415
 
     agent = Agent(

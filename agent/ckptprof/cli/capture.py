@@ -39,6 +39,6 @@ def command(
     """
     if not math.isfinite(rate) or not math.isfinite(seconds or 0.0):
         raise UsageError("--seconds and --rate are finite numbers")
-    from ckptprof.service.capturing import capture  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.service.commands.capturing import capture  # noqa: PLC0415 - `--help` needs none of it
 
     capture(file, seconds=seconds, note=note, force=force, rate=rate, level=level)

@@ -16,8 +16,8 @@ from ckptprof.report import units
 from ckptprof.report.doctor import Check
 from ckptprof.store import library
 from ckptprof.store.location import shown, to_path
+from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.statx import statx
 
 _OLDEST_PYTHON = (3, 10)
 

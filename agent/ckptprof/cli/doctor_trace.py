@@ -7,7 +7,7 @@ import re
 
 from ckptprof.cli.doctor_checks import AS_SERVICE, held_capabilities
 from ckptprof.report.doctor import Check
-from ckptprof.service import tracing
+from ckptprof.service.sampler import tracing
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 
 GET_LIBBPF = "`apt install libbpf1`, `dnf install libbpf` (1.0 or newer), or take the wheel of ckptprof that carries it"
@@ -43,7 +43,7 @@ def privileges(fs: KernelFs) -> Check:
 
 def libbpf() -> Check:
     """Look for the library that loads the programs."""
-    from ckptprof_collectors.bpflibrary import BUNDLED, find_libbpf  # noqa: PLC0415 - ctypes, for this command only
+    from ckptprof_collectors.ebpf.library import BUNDLED, find_libbpf  # noqa: PLC0415 - ctypes, for this command only
 
     try:
         found = find_libbpf()

@@ -7,9 +7,9 @@ import os
 from ckptprof.cli.doctor_checks import AS_SERVICE, held_capabilities
 from ckptprof.report import units
 from ckptprof.report.doctor import Check
+from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 from ckptprof_collectors.kernelfs import KernelFs, read_text
-from ckptprof_collectors.nvml import LIBRARY, Gpus
-from ckptprof_collectors.pystacks import dump, find_program, parse
+from ckptprof_collectors.processes.pystacks import dump, find_program, parse
 
 _TRIES = 3  # a look that does not stop its target fails now and then
 _WITHOUT = "whether a save held training is told by its pace only"

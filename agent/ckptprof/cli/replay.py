@@ -39,7 +39,7 @@ def command(
 
     Nothing is stored unless --db is given. Exits with 3 if there are no checkpoints.
     """
-    from ckptprof.service.replaying import replay  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.service.commands.replaying import replay  # noqa: PLC0415 - `--help` needs none of it
 
     replayed = replay(file, db)
     report = of_kind(replayed.report, kind)

@@ -51,10 +51,10 @@ def command(
     """
     if not arguments:
         raise UsageError("no command was given", hint="ckptprof run -- python train.py")
-    from ckptprof.service.target import open_target  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.service.commands.target import open_target  # noqa: PLC0415 - `--help` needs none of it
 
     target = None if output_path is None else open_target(output_path, 0o666)  # after a day it would be late to fail
-    from ckptprof.service.running import record  # noqa: PLC0415 - likewise
+    from ckptprof.service.commands.running import record  # noqa: PLC0415 - likewise
     from ckptprof.store.location import default_path  # noqa: PLC0415
 
     outcome = record(arguments, default_path() if db is None else db, level=level)
@@ -63,7 +63,7 @@ def command(
     try:
         _write(without_copies(outcome.report), target, json=json, no_color=no_color)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with our report, the command's code matters more
-        from ckptprof.service import messages  # noqa: PLC0415
+        from ckptprof.service.recorder import messages  # noqa: PLC0415
 
         reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
         messages.warn(f"the report could not be written: {reason}; see `ckptprof report`")

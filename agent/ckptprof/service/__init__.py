@@ -1,1 +1,1 @@
-"""The sampler, the recorder, the writer and the protocol of systemd."""
+"""The two processes, sampler and recorder, and the commands that start them."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
-from ckptprof_collectors.libbpf import CHECKSUMS, checksum  # noqa: E402 - runs without being installed
+from ckptprof_collectors.ebpf.libbpf import CHECKSUMS, checksum  # noqa: E402 - runs without being installed
 
 CLANG_MAJOR = 14
 TARGETS = {"x86_64": "x86", "arm64": "arm64"}  # in the object's name -> what bpf_tracing.h calls it

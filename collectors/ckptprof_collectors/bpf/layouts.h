@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Written by `python -m ckptprof_collectors.layouts` from layouts.py: change it there. */
+/* Written by `python -m ckptprof_collectors.ebpf.layouts` from layouts.py: change it there. */
 #pragma once
 
 #define SIZE_BUCKETS 32

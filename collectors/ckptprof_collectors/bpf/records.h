@@ -2,6 +2,8 @@
 /* What goes through the ring: sessions that are over, paths, and what happens to files beside reading and writing. */
 #pragma once
 
+#include "trace.h"
+
 #define AFTER_HEAD 0 /* where in the scratch the names go */
 #define AFTER_SESSION 1
 

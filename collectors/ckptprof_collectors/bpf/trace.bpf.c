@@ -5,7 +5,7 @@
  * Every hook is here in variants. Python loads the first that the kernel takes: `_typed` needs tp_btf and
  * bpf_rdonly_cast, `_portable` reads everything with helpers.
  */
-#include "trace.h"
+#include "account.h"
 #include "calls.h"
 #include "mapped.h"
 #include "on_begin.h"

@@ -6,7 +6,7 @@ import re
 
 from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.measures import MountMeasure
-from ckptprof_collectors.remotefs import is_remote
+from ckptprof_collectors.mounts.remotefs import is_remote
 from ckptprof_collectors.samples import FuseSample, MountInfo
 
 MAX_CONNECTIONS = 64

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof_collectors.processes.syscalls import doing
 from ckptprof_collectors.samples import ThreadLook
-from ckptprof_collectors.syscalls import doing
 
 WORDS = (
     "data", "sync", "close", "create", "rename", "unlink", "metadata", "fault", "network", "lock", "sleep", "running",

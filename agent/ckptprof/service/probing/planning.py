@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
-from ckptprof_collectors import diskstats, mounts
+from ckptprof_collectors.devices import diskstats
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs
-from ckptprof_collectors.remotefs import server_of
+from ckptprof_collectors.mounts import mountinfo
+from ckptprof_collectors.mounts.remotefs import server_of
 from ckptprof_collectors.samples import text
 
 LEAST_BYTES = 32 << 20  # less says nothing about large writes
@@ -49,14 +50,14 @@ def plan(directory: str | Path, *, size_bytes: int, phase_seconds: float, fs: Ke
         )
     try:
         kept = KeptFile(fs.proc / "self" / "mountinfo")
-        raw = mounts.parse(kept.read())
+        raw = mountinfo.parse(kept.read())
         kept.close()
     except OSError as error:
         raise CkptprofError(f"/proc/self/mountinfo: {error.strerror}") from error
-    mount = mounts.mount_of(raw, path)
+    mount = mountinfo.mount_of(raw, path)
     if mount is None:
         raise CkptprofError(f"{text(path)} is on no mount that /proc/self/mountinfo lists")
-    device = mounts.device_of(fs, mount, raw)
+    device = mountinfo.device_of(fs, mount, raw)
     fs_type, source = text(mount.fs_type), text(mount.source)
     return Plan(
         path=text(path),

@@ -1,0 +1,1 @@
+"""What the long-running commands do: `agent`, `run`, `capture` and `replay`."""

@@ -1,0 +1,32 @@
+"""What became of the wish for a level, as the header of a sampler tells it, in words for a person."""
+
+from __future__ import annotations
+
+from ckptprof.errors import CkptprofError, PermissionDeniedError
+from ckptprof.recording import Header
+from ckptprof.service.options import Wish
+
+_ANYWAY = "`--level poll` does without, `ckptprof doctor` tells more"
+
+
+def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
+    """Return the error to end with if nothing but the trace was wanted and it cannot be had; None: go on.
+
+    No header at all, from a sampler that does not come up, is no trace either.
+    """
+    if wish != "trace" or (header is not None and header.level == "trace"):
+        return None
+    reason = "the sampler does not start" if header is None else header.level_reason or "no reason is known"
+    text = f"the trace level cannot be had: {reason}"
+    if header is not None and header.level_denied:
+        return PermissionDeniedError(text, hint=f"run it as root or with CAP_BPF and CAP_PERFMON; {_ANYWAY}")
+    return CkptprofError(text, hint=_ANYWAY)
+
+
+def describe(header: Header) -> str:
+    """Return which level works, and what is not as good as it could be."""
+    if not header.level_reason:
+        return f"{header.level} level"
+    if header.level == "trace":
+        return f"trace level (out of its sight: {header.level_reason})"
+    return f"{header.level} level (the trace level cannot be had: {header.level_reason})"

@@ -1,0 +1,94 @@
+"""`ckptprof replay`: a recording through the same recorder as live samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.recognition import Rejected
+from ckptprof.errors import RecordingError
+from ckptprof.model import Checkpoint, Report, Session, Watched
+from ckptprof.recording import Header, read_file
+from ckptprof.report import units
+from ckptprof.report.clean import clean
+from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
+from ckptprof.store.timeline import TimelineBuilder, Window
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a recording holds."""
+
+    report: Report
+    rejected: tuple[str, ...]  # a line each, clean
+    damage: RecordingError | None = None  # where the file could not be read on: what came before is in the report
+
+
+def replay(path: Path, db: str | None) -> Replayed:
+    """Read a recording, and store what is found if a database is given; raises RecordingError, StoreError.
+
+    One that breaks off, as a kill or a power loss leaves it, is used up to there.
+    """
+    header, frames = read_file(path)
+    detector = Detector(header)
+    timeline = TimelineBuilder() if db is not None else None
+    checkpoints: list[Checkpoint] = []
+    windows: list[Window] = []
+    end_ns = header.wall_ns
+    damage = None
+    try:
+        for frame in frames:
+            checkpoints += detector.feed(frame)
+            end_ns = max(end_ns, frame.wall_ns)
+            if timeline is not None:
+                timeline.feed(frame)
+                windows += timeline.take(before_wall_ns=frame.wall_ns)
+    except RecordingError as error:
+        damage = RecordingError(str(error), hint="what came before that was used")
+    diagnosis = Diagnosis(ceilings=ceilings_beside(db)) if db is not None else Diagnosis()
+    checkpoints = diagnosis.take(newest([*checkpoints, *detector.finish()]))
+    if timeline is not None and db is not None:
+        windows += timeline.take(before_wall_ns=None)
+        checkpoints = _store(db, header, end_ns, checkpoints, windows)
+    else:
+        checkpoints = [
+            msgspec.structs.replace(checkpoint, id=number) for number, checkpoint in enumerate(checkpoints, start=1)
+        ]
+    report = Report(
+        host=header.host,
+        watched=Watched(start_ns=header.wall_ns, end_ns=end_ns),
+        checkpoints=tuple(checkpoints),
+    )
+    return Replayed(report, tuple(_line(rejected) for rejected in detector.rejected), damage)
+
+
+def _store(
+    db: str, header: Header, end_ns: int, checkpoints: list[Checkpoint], windows: list[Window]
+) -> list[Checkpoint]:
+    from ckptprof.store.writer import StoreWriter  # noqa: PLC0415 - imports SQLAlchemy, and a plain replay needs none
+
+    writer = StoreWriter(db)
+    try:
+        writer.begin_session(
+            Session(
+                uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel,
+                version=header.ckptprof, level=header.level, start_ns=header.wall_ns, end_ns=end_ns, clean=True,
+            )
+        )  # fmt: skip
+        writer.add_windows(windows)
+        return writer.add_checkpoints(checkpoints)
+    finally:
+        writer.close()
+
+
+def _line(rejected: Rejected) -> str:
+    kind = "written" if rejected.writes else "read"
+    reasons = "; ".join(f"{reason.weight:+.2f} {reason.text}" for reason in rejected.evidence)
+    return clean(
+        f"no checkpoint ({rejected.score:+.2f}): {units.size(rejected.bytes)} {kind} by {rejected.job}, "
+        f"{rejected.path}: {reasons or 'nothing speaks for it'}"
+    )

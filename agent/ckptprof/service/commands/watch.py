@@ -1,0 +1,215 @@
+"""`ckptprof agent`: the whole host, until it is told to end; restarts a sampler that was lost, and says so."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+
+from ckptprof.errors import CkptprofError
+from ckptprof.export.http import DEFAULT_PORT, MetricsServer
+from ckptprof.export.metrics import Metrics
+from ckptprof.recording import Frame, Header
+from ckptprof.service.commands import levels
+from ckptprof.service.commands.systemd import Notifier
+from ckptprof.service.options import Control, SamplerOptions, Wish
+from ckptprof.service.privileges import rest_tracing
+from ckptprof.service.recorder import messages
+from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
+from ckptprof.service.recorder.loop import Loop, SamplerLostError
+from ckptprof.service.recorder.recorder import Recorder
+from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
+from ckptprof.service.recorder.signals import SignalTrap
+from ckptprof.service.recorder.storing import MAX_FOLDERS, open_keeper
+from ckptprof.service.recorder.writerthread import Keeper
+
+DRAIN_SECONDS = 8.0
+STORE_SECONDS = 20.0
+HURRIED_SECONDS = 2.0
+STEADY_SECONDS = 600.0  # a sampler that lived so long was fine: the next one is started as soon as the first was
+_BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """How the agent watches and where it serves."""
+
+    db: str | Path
+    host: str = "127.0.0.1"
+    port: int | None = None  # None: the default port, given up with a warning if it is taken
+    serve: bool = True
+    base_hz: float = 10.0
+    burst_hz: float = 25.0
+    fixed_rate: bool = False
+    level: Wish = "auto"
+
+
+class Agent:
+    """The service."""
+
+    def __init__(self, options: AgentOptions) -> None:
+        """Nothing is started yet."""
+        self._options = options
+        self._notifier = Notifier()
+        self._complained: set[str] = set()
+        self._restarts = 0
+        self._failures = 0  # in a row
+        self._started = 0.0
+        self._ready = False
+        self._saved_paths: tuple[str, ...] = ()
+        self._url: str | None = None
+        self._header: Header | None = None  # of the sampler that runs
+
+    def run(self) -> bool:
+        """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
+        rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
+        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
+        sampler = self._start()  # before anything slow is imported or opened
+        keeper: Keeper | None = None
+        server: MetricsServer | None = None
+        hurried = True  # unless it ends as it should
+        try:
+            keeper, self._saved_paths = open_keeper(self._options.db)
+            sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
+            metrics = Metrics()
+            server = self._serve(metrics.render)
+            recorder = self._recorder(keeper, metrics)
+            self._url = server.url if server is not None else None
+            hurried = self._watch(sampler, recorder, trap)
+        finally:
+            sampler.kill()  # it has ended by now, unless something failed
+            sampler.wait(2.0)
+            stored = keeper is None or self._store(keeper, trap, hurried=hurried)
+            if server is not None:
+                server.close()
+            trap.close()
+        return stored
+
+    def _recorder(self, keeper: Keeper, metrics: Metrics) -> Recorder:
+        return Recorder(
+            keeper,
+            metrics,
+            saved_paths=self._saved_paths,
+            tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
+            complain=self._complain,
+            diagnosis=Diagnosis(self._complain, ceilings=ceilings_beside(self._options.db), gpus=gpus_in_use()),
+        )
+
+    def _store(self, keeper: Keeper, trap: SignalTrap, *, hurried: bool) -> bool:
+        self._notifier.stopping("storing what is left")
+        stored = keeper.close(HURRIED_SECONDS if hurried else STORE_SECONDS, hurried=lambda: bool(trap.take()))
+        if not stored:
+            messages.warn("not everything could be stored before the end")
+        return stored
+
+    def _start(self) -> SamplerProcess:
+        options = self._options
+        self._started = time.monotonic()
+        return SamplerProcess(
+            SamplerOptions(
+                uid=new_uid(),
+                # Once it has worked, polling is better than nothing
+                level="auto" if self._header is not None and options.level == "trace" else options.level,
+                base_hz=options.base_hz,
+                burst_hz=options.burst_hz,
+                fixed_rate=options.fixed_rate,
+                monitor_pids=(os.getpid(),),
+            )
+        )
+
+    def _serve(self, render: Callable[[], bytes]) -> MetricsServer | None:
+        options = self._options
+        if not options.serve:
+            return None
+        server = MetricsServer(render, host=options.host, port=DEFAULT_PORT if options.port is None else options.port)
+        try:
+            server.start()
+        except CkptprofError as error:
+            if options.port is not None:
+                raise
+            messages.warn(f"no metrics are served: {error}")
+            return None
+        return server
+
+    def _greet(self, header: Header) -> None:
+        """Say once what we do and at which level, and later if that has changed; raises CkptprofError."""
+        options = self._options
+        known, self._header = self._header, header
+        if known is None:
+            if (refused := levels.refusal(options.level, header)) is not None:
+                raise refused
+            where = f", metrics on {self._url}" if self._url is not None else ""
+            messages.say(f"watching this host at {levels.describe(header)}, storing in {options.db}{where}")
+        elif known.level != header.level:
+            messages.warn(f"from here on at {levels.describe(header)}")
+
+    def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> bool:
+        """Go on until a signal; return whether another signal asked for haste."""
+
+        def take(message: Header | Frame) -> None:
+            if isinstance(message, Header):
+                self._greet(message)
+            recorder.take(message)
+
+        loop = Loop(sampler, trap, take)
+        while True:
+            lost = ""
+            caught = []
+            try:
+                caught = loop.turn()
+                lost = "the sampler ended" if loop.ended else ""
+            except SamplerLostError as error:
+                lost = str(error)
+            if caught:
+                break
+            if lost:
+                recorder.end(clean=False)
+                replacement = self._replace(loop, lost, trap)
+                if replacement is None:
+                    return False
+                replacement.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
+                loop = Loop(replacement, trap, take)
+            if loop.house_due():
+                self._keep_house(recorder)
+        recorder.end(clean=loop.drain(DRAIN_SECONDS))
+        return loop.hurried
+
+    def _keep_house(self, recorder: Recorder) -> None:
+        recorder.housekeeping(time.time_ns(), sampler_restarts=self._restarts)
+        if recorder.frames == 0:
+            return
+        if not self._ready:
+            self._ready = True
+            level = self._header.level if self._header is not None else "poll"
+            self._notifier.ready(f"watching at {level} level")
+        self._notifier.watchdog()
+
+    def _replace(self, loop: Loop, reason: str, trap: SignalTrap) -> SamplerProcess | None:
+        """Start another sampler after a while; None if a signal came first."""
+        messages.warn(f"{reason}; starting another, what happened in between was not seen")
+        loop.sampler.kill()
+        loop.sampler.wait(2.0)
+        if time.monotonic() - self._started > STEADY_SECONDS:
+            self._failures = 0
+        while True:
+            wait_seconds = _BACKOFF_SECONDS[min(self._failures, len(_BACKOFF_SECONDS) - 1)]
+            self._failures += 1
+            self._restarts += 1
+            deadline = time.monotonic() + wait_seconds
+            while time.monotonic() < deadline:
+                time.sleep(0.1)
+                self._notifier.watchdog()
+                if trap.take():
+                    return None
+            try:
+                return self._start()
+            except OSError as error:
+                messages.warn(f"the sampler cannot be started: {error}")
+
+    def _complain(self, text: str) -> None:
+        if text not in self._complained and len(self._complained) < 256:
+            self._complained.add(text)
+            messages.say(f"out of sight: {text}")

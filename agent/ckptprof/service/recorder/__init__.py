@@ -1,0 +1,1 @@
+"""What runs in the recorder's process: frames in, checkpoints, timelines and metrics out."""

@@ -1,0 +1,69 @@
+"""The database of a recorder, in whose process alone SQL is known."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ckptprof.service.recorder import messages
+
+if TYPE_CHECKING:
+    from ckptprof.store.writer import StoreWriter
+
+BUSY_SECONDS = 3.0  # a shared database is held by each writer for much less
+_BUSY_AGAIN_SECONDS = 0.05
+
+
+class Database:
+    """The database of a recorder: opened again where its file was removed, and given back meanwhile if shared."""
+
+    def __init__(self, opened: Callable[[], StoreWriter], *, shared: bool) -> None:
+        """Open it; raises StoreError, StoreBusyError if another ckptprof does not let go of it."""
+        self._opened = opened
+        self._shared = shared
+        self._writer: StoreWriter | None = None
+        self._identity: tuple[int, int] | None = None
+        self.path = self.writer().path
+        self.rest()
+
+    def writer(self) -> StoreWriter:
+        """Return the writer, opened if need be; raises StoreError."""
+        if self._writer is not None and self._identity != _identity(self._writer.path):
+            messages.warn(f"{self._writer.path} was removed or replaced: a new one is begun")
+            self.close()
+        if self._writer is None:
+            self._writer = self._patiently()
+            self._identity = _identity(self._writer.path)
+        return self._writer
+
+    def _patiently(self) -> StoreWriter:
+        from ckptprof.store.lock import StoreBusyError  # noqa: PLC0415 - as below
+
+        deadline = time.monotonic() + BUSY_SECONDS
+        while self._shared and time.monotonic() < deadline:
+            with contextlib.suppress(StoreBusyError):
+                return self._opened()
+            time.sleep(_BUSY_AGAIN_SECONDS)
+        return self._opened()
+
+    def rest(self) -> None:
+        """Nothing is to be written for a while: let others write; raises StoreError."""
+        if self._shared:
+            self.close()
+
+    def close(self) -> None:
+        """Close it; `writer` opens it again. Raises StoreError."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino

@@ -1,0 +1,137 @@
+"""The diagnosis, behind a wall: a fault of it costs a verdict, never the checkpoint; its memory is bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+
+import msgspec
+
+from ckptprof.diagnose.ceilings import Ceilings
+from ckptprof.errors import StoreError
+from ckptprof.model import Checkpoint, Kind
+from ckptprof.service.probing.kept import FOLDER, load_ceilings, state_directory
+
+HISTORY = 50  # checkpoints of a job
+JOBS = 64
+
+
+def _none() -> Sequence[Ceilings]:
+    return ()
+
+
+def _unseen(_: Checkpoint) -> int | None:
+    return None
+
+
+def gpus_in_use() -> Callable[[Checkpoint], int | None]:
+    """Return what tells, while they run, on how many GPUs the processes of a checkpoint compute."""
+    from ckptprof_collectors.gpus.nvml import Gpus  # noqa: PLC0415 - the sampler starts first
+
+    gpus = Gpus()
+
+    def used(checkpoint: Checkpoint) -> int | None:
+        measures = checkpoint.measures
+        pids = {one.pid for one in measures.processes} if measures is not None else set()
+        return gpus.used_by(pids | {one.pid for one in checkpoint.writers})
+
+    return used
+
+
+class KeptCeilings:
+    """What `ckptprof ceiling` has kept beside a database; read again when something was put there."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Read what is there."""
+        self._state_dir = state_dir
+        self._changed_ns = self._stamp()
+        self._known = load_ceilings(state_dir)
+
+    def __call__(self) -> Sequence[Ceilings]:
+        """Return what is there now: one look at the folder's stamp, unless it changed."""
+        changed_ns = self._stamp()
+        if changed_ns != self._changed_ns:
+            self._changed_ns = changed_ns
+            self._known = load_ceilings(self._state_dir)
+        return self._known
+
+    def _stamp(self) -> int | None:
+        with contextlib.suppress(OSError):
+            return (self._state_dir / FOLDER).stat().st_mtime_ns
+        return None
+
+
+def ceilings_beside(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
+    """Return what tells the ceilings kept beside a database; nothing where its directory is not known."""
+    try:
+        return KeptCeilings(state_directory(None if db is None else str(db)))
+    except StoreError:
+        return _none
+
+
+class Diagnosis:
+    """Remembers the last checkpoints of each job; `complain` is told of each fault, `faults` counts them."""
+
+    def __init__(
+        self,
+        complain: Callable[[str], None] = lambda _: None,
+        *,
+        ceilings: Callable[[], Sequence[Ceilings]] = _none,
+        gpus: Callable[[Checkpoint], int | None] = _unseen,
+    ) -> None:
+        """`ceilings` is asked at each checkpoint: whoever loads them knows when they change; `gpus`, too."""
+        from ckptprof.diagnose import judging  # noqa: PLC0415 - the rules are many files, and the sampler starts first
+
+        self._diagnose = judging.diagnose
+        self._complain = complain
+        self._ceilings = ceilings
+        self._gpus = gpus
+        self._jobs: OrderedDict[str, OrderedDict[str, Checkpoint]] = OrderedDict()
+        self.faults = 0
+
+    def take(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """Return them with verdict and cost, in their order."""
+        return [self._one(checkpoint) for checkpoint in checkpoints]
+
+    def _one(self, checkpoint: Checkpoint) -> Checkpoint:
+        try:
+            history = tuple(self._jobs.get(checkpoint.job, {}).values())
+            told = self._diagnose(checkpoint, history, self._ceilings(), None, self._gpus(checkpoint))
+        except Exception as error:  # noqa: BLE001 - the checkpoint must be kept whatever this one fault is
+            self.faults += 1
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{PurePath(place.filename).name}:{place.lineno}"
+            self._complain(f"diagnosis: {type(error).__name__} at {where}: {error}; this checkpoint has no verdict")
+            told = checkpoint
+        self._remember(told)
+        return told
+
+    def _remember(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.kind is Kind.COPY:
+            return
+        series = self._jobs.setdefault(checkpoint.job, OrderedDict())
+        self._jobs.move_to_end(checkpoint.job)
+        series[checkpoint.uid] = _slim(checkpoint)
+        while len(series) > HISTORY:
+            series.popitem(last=False)
+        while len(self._jobs) > JOBS:
+            self._jobs.popitem(last=False)
+
+
+def _slim(checkpoint: Checkpoint) -> Checkpoint:
+    """Return it without what no later verdict asks for: a save of 10,000 files must not be held 50 times."""
+    measures = checkpoint.measures
+    if measures is not None:
+        measures = msgspec.structs.replace(measures, threads=(), processes=(), devices=(), links=())
+    return msgspec.structs.replace(
+        checkpoint,
+        streams=(),
+        timeline=(),
+        evidence=(),
+        writers=checkpoint.writers[:8],
+        measures=measures,
+        verdict=None,
+    )

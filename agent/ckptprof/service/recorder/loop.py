@@ -1,0 +1,99 @@
+"""The recorder's loop, shared by `agent`, `run` and `capture`: waits for frames and signals, and keeps house."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM
+
+from ckptprof.errors import CkptprofError, RecordingError
+from ckptprof.recording import Frame, Header
+from ckptprof.service.recorder.samplerprocess import SamplerProcess
+from ckptprof.service.recorder.signals import Caught, SignalTrap
+
+HOUSEKEEPING_SECONDS = 1.0
+SILENCE_SECONDS = 20.0  # a sampler that says nothing for so long hangs: it speaks at least every five seconds
+GRACE_SECONDS = 0.5  # one Ctrl-C or `timeout` may come as two signals: the second asks for haste only after this
+HASTE = frozenset((SIGHUP, SIGINT, SIGQUIT, SIGTERM))
+
+
+class SamplerLostError(Exception):
+    """The sampler ended, hangs or talks nonsense; its text says which."""
+
+
+class Loop:
+    """Waits for one sampler and for signals."""
+
+    def __init__(
+        self, sampler: SamplerProcess, trap: SignalTrap | None, take: Callable[[Header | Frame], None]
+    ) -> None:
+        """`take` is given each message."""
+        self.sampler = sampler
+        self._trap = trap
+        self._take = take
+        self._silent_seconds = 0.0
+        self._kept_house = 0.0
+        self.ended = False
+        self.hurried = False  # a signal while it drained asked for haste
+
+    def turn(self, timeout_seconds: float = HOUSEKEEPING_SECONDS) -> list[Caught]:
+        """Wait for something once and take it in; return the signals. Raises SamplerLostError."""
+        sampler_fd = -1 if self.ended else self.sampler.fileno()
+        trap_fd = -1 if self._trap is None else self._trap.fileno()
+        poll = select.poll()  # select(2) knows no descriptor above 1023, and who starts us may leave us many
+        for fd in (sampler_fd, trap_fd):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        began = time.monotonic()
+        readable = {fd for fd, _ in poll.poll(timeout_seconds * 1000)}
+        if sampler_fd in readable:
+            self._read()
+        elif not self.ended:
+            # Only what was waited for counts: after Ctrl-Z or a pause of the machine the clock has run, nobody else has
+            self._silent_seconds += min(time.monotonic() - began, timeout_seconds)
+            if self._silent_seconds > SILENCE_SECONDS:
+                raise SamplerLostError(f"the sampler has said nothing for {SILENCE_SECONDS:.0f} s")
+        return self._trap.take() if self._trap is not None and trap_fd in readable else []
+
+    def _read(self) -> None:
+        self._silent_seconds = 0.0
+        try:
+            messages = self.sampler.read()
+        except RecordingError as error:
+            raise SamplerLostError(str(error)) from error
+        if messages is None:
+            self.ended = True
+            return
+        try:
+            for message in messages:
+                self._take(message)
+        except CkptprofError:
+            raise  # has its own clear line
+        except Exception as error:  # the command that is watched must outlive a fault of ours
+            raise SamplerLostError(f"a frame could not be judged: {type(error).__name__}: {error}") from error
+
+    def house_due(self) -> bool:
+        """Return whether a second has passed since it last said so."""
+        now = time.monotonic()
+        if now - self._kept_house < HOUSEKEEPING_SECONDS:
+            return False
+        self._kept_house = now
+        return True
+
+    def drain(self, patience_seconds: float) -> bool:
+        """Ask the sampler to end and take in its last frames; return whether it ended in time and nobody hurried us."""
+        self.sampler.stop()
+        began = time.monotonic()
+        while not self.ended and time.monotonic() - began < patience_seconds:
+            try:
+                caught = self.turn(0.2)
+            except SamplerLostError:
+                break
+            if time.monotonic() - began > GRACE_SECONDS and any(signal.number in HASTE for signal in caught):
+                self.hurried = True
+                break
+        if not self.ended:
+            self.sampler.kill()
+        self.sampler.wait(2.0)
+        return self.ended

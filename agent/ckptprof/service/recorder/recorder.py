@@ -1,0 +1,176 @@
+"""The recorder: turns the frames of a sampler into checkpoints, timelines and metrics, and has them kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from ckptprof.detect.describe.revisions import newest
+from ckptprof.export.metrics import Metrics, RecorderHealth
+from ckptprof.model import Checkpoint, Session
+from ckptprof.recording import Header
+from ckptprof.service.recorder.detecting import Detection
+from ckptprof.service.recorder.diagnosing import Diagnosis
+from ckptprof.service.recorder.writerthread import Keeper
+from ckptprof.store.timeline import TimelineBuilder
+from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
+
+LATE_NS = 1_000_000_000
+SESSION_SECONDS = 10.0
+
+
+class Recorder:
+    """Feed it the messages of one sampler after another; it never waits for anything."""
+
+    def __init__(  # noqa: PLR0913 - where what it finds goes, and what it is told of the host
+        self,
+        keeper: Keeper | None,
+        metrics: Metrics | None,
+        *,
+        saved_paths: tuple[str, ...] = (),
+        tell: Callable[[Checkpoint], None] = lambda _: None,
+        complain: Callable[[str], None] = lambda _: None,
+        diagnosis: Diagnosis | None = None,
+    ) -> None:
+        """`tell` is called with each checkpoint once, `complain` with what a collector cannot see.
+
+        `diagnosis` knows what was probed on this host, and how many GPUs it has.
+        """
+        self._keeper = keeper
+        self._metrics = metrics
+        self._saved_paths = saved_paths
+        self._tell = tell
+        self._complain = complain
+        self._diagnosis = diagnosis if diagnosis is not None else Diagnosis(complain)
+        self._detector: Detection | None = None
+        self._timeline = TimelineBuilder()
+        self._session: Session | None = None
+        self._session_kept = 0.0
+        self.frames = 0
+        self.late_frames = 0
+        self.last_frame_ns = 0  # CLOCK_MONOTONIC
+        self.sampler_starts = 0
+        self._past_faults = 0  # of the detection, in earlier sessions
+        self.dropped_frames = 0
+        self.checkpoints: list[Checkpoint] = []  # of `run`, which reports them at its end
+        self.keep_checkpoints = False
+
+    @property
+    def session(self) -> Session | None:
+        """The session that is going on, or the last one."""
+        return self._session
+
+    def take(self, message: Header | Frame) -> None:
+        """Take one message of the sampler."""
+        if isinstance(message, Header):
+            self._begin(message)
+        else:
+            self._frame(message)
+
+    def _begin(self, header: Header) -> None:
+        self.end(clean=False)
+        self.sampler_starts += 1
+        if self._metrics is not None:
+            self._metrics.level(header.level)
+        self._detector = Detection(header, saved_paths=self._saved_paths, complain=self._complain)
+        self._session = Session(
+            uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel, version=header.ckptprof,
+            level=header.level, start_ns=header.wall_ns, end_ns=header.wall_ns, clean=False,
+        )  # fmt: skip
+        self._keep_session()
+
+    def _frame(self, frame: Frame) -> None:
+        if self._detector is None or self._session is None:
+            return
+        self.frames += 1
+        self.last_frame_ns = frame.at_ns
+        if time.monotonic_ns() - frame.at_ns > LATE_NS:
+            self.late_frames += 1
+        self._emit(self._detector.feed(frame))
+        self._timeline.feed(frame)
+        if self._metrics is not None:
+            self._metrics.observe(frame)
+        for sample in frame.samples:
+            if isinstance(sample, Unavailable | CollectorFault):
+                self._complain(f"{sample.collector}: {sample.reason}")
+            elif isinstance(sample, SamplerHealth):
+                self.dropped_frames = sample.dropped_frames
+        self._session = _extended(self._session, frame.wall_ns, self.dropped_frames, clean=False)
+
+    def _emit(self, checkpoints: list[Checkpoint]) -> None:
+        if not checkpoints:
+            return
+        checkpoints = self._diagnosis.take(checkpoints)
+        if self._keeper is not None:
+            self._keeper.put_checkpoints(checkpoints)
+        if self.keep_checkpoints:
+            self.checkpoints = newest([*self.checkpoints, *checkpoints])
+        for checkpoint in checkpoints:
+            if self._metrics is not None:
+                self._metrics.checkpoint(checkpoint)  # counts once, and of a revision what is new
+            if checkpoint.revision == 0:
+                self._tell(checkpoint)
+
+    def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0) -> None:
+        """Hand over what is due; to be called about once a second."""
+        if self._keeper is not None:
+            windows = self._timeline.take(before_wall_ns=now_wall_ns)
+            if windows:
+                self._keeper.put_windows(windows)
+            if time.monotonic() - self._session_kept > SESSION_SECONDS:
+                self._keep_session()
+        if self._metrics is not None:
+            self._metrics.recorder(self._health(sampler_restarts))
+
+    def end(self, *, clean: bool) -> None:
+        """Judge what is left and hand everything over: the sampler has ended."""
+        if self._detector is None or self._session is None:
+            return
+        self._emit(self._detector.finish())
+        if self._keeper is not None:
+            self._keeper.put_windows(self._timeline.take(before_wall_ns=None))
+        self._session = _extended(self._session, self._session.end_ns, self.dropped_frames, clean=clean)
+        self._keep_session()
+        self._past_faults += self._detector.faults
+        self._detector = None
+        self._timeline = TimelineBuilder()
+
+    def _keep_session(self) -> None:
+        self._session_kept = time.monotonic()
+        if self._keeper is not None and self._session is not None:
+            self._keeper.put_session(self._session)
+
+    def _health(self, sampler_restarts: int) -> RecorderHealth:
+        keeper = self._keeper
+        return RecorderHealth(
+            frames=self.frames,
+            dropped_frames=self.dropped_frames + (keeper.dropped_windows if keeper else 0) + self._timeline.dropped,
+            late_frames=self.late_frames,
+            detection_faults=self._past_faults
+            + (self._detector.faults if self._detector is not None else 0)
+            + self._diagnosis.faults,
+            store_errors=keeper.store_errors if keeper else None,
+            store_bytes=keeper.size_bytes() if keeper else None,
+            store_queue=keeper.queued if keeper else None,
+            sampler_restarts=sampler_restarts,
+            cpu_seconds=time.process_time(),
+            resident_bytes=_resident_bytes(),
+            bursts_active=int(self._detector.active) if self._detector else 0,
+        )
+
+
+def _extended(session: Session, end_ns: int, dropped_frames: int, *, clean: bool) -> Session:
+    return Session(
+        uid=session.uid, host=session.host, boot_id=session.boot_id, kernel=session.kernel, version=session.version,
+        level=session.level, start_ns=session.start_ns, end_ns=max(end_ns, session.end_ns), clean=clean,
+        dropped_frames=dropped_frames,
+    )  # fmt: skip
+
+
+def _resident_bytes() -> int | None:
+    try:
+        with open("/proc/self/statm", "rb") as stream:  # noqa: PTH123 - one read, no need of a Path
+            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None

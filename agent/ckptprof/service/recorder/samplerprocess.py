@@ -1,0 +1,133 @@
+"""Starting, steering and ending the sampler process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable
+
+import msgspec
+
+from ckptprof.recording import Frame, Header, Unpacker
+from ckptprof.service.options import Control, SamplerOptions
+
+PIPE_BYTES = 1 << 20
+READ_BYTES = 1 << 20
+MAX_CONTROL_BYTES = 32 << 10  # a pipe takes 64 KiB
+_F_SETPIPE_SZ = 1031  # include/uapi/linux/fcntl.h; in Python's fcntl since 3.10 under another name
+# -I and -S keep the working directory, the user's site and PYTHON* variables out of a process that may hold
+# capabilities; the parent's own search path is handed over instead.
+_BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1));from ckptprof.service.sampler.main import main; main()"
+)
+
+
+def new_uid() -> str:
+    """Return a name for one life of a sampler."""
+    return str(uuid.uuid4())
+
+
+class SamplerProcess:
+    """The child process that samples; its frames are read from `fileno()` when that is readable."""
+
+    def __init__(self, options: SamplerOptions, *, witness: Iterable[int] = ()) -> None:
+        """Start it; raises OSError. It stays in our process group if it is to be a `witness` of these signals."""
+        self._witness_fd = -1
+        told_fd = -1
+        if numbers := tuple(sorted(witness)):
+            self._witness_fd, told_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            options = msgspec.structs.replace(options, witness_fd=told_fd, witness_signals=numbers)
+        path = [folder for folder in sys.path if folder.startswith("/")]  # "" means another folder there
+        arguments = [sys.executable, "-I", "-S", "-c", _BOOT, json.dumps(path)]
+        arguments.append(msgspec.json.encode(options).decode())
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter with our own code
+                arguments,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=2,  # said outright, so that a /dev/null in its place is handed on too
+                start_new_session=not numbers,  # the keys of a terminal are for the command, not for us
+                pass_fds=(told_fd,) if numbers else (),
+                cwd="/",
+            )
+        except OSError:
+            self._forget_witness()
+            raise
+        finally:
+            if told_fd >= 0:
+                os.close(told_fd)
+        self._unpacker = Unpacker()
+        self.pid = self._process.pid
+        assert self._process.stdout is not None  # noqa: S101 - asked for above
+        self._fd = self._process.stdout.fileno()
+        os.set_blocking(self._fd, False)
+        with contextlib.suppress(OSError):  # over the user's limit for pipes: the sampler's own queue is larger anyway
+            fcntl.fcntl(self._fd, _F_SETPIPE_SZ, PIPE_BYTES)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._fd
+
+    def read(self) -> list[Header | Frame] | None:
+        """Return the messages that have come, possibly none; None at the end. Raises RecordingError."""
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return []
+        return self._unpacker.feed(data) if data else None
+
+    def witnessed(self) -> bytes:
+        """Return the numbers of the signals that it has got too since the last call, a byte each."""
+        if self._witness_fd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                return os.read(self._witness_fd, 4096)
+        return b""
+
+    def _forget_witness(self) -> None:
+        if self._witness_fd >= 0:
+            os.close(self._witness_fd)
+            self._witness_fd = -1
+
+    def control(self, message: Control) -> None:
+        """Tell it what to watch; a sampler that has ended is noticed elsewhere.
+
+        Never waits: of more folders than the pipe takes at once the last ones, the oldest, are left out.
+        """
+        line = msgspec.json.encode(message) + b"\n"
+        while len(line) > MAX_CONTROL_BYTES and message.folders:
+            message = msgspec.structs.replace(message, folders=message.folders[: len(message.folders) // 2])
+            line = msgspec.json.encode(message) + b"\n"
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+            except OSError:
+                return
+
+    def stop(self) -> None:
+        """Ask it to look a last time and end; its last frames are still to be read."""
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                return
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        """Return its exit code; None if it has not ended in time."""
+        try:
+            return self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if self._process.returncode is not None and self._process.stdout is not None:
+                self._process.stdout.close()
+                self._forget_witness()

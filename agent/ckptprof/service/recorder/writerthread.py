@@ -1,0 +1,234 @@
+"""The writer thread: the only one that waits for the disk.
+
+Checkpoints are never given up while the process lives: what cannot be stored now is tried again, each by itself if all
+together fail, so that one which no database takes is in nobody's way. Timelines are dropped and counted when the disk
+is too slow or full, so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ckptprof.detect.describe.revisions import newest
+from ckptprof.errors import StoreError
+from ckptprof.model import Checkpoint, Session
+
+if TYPE_CHECKING:
+    from ckptprof.service.recorder.database import Database
+    from ckptprof.store.timeline import Window
+    from ckptprof.store.writer import StoreWriter
+
+_Item = TypeVar("_Item")
+
+MAX_WINDOWS = 20_000
+MAX_CHECKPOINTS = 10_000
+RETRY_SECONDS = 5.0
+MAINTAIN_SECONDS = 300.0
+ONE_BY_ONE_SECONDS = 2.0
+
+
+class Keeper:
+    """Owns the database; every method but `close` returns at once."""
+
+    def __init__(self, database: Database, *, complain: Callable[[str], None]) -> None:
+        """Take the database over and start; `complain` is told of each new kind of failure once."""
+        self._database = database
+        self._writer: StoreWriter | None = None  # whose sessions are in `_begun`
+        self._complain = complain
+        self._wake = threading.Condition()
+        self._checkpoints: deque[Checkpoint] = deque()
+        self._windows: deque[Window] = deque()
+        self._sessions: dict[str, Session] = {}
+        self._begun: set[str] = set()
+        self._stopping = False
+        self._failing = ""
+        self.store_errors = 0
+        self.dropped_windows = 0
+        self.dropped_checkpoints = 0
+        self.stored: list[Checkpoint] = []
+        self.keep_stored = False
+        self._maintained = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread.start()
+
+    def put_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """Store checkpoints, as soon as possible."""
+        with self._wake:
+            for checkpoint in checkpoints:
+                if len(self._checkpoints) >= MAX_CHECKPOINTS:
+                    self._checkpoints.popleft()
+                    self.dropped_checkpoints += 1
+                self._checkpoints.append(checkpoint)
+            self._wake.notify()
+
+    def put_windows(self, windows: Sequence[Window]) -> None:
+        """Store parts of timelines; the oldest are dropped and counted if too many wait."""
+        with self._wake:
+            for window in windows:
+                if len(self._windows) >= MAX_WINDOWS:
+                    self._windows.popleft()
+                    self.dropped_windows += 1
+                self._windows.append(window)
+            self._wake.notify()
+
+    def put_session(self, session: Session) -> None:
+        """Store what is known of a session now."""
+        with self._wake:
+            self._sessions[session.uid] = session
+            self._wake.notify()
+
+    @property
+    def queued(self) -> int:
+        """How many things wait to be stored."""
+        return len(self._checkpoints) + len(self._windows) + len(self._sessions)
+
+    def size_bytes(self) -> int | None:
+        """Return the size of the database with its log; None if it cannot be seen."""
+        path = self._database.path
+        log = path.with_name(f"{path.name}-wal")
+        try:
+            return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+        except OSError:
+            return None
+
+    def close(self, patience_seconds: float, *, hurried: Callable[[], bool] = lambda: False) -> bool:
+        """Store what is waiting and end, sooner if `hurried` says so; return whether all of it was stored."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        deadline = time.monotonic() + patience_seconds
+        while self._thread.is_alive() and time.monotonic() < deadline and not hurried():
+            self._thread.join(0.1)
+        return not self._thread.is_alive() and self.queued == 0 and not self.dropped_checkpoints
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self.queued or self._stopping, MAINTAIN_SECONDS)
+                stopping = self._stopping
+            done = self._turn()
+            if stopping:
+                break
+            if not done:
+                with self._wake:
+                    self._wake.wait_for(lambda: self._stopping, RETRY_SECONDS)
+        try:
+            self._database.close()
+        except StoreError as error:
+            self._fail(error)
+
+    def _turn(self) -> bool:
+        """Store what is waiting, the most important first; return whether that worked."""
+        try:
+            failures = self._store_all(self._database.writer())
+            self._database.rest()
+        except StoreError as error:
+            failures = [error]
+        except Exception as error:  # noqa: BLE001 - a fault must not end this thread and with it all storing
+            failures = [StoreError(f"{type(error).__name__}: {error}")]
+        if failures:
+            self._fail(failures[-1])
+            return False
+        self._failing = ""
+        return True
+
+    def _store_all(self, writer: StoreWriter) -> list[StoreError]:
+        if writer is not self._writer:
+            self._writer = writer
+            self._begun.clear()
+        self._store_sessions(writer)
+        failures = [*self._store_checkpoints(writer), *self._store_windows(writer)]
+        self._maintain(writer)
+        return failures
+
+    def _store_sessions(self, writer: StoreWriter) -> None:
+        with self._wake:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            if session.uid in self._begun:
+                writer.update_session(session)
+            else:
+                writer.begin_session(session)
+                self._begun.add(session.uid)
+            with self._wake:
+                if self._sessions.get(session.uid) == session:
+                    del self._sessions[session.uid]
+
+    def _store_checkpoints(self, writer: StoreWriter) -> list[StoreError]:
+        with self._wake:
+            checkpoints = list(self._checkpoints)
+
+        def store(some: Sequence[Checkpoint]) -> None:
+            stored = writer.add_checkpoints(some)
+            self._take_out(self._checkpoints, some)
+            if self.keep_stored:
+                self.stored = newest([*self.stored, *stored])
+
+        return _store(checkpoints, store)[1]
+
+    def _store_windows(self, writer: StoreWriter) -> list[StoreError]:
+        with self._wake:
+            windows = list(self._windows)
+
+        def store(some: Sequence[Window]) -> None:
+            writer.add_windows(some)
+            self._take_out(self._windows, some)
+
+        refused, failures = _store(windows, store)
+        if len(refused) < len(windows):  # the database is fine, these are not
+            self._take_out(self._windows, refused)
+            self.dropped_windows += len(refused)
+        return failures
+
+    def _take_out(self, queue: deque[_Item], done: Sequence[_Item]) -> None:
+        """Remove what was stored; what waited longest may have been dropped meanwhile, for want of room."""
+        known = set(map(id, done))
+        with self._wake:
+            left = [item for item in queue if id(item) not in known]
+            queue.clear()
+            queue.extend(left)
+
+    def _maintain(self, writer: StoreWriter) -> None:
+        if time.monotonic() - self._maintained >= MAINTAIN_SECONDS:
+            self._maintained = time.monotonic()
+            writer.maintain(time.time_ns())
+
+    def _fail(self, error: StoreError) -> None:
+        self.store_errors += 1
+        if self._failing != str(error):
+            self._failing = str(error)
+            hint = f" ({error.hint})" if error.hint else ""
+            self._complain(f"not storing for now: {error}{hint}; sampling goes on")
+
+
+def _store(items: Sequence[_Item], store: Callable[[Sequence[_Item]], None]) -> tuple[list[_Item], list[StoreError]]:
+    """Store them together, or each by itself if that fails; return those that were refused, and why."""
+    from ckptprof.store.problems import StoreFullError  # noqa: PLC0415 - imports SQLAlchemy; it is imported by now
+
+    if not items:
+        return [], []
+    try:
+        store(items)
+    except StoreFullError:
+        raise  # the next one would fail just so, after the same long search for room
+    except StoreError as error:
+        if len(items) == 1:
+            return list(items), [error]
+    else:
+        return [], []
+    refused: list[_Item] = []
+    failures: list[StoreError] = []
+    began = time.monotonic()
+    for number, item in enumerate(items):
+        if len(refused) == number and time.monotonic() - began > ONE_BY_ONE_SECONDS:
+            return list(items), failures  # not these are wrong: the database is locked, or its disk is
+        try:
+            store([item])
+        except StoreError as error:
+            refused.append(item)
+            failures.append(error)
+    return refused, failures

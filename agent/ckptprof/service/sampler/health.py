@@ -1,0 +1,65 @@
+"""What the sampler's own work costs, how late it is, and what failed in it."""
+
+from __future__ import annotations
+
+import time
+
+from ckptprof.service.sampler.outputqueue import Outlet
+from ckptprof.service.sampler.population import Population, own_memory_bytes
+from ckptprof_collectors.samples import CollectorFault, SamplerHealth
+
+_LATE_NS = 5_000_000
+
+
+class Ledger:
+    """Counts since the sampler began."""
+
+    def __init__(self) -> None:
+        """Start with nought."""
+        self._ticks = self._late = self._lateness_ns = 0
+        self._read_ns: dict[str, int] = {}
+        self._faults: dict[str, int] = {}
+        self._faulty: dict[str, str] = {}
+
+    def tick(self, lateness_ns: int) -> None:
+        """Count one tick that came so much later than it was due."""
+        self._ticks += 1
+        self._late += lateness_ns > _LATE_NS
+        self._lateness_ns += max(0, lateness_ns)
+
+    def spend(self, name: str, spent_ns: int) -> None:
+        """Add time that was spent on one kind of reading."""
+        self._read_ns[name] = self._read_ns.get(name, 0) + spent_ns
+
+    def fail(self, name: str, error: Exception) -> list[CollectorFault]:
+        """Count a failure, always; return it, once for each reason, to be told."""
+        reason = f"{type(error).__name__}: {error}"
+        self._faults[name] = self._faults.get(name, 0) + 1
+        if self._faulty.get(name) == reason:
+            return []
+        self._faulty[name] = reason
+        return [CollectorFault(name, reason)]
+
+    def succeed(self, name: str) -> None:
+        """Take note that a collector works again: its next failure is told."""
+        self._faulty.pop(name, None)
+
+    def set_failures(self, name: str, failures: int) -> None:
+        """Take over how often something failed in all that counts this itself."""
+        if failures:
+            self._faults[name] = failures
+
+    def health(self, output: Outlet, population: Population) -> SamplerHealth:
+        """Return all of it as it is now."""
+        return SamplerHealth(
+            ticks=self._ticks,
+            late_ticks=self._late,
+            lateness_ns=self._lateness_ns,
+            dropped_frames=output.dropped,
+            cpu_ns=time.process_time_ns(),
+            rss_bytes=own_memory_bytes(),
+            watched_processes=len(population.watched),
+            known_processes=len(population.known),
+            read_ns=dict(self._read_ns),
+            faults=dict(self._faults),
+        )

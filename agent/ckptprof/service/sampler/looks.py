@@ -1,0 +1,88 @@
+"""What is looked at only while a watched process moves bytes: stacks, threads, GPUs, limits on its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from ckptprof.service.sampler.gpulooks import GpuLooks
+from ckptprof.service.sampler.stacklooks import Stacks
+from ckptprof.service.sampler.threadlooks import MANY, ThreadLooks, descriptors_of
+from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.devices.throttles import Throttles
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.samples import Sample, ThrottleInfo
+
+LIMITS_AGAIN_NS = 15_000_000_000  # within a burst that lasts: somebody may change them
+MAX_LIMITED = 16  # processes of which they are looked at in one tick
+
+
+class Limits:
+    """Looks at the limits on devices that hold a process when its burst begins."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Start with nothing known."""
+        self._throttles = Throttles(fs)
+        self._looked_ns: dict[int, int] = {}
+
+    def look(self, now_ns: int, watched: dict[int, Watching]) -> list[ThrottleInfo]:
+        """Return what is new."""
+        infos: list[ThrottleInfo] = []
+        if len(self._looked_ns) > len(watched):
+            for pid in self._looked_ns.keys() - watched.keys():
+                del self._looked_ns[pid]
+                self._throttles.forget(pid)
+        due = [
+            pid
+            for pid, watching in watched.items()
+            if watching.attention.urgent(now_ns)
+            and now_ns - self._looked_ns.get(pid, -LIMITS_AGAIN_NS) >= LIMITS_AGAIN_NS
+        ]
+        for pid in due[:MAX_LIMITED]:
+            self._looked_ns[pid] = now_ns
+            infos += self._throttles.look(pid)
+        return infos
+
+
+class Looks:
+    """Takes each kind of look when it is due."""
+
+    def __init__(self, fs: KernelFs, kinds: Container[str]) -> None:
+        """Take looks of these kinds: threads, stacks, limits, gpus."""
+        self._stacks = Stacks() if "stacks" in kinds else None
+        self._threads = ThreadLooks(fs, _descriptors()) if "threads" in kinds else None
+        self._limits = Limits(fs) if "limits" in kinds else None
+        self._gpus = GpuLooks() if "gpus" in kinds else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is kept in view."""
+        return self._threads is not None and self._threads.busy
+
+    def look(self, now_ns: int, watched: dict[int, Watching], *, traced: bool) -> list[Sample]:
+        """Return what was seen; never waits."""
+        samples: list[Sample] = []
+        if self._threads is not None:
+            samples.extend(self._threads.look(now_ns, watched, traced=traced))
+        if self._limits is not None:
+            samples.extend(self._limits.look(now_ns, watched))
+        if self._stacks is not None:
+            samples.extend(self._stacks.look(now_ns, watched))
+        if self._gpus is not None:
+            samples.extend(self._gpus.look(now_ns, watched))
+        return samples
+
+    def last(self, now_ns: int) -> list[Sample]:
+        """Look a last time at what is kept in view."""
+        return [] if self._threads is None else list(self._threads.last(now_ns))
+
+    def close(self) -> None:
+        """End the thread that looks at stacks."""
+        if self._stacks is not None:
+            self._stacks.close()
+
+
+def _descriptors() -> int:
+    import resource  # noqa: PLC0415 - once, at the start
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return descriptors_of(limit if limit != resource.RLIM_INFINITY else MANY)

@@ -1,0 +1,374 @@
+"""The sampler: a small process that reads the kernel at an adaptive rate and streams frames to the recorder.
+
+It imports neither SQL nor web code, waits for nobody, and never blocks on its output: what the recorder does not take
+in time is dropped and counted. It ends when its standard input is closed.
+
+At the level `trace` the kernel counts for it, by eBPF, what every thread does to every file; see `tracing`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+import msgspec
+
+from ckptprof import __version__
+from ckptprof.recording import Header, pack
+from ckptprof.service import privileges
+from ckptprof.service.options import Control, SamplerOptions
+from ckptprof.service.sampler import tracing
+from ckptprof.service.sampler.flushing import Flushing
+from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
+from ckptprof.service.sampler.health import Ledger
+from ckptprof.service.sampler.looks import Looks
+from ckptprof.service.sampler.outputqueue import Outlet
+from ckptprof.service.sampler.population import Population, page_bytes, raise_descriptor_limit
+from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors import registry
+from ckptprof_collectors.contract import Collector
+from ckptprof_collectors.files.facts import FactFinder
+from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.processes.process import ProcessGone, places
+from ckptprof_collectors.samples import FileFact, Frame, Sample, SamplerHealth, Unavailable
+
+__all__ = ["Control", "Sampler", "SamplerOptions", "main"]
+
+_SECOND_NS = 1_000_000_000
+_HOST_FAST_HZ = 5.0
+_HOST_FAST_FOR_NS = 2 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
+_CALM_SECONDS = 0.002  # after events that call for nothing: a crowd of them cannot keep us busy
+MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is met within this time
+_FLUSH_NS = _SECOND_NS // 2
+_SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
+_FINAL_ANSWER_NS = 2 * _SECOND_NS
+
+
+class Sampler:
+    """Owns the collectors and the clock."""
+
+    def __init__(
+        self,
+        options: SamplerOptions,
+        fs: KernelFs,
+        output: Outlet,
+        control_fd: int,
+        *,
+        attach: tracing.Maker = tracing.attach,
+    ) -> None:
+        """Make the collectors; those that cannot work here are told once, in the first frame."""
+        self._options = options
+        self._output = output
+        self._control_fd = control_fd
+        self._control_buffer = b""
+        self._poll = select.poll()
+        self._poll.register(control_fd, select.POLLIN | select.POLLHUP)
+        self._page_bytes = page_bytes()
+        self._folders = Folders()
+        if (events_fd := self._folders.fileno()) is not None:
+            self._poll.register(events_fd, select.POLLIN)
+        own = frozenset((os.getpid(), *options.monitor_pids))
+        family_of = options.monitor_pids if options.only_family else ()  # what the recorder starts from now on
+        self._tracing = tracing.Tracing(
+            options.level, lambda: attach(fs, family_of=family_of, ignore=tuple(sorted(own))), self._poll
+        )
+        self._population = Population(fs, own, -1 if options.only_family else None)
+        self._facts = FactFinder(on_open=self._folders.own)
+        self._flushing = Flushing()
+        self._looks = Looks(fs, options.look_at)
+        self._collectors, unavailable = registry.make(fs)
+        self._pending: list[Sample] = list(unavailable)
+        if self._folders.reason is not None:
+            self._pending.append(Unavailable("folders", self._folders.reason))
+        self._ledger = Ledger()
+        self._skipped: Frame | None = None
+        self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
+        self._last_burst_ns = self._next_flush_ns = 0
+        self.stopping = False
+
+    def header(self) -> Header:
+        """Return the header of this life's recording."""
+        return Header(
+            uid=self._options.uid,
+            host=os.uname().nodename,
+            boot_id=read_text(KernelFs().proc / "sys/kernel/random/boot_id") or "",
+            kernel=os.uname().release,
+            ckptprof=__version__,
+            level=self._tracing.level,
+            level_reason=self._tracing.reason,
+            level_denied=self._tracing.denied,
+            at_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+            ticks_per_second=os.sysconf("SC_CLK_TCK"),
+            page_size=self._page_bytes,
+            cores=os.cpu_count(),
+            monitor_pids=(os.getpid(), *self._options.monitor_pids),
+            note=self._options.note,
+        )
+
+    def health(self) -> SamplerHealth:
+        """Return what its own work has cost so far, and what failed in it."""
+        return self._ledger.health(self._output, self._population)
+
+    def drop_privileges(self) -> bool:
+        """Give up what only attaching needed; return whether it is gone. To be called before a thread is started."""
+        return privileges.drop_tracing(self._tracing.check)
+
+    def run(self) -> None:
+        """Tick until the control pipe is closed, then look a last time and send everything."""
+        self._output.put(pack(self.header()))
+        due_ns = time.monotonic_ns()
+        while not self.stopping and not self._output.broken:
+            now_ns = time.monotonic_ns()
+            period_ns = self.tick(now_ns)
+            self._ledger.tick(now_ns - due_ns)
+            # An event may have woken us before it was due: a crowd of them must not put the next look off
+            due_ns = min(max(due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
+            self._wait(due_ns)
+        self._finish()
+
+    def tick(self, now_ns: int) -> int:
+        """Read what is due and send it; return the nanoseconds until the next tick."""
+        wall_ns = time.time_ns()
+        samples, self._pending = self._pending, []
+        read = []
+        if self._tracing.active:  # first: who is gone when looked for is told what it did last
+            self._trace(now_ns, wall_ns - now_ns, samples)
+            read.append(tracing.NAME)
+        if now_ns >= self._next_find_ns:
+            self._find(now_ns, wall_ns - now_ns, samples)
+        samples.extend(self._folders.take())
+        if self._folders.woken:
+            self._population.alert(now_ns, mappings=self._folders.woken_by_reading)
+            self._folders.woken = self._folders.woken_by_reading = False
+        if self._population.watched or self._looks.busy:
+            self._watch(now_ns, wall_ns - now_ns, samples)
+            read.append("processes")
+        bursting = any(watching.attention.urgent(now_ns) for watching in self._population.watched.values())
+        if bursting:
+            self._last_burst_ns = now_ns
+        if now_ns >= self._next_host_ns:
+            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
+            rate = min(_HOST_FAST_HZ, self._options.base_hz) if fast else self._options.idle_hz
+            if self._options.fixed_rate:
+                rate = self._options.base_hz
+            self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
+            for collector in self._collectors:
+                self._read(collector, samples)
+                read.append(collector.name)
+        samples.extend(self._answers(now_ns))
+        if now_ns >= self._next_health_ns:
+            self._next_health_ns = now_ns + 5 * _SECOND_NS
+            samples.append(self.health())
+        self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
+        return self._period_ns(now_ns, bursting=bursting)
+
+    def _period_ns(self, now_ns: int, *, bursting: bool) -> int:
+        options = self._options
+        if bursting:
+            rate = options.burst_hz
+        elif self._population.watched or options.fixed_rate:
+            traced = self._tracing.active and not options.fixed_rate
+            rate = options.base_hz * (tracing.RATE_SHARE if traced else 1.0)
+        else:
+            rate = max(options.idle_hz, 2.0)
+        period_ns = int(_SECOND_NS / rate)
+        if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder, who is in no hurry
+            self._output.flush()
+            self._next_flush_ns = now_ns + _FLUSH_NS
+        return period_ns
+
+    def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> None:
+        started = time.perf_counter_ns()
+        seen = self._tracing.read(last=last)
+        for question in tracing.follow(seen, self._population, now_ns, offset_ns):
+            self._facts.ask(question)
+        watched = None if self._options.only_family else self._population.watched
+        samples.extend(self._tracing.told(seen, watched))
+        self._ledger.set_failures(tracing.NAME, self._tracing.faults)
+        self._ledger.spend(tracing.NAME, time.perf_counter_ns() - started)
+
+    def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        used = time.thread_time_ns()
+        try:
+            gone = self._population.find(now_ns, samples)
+        except OSError as error:  # no descriptor left, or no memory in the kernel: for a moment, hopefully
+            samples.extend(self._ledger.fail("processes", error))
+            gone = []
+        for watching in gone:
+            self._ask_last(watching, offset_ns)
+        if now_ns >= self._next_sweep_ns:
+            self._population.sweep(now_ns, samples)
+            self._next_sweep_ns = now_ns + _SECOND_NS
+        cost_ns = time.perf_counter_ns() - started
+        usual_ns = _SECOND_NS // 5 if self._options.only_family else _SECOND_NS // 2
+        # Never more than 1 % of a core; its time, not the clock's, which runs on while others have the core
+        pause_ns = max(usual_ns, min(100 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
+        self._next_find_ns = now_ns + pause_ns
+        self._ledger.spend("population", cost_ns)
+
+    def _watch(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        traced = self._tracing.active
+        for watching in list(self._population.watched.values()):
+            try:
+                watching.tick(now_ns, self._page_bytes, samples)
+                watching.describe_if_due(now_ns, samples)
+                watching.time(samples, traced=traced)
+                if watching.trains and not watching.placed:
+                    watching.placed = True
+                    for place in places(watching.process):
+                        self._folders.watch_place(place, watching.process.folder + b"/root")
+                if traced or watching.traced.moved_bytes:
+                    watching.learn_traced()
+                watching.scan_if_due(now_ns, samples, traced=traced)
+                while watching.fresh_files:
+                    self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.process.folder + b"/root")
+                question = watching.question_if_due(now_ns, offset_ns)
+            except ProcessGone:
+                self._population.forget(watching.process.pid, samples)
+                self._ask_last(watching, offset_ns)
+                continue
+            except OSError as error:
+                samples.extend(self._ledger.fail("processes", error))
+                continue
+            if question is not None:
+                self._facts.ask(question)
+        self._ledger.spend("processes", time.perf_counter_ns() - started)
+        started = time.perf_counter_ns()
+        samples.extend(self._looks.look(now_ns, self._population.watched, traced=traced))
+        self._ledger.spend("looks", time.perf_counter_ns() - started)
+
+    def _ask_last(self, watching: Watching, offset_ns: int) -> None:
+        question = watching.last_question(offset_ns)
+        if question is not None:
+            self._facts.ask(question)
+
+    def _read(self, collector: Collector, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        try:
+            samples.extend(collector.read())
+            self._ledger.succeed(collector.name)
+        except Exception as error:  # noqa: BLE001 - the one place that survives the failure of any collector
+            samples.extend(self._ledger.fail(collector.name, error))
+        self._ledger.spend(collector.name, time.perf_counter_ns() - started)
+
+    def _answers(self, now_ns: int) -> list[FileFact]:
+        facts = self._facts.take()
+        for fact in facts:
+            self._flushing.learn(now_ns, fact)
+            watching = self._population.watched.get(fact.pid)
+            if watching is not None and not fact.missing and not fact.is_directory:
+                watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
+                if fact.size >= WAKING_BYTES:
+                    self._folders.watch_checkpoint(os.fsencode(fact.path), watching.process.folder + b"/root")
+        for question in self._flushing.questions(now_ns, self._facts.spent.unwritten_ns):
+            self._facts.ask(question)
+        self._ledger.set_failures("facts", self._facts.refused)
+        return facts
+
+    def _send(self, frame: Frame) -> None:
+        """Queue a frame; of a run of empty frames only the last is sent, just before the next that is not."""
+        if not frame.samples:
+            self._skipped = frame
+            return
+        if self._skipped is not None:
+            self._output.put(pack(self._skipped))
+            self._skipped = None
+        self._output.put(pack(frame))
+
+    def _wait(self, due_ns: int) -> None:
+        while (left_ns := due_ns - time.monotonic_ns()) > 0:
+            ready = {fd for fd, _ in self._poll.poll(left_ns / 1e6)}
+            if self._control_fd in ready:
+                self._listen()
+                return
+            if ready:
+                if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
+                    self._trace(time.monotonic_ns(), time.time_ns() - time.monotonic_ns(), self._pending)
+                self._pending.extend(self._folders.take())
+                if self._folders.woken:
+                    return
+                time.sleep(_CALM_SECONDS)
+
+    def _listen(self) -> None:
+        """Take in what the recorder says; an end of the pipe is the end of our work."""
+        data = os.read(self._control_fd, 1 << 16)
+        if not data:
+            self.stopping = True
+            return
+        *lines, self._control_buffer = (self._control_buffer + data).split(b"\n")
+        for line in lines:
+            control = msgspec.json.decode(line, type=Control)
+            if control.root_pid is not None:
+                self._population.root_pid = control.root_pid
+                self._population.subreaper_pid = control.subreaper_pid
+                self._next_find_ns = 0
+            self._folders.watch_tree(os.fsencode(folder) for folder in control.folders)
+
+    def _finish(self) -> None:
+        now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+        samples: list[Sample] = self._pending
+        names = tuple(collector.name for collector in self._collectors)
+        if self._tracing.active:
+            self._trace(now_ns, wall_ns - now_ns, samples, last=True)
+            names = (tracing.NAME, *names)
+        samples.extend(self._looks.last(now_ns))
+        for watching in list(self._population.watched.values()):
+            try:
+                watching.last_tick(now_ns, self._page_bytes, samples)
+                question = watching.question_if_due(now_ns, wall_ns - now_ns, force=True)
+            except (ProcessGone, OSError) as error:
+                if isinstance(error, ProcessGone):  # whether its writer ended tells a cut save from a short one
+                    self._population.forget(watching.process.pid, samples)
+                question = watching.last_question(wall_ns - now_ns)
+            if question is not None:
+                self._facts.ask(question)
+        for collector in self._collectors:
+            self._read(collector, samples)
+        self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))
+        deadline_ns, last = now_ns + _FINAL_ANSWER_NS, list[Sample]()
+        while self._facts.waiting and time.monotonic_ns() < deadline_ns:
+            time.sleep(0.005)
+            last.extend(self._facts.take())
+        last.append(self.health())
+        self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
+        self._output.flush_all(_FINAL_ANSWER_NS)
+        self._facts.close()
+        self._looks.close()
+        self._tracing.close()
+        self._folders.close()
+        self._population.close()
+        for collector in self._collectors:
+            collector.close()
+
+
+def main() -> None:
+    """Take options as JSON from the command line, control from standard input; send frames to standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the recorder decides when we end
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    options = msgspec.json.decode(sys.argv[1], type=SamplerOptions)
+    if options.witness_fd is not None:
+        signal.set_wakeup_fd(options.witness_fd, warn_on_full_buffer=False)
+        for number in options.witness_signals:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the recorder blocks those that it takes itself
+    raise_descriptor_limit()
+    output = Outlet(os.dup(1))
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)  # nothing that prints may reach the stream of frames
+    os.close(null)
+    sampler = Sampler(options, KernelFs(), output, 0)
+    sampler.drop_privileges()
+    sampler.run()
+    output.close()  # before what the kernel cannot end, a thread that waits for a file server, keeps them open
+    os.closerange(0, 3)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

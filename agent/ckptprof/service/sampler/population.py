@@ -1,0 +1,280 @@
+"""Who is on this host: finds processes, reads all of their counters slowly, and picks those to be watched closely."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from ckptprof.service.sampler.threadlooks import descriptors_of
+from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs
+from ckptprof_collectors.processes.process import (
+    Process,
+    ProcessGone,
+    descendants,
+    is_interpreter,
+    is_kernel_thread,
+    list_pids,
+    parent_of,
+)
+from ckptprof_collectors.samples import Sample, Unavailable
+
+BUSY_BYTES_PER_SECOND = 2 << 20  # an unwatched process that moves more is watched for a while
+KEEP_QUIET_NS = 30_000_000_000  # a process that was busy once is let go after so long without activity
+LEARN_NS = 90_000_000_000  # how long a new interpreter is watched to see whether it comes to train
+TURNED_BYTES = 64 << 10  # read within a second: a program is being loaded
+MAX_WATCHED = 1024
+MAX_ALERTED = 16  # by one opened file
+MAX_KNOWN = 16384
+YOUNG_NS = 3_000_000_000  # so long a new process may turn into another program
+LIST_AGAIN_NS = 5_000_000_000  # however little the kernel says has changed
+DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
+DESCRIPTORS_SPARE = 40  # for the collectors, and what is open for a moment only; besides what is open already
+
+
+class Population:
+    """The processes of this host, or (with a root) the descendants of one process only."""
+
+    def __init__(self, fs: KernelFs, own_pids: frozenset[int], root_pid: int | None) -> None:
+        """Start empty; `root_pid` may be set later, and its parent stands for what was orphaned to it."""
+        self._fs = fs
+        self._own = own_pids
+        self.root_pid = root_pid
+        self.subreaper_pid: int | None = None
+        self.known: dict[int, Process] = {}
+        self.watched: dict[int, Watching] = {}
+        self._births: KeptFile | None = None
+        with contextlib.suppress(OSError):
+            self._births = KeptFile(fs.proc / "loadavg")
+        self._listed: tuple[object, ...] = ()
+        self._list_again_ns = 0
+        self._ignored: set[int] = set()
+        self._parents: dict[int, int] = {}
+        self._swept_ns = 0
+        self._moved: dict[int, int] = {}
+        self._young: dict[int, int] = {}
+        self._max_known = _max_known()
+        self.unreadable = 0
+        self.over_limit = 0
+        self._told: set[str] = set()
+
+    def find(self, now_ns: int, samples: list[Sample]) -> list[Watching]:
+        """Look for new and ended processes; return the watched ones that have ended."""
+        self._look_again(now_ns)
+        state = (self._tasks(), self.root_pid, self.subreaper_pid)
+        if state == self._listed and state[0] is not None and now_ns < self._list_again_ns:
+            return []
+        self._list_again_ns = now_ns + LIST_AGAIN_NS
+        pids = list_pids(self._fs)
+        self._listed = state
+        present = set(pids)
+        self._ignored &= present
+        ended = [pid for pid in self.known if pid not in present]
+        gone = [watching for pid in ended if (watching := self.forget(pid, samples)) is not None]
+        fresh = [pid for pid in pids if pid not in self.known and pid not in self._ignored]
+        if self.root_pid is not None:
+            fresh = self._family(fresh, present)
+        for pid in fresh:
+            if pid in self._own:
+                continue
+            if len(self.known) >= self._max_known:
+                self.over_limit += 1
+                break
+            self._meet(pid, now_ns)
+        self._tell(samples)
+        return gone
+
+    def _tell(self, samples: list[Sample]) -> None:
+        """Say once what is out of sight."""
+        reasons = {}
+        if self.unreadable:
+            reasons["some processes"] = (
+                f"{self.unreadable} may not be read; those of other users need CAP_SYS_PTRACE, which root has"
+            )
+        if self.over_limit:
+            reasons["further processes"] = (
+                f"{self._max_known} are looked at, {min(self._max_known, MAX_WATCHED)} of them closely: "
+                "raise the limit of open files (LimitNOFILE=, ulimit -n) if it is that"
+            )
+        for name, reason in reasons.items():
+            if name not in self._told:
+                self._told.add(name)
+                samples.append(Unavailable(name, reason))
+
+    def _tasks(self) -> bytes | None:
+        """Return what changes whenever a task is born or ends, None if it cannot be read: a list costs ten times that.
+
+        From fs/proc/loadavg.c: how many tasks there are, and the pid that was given last in our namespace.
+        """
+        if self._births is None:
+            return None
+        try:
+            tasks, _, last = self._births.read().rpartition(b"/")[2].partition(b" ")
+        except OSError:
+            return None
+        return tasks + b" " + last if last else None
+
+    def _family(self, fresh: list[int], present: set[int]) -> list[int]:
+        self._parents = {pid: parent for pid, parent in self._parents.items() if pid in present}
+        for pid in fresh:
+            parent = parent_of(self._fs, pid)
+            if parent is not None:
+                self._parents[pid] = parent
+        roots = [pid for pid in (self.root_pid, *self.known) if pid is not None]
+        if self.subreaper_pid is not None:
+            roots.append(self.subreaper_pid)
+        inside = descendants(self._parents, roots)
+        inside.discard(self.subreaper_pid or 0)
+        return [pid for pid in fresh if pid in inside]
+
+    def _meet(self, pid: int, now_ns: int) -> None:
+        if is_kernel_thread(self._fs, pid) is not False:
+            self._ignored.add(pid)
+            return
+        try:
+            process = Process(self._fs, pid)
+        except ProcessGone:
+            return
+        except OSError:
+            self._ignored.add(pid)
+            self.unreadable += 1
+            return
+        self.known[pid] = process
+        if self.root_pid is not None or is_interpreter(process):
+            self.watch(process, now_ns, keep=self.root_pid is not None)
+        else:
+            self._young[pid] = now_ns
+
+    def _look_again(self, now_ns: int) -> None:
+        """See what the young have become: met between fork and exec, a process still is its parent's program."""
+        for pid, met_ns in list(self._young.items()):
+            process = self.known.get(pid)
+            if process is None or pid in self.watched or now_ns - met_ns > YOUNG_NS:
+                del self._young[pid]
+            elif is_interpreter(process):
+                self.watch(process, now_ns)
+
+    def watch(self, process: Process, now_ns: int, *, keep: bool = False) -> Watching | None:
+        """Watch it closely from now on; None if too many are watched already."""
+        if len(self.watched) >= MAX_WATCHED:
+            self.over_limit += 1
+            return None
+        watching = self.watched[process.pid] = Watching(process, now_ns, keep=keep)
+        return watching
+
+    def meet(self, pid: int, start_ticks: int, now_ns: int) -> Watching | None:
+        """Watch a process that was pointed out to us; None if it has ended, is ours, or cannot be watched."""
+        if pid in self._own or pid in self._ignored:
+            return None
+        if pid not in self.known and len(self.known) < self._max_known:
+            self._meet(pid, now_ns)
+        process = self.known.get(pid)
+        if process is None or process.start_ticks != start_ticks:
+            return None
+        return self.watched.get(pid) or self.watch(process, now_ns)
+
+    def alert(self, now_ns: int, *, mappings: bool) -> None:
+        """Look at once at those who may have opened a checkpoint: the training processes that were active last."""
+        candidates = [watching for watching in self.watched.values() if watching.keep or watching.interpreter]
+        candidates.sort(key=lambda watching: watching.attention.last_active_ns, reverse=True)
+        for watching in candidates[:MAX_ALERTED]:
+            watching.attention.alert(now_ns, mappings=mappings)
+
+    def sweep(self, now_ns: int, samples: list[Sample]) -> None:
+        """Read the counters of all who are not watched, watch the busy ones, let the idle ones go."""
+        elapsed = (now_ns - self._swept_ns) / 1e9 if self._swept_ns else 0.0
+        self._swept_ns = now_ns
+        for pid, process in list(self.known.items()):
+            watching = self.watched.get(pid)
+            if watching is not None:
+                self._let_go(watching, now_ns)
+                continue
+            try:
+                changed = process.read_io()
+            except ProcessGone:
+                self.forget(pid, samples)
+                continue
+            io = process.io
+            if not changed or io is None:
+                continue
+            moved = io.read_chars + io.write_chars
+            before = self._moved.get(pid)
+            self._moved[pid] = moved
+            if before is not None and elapsed and (moved - before) / elapsed > BUSY_BYTES_PER_SECOND:
+                self.watch(process, now_ns)
+            elif before is not None and moved - before > TURNED_BYTES and is_interpreter(process):
+                self.watch(process, now_ns)  # a script of a shell that became the training script at its end
+
+    def _let_go(self, watching: Watching, now_ns: int) -> None:
+        if watching.keep or watching.trains or watching.attention.in_burst():
+            return
+        patience_ns = LEARN_NS if watching.interpreter else KEEP_QUIET_NS
+        if now_ns - max(watching.since_ns, watching.attention.last_active_ns) > patience_ns:
+            process = watching.process
+            del self.watched[process.pid]
+            process.relax()
+
+    def forget(self, pid: int, samples: list[Sample]) -> Watching | None:
+        """Drop a process that has ended; returns its watching, closed, if it was watched."""
+        process = self.known.pop(pid, None)
+        watching = self.watched.pop(pid, None)
+        self._moved.pop(pid, None)
+        if watching is not None:
+            samples.append(watching.process.exit())
+            watching.close()
+        elif process is not None:
+            process.close()
+        return watching
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for watching in self.watched.values():
+            watching.close()
+        for process in self.known.values():
+            process.close()
+        self.watched.clear()
+        self.known.clear()
+        if self._births is not None:
+            self._births.close()
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many open descriptors as it may have: up to three are kept for each known process."""
+    import resource  # noqa: PLC0415 - once, at the start
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _max_known() -> int:
+    import resource  # noqa: PLC0415 - once, at the start
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return MAX_KNOWN
+    spare = DESCRIPTORS_SPARE + descriptors_of(limit) + _of_trace()
+    return max(1, min(MAX_KNOWN, (limit - spare) // DESCRIPTORS_EACH))
+
+
+def _of_trace() -> int:
+    """Return how many descriptors the trace holds: maps, programs, links, types."""
+    held = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the list's own descriptor is closed by now
+            held += os.readlink(f"/proc/self/fd/{name}").startswith(("anon_inode:bpf", "anon_inode:btf"))
+    return held
+
+
+def own_memory_bytes() -> int | None:
+    """Return how much memory this process has in use; None if the kernel does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as stream:
+            return int(stream.read().split()[1]) * page_bytes()
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def page_bytes() -> int:
+    """Return the size of a page of memory."""
+    return os.sysconf("SC_PAGE_SIZE")

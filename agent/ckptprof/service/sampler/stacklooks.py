@@ -1,0 +1,153 @@
+"""When to look at whose Python stacks: only while a file is written, and once after.
+
+A look costs 10 to 15 ms of CPU and does not stop its target (benchmarks/stacks_cost.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import zip_longest
+
+from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.processes.pystacks import NAME, StackLooker, find_program
+from ckptprof_collectors.samples import Sample, Unavailable
+
+LOOKS_NS = (0, 150_000_000, 400_000_000, 900_000_000, 2_000_000_000, 5_000_000_000, 12_000_000_000, 30_000_000_000)
+LATER_NS = 60_000_000_000  # after those, in a save that lasts
+PAUSE_NS = 800_000_000  # between the files of one save
+CALM_NS = 1_300_000_000  # after the last byte: what it does when it saves nothing, to tell its loop from a save
+WRITES_NS = 150_000_000  # so long after it was seen writing it still is
+MAX_PER_MINUTE = 40  # of all processes: under 1 % of a core
+MAX_TARGETS = 8  # processes that are looked at in turn
+_MINUTE_NS = 60_000_000_000
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
+
+
+class _Writing:
+    """One job's writing, and who of it is looked at in turn."""
+
+    def __init__(self) -> None:
+        self.since_ns: int | None = None  # when the writing that goes on began
+        self.last_ns = 0
+        self.rounds = 0
+        self.calm_ns: int | None = None  # when to look at them in peace
+        self.targets: tuple[int, ...] = ()
+        self.queue: list[int] = []
+
+    def writes(self, now_ns: int, targets: list[int]) -> None:
+        """Take note that it is writing."""
+        if self.since_ns is None:
+            self.since_ns, self.rounds, self.targets = now_ns, 0, ()
+        self.last_ns = now_ns
+        self.calm_ns = now_ns + CALM_NS
+        self.targets = tuple(dict.fromkeys((*self.targets, *targets)))[:MAX_TARGETS]
+
+    def fill(self, now_ns: int) -> None:
+        """Begin a round if one is due."""
+        if self.since_ns is not None and now_ns - self.last_ns >= PAUSE_NS:
+            self.since_ns = None
+            self.queue = []
+        if self.since_ns is not None:
+            if now_ns - self.since_ns >= _offset_ns(self.rounds):
+                while now_ns - self.since_ns >= _offset_ns(self.rounds):
+                    self.rounds += 1
+                self.queue = list(self.targets)
+        elif self.calm_ns is not None and now_ns >= self.calm_ns:
+            self.calm_ns = None
+            self.queue = list(self.targets)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be looked at."""
+        return self.since_ns is None and self.calm_ns is None and not self.queue
+
+
+class StackLooks:
+    """Decides who is to be looked at next: those who write, and their parents, who may be those that train."""
+
+    def __init__(self) -> None:
+        """Start with nobody writing."""
+        self._writings: dict[int, _Writing] = {}  # by the pid of the eldest of a job
+        self._looks: deque[int] = deque(maxlen=MAX_PER_MINUTE)
+
+    def due(self, now_ns: int, watched: dict[int, Watching]) -> list[Watching]:
+        """Return those who wait to be looked at, the most important first; take one and say `looked`."""
+        families: dict[int, list[Watching]] = {}
+        for watching in watched.values():
+            if now_ns - watching.wrote_ns <= WRITES_NS:
+                line = line_of(watching, watched)
+                if line:
+                    families.setdefault(line[-1].process.pid, []).extend(line)
+        for eldest, members in families.items():
+            self._writings.setdefault(eldest, _Writing()).writes(now_ns, _in_order(members))
+        for eldest, writing in list(self._writings.items()):
+            writing.fill(now_ns)
+            if writing.is_over:
+                del self._writings[eldest]
+        if len(self._looks) == MAX_PER_MINUTE and now_ns - self._looks[0] < _MINUTE_NS:
+            return []
+        queues = (writing.queue for writing in self._writings.values())
+        turns = (pid for turn in zip_longest(*queues) for pid in turn)
+        return [watched[pid] for pid in turns if pid in watched]
+
+    def looked(self, now_ns: int, pid: int) -> None:
+        """Take note that a look was asked for."""
+        self._looks.append(now_ns)
+        for writing in self._writings.values():
+            if pid in writing.queue:
+                writing.queue.remove(pid)
+
+
+class Stacks:
+    """Looks when it is due, one process at a time."""
+
+    def __init__(self) -> None:
+        """Find py-spy."""
+        self._looks = StackLooks()
+        self._looker = StackLooker(find_program())
+
+    def look(self, now_ns: int, watched: dict[int, Watching]) -> list[Sample]:
+        """Ask for what is due and return what was seen; never waits."""
+        for watching in self._looks.due(now_ns, watched):
+            if self._looker.ask(watching.process):
+                self._looks.looked(now_ns, watching.process.pid)
+                break
+        samples: list[Sample] = list(self._looker.take())
+        if (reason := self._looker.take_reason()) is not None:
+            samples.append(Unavailable(NAME, reason))
+        return samples
+
+    def close(self) -> None:
+        """End the thread that looks."""
+        self._looker.close()
+
+
+def _offset_ns(count: int) -> int:
+    more = count - len(LOOKS_NS) + 1
+    return LOOKS_NS[count] if more <= 0 else LOOKS_NS[-1] + more * LATER_NS
+
+
+def line_of(writer: Watching, watched: dict[int, Watching]) -> list[Watching]:
+    """Return those of a writer and its forebears that run a framework, the eldest last."""
+    found: dict[int, Watching] = {}
+    watching: Watching | None = writer
+    while watching is not None and watching.process.pid not in found:
+        found[watching.process.pid] = watching
+        watching = watched.get(watching.process.parent_pid)
+    return [watching for watching in found.values() if watching.trains and watching.interpreter]
+
+
+def _in_order(members: list[Watching]) -> list[int]:
+    """Return their pids, lower ranks and elder ones first; where there are ranks, whoever has none but launches."""
+    ranks = {watching.process.pid: rank_of(watching) for watching in members}
+    if any(rank is not None for rank in ranks.values()):
+        members = [watching for watching in members if ranks[watching.process.pid] is not None]
+    members.sort(key=lambda watching: (ranks[watching.process.pid] or 0, watching.process.start_ticks))
+    return [watching.process.pid for watching in members]
+
+
+def rank_of(watching: Watching) -> int | None:
+    """Return the rank that its environment gives it."""
+    environment = watching.info.environment if watching.info is not None else {}
+    values = (environment.get(name, "") for name in _RANKS)
+    return next((int(value) for value in values if value.isascii() and value.isdigit()), None)

@@ -1,0 +1,288 @@
+"""When to look at which threads: those that move data now, while they do, and the main threads of ranks that wait.
+
+Counters are cumulative, so that looks may be few: the first and the last bracket what lies between. All looks together
+take at most `SHARE` of a core, those that are due longest first; nothing is looked at between bursts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from ckptprof.service.sampler.stacklooks import rank_of
+from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes.process import ProcessGone
+from ckptprof_collectors.processes.syscalls import FILE_WORDS, doing
+from ckptprof_collectors.processes.threadlooks import (
+    DESCRIPTORS,
+    ThreadEye,
+    ThreadGone,
+    counts_delays,
+    list_threads,
+    used_of,
+)
+from ckptprof_collectors.samples import ThreadLook
+
+MAX_EACH = 32  # threads of a process
+MAX_EYES = 128  # of all
+MANY = MAX_EYES * DESCRIPTORS * 8
+MAX_MATES = 64  # main threads of further ranks
+RECENT_NS = 2_000_000_000  # so long after the trace told of a thread it may still be at it
+IDLE_NS = 250_000_000  # between looks at a thread that sleeps, but not over a file: an idle pool of them costs little
+DELETED_NS = 1_000_000_000  # who deleted a file so lately goes on: a tree is listed and emptied in turns
+CLEARS_NS = 60_000_000_000  # after the last byte: who deletes for longer does not clean up after a save
+REVIEW_NS = 1_000_000_000  # who of many threads works, and who is of the same job, is found out so often
+MAX_SWEPT = 512
+SHARE = 0.006  # of a core
+SAVED_NS = 12_000_000  # of CPU time, for the begin of a burst
+_FIRST_COST_NS = 30_000
+_NEVER_IDLE = FILE_WORDS | {"running"}
+
+
+def descriptors_of(limit: int) -> int:
+    """Return how many of `limit` descriptors the looks may keep."""
+    return min(MAX_EYES * DESCRIPTORS, limit // 8)
+
+
+class _Eye:
+    """What is kept about one thread: when it was looked at last, and what it was in."""
+
+    __slots__ = ("deleted_ns", "eye", "last_ns", "used", "word")
+
+    def __init__(self, eye: ThreadEye) -> None:
+        self.eye = eye
+        self.last_ns = 0
+        self.word = ""
+        self.deleted_ns = -DELETED_NS
+        self.used: int | None = None
+
+    def look(self, now_ns: int) -> ThreadLook | None:
+        look = self.eye.look(time.monotonic_ns())
+        self.last_ns = now_ns
+        if look is not None:
+            self.word = doing(look.state, look.call, look.wait)
+            if look.on_cpu_ns == self.used and self.word not in _NEVER_IDLE:
+                self.word = "idle"
+            if self.word == "unlink":
+                self.deleted_ns = now_ns
+            self.used = look.on_cpu_ns
+        return look
+
+    @property
+    def at_files(self) -> bool:
+        return self.word in FILE_WORDS
+
+
+class _Crew:
+    """The threads of one process that are looked at; without a trace those that work are found by their counters."""
+
+    def __init__(self, watching: Watching) -> None:
+        self.watching = watching
+        self.eyes: dict[int, _Eye] = {}
+        self._threads: list[int] = []
+        self._used: dict[int, bytes | None] = {}
+        self._review_ns = 0
+        self._urgent_ns = 0
+
+    def wanted(self, now_ns: int, *, traced: bool) -> list[int]:
+        """Return the threads to look at now, the most important first."""
+        watching = self.watching
+        at_files = [tid for tid, eye in self.eyes.items() if eye.at_files]
+        if not watching.attention.in_burst() or not watching.attention.urgent(now_ns):
+            # no bytes move: a sync of what was written goes on, old files are deleted, or nothing is done
+            return list(dict.fromkeys((*at_files, *self._deleting(now_ns))))
+        self._urgent_ns = now_ns
+        if traced:
+            movers = watching.traced.movers
+            found = [tid for tid, last_ns in movers.items() if now_ns - last_ns <= RECENT_NS]
+            found.sort(key=movers.__getitem__, reverse=True)
+        else:
+            found = self._workers(now_ns)
+        main = [watching.process.pid] if watching.trains else []
+        return list(dict.fromkeys((*main, *at_files, *found)))[:MAX_EACH]
+
+    def _deleting(self, now_ns: int) -> list[int]:
+        if now_ns - self._urgent_ns > CLEARS_NS:
+            return []
+        return [tid for tid, eye in self.eyes.items() if now_ns - eye.deleted_ns <= DELETED_NS]
+
+    def _workers(self, now_ns: int) -> list[int]:
+        """Return all threads if there are few, else those that have run since they were swept before."""
+        if now_ns < self._review_ns:
+            return self._threads
+        threads = list_threads(self.watching.process)[:MAX_SWEPT]
+        if len(threads) <= MAX_EACH:
+            self._threads = threads
+            self._review_ns = now_ns + REVIEW_NS
+            return threads
+        used = {tid: used_of(self.watching.process, tid) for tid in threads}
+        if self._used:
+            self._review_ns = now_ns + REVIEW_NS
+            self._threads = [tid for tid in threads if used[tid] != self._used.get(tid)]
+        else:
+            self._threads = threads[:1]  # who works is seen at the next tick
+        self._used = used
+        return self._threads
+
+
+class ThreadLooks:
+    """Looks at the threads of all processes that are in a burst."""
+
+    def __init__(self, fs: KernelFs, descriptors: int) -> None:
+        """Keep no more descriptors than these."""
+        self._delays = counts_delays(fs)
+        self._max_eyes = descriptors // DESCRIPTORS
+        self._count = 0
+        self._crews: dict[int, _Crew] = {}
+        self._mates: list[Watching] = []
+        self._mates_ns = 0
+        self._left_ns = SAVED_NS
+        self._cost_ns = _FIRST_COST_NS
+        self._previous_ns = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether threads are kept in view."""
+        return bool(self._crews)
+
+    def look(self, now_ns: int, watched: dict[int, Watching], *, traced: bool) -> list[ThreadLook]:
+        """Return what is seen of those that are due now."""
+        self._left_ns = min(SAVED_NS, self._left_ns + int((now_ns - self._previous_ns) * SHARE))
+        self._previous_ns = now_ns
+        bursting = [watching for watching in watched.values() if watching.attention.in_burst()]
+        if not bursting and not self._crews:
+            return []
+        started = time.thread_time_ns()
+        looks = self._end(now_ns, watched)
+        wanted = self._wanted(now_ns, bursting, watched, traced=traced)
+        looks += self._drop(now_ns, wanted)
+        fresh = list(self._open(wanted))
+        looks += self._take(now_ns, fresh)
+        due = [eye for crew in self._crews.values() for eye in crew.eyes.values() if _is_due(eye, now_ns)]
+        due.sort(key=lambda eye: eye.last_ns)
+        room = max(0, self._left_ns) // self._cost_ns
+        looks += self._take(now_ns, due[:room])
+        spent = time.thread_time_ns() - started
+        self._left_ns -= spent
+        if looks:
+            self._cost_ns = max(5_000, (7 * self._cost_ns + spent // len(looks)) // 8)
+        return looks
+
+    def _wanted(
+        self, now_ns: int, bursting: list[Watching], watched: dict[int, Watching], *, traced: bool
+    ) -> dict[int, list[int]]:
+        wanted: dict[int, list[int]] = {}
+        for watching in bursting:
+            self._crews.setdefault(watching.process.pid, _Crew(watching))
+        for pid, crew in self._crews.items():
+            threads = crew.wanted(now_ns, traced=traced)
+            if threads:
+                wanted[pid] = threads
+        if wanted:
+            if now_ns - self._mates_ns >= REVIEW_NS:
+                self._mates_ns = now_ns
+                self._mates = mates([watched[pid] for pid in wanted], watched)
+            for mate in self._mates:
+                pid = mate.process.pid
+                if watched.get(pid) is mate:
+                    self._crews.setdefault(pid, _Crew(mate))
+                    wanted.setdefault(pid, [pid])
+        else:
+            self._mates, self._mates_ns = [], 0
+        return wanted
+
+    def _end(self, now_ns: int, watched: dict[int, Watching]) -> list[ThreadLook]:
+        """Let those go that are not watched any more."""
+        looks: list[ThreadLook] = []
+        for pid, crew in list(self._crews.items()):
+            if watched.get(pid) is not crew.watching:
+                looks += self._close(now_ns, crew, list(crew.eyes))
+                del self._crews[pid]
+        return looks
+
+    def _drop(self, now_ns: int, wanted: dict[int, list[int]]) -> list[ThreadLook]:
+        """Look a last time at those who are done, so that their sums are bracketed."""
+        looks: list[ThreadLook] = []
+        for pid, crew in list(self._crews.items()):
+            keep = set(wanted.get(pid, ()))
+            looks += self._close(now_ns, crew, [tid for tid in crew.eyes if tid not in keep])
+            if not keep and not crew.watching.attention.in_burst():
+                del self._crews[pid]
+        return looks
+
+    def _close(self, now_ns: int, crew: _Crew, tids: Iterable[int]) -> list[ThreadLook]:
+        eyes = [crew.eyes[tid] for tid in tids]
+        looks = self._take(now_ns, eyes)
+        for eye in eyes:
+            self._shut(eye)
+        return looks
+
+    def _shut(self, eye: _Eye) -> None:
+        crew = self._crews.get(eye.eye.process.pid)
+        if crew is not None and crew.eyes.pop(eye.eye.tid, None) is not None:
+            self._count -= 1
+        eye.eye.close()
+
+    def _open(self, wanted: dict[int, list[int]]) -> Iterator[_Eye]:
+        for pid, tids in wanted.items():
+            crew = self._crews[pid]
+            for tid in tids:
+                if tid in crew.eyes or self._count >= self._max_eyes:
+                    continue
+                try:
+                    eye = _Eye(ThreadEye(crew.watching.process, tid, delays=self._delays))
+                except (ThreadGone, ProcessGone, OSError):  # ended already, or no descriptor is left
+                    continue
+                crew.eyes[tid] = eye
+                self._count += 1
+                yield eye
+
+    def _take(self, now_ns: int, eyes: Iterable[_Eye]) -> list[ThreadLook]:
+        looks = []
+        for eye in eyes:
+            try:
+                look = eye.look(now_ns)
+            except ThreadGone:
+                self._shut(eye)
+                continue
+            if look is not None:
+                looks.append(look)
+        return looks
+
+    def last(self, now_ns: int) -> list[ThreadLook]:
+        """Look a last time at all that are kept, and close."""
+        looks = [look for crew in self._crews.values() for look in self._close(now_ns, crew, list(crew.eyes))]
+        self._crews.clear()
+        return looks
+
+
+def _is_due(eye: _Eye, now_ns: int) -> bool:
+    return now_ns - eye.last_ns >= IDLE_NS if eye.word == "idle" else eye.last_ns != now_ns
+
+
+def mates(bursting: Iterable[Watching], watched: dict[int, Watching]) -> list[Watching]:
+    """Return the ranks of the jobs of these processes; of a rank's helpers none."""
+    families = {_family(watching, watched) for watching in bursting}
+    found = []
+    for watching in watched.values():
+        if not watching.trains or (rank := rank_of(watching)) is None:
+            continue
+        parent = watched.get(watching.process.parent_pid)
+        if parent is not None and parent.trains and rank_of(parent) == rank:
+            continue
+        if _family(watching, watched) in families:
+            found.append(watching)
+    return found[:MAX_MATES]
+
+
+def _family(watching: Watching, watched: dict[int, Watching]) -> int:
+    """Return the pid that the processes of a job descend from: what started the eldest that trains."""
+    seen = {watching.process.pid}
+    while (parent := watched.get(watching.process.parent_pid)) is not None and parent.trains:
+        if parent.process.pid in seen:
+            break
+        seen.add(parent.process.pid)
+        watching = parent
+    parent_pid = watching.process.parent_pid
+    return parent_pid if parent_pid > 1 else watching.process.pid

@@ -1,0 +1,90 @@
+"""What the trace has told of one watched process: how much it moved, which files it wrote and holds open."""
+
+from __future__ import annotations
+
+from ckptprof_collectors.processes.openfiles import is_data_path
+from ckptprof_collectors.samples import FileActivity
+
+HELD_BYTES = 1 << 20  # a file that was written by this much and is still open keeps a burst open
+MAX_SESSIONS = 4096
+MAX_LARGE = 512
+MAX_MOVERS = 256
+
+Key = tuple[int, int]
+
+
+class Traced:
+    """Takes the activity of one process between two ticks."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self.moved_bytes = 0  # since the last tick, by whatever call and through mappings
+        self.written_bytes = 0  # of these
+        self._bytes: dict[str, int] = {}  # of the sessions that go on
+        self._held: set[str] = set()
+        self._written: list[tuple[Key, bytes, bool]] = []
+        self._large: dict[bytes, Key] = {}
+        self.movers: dict[int, int] = {}  # thread: when it last did something to a file, the latest last
+
+    def note(self, activity: FileActivity) -> None:
+        """Take in one sample."""
+        before = self._bytes.pop(activity.session, 0)
+        moved = max(0, activity.bytes - before)
+        self.moved_bytes += moved
+        self.written_bytes += moved if activity.writes else 0
+        closed = activity.closed_ns is not None
+        self.acted(activity.tid, activity.closed_ns or activity.last_ns)
+        if not closed and len(self._bytes) < MAX_SESSIONS:
+            self._bytes[activity.session] = activity.bytes
+        large = activity.writes and activity.bytes >= HELD_BYTES
+        if large and not closed and len(self._held) < MAX_SESSIONS:
+            self._held.add(activity.session)
+        else:
+            self._held.discard(activity.session)
+        path = b"" if activity.path is None else activity.path.encode()
+        if activity.writes and activity.bytes and is_data_path(path) and not path.endswith(b" (deleted)"):
+            key = (activity.device, activity.inode)
+            self._written.append((key, path, large))
+            if large:
+                self._remember(path, key)
+
+    def acted(self, tid: int, at_ns: int) -> None:
+        """Take note that a thread did something to a file."""
+        self.movers[tid] = max(at_ns, self.movers.pop(tid, 0))
+        if len(self.movers) > MAX_MOVERS:
+            self.movers.pop(next(iter(self.movers)))
+
+    def _remember(self, path: bytes, key: Key) -> None:
+        self._large.pop(path, None)
+        self._large[path] = key
+        if len(self._large) > MAX_LARGE:
+            self._large.pop(next(iter(self._large)))
+
+    @property
+    def holds_written_file(self) -> bool:
+        """Whether a file that it wrote much of is still open."""
+        return bool(self._held)
+
+    def take(self) -> list[tuple[Key, bytes, bool]]:
+        """Return the files that were written since the last call, and whether much of them was; a new tick begins."""
+        written, self._written = self._written, []
+        self.moved_bytes = self.written_bytes = 0
+        return written
+
+    def renamed(self, old: bytes, new: bytes) -> list[tuple[Key, bytes]]:
+        """Return the new names of the large files that have been moved with `old`, a file or a folder above them."""
+        found = [(path, key) for path, key in self._large.items() if _below(path, old)]
+        moved = [(key, new + path[len(old) :]) for path, key in found]
+        for path, _ in found:
+            del self._large[path]
+        for key, path in moved:
+            self._remember(path, key)
+        return moved
+
+    def relax(self) -> None:
+        """Forget what seems to be held open: the burst is over, and a file may be closed by another thread."""
+        self._held.clear()
+
+
+def _below(path: bytes, folder: bytes) -> bool:
+    return path == folder or path.startswith(folder + b"/")

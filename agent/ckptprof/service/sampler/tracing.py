@@ -1,0 +1,299 @@
+"""The sampler's trace: made if it is wished for and works, read at each tick, given up when it fails.
+
+What it shows also steers the polling that goes on beside it: whom to watch, and of which files to ask facts.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ckptprof.service.options import Wish
+from ckptprof.service.sampler.folders import folders_of
+from ckptprof.service.sampler.population import Population
+from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.files.facts import Question
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.processes.openfiles import is_data_path
+from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEvent, Sample, TraceHealth
+
+NAME = "trace"
+RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
+MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
+MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
+TRIFLE_BYTES = 64 << 10
+MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watched
+MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
+MAX_FILES_EACH = 64
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+_SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
+
+
+class Tracer(Protocol):
+    """What `ckptprof_collectors.ebpf.trace.Trace` is to us."""
+
+    @property
+    def degraded(self) -> Sequence[str]:
+        """What is out of its sight, a sentence each."""
+        ...
+
+    def read(self, *, last: bool = False) -> Sequence[Sample]:
+        """Return what is new, `last` all of it; raises OSError."""
+        ...
+
+    def check(self) -> None:
+        """Raise OSError if it cannot be read; nothing that is to be told is taken."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when it should be read soon."""
+        ...
+
+    def close(self) -> None:
+        """Detach everything."""
+        ...
+
+
+class Maker(Protocol):
+    """Makes one; raises UnavailableError."""
+
+    def __call__(self, fs: KernelFs, /, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
+        """`family_of`: only what these processes start from now on; `ignore`: processes to leave out."""
+        ...
+
+
+def foreign_namespace(fs: KernelFs) -> str | None:
+    """Return why processes cannot be told apart here, if they cannot: eBPF programs see the pids of the host.
+
+    The inode of the first namespace of pids is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
+    """
+    try:
+        first = os.stat(fs.proc / "self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+    except OSError:  # no /proc: then nothing else works either
+        return None
+    return None if first else "the pids of this container are not the host's: share them (hostPID: true, --pid=host)"
+
+
+def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
+    """Make the real one, by eBPF or else by perf events; imported only here, so that polling never comes near either.
+
+    Raises UnavailableError with the reasons of both.
+    """
+    try:
+        return _by_ebpf(fs, family_of, ignore)
+    except UnavailableError as error:
+        reason, denied = first_line(error), error.permission
+    from ckptprof_collectors.perf.trace import PerfTrace  # noqa: PLC0415 - as the docstring says
+
+    try:
+        return PerfTrace(fs, family_of=family_of, ignore=ignore, reason=reason)
+    except UnavailableError as error:
+        both = UnavailableError(f"{reason}; {first_line(error)}")
+        both.permission = denied or error.permission  # with the privileges, one of them would do
+        raise both from None
+
+
+def _by_ebpf(fs: KernelFs, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
+    if (namespace := foreign_namespace(fs)) is not None:
+        raise UnavailableError(namespace)
+    from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - likewise
+
+    tracer: Tracer = Trace(fs, family_of=family_of, ignore=ignore)
+    return tracer
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says without what libbpf and the kernel's verifier had to say before it."""
+    return (str(error).splitlines() or [""])[0]
+
+
+class Tracing:
+    """The trace of one sampler, or why there is none."""
+
+    def __init__(self, wish: Wish, make: Callable[[], Tracer], poll: select.poll) -> None:
+        """Attach unless the wish is `poll`; the descriptor to wait for is kept registered in `poll`."""
+        self._poll = poll
+        self._tracer: Tracer | None = None
+        self._fd = -1
+        self._health: TraceHealth | None = None
+        self.reason = ""  # why there is no trace, or what it does not see
+        self.denied = False  # nothing but a privilege is missing
+        self.faults = 0
+        self._open: set[str] = set()  # sessions that were told and go on
+        self._children: dict[int, int] = {}  # pid and start of those whose trifles are told: what trains forked them
+        if wish != "poll":
+            self._attach(make)
+
+    def _attach(self, make: Callable[[], Tracer]) -> None:
+        try:
+            tracer = make()
+            fd = tracer.fileno()
+        except UnavailableError as error:
+            self.reason = first_line(error)
+            self.denied = bool(getattr(error, "permission", False))
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the trace, polling works
+            self.reason = f"{type(error).__name__}: {first_line(error)}"
+            self.denied = isinstance(error, PermissionError)
+        else:
+            self._tracer, self._fd = tracer, fd
+            self.reason = "; ".join(tracer.degraded)
+            if fd >= 0:
+                self._poll.register(fd, select.POLLIN)
+
+    @property
+    def active(self) -> bool:
+        """Whether it traces now."""
+        return self._tracer is not None
+
+    @property
+    def level(self) -> str:
+        """The level that works."""
+        return "trace" if self.active else "poll"
+
+    def fileno(self) -> int:
+        """Return the descriptor that was registered; -1 if there is none."""
+        return self._fd
+
+    def check(self) -> None:
+        """Raise OSError if it cannot be read."""
+        tracer = self._tracer
+        if tracer is not None:
+            tracer.check()
+
+    def read(self, *, last: bool = False) -> Sequence[Sample]:
+        """Return what is new, `last` all of it; a trace that fails is closed, and what it says last is that."""
+        if self._tracer is None:
+            return ()
+        try:
+            samples = self._tracer.read(last=last)
+        except Exception as error:  # noqa: BLE001 - polling goes on whatever becomes of the trace
+            return self._fail(f"{type(error).__name__}: {first_line(error)}")
+        for sample in samples:
+            if isinstance(sample, TraceHealth):
+                self._health = sample
+        return samples
+
+    def told(self, samples: Sequence[Sample], watched: Mapping[int, Watching] | None) -> list[Sample]:
+        """Return what is worth telling: what all programs of a host read of their code is left out, as polled.
+
+        Of the processes that are not in `watched` (None: all are) trifles too: a build or a crowd of shells makes
+        thousands of them in a second, which the recorder would keep for minutes. What a process that trains has forked
+        is no stranger: a child may write one small shard and end.
+        """
+        if watched is not None:
+            self._meet_children(samples, watched)
+        return [sample for sample in samples if self._is_told(sample, watched)]
+
+    def _meet_children(self, samples: Iterable[Sample], watched: Mapping[int, Watching]) -> None:
+        for sample in samples:
+            if not isinstance(sample, FileActivity) or sample.parent_pid is None or sample.pid in watched:
+                continue
+            parent = watched.get(sample.parent_pid)
+            if (parent is not None and parent.trains) or sample.parent_pid in self._children:
+                self._children[sample.pid] = sample.start_ticks
+                if len(self._children) > MAX_CHILDREN:
+                    del self._children[next(iter(self._children))]
+
+    def _is_strange(self, pid: int, start_ticks: int, watched: Mapping[int, Watching] | None) -> bool:
+        return watched is not None and pid not in watched and self._children.get(pid) != start_ticks
+
+    def _is_told(self, sample: Sample, watched: Mapping[int, Watching] | None) -> bool:
+        if isinstance(sample, FileActivity):
+            if (
+                sample.session in self._open
+            ):  # begun when its path was not known, or when it was larger: told to its end
+                if sample.closed_ns is not None:
+                    self._open.discard(sample.session)
+                return True
+            if _is_code(sample.path):
+                return False
+            if sample.bytes < TRIFLE_BYTES and self._is_strange(sample.pid, sample.start_ticks, watched):
+                return False
+            if sample.closed_ns is None and len(self._open) < MAX_OPEN:
+                self._open.add(sample.session)
+        elif isinstance(sample, FileLifeEvent):
+            trifle = sample.kind in ("created", "unlinked", "mapped")
+            if trifle and self._is_strange(sample.pid, sample.start_ticks, watched):
+                return False
+            return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
+        return True
+
+    def _fail(self, reason: str) -> list[Sample]:
+        self.faults += 1
+        self.reason = reason
+        health = self._health or TraceHealth(0, 0, 0, 0, 0, 0, {}, ())
+        sentence = f"the trace failed, and from then on there was only polling: {reason}"
+        self.close()
+        last = msgspec.structs.replace(health, programs={}, degraded=(*health.degraded, sentence))
+        return [CollectorFault(NAME, reason), last]
+
+    def close(self) -> None:
+        """Detach; a second call does nothing."""
+        tracer, self._tracer = self._tracer, None
+        if self._fd >= 0:
+            self._poll.unregister(self._fd)  # a closed one would wake us for ever
+            self._fd = -1
+        if tracer is not None:
+            try:
+                tracer.close()
+            except Exception as error:  # noqa: BLE001 - as above; the kernel detaches what is left when we end
+                self.reason = self.reason or f"{type(error).__name__}: {error}"
+
+
+def _is_code(path: str | None) -> bool:
+    return path is not None and path.startswith("/") and not is_data_path(path.encode())
+
+
+def follow(
+    samples: Iterable[Sample], population: Population, now_ns: int, wall_minus_monotonic_ns: int
+) -> list[Question]:
+    """Tell the watched processes what the trace has seen of them, and watch who moves much.
+
+    Returns what to ask about the files of processes that had ended before they could be met.
+    """
+    strangers: dict[tuple[int, int], list[FileActivity]] = {}
+    for sample in samples:
+        if isinstance(sample, FileActivity):
+            if _is_code(sample.path):
+                continue
+            watching = population.watched.get(sample.pid)
+            if watching is None and sample.bytes >= MOVED_BYTES:
+                watching = population.meet(sample.pid, sample.start_ticks, now_ns)
+            if watching is not None and watching.process.start_ticks == sample.start_ticks:
+                watching.traced.note(sample)
+            elif sample.writes and sample.bytes >= MOVED_BYTES and sample.path is not None:
+                files = strangers.setdefault((sample.pid, sample.start_ticks), [])
+                if len(strangers) <= MAX_STRANGERS and len(files) < MAX_FILES_EACH:
+                    files.append(sample)
+        elif isinstance(sample, FileLifeEvent):
+            watching = population.watched.get(sample.pid)
+            if watching is not None and watching.process.start_ticks == sample.start_ticks:
+                _follow_life(sample, watching, now_ns)
+    return [_question(*who, files, wall_minus_monotonic_ns) for who, files in strangers.items() if files]
+
+
+def _follow_life(event: FileLifeEvent, watching: Watching, now_ns: int) -> None:
+    if not _is_code(event.path):
+        watching.traced.acted(event.tid, event.at_ns)
+    if event.kind == "renamed" and event.path and event.new_path:
+        watching.renamed(os.fsencode(event.path), os.fsencode(event.new_path), now_ns)
+    elif event.kind == "mapped" and not _is_code(event.path):
+        # of a warm file its pages come in within some hundredths of a second, and the largest without a word
+        watching.attention.alert(now_ns, mappings=True)
+
+
+def _question(pid: int, start_ticks: int, files: list[FileActivity], wall_minus_monotonic_ns: int) -> Question:
+    paths = [os.fsencode(file.path) for file in files if file.path is not None]
+    return Question(
+        pid=pid,
+        start_ticks=start_ticks,
+        root=b"",
+        files=tuple(paths),
+        folders=tuple(dict.fromkeys(folder for path in paths for folder in folders_of(path))),
+        since_ns=min(file.first_ns for file in files) + wall_minus_monotonic_ns - _SLACK_NS,
+        unwritten=True,
+    )

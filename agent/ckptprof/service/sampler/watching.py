@@ -1,0 +1,250 @@
+"""One watched process: its counters at each tick, its files while it moves bytes, the facts about them afterwards."""
+
+from __future__ import annotations
+
+import os
+
+from ckptprof.service.sampler.folders import folders_of, seems_shared
+from ckptprof.service.sampler.schedule import ACTIVE_BYTES, Attention
+from ckptprof.service.sampler.traced import HELD_BYTES, Traced
+from ckptprof_collectors.files.facts import Question
+from ckptprof_collectors.processes.openfiles import OpenFiles
+from ckptprof_collectors.processes.process import Process, ProcessGone, describe, is_interpreter, places, starters
+from ckptprof_collectors.processes.threads import ThreadClock
+from ckptprof_collectors.samples import FileScan, ProcessInfo, Sample
+
+_ENDED = frozenset("ZXx")  # states of /proc/PID/stat: a zombie, and dead
+_WRITABLE = os.O_WRONLY | os.O_RDWR
+MAX_KNOWN_FILES = 512
+MAX_FOLDERS = 48
+_DESCRIBE_AGAIN_NS = (500_000_000, 1_500_000_000, 4_000_000_000, 15_000_000_000, 60_000_000_000)
+_SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
+
+
+class Watching:
+    """What is kept about one watched process; every method raises ProcessGone once it has ended."""
+
+    def __init__(self, process: Process, now_ns: int, *, keep: bool) -> None:
+        """Begin to watch at `now_ns`; `keep`: it is watched whether or not it turns out to train."""
+        self.process = process
+        self.keep = keep
+        self.since_ns = now_ns
+        self.attention = Attention(look_since_ns=now_ns)
+        self.traced = Traced()  # stays empty without a trace
+        self.info: ProcessInfo | None = None
+        self.interpreter = is_interpreter(process)
+        self._described = 0
+        self._describe_next_ns = now_ns
+        self._files: OpenFiles | None = None
+        self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
+        self._positions: dict[tuple[int, int], int] = {}
+        self._written: dict[tuple[int, int], bytes] = {}
+        self._caught = False  # whether a large file was among those
+        self._folders: dict[bytes, None] = {}
+        self.placed = False  # whether the sampler has been told where it may come to save
+        self.fresh_files: list[bytes] = []  # seen being written, to be taken and cleared by the sampler
+        self.wrote_ns = 0  # when it was last seen writing to a file
+        self._wrote_bytes = 0  # since the tick before, to whatever
+        self._previous_wrote = 0
+        self._clock: ThreadClock | None = None
+        self._clock_denied = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a runtime of machine learning mapped, or a rank."""
+        info = self.info
+        return info is not None and (bool(info.runtimes) or "RANK" in info.environment)
+
+    def tick(self, now_ns: int, page_bytes: int, samples: list[Sample]) -> None:
+        """Read the counters and append what changed to `samples`."""
+        process = self.process
+        if process.read_io() and process.io is not None:
+            samples.append(process.io)
+        if process.read_stat(page_bytes) and process.stat is not None:
+            samples.append(process.stat)
+        io, stat = process.io, process.stat
+        moved = max(io.write_chars, io.write_bytes) + max(io.read_chars, io.read_bytes) if io else 0
+        resident = stat.rss_file_bytes or 0 if stat else 0
+        last_moved, last_resident, last_ns = self._previous
+        self._previous = (moved, resident, now_ns)
+        moved_bytes = max(moved - last_moved, self.traced.moved_bytes)  # io_uring counts in no counter of the process
+        wrote = max(io.write_chars, io.write_bytes) if io else 0
+        self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
+        if last_ns:
+            self.attention.observe(now_ns, last_ns, moved_bytes, resident - last_resident)
+
+    def time(self, samples: list[Sample], *, traced: bool) -> None:
+        """Append the times of the thread that trains, if it is one that does; while polling with what it moved."""
+        if self._clock is None:
+            if not self.trains or self._clock_denied:
+                return
+            try:
+                self._clock = ThreadClock(self.process)
+            except OSError:  # the kernel keeps none, or no descriptor is left
+                self._clock_denied = True
+                return
+        time = self._clock.read(moved=not traced)
+        if time is not None:
+            samples.append(time)
+
+    def last_tick(self, now_ns: int, page_bytes: int, samples: list[Sample]) -> None:
+        """Read the counters a last time; one that has ended is gone, whether its parent took note of that or not."""
+        self.tick(now_ns, page_bytes, samples)
+        if self.traced.moved_bytes:
+            self.learn_traced()
+        if self.process.stat is not None and self.process.stat.state in _ENDED:
+            raise ProcessGone
+
+    def learn_traced(self) -> None:
+        """Take over what the trace has told since the last tick, in the place of a scan of the open files."""
+        attention = self.attention
+        if attention.in_burst():
+            attention.looked(fruitful=self.traced.moved_bytes > 0)
+        if self.traced.written_bytes >= ACTIVE_BYTES:
+            self.wrote_ns = self._previous[2]
+        looking = attention.in_burst() or attention.second_look_ns is not None
+        for key, path, large in self.traced.take():
+            if large:
+                self._caught = True
+                if key not in self._written:
+                    self.fresh_files.append(path)
+            if large or looking:  # small files are logs, but for those beside a checkpoint
+                self._remember(key, path)
+        attention.holds_written_file = self.traced.holds_written_file
+
+    def renamed(self, old: bytes, new: bytes, now_ns: int) -> None:
+        """Look again at large files that were given another name, as a checkpoint is when it is complete."""
+        moved = self.traced.renamed(old, new)
+        for key, path in moved:
+            self._remember(key, path)
+        if moved:
+            self.attention.look_again(now_ns)
+
+    def describe_if_due(self, now_ns: int, samples: list[Sample]) -> None:
+        """Find out what it runs: some times in its first minute, while it imports, and at a burst if still unknown."""
+        burst_unknown = self.attention.in_burst() and not self.trains and now_ns >= self._describe_next_ns
+        if not burst_unknown and (self._described > len(_DESCRIBE_AGAIN_NS) or now_ns < self._describe_next_ns):
+            return
+        wait_ns = _DESCRIBE_AGAIN_NS[min(self._described, len(_DESCRIBE_AGAIN_NS) - 1)]
+        self._describe_next_ns = now_ns + wait_ns
+        self._described += 1
+        info = describe(self.process)
+        if info != self.info:
+            if self.info is None:
+                samples.extend(starters(self.process))
+            self.info = info
+            samples.append(info)
+
+    def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
+        """Read the open files while a burst lasts; of a traced process only if it has files mapped."""
+        attention = self.attention
+        mappings = attention.mappings_due(now_ns)
+        if not attention.scan_due(now_ns) or (traced and not mappings):
+            return
+        if self._files is None:
+            self._files = OpenFiles(self.process)
+        scan = self._files.scan(mappings=mappings)
+        attention.scanned(now_ns, fruitful=bool(scan.mapped) or any(file.size >= HELD_BYTES for file in scan.files))
+        if mappings:
+            attention.mappings_read(now_ns, found=bool(scan.mapped))
+        samples.append(scan)
+        self._note(scan, self._files.raw_paths)
+
+    def _note(self, scan: FileScan, raw_paths: dict[tuple[int, int], bytes]) -> None:
+        holds = False
+        for file in scan.files:
+            key = (file.device, file.inode)
+            first = self._positions.setdefault(key, file.position if file.flags & os.O_APPEND else 0)
+            if file.flags & _WRITABLE and not file.path.endswith(" (deleted)"):
+                if file.size >= HELD_BYTES and key in raw_paths:
+                    self._caught = True
+                    if key not in self._written:
+                        self.fresh_files.append(raw_paths[key])
+                self._remember(key, raw_paths.get(key))
+                holds = holds or max(file.position, 0) - first >= HELD_BYTES
+        for mapped in scan.mapped or ():
+            if mapped.writable:
+                self._remember((mapped.device, mapped.inode), raw_paths.get((mapped.device, mapped.inode)))
+        self.attention.holds_written_file = holds
+        if holds and self._wrote_bytes >= ACTIVE_BYTES:
+            self.wrote_ns = self._previous[2]
+
+    def _remember(self, key: tuple[int, int], path: bytes | None) -> None:
+        if path is None or self._written.get(key) == path or len(self._written) >= MAX_KNOWN_FILES:
+            return  # known already: its folders were looked at when it was met, not at each of 25 scans a second
+        self._written[key] = path
+        for folder in folders_of(path, self.process.folder + b"/root"):
+            self.learn_folder(folder)
+
+    def question_if_due(self, now_ns: int, wall_minus_monotonic_ns: int, *, force: bool = False) -> Question | None:
+        """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one."""
+        attention = self.attention
+        due = attention.ends(now_ns)
+        if due:
+            self._relax()
+        due = due or attention.midway_due(now_ns) or attention.second_look_due(now_ns)
+        if not due and not (force and (attention.in_burst() or attention.second_look_ns is not None)):
+            return None
+        question = self._question(attention.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS)
+        if attention.second_look_ns is None and not attention.in_burst():
+            self._written.clear()
+            self._caught = False
+        return question
+
+    def _question(self, since_wall_ns: int) -> Question:
+        folders = dict(self._folders)
+        if not self._caught:  # nothing but logs was caught open: look where the process says that it works
+            for place in places(self.process):
+                above = os.path.dirname(place) or b"/"
+                folders.update(dict.fromkeys(where for where in (place, above) if not seems_shared(where)))
+            folders.pop(b"/", None)
+        return Question(
+            pid=self.process.pid,
+            start_ticks=self.process.start_ticks,
+            root=self.process.folder + b"/root",
+            files=tuple(self._written.values()),
+            folders=tuple(folders),
+            since_ns=since_wall_ns,
+            unwritten=True,
+        )
+
+    def last_question(self, wall_minus_monotonic_ns: int) -> Question | None:
+        """Return what to ask when the process has ended, from what is already known of it."""
+        attention = self.attention
+        if self.traced.moved_bytes:
+            self.learn_traced()
+        if not attention.in_burst() and attention.second_look_ns is None and not self._written:
+            return None
+        if not self._written and not self._folders:
+            return None
+        return Question(
+            pid=self.process.pid,
+            start_ticks=self.process.start_ticks,
+            root=b"",
+            files=tuple(self._written.values()),
+            folders=tuple(self._folders),
+            since_ns=attention.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
+            unwritten=True,
+        )
+
+    def learn_folder(self, folder: bytes) -> None:
+        """Take note of a folder in which a file of this process was found."""
+        if len(self._folders) < MAX_FOLDERS:
+            self._folders.setdefault(folder)
+
+    def _relax(self) -> None:
+        self._positions.clear()
+        self.traced.relax()
+        self.attention.holds_written_file = False
+        if self._clock is not None:
+            self._clock.relax()
+        if self._files is not None:
+            self._files.close()
+            self._files = None
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self._relax()
+        if self._clock is not None:
+            self._clock.close()
+        self.process.close()

@@ -1,0 +1,1 @@
+"""Block devices, their limits, and the host's memory."""

@@ -1,0 +1,159 @@
+"""Limits on block devices that hold a process: io.max of cgroup v2, blkio.throttle.* of v1, up to the root.
+
+A device that is throttled so shows no busy time: requests wait before its queue. From
+Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/blkio-controller.rst.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.mounts.mountinfo import RawMount, parse
+from ckptprof_collectors.samples import ThrottleInfo, text
+
+_MAX_BYTES = 1 << 16
+_MAX_DEPTH = 32
+MAX_LIMITS = 64  # of one process
+_V1 = (
+    (b"blkio.throttle.read_bps_device", "read_bytes_per_second"),
+    (b"blkio.throttle.write_bps_device", "write_bytes_per_second"),
+    (b"blkio.throttle.read_iops_device", "read_operations_per_second"),
+    (b"blkio.throttle.write_iops_device", "write_operations_per_second"),
+)
+_V2 = {
+    b"rbps": "read_bytes_per_second",
+    b"wbps": "write_bytes_per_second",
+    b"riops": "read_operations_per_second",
+    b"wiops": "write_operations_per_second",
+}
+Limits = dict[bytes, dict[str, int]]  # by device, "major:minor"
+
+
+class Throttles:
+    """Tells the limits of a process when they are new or changed."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Read nothing yet."""
+        self._fs = fs
+        self._told: dict[int, dict[tuple[str, str], ThrottleInfo]] = {}
+
+    def look(self, pid: int) -> list[ThrottleInfo]:
+        """Return what changed for a process since it was looked at before; nothing of one that is gone."""
+        known = self._told.get(pid, {})
+        found = {(info.device, info.cgroup): info for info in limits_of(self._fs, pid)}
+        lifted = [
+            ThrottleInfo(device, cgroup, None, None, None, None, info.name, pid)
+            for (device, cgroup), info in known.items()
+            if (device, cgroup) not in found
+        ]
+        fresh = [info for key, info in found.items() if info != known.get(key)]
+        if found:
+            self._told[pid] = found
+        else:
+            self._told.pop(pid, None)
+        return [*lifted, *fresh]
+
+    def forget(self, pid: int) -> None:
+        """Drop what is known of a process that has ended."""
+        self._told.pop(pid, None)
+
+
+def limits_of(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
+    """Return the limits of all cgroups that a process is in, the innermost first."""
+    mounts = parse(_read(os.fsencode(fs.proc) + b"/self/mountinfo"))
+    found: list[ThrottleInfo] = []
+    for line in _read(os.fsencode(fs.proc) + b"/%d/cgroup" % pid).split(b"\n"):
+        _, _, rest = line.partition(b":")
+        controllers, colon, path = rest.partition(b":")
+        if not colon:
+            continue
+        if controllers and b"blkio" not in controllers.split(b","):
+            continue
+        for inside, folder in _folders(mounts, path, v2=not controllers):
+            limits = _of_v1(folder) if controllers else _of_v2(folder)
+            for device, values in limits.items():
+                found.append(_info(fs, pid, device, inside, values))
+    return found[:MAX_LIMITS]
+
+
+def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str, int]) -> ThrottleInfo:
+    try:
+        name: str | None = text(os.fsencode(os.readlink(fs.sys / "dev" / "block" / os.fsdecode(device))))
+    except (OSError, ValueError):
+        name = None
+    return ThrottleInfo(
+        device=text(device),
+        cgroup=text(cgroup),
+        read_bytes_per_second=values.get("read_bytes_per_second"),
+        write_bytes_per_second=values.get("write_bytes_per_second"),
+        read_operations_per_second=values.get("read_operations_per_second"),
+        write_operations_per_second=values.get("write_operations_per_second"),
+        name=None if name is None else name.rpartition("/")[2].replace("!", "/"),
+        pid=pid,
+    )
+
+
+def _folders(mounts: list[RawMount], path: bytes, *, v2: bool) -> Iterator[tuple[bytes, bytes]]:
+    """Return each cgroup from this one up, as the process's line names it, and where it is mounted here."""
+    for mount in mounts:
+        fits = mount.fs_type == b"cgroup2" if v2 else mount.fs_type == b"cgroup" and _has_blkio(mount)
+        root = mount.root.rstrip(b"/")
+        if not fits or not (path == root or path.startswith(root + b"/")) or b"/.." in path:
+            continue
+        inside = path[len(root) :].rstrip(b"/")
+        for _ in range(_MAX_DEPTH):
+            yield root + inside or b"/", mount.mount_point + inside
+            if not inside:
+                return
+            inside = inside.rpartition(b"/")[0]
+        return
+
+
+def _has_blkio(mount: RawMount) -> bool:
+    return b"blkio" in mount.options.split(b",")
+
+
+def _of_v1(folder: bytes) -> Limits:
+    limits: Limits = {}
+    for name, field in _V1:
+        for line in _read(folder + b"/" + name).split(b"\n"):
+            device, _, value = line.partition(b" ")
+            if _is_device(device) and value.strip().isdigit():
+                limits.setdefault(device, {})[field] = int(value)
+    return limits
+
+
+def _of_v2(folder: bytes) -> Limits:
+    limits: Limits = {}
+    for line in _read(folder + b"/io.max").split(b"\n"):
+        device, *pairs = line.split()[:8] or [b""]
+        for pair in pairs:
+            key, _, value = pair.partition(b"=")
+            if _is_device(device) and key in _V2 and value.isdigit():  # "max" is no limit
+                limits.setdefault(device, {})[_V2[key]] = int(value)
+    return limits
+
+
+def _is_device(word: bytes) -> bool:
+    major, _, minor = word.partition(b":")
+    return major.isdigit() and minor.isdigit()
+
+
+def _read(path: bytes) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        left = _MAX_BYTES
+        while left > 0 and (part := os.read(fd, left)):
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

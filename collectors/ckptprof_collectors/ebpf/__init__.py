@@ -1,0 +1,1 @@
+"""The trace level by eBPF; the programs themselves are in bpf/."""

@@ -1,0 +1,241 @@
+"""From the bytes of maps and ring records to samples: sessions of files and what else happens to them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ckptprof_collectors.ebpf.layouts import (
+    SIZE_BUCKETS,
+    Head,
+    Key,
+    PathState,
+    RecordKind,
+    Session,
+    SessionRecord,
+)
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent, text
+
+_CODES = {4: "I", 8: "Q"}
+_SIGNED = frozenset({"first_offset", "end_offset", "low_offset", "high_offset", "size", "window_offset"})
+
+
+def _format(structure: type) -> str:
+    """Return the `struct` format of a layout: its fields are naturally aligned, so that nothing lies between them."""
+    codes = ["="]
+    for name, kind, *_ in structure._fields_:  # type: ignore[attr-defined]
+        if hasattr(kind, "_length_"):
+            size = kind._length_
+            codes.append(f"{size}s" if name == "comm" else f"{size}{_CODES[struct.calcsize(kind._type_._type_)]}")
+        elif hasattr(kind, "_fields_"):
+            codes.append(_format(kind)[1:])
+        else:
+            code = _CODES[struct.calcsize(kind._type_)]
+            codes.append("q" if name in _SIGNED else code)
+    return "".join(codes)
+
+
+SESSION = struct.Struct(_format(Session))
+KEY = struct.Struct(_format(Key))
+HEAD = struct.Struct(_format(Head))
+RECORD_BYTES = HEAD.size + SESSION.size
+LAST_NS = Session.last_ns.offset // 8  # columns of the values of a map, as 64-bit numbers
+CLOSED_NS = Session.closed_ns.offset // 8
+PROCESS = Session.process.offset // 4
+SESSION_WORDS = SESSION.size // 8
+_COMM = 28  # of the unpacked fields of a session
+_OPERATIONS = slice(_COMM + 1, _COMM + 1 + SIZE_BUCKETS)
+_BYTES = slice(_COMM + 1 + SIZE_BUCKETS, _COMM + 1 + 2 * SIZE_BUCKETS)
+_NO_DESCRIPTOR = 0xFFFFFF9C  # AT_FDCWD
+_SUBVOLUMES = frozenset({0x9123683E, 0xCA451A4E})  # btrfs, bcachefs: stat(2) gives a device for each subvolume
+LIFE = {
+    RecordKind.CREATED: "created",
+    RecordKind.SYNCED: "synced",
+    RecordKind.MAPPED: "mapped",
+    RecordKind.RENAMED: "renamed",
+    RecordKind.UNLINKED: "unlinked",
+    RecordKind.CLOSED: "closed-written",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of the ring, with its path taken apart."""
+
+    kind: int
+    process: int
+    process_start_ns: int
+    at_ns: int
+    duration_ns: int
+    size: int
+    flags: int
+    file_system: int
+    key: bytes
+    names: tuple[str, ...]  # one path, or the two of a rename; none if it could not be read whole
+    session: bytes | None
+
+    @property
+    def of_file(self) -> bool:
+        """Whether it is about a file; else about names, or about more than one file."""
+        return self.key[:8] != bytes(8)
+
+
+def record_of(data: bytes) -> Record:
+    """Take a record apart; raises struct.error for one that is too short."""
+    kind, state, path_bytes, process, start_ns, at_ns, duration_ns, size, flags, file_system = HEAD.unpack_from(data)[
+        :10
+    ]
+    place = RECORD_BYTES if kind == RecordKind.SESSION else HEAD.size
+    names = _names(state, data[place : place + path_bytes])
+    key = data[HEAD.size - KEY.size : HEAD.size]
+    session = data[HEAD.size : RECORD_BYTES] if kind == RecordKind.SESSION else None
+    return Record(kind, process, start_ns, at_ns, duration_ns, size, flags, file_system, key, names, session)
+
+
+def _names(state: int, raw: bytes) -> tuple[str, ...]:
+    parts = raw.split(b"\0")[:-1]
+    if state == PathState.NAMES:
+        return (text(b"/" + b"/".join(reversed(parts))),)
+    if state == PathState.STRINGS:
+        return tuple(text(part) for part in parts)
+    return ()
+
+
+def _device_of(*folders: str) -> int | None:
+    """Return st_dev of the first of these folders that is there."""
+    for folder in folders:
+        with suppress(OSError, ValueError):
+            return os.stat(folder).st_dev
+    return None
+
+
+class Decoder:
+    """Makes samples; remembers how the kernel's numbers of devices become those of stat(2)."""
+
+    def __init__(self, proc: str, ticks_per_second: int) -> None:
+        """`proc` is where /proc is."""
+        self._proc = proc
+        self._ticks_per_second = ticks_per_second
+        self._subvolumes: dict[tuple[int, str], int] = {}
+
+    def ticks(self, start_ns: int) -> int:
+        """Return a start time as /proc/PID/stat gives it (fs/proc/array.c: nsec_to_clock_t)."""
+        return start_ns * self._ticks_per_second // 1_000_000_000
+
+    def device(self, kernel_device: int, file_system: int, process: int, path: str | None) -> int:
+        """Return st_dev of a file."""
+        plain = os.makedev(kernel_device >> 20, kernel_device & 0xFFFFF)
+        if file_system not in _SUBVOLUMES or path is None:
+            return plain
+        folder = os.path.dirname(path)
+        known = self._subvolumes.get((kernel_device, folder))
+        if known is None:
+            # through its process, or, if that has ended, as we see it
+            known = _device_of(f"{self._proc}/{process}/root{folder}", folder)
+            if known is None:
+                return plain
+            if len(self._subvolumes) >= 4096:
+                self._subvolumes.clear()
+            self._subvolumes[kernel_device, folder] = known
+        return known
+
+    def activity(
+        self, key: bytes, value: bytes | memoryview, path: str | None, *, closed_ns: int | None = None
+    ) -> FileActivity:
+        """Return the sample of a session; `closed_ns` if it is known to be over."""
+        inode, kernel_device, generation, tid, tail = KEY.unpack(key)
+        fields = SESSION.unpack(value)
+        (
+            start_ns, operations, size_bytes, consecutive, consecutive_bytes, sequential, sequential_bytes, large,
+            direct, faulted, call_ns, timed, first_ns, last_ns, closed, first_offset, end_offset, low, high, size,
+            _, _, file_system, parent, process, kinds, _, _,
+        ) = fields[:_COMM]  # fmt: skip
+        counts, sums = fields[_OPERATIONS], fields[_BYTES]
+        sizes = tuple((1 << n, counts[n], sums[n]) for n in range(SIZE_BUCKETS) if counts[n])
+        return FileActivity(
+            session=f"{key.hex()}{first_ns:x}",
+            pid=process,
+            start_ticks=self.ticks(start_ns),
+            tid=tid,
+            comm=text(fields[_COMM].partition(b"\0")[0]),
+            device=self.device(kernel_device, file_system, process, path),
+            inode=inode,
+            generation=generation,
+            writes=bool(tail & 1),
+            path=path,
+            size=size,
+            operations=operations,
+            bytes=size_bytes,
+            consecutive_operations=consecutive,
+            consecutive_bytes=consecutive_bytes,
+            sequential_operations=sequential,
+            sequential_bytes=sequential_bytes,
+            large_bytes=large,
+            direct_bytes=direct,
+            call_ns=call_ns if timed else None,
+            timed_operations=timed,
+            first_ns=first_ns,
+            last_ns=last_ns,
+            first_offset=first_offset,
+            end_offset=end_offset,
+            low_offset=low,
+            high_offset=high,
+            kinds=kinds,
+            sizes=sizes,
+            faulted_bytes=faulted,
+            closed_ns=closed or closed_ns,
+            parent_pid=parent or None,
+        )
+
+    def life(self, record: Record, near: Sequence[str] = (), path: str | None = None) -> FileLifeEvent:
+        """Return the event of a record that is no session; `near` are paths that its process has used lately.
+
+        `path`: of its file, if the record itself does not tell.
+        """
+        inode, kernel_device, _, tid, _ = KEY.unpack(record.key)
+        names: tuple[str | None, ...] = record.names
+        if not record.of_file:  # as its caller gave them
+            folders = (record.flags & 0xFFFFFFFF, record.flags >> 32)
+            names = tuple(self._absolute(record, folders, near))
+        path = names[0] if names else path
+        placed = record.of_file or (record.kind == RecordKind.SYNCED and kernel_device)  # syncfs(2) tells a device only
+        return FileLifeEvent(
+            at_ns=record.at_ns,
+            kind=LIFE[RecordKind(record.kind)],
+            pid=record.process,
+            start_ticks=self.ticks(record.process_start_ns),
+            tid=tid,
+            device=self.device(kernel_device, record.file_system, record.process, path) if placed else None,
+            inode=inode if record.of_file else None,
+            duration_ns=record.duration_ns or None,
+            path=path,
+            new_path=names[1] if len(names) > 1 else None,
+        )
+
+    def _absolute(self, record: Record, folders: tuple[int, int], near: Sequence[str]) -> list[str]:
+        """Return names as their process sees them from the root; as they were given if that cannot be found out."""
+        found: list[str] = []
+        start: str | None = None
+        for name, folder in zip(record.names, folders, strict=False):
+            if name.startswith("/"):
+                found.append(os.path.normpath(name))
+                continue
+            start = self._folder(record.process, folder) or start
+            if start is None:  # it has ended; what it renames and unlinks it mostly has used
+                end = "/" + os.path.normpath(name)
+                start = next((path[: -len(end)] for path in reversed(near) if path.endswith(end)), None)
+            found.append(name if start is None else os.path.normpath(f"{start}/{name}"))
+        return found
+
+    def _folder(self, process: int, folder: int) -> str | None:
+        link = "cwd" if folder == _NO_DESCRIPTOR else f"fd/{folder}"
+        try:
+            return text(os.readlink(f"{self._proc}/{process}/{link}".encode()))
+        except OSError:
+            return None
+
+
+assert struct.calcsize(_format(SessionRecord)) == RECORD_BYTES  # noqa: S101 - fails on import, not in the field

@@ -1,0 +1,243 @@
+"""Which eBPF programs this kernel takes: loaded and attached hook by hook, the best variant of each, the rest named."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Libbpf, Link
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+
+OBJECTS = Path(__file__).parents[1] / "bpf"
+_REFUSED = (errno.EPERM, errno.EACCES)
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A place in the kernel, with the programs that may stand there, best first, and what is lost without them."""
+
+    name: str
+    variants: tuple[tuple[str, bytes], ...]  # program, a name that must be in the kernel's BTF for it
+    without: str  # one sentence
+    on_demand: bool = False  # attached while there is something to see
+
+    @property
+    def programs(self) -> list[str]:
+        """Return the names of the programs."""
+        return [program for program, _ in self.variants]
+
+
+ESSENTIAL = (
+    Hook(
+        "calls",
+        (("call_exit_typed", b"\0bpf_rdonly_cast\0"), ("call_exit_portable", b"\0btf_trace_sys_exit\0")),
+        "reads and writes",
+    ),
+)
+OPTIONAL = (
+    Hook(
+        "timing",
+        (("call_enter_typed", b"\0bpf_rdonly_cast\0"), ("call_enter_portable", b"\0btf_trace_sys_enter\0")),
+        "the time spent in calls, and when files are closed",
+    ),
+    Hook(
+        "io_uring",
+        (
+            ("uring_submit_request", b"\0btf_trace_io_uring_submit_req\0"),
+            ("uring_submit_ring", b"\0btf_trace_io_uring_submit_sqe\0"),
+            ("uring_submit_entry", b"\0btf_trace_io_uring_submit_sqe\0"),
+        ),
+        "reads and writes by io_uring",
+    ),
+    Hook(
+        "dirty-pauses",
+        (("pause_of_12", b"\0btf_trace_balance_dirty_pages\0"), ("pause_of_8", b"\0btf_trace_balance_dirty_pages\0")),
+        "the time for which writers are held back because too much is dirty",
+    ),
+    Hook("family", (("family_grows", b"\0btf_trace_sched_process_fork\0"),), "children of the traced processes"),
+    Hook("family-ends", (("family_shrinks", b"\0btf_trace_sched_process_exit\0"),), "which of them have ended"),
+    Hook(
+        "mapped-writes",
+        (
+            ("fault_dirty", b"\0btf_trace_writeback_dirty_folio\0"),
+            ("fault_dirty_page", b"\0btf_trace_writeback_dirty_page\0"),
+        ),
+        "pages that are written through mappings",
+        on_demand=True,
+    ),
+    Hook(
+        "mapped-reads",
+        (("fault_around", b"\0btf_trace_mm_filemap_map_pages\0"),),
+        "pages that are read through mappings (the kernel tells of them since 6.12)",
+    ),
+    Hook(
+        "mapped-misses",
+        (("fault_page", b"\0btf_trace_mm_filemap_fault\0"),),
+        "pages of mappings that were not in memory (the kernel tells of them since 6.12)",
+    ),
+)
+BLOCK = (
+    Hook(
+        "block-issue",
+        (("issue_of_queue", b"\0btf_trace_block_rq_issue\0"), ("issue_of_request", b"\0btf_trace_block_rq_issue\0")),
+        "sizes and order of the requests to devices",
+    ),
+    Hook("block-complete", (("complete", b"\0btf_trace_block_rq_complete\0"),), "latencies of the requests to devices"),
+)
+
+
+@dataclass
+class Hooked:
+    """A loaded object with what is attached of it."""
+
+    object: BpfObject
+    programs: dict[str, str] = field(default_factory=dict)  # hook -> program that is attached
+    degraded: list[str] = field(default_factory=list)
+    waiting: dict[str, Hook] = field(default_factory=dict)  # hooks on demand, loaded and not attached
+    links: dict[str, Link] = field(default_factory=dict)  # of hooks on demand
+    loaded: frozenset[str] = frozenset()  # programs
+
+    def attach(self, hook: Hook, usable: list[str]) -> BpfError | None:
+        """Attach the first of the usable programs that the kernel takes; return why none was."""
+        failure: BpfError | None = None
+        for program in usable:
+            try:
+                link = self.object.attach(program)
+            except BpfError as error:  # noqa: PERF203 - three turns, once
+                failure = error
+            else:
+                self.programs[hook.name] = program
+                self.links[hook.name] = link
+                return None
+        return failure
+
+    def demand(self, name: str) -> bool:
+        """Attach a waiting hook now; return whether it is attached."""
+        if name in self.links:
+            return True
+        hook = self.waiting.get(name)
+        if hook is None:
+            return False
+        failure = self.attach(hook, [program for program in hook.programs if program in self.loaded])
+        if failure is not None:
+            del self.waiting[name]
+            self.degraded.append(f"out of sight: {hook.without}: {failure.summary}")
+        return failure is None
+
+    def release(self) -> None:
+        """Detach what is attached on demand."""
+        for name in self.waiting:
+            link = self.links.pop(name, None)
+            if link is not None:
+                link.close()
+            self.programs.pop(name, None)
+
+    def close(self) -> None:
+        """Detach and unload everything."""
+        self.object.close()
+
+
+class KernelTypes:
+    """The names in the kernel's own type information (BTF)."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Open it; raises UnavailableError where there is none."""
+        path = fs.sys / "kernel/btf/vmlinux"
+        try:
+            self._data = path.read_bytes()
+        except OSError as error:
+            text = f"this kernel tells nothing of its types ({path}: {error.strerror}): no eBPF program can be fitted"
+            raise UnavailableError(text) from None
+
+    def has(self, name: bytes) -> bool:
+        """Return whether a type, function or tracepoint of this name (between zero bytes) is there."""
+        return name in self._data
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What is fixed when an object is loaded."""
+
+    config: bytes = b""  # the section .rodata.config
+    sizes: dict[str, int] = field(default_factory=dict)  # map -> entries
+
+
+def hook_up(
+    lib: Libbpf,
+    path: Path,
+    types: KernelTypes,
+    hooks: tuple[tuple[Hook, ...], tuple[Hook, ...]],
+    fitting: Fitting | None = None,
+) -> Hooked:
+    """Load an object and attach its hooks, essential and optional; raises UnavailableError if an essential is refused.
+
+    First with the best programs that the kernel's types promise; if it refuses these, with the most portable ones;
+    if it refuses those, with the essential ones alone.
+    """
+    essential, optional = hooks
+    promised = {hook: [program for program, name in hook.variants if types.has(name)] for hook in essential + optional}
+    attempts = [promised]
+    attempts.append({hook: _portable(programs) for hook, programs in promised.items()})
+    attempts.append({hook: _portable(programs) if hook in essential else [] for hook, programs in promised.items()})
+    refusals: list[BpfError] = []
+    for attempt in attempts:
+        wanted = {program for programs in attempt.values() for program in programs}
+        opened = _load(lib, path, wanted, fitting or Fitting(), refusals)
+        if opened is not None:
+            return _attach_all(Hooked(opened, loaded=frozenset(wanted)), attempt, essential, refusals)
+        if refusals and refusals[-1].errno in (*_REFUSED, errno.ENOEXEC, errno.ENOENT):
+            break
+    raise _unavailable(refusals[-1])
+
+
+def _portable(programs: list[str]) -> list[str]:
+    return [program for program in programs if not program.endswith("_typed")]
+
+
+def _load(lib: Libbpf, path: Path, wanted: set[str], fitting: Fitting, refusals: list[BpfError]) -> BpfObject | None:
+    try:
+        opened = BpfObject(lib, path)
+    except BpfError as error:
+        refusals.append(error)
+        return None
+    try:
+        for program in opened.programs():
+            opened.autoload(program, program in wanted or program == "read_clock")
+        if fitting.config:
+            opened.section(".rodata.config")[:] = fitting.config
+        for name, entries in fitting.sizes.items():
+            opened.set_max_entries(name, entries)
+        opened.load()
+    except BpfError as error:
+        refusals.append(error)
+        opened.close()
+        return None
+    return opened
+
+
+def _attach_all(
+    hooked: Hooked, attempt: dict[Hook, list[str]], essential: tuple[Hook, ...], refusals: list[BpfError]
+) -> Hooked:
+    for hook, programs in attempt.items():
+        if hook.on_demand and programs:
+            hooked.waiting[hook.name] = hook
+            continue
+        failure = hooked.attach(hook, programs)
+        if hook.name in hooked.programs:
+            hooked.links.pop(hook.name)
+            continue
+        if hook in essential:
+            hooked.close()
+            raise _unavailable(failure or BpfError(errno.ENOENT, f"the kernel has no place to see {hook.without}"))
+        reason = failure.summary if failure is not None else "this kernel has no tracepoint for it"
+        if failure is None and refusals:
+            reason = f"the kernel refused the program: {refusals[-1].summary}"
+        hooked.degraded.append(f"out of sight: {hook.without}: {reason}")
+    return hooked
+
+
+def _unavailable(error: BpfError) -> UnavailableError:
+    reason = UnavailableError(error.summary)
+    reason.permission = error.errno in _REFUSED
+    return reason

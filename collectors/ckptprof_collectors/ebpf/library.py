@@ -1,0 +1,247 @@
+"""Finding libbpf 1.x and calling it through ctypes: no compiler, no extension module, no child process."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ckptprof_collectors.kernelfs import UnavailableError
+
+OVERRIDE = "CKPTPROF_LIBBPF"  # the path of the one library to use
+BUNDLED = Path(__file__).parents[1] / "_lib"  # what a wheel built with CKPTPROF_BUNDLE_LIBBPF carries
+LOG_CHARACTERS = 2000
+_INSTALL = "install it (apt install libbpf1, dnf install libbpf) or use the wheel of ckptprof that carries it"
+_OWN_ERRORS = 4000  # libbpf.h: LIBBPF_ERRNO__START
+_LEVEL_DEBUG = 2  # libbpf.h: enum libbpf_print_level
+_CAP_SYS_ADMIN, _CAP_PERFMON, _CAP_BPF = 21, 38, 39  # linux/capability.h
+_CAPABILITY_VERSION_3 = 0x20080522
+
+# va_list is handed over by address on x86-64 (an array) and on arm64 (a structure of 32 bytes: AAPCS64, rule B.4).
+_PrintFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+_POINTER, _INT, _U32, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p
+_U32_POINTER = ctypes.POINTER(ctypes.c_uint32)
+# name -> (result, arguments); each is in libbpf 1.0 (libbpf.map) and unchanged up to 1.6.
+_SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
+    "libbpf_major_version": (_U32, ()),
+    "libbpf_minor_version": (_U32, ()),
+    "libbpf_num_possible_cpus": (_INT, ()),
+    "libbpf_strerror": (_INT, (_INT, _TEXT, ctypes.c_size_t)),
+    "libbpf_set_print": (_POINTER, (_POINTER,)),
+    "bpf_object__open_mem": (_POINTER, (_TEXT, ctypes.c_size_t, _POINTER)),
+    "bpf_object__load": (_INT, (_POINTER,)),
+    "bpf_object__close": (None, (_POINTER,)),
+    "bpf_object__next_program": (_POINTER, (_POINTER, _POINTER)),
+    "bpf_object__find_program_by_name": (_POINTER, (_POINTER, _TEXT)),
+    "bpf_object__find_map_by_name": (_POINTER, (_POINTER, _TEXT)),
+    "bpf_program__name": (_TEXT, (_POINTER,)),
+    "bpf_program__fd": (_INT, (_POINTER,)),
+    "bpf_program__set_autoload": (_INT, (_POINTER, ctypes.c_bool)),
+    "bpf_program__attach": (_POINTER, (_POINTER,)),
+    "bpf_link__destroy": (_INT, (_POINTER,)),
+    "bpf_map__fd": (_INT, (_POINTER,)),
+    "bpf_map__type": (_INT, (_POINTER,)),
+    "bpf_map__key_size": (_U32, (_POINTER,)),
+    "bpf_map__value_size": (_U32, (_POINTER,)),
+    "bpf_map__max_entries": (_U32, (_POINTER,)),
+    "bpf_map__set_max_entries": (_INT, (_POINTER, _U32)),
+    "bpf_map__initial_value": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_size_t))),
+    "bpf_map__set_initial_value": (_INT, (_POINTER, _TEXT, ctypes.c_size_t)),
+    "bpf_map_lookup_elem": (_INT, (_INT, _POINTER, _POINTER)),
+    "bpf_map_update_elem": (_INT, (_INT, _POINTER, _POINTER, ctypes.c_uint64)),
+    "bpf_map_delete_elem": (_INT, (_INT, _POINTER)),
+    "bpf_map_lookup_batch": (_INT, (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _U32_POINTER, _POINTER)),
+    "bpf_prog_test_run_opts": (_INT, (_INT, _POINTER)),
+    "ring_buffer__new": (_POINTER, (_INT, _POINTER, _POINTER, _POINTER)),
+    "ring_buffer__consume": (_INT, (_POINTER,)),
+    "ring_buffer__epoll_fd": (_INT, (_POINTER,)),
+    "ring_buffer__free": (None, (_POINTER,)),
+}
+
+
+class BpfError(OSError):
+    """libbpf or the kernel refused something; `errno` is the kernel's, `strerror` is fit to be shown to a person.
+
+    ENOEXEC stands for every error of libbpf's own (no ELF file, relocation failed); `log` is the end of what
+    libbpf and the verifier said, at most 2,000 characters, "" if nothing.
+    """
+
+    def __init__(self, code: int, text: str, log: str = "") -> None:
+        super().__init__(code, text)
+        self.log = log
+
+    @property
+    def summary(self) -> str:
+        """What happened and why, on one line, without the log."""
+        return str(self.strerror).split("\n", 1)[0]
+
+
+class Libbpf:
+    """One loaded libbpf; `path` is what it was loaded from, `version` is (major, minor).
+
+    The functions of `_SIGNATURES` are reached through `call`; a callback keeps their words from stderr.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Load it; raises UnavailableError if it cannot be loaded or is older than 1.0."""
+        self.path = path
+        try:
+            self.call = ctypes.CDLL(path, use_errno=True)
+        except OSError as error:
+            raise UnavailableError(f"{path} cannot be loaded: {error}") from None
+        self.version = self._version()
+        if self.version[0] < 1:
+            raise UnavailableError(f"{path} is libbpf 0.x, of an old interface that is unusable: {_INSTALL}")
+        for name, (result, arguments) in _SIGNATURES.items():
+            try:
+                function = getattr(self.call, name)
+            except AttributeError:
+                raise UnavailableError(f"{path} has no {name}: {_INSTALL}") from None
+            function.restype, function.argtypes = result, arguments
+        self._words: deque[str] = deque(maxlen=64)
+        self._libc = ctypes.CDLL(None)
+        self._libc.free.argtypes = (ctypes.c_void_p,)
+        self._libc.vasprintf.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p)
+        self._silence()
+
+    def _version(self) -> tuple[int, int]:
+        try:  # since 0.6; what has none is older
+            return self.call.libbpf_major_version(), self.call.libbpf_minor_version()
+        except AttributeError:
+            return 0, 0
+
+    def _silence(self) -> None:
+        try:
+            self._print = _PrintFunction(self._keep)
+        except MemoryError:  # a sandbox that forbids executable memory, and a libffi that needs some: no words then
+            self.call.libbpf_set_print(None)
+        else:
+            self.call.libbpf_set_print(ctypes.cast(self._print, ctypes.c_void_p))
+
+    def _keep(self, level: int, text_format: int, arguments: int) -> int:
+        if level >= _LEVEL_DEBUG:
+            return 0
+        text = ctypes.c_void_p()
+        if self._libc.vasprintf(ctypes.byref(text), text_format, arguments) >= 0:
+            # A verifier's log can be megabytes: its end tells why.
+            self._words.append(ctypes.string_at(text.value or 0)[-2 * LOG_CHARACTERS :].decode(errors="replace"))
+            self._libc.free(text)
+        return 0
+
+    def take_log(self) -> str:
+        """Return the end of what was said since the last call, at most 2,000 characters, and forget it."""
+        text = "".join(self._words)
+        self._words.clear()
+        return text[-LOG_CHARACTERS:].strip()
+
+    def error(self, code: int, what: str) -> BpfError:
+        """Return the error for `code` (an errno or libbpf's own number, of either sign) that befell `what`."""
+        code = abs(code)
+        log = self.take_log()
+        if code >= _OWN_ERRORS:
+            text = ctypes.create_string_buffer(128)
+            self.call.libbpf_strerror(code, text, len(text))
+            reason, code = text.value.decode(errors="replace"), errno.ENOEXEC
+        else:
+            reason = os.strerror(code)
+            if code == errno.EPERM:
+                reason += f" ({_why_refused()})"
+            elif code == errno.ESRCH and "valid kernel BTF" in log:
+                reason = "this kernel has no description of its types (BTF, CONFIG_DEBUG_INFO_BTF)"
+        return BpfError(code, f"{what}: {reason}" + (f"\n{log}" if log else ""), log)
+
+    def pointer(self, value: int | None, what: str) -> int:
+        """Return a pointer that libbpf gave; raises BpfError if it is NULL (libbpf 1.x sets errno then)."""
+        if not value:
+            raise self.error(ctypes.get_errno() or errno.EINVAL, what)
+        return value
+
+    def check(self, code: int, what: str) -> int:
+        """Return a result of libbpf; raises BpfError if it is negative."""
+        if code < 0:
+            raise self.error(code, what)
+        return code
+
+
+def _why_refused() -> str:
+    """Tell what EPERM means here: capabilities that are missing, or a kernel that refuses in spite of them."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    data = (ctypes.c_uint32 * 6)()  # two of effective, permitted, inheritable
+    if ctypes.CDLL(None).capget(header, data) != 0:
+        return "needs CAP_BPF and CAP_PERFMON"
+    held = data[0] | data[3] << 32
+    missing = [name for name, bit in (("CAP_BPF", _CAP_BPF), ("CAP_PERFMON", _CAP_PERFMON)) if not held >> bit & 1]
+    if missing and not held >> _CAP_SYS_ADMIN & 1:
+        return f"lacks {' and '.join(missing)}"
+    return "this kernel refuses it in spite of the capabilities: lockdown or a security policy"
+
+
+_loaded: dict[str, Libbpf] = {}  # for ever: the library holds the address of a callback
+
+
+def _load(path: str, beside: Iterable[Path] = ()) -> Libbpf:
+    if path not in _loaded:
+        _load_first(beside)
+        _loaded[path] = Libbpf(path)
+    return _loaded[path]
+
+
+def _load_first(libraries: Iterable[Path]) -> None:
+    """Load what libbpf needs from its own folder, in whatever order they need each other.
+
+    The dynamic linker takes a library of the same soname that is loaded already, so no rpath is needed.
+    """
+    waiting = list(libraries)
+    while waiting:
+        left: list[Path] = []
+        for library in waiting:
+            try:
+                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+            except OSError:  # noqa: PERF203 - one that fails waits for the others
+                left.append(library)
+        if len(left) == len(waiting):
+            return  # loading libbpf itself will name what is missing
+        waiting = left
+
+
+def _system_folders() -> list[Path]:
+    triplet = f"{os.uname().machine}-linux-gnu"
+    return [Path(root) / tail for root in ("/usr/lib", "/lib", "/usr/local/lib") for tail in (triplet, "")] + [
+        Path("/usr/lib64"),
+        Path("/usr/local/lib64"),
+    ]
+
+
+def find_libbpf(*, bundled: Path = BUNDLED, folders: Sequence[Path] | None = None) -> Libbpf:
+    """Return libbpf 1.x: that of CKPTPROF_LIBBPF, else the bundled one, else the system's (or that of `folders` only).
+
+    Raises UnavailableError with the reason and what to install. Loaded once per process.
+    """
+    override = os.environ.get(OVERRIDE)
+    if override:
+        path = Path(override)
+        return _load(override, path.parent.glob("lib[ez]*.so.1") if path.parent.name == BUNDLED.name else ())
+    refused: list[str] = []
+    own = bundled / "libbpf.so.1"
+    if own.exists():
+        try:
+            return _load(str(own), (path for path in bundled.glob("*.so*") if path != own))
+        except UnavailableError as error:  # built for a newer glibc: the system's may do
+            refused.append(str(error))
+    names = [] if folders is not None else ["libbpf.so.1"]
+    searched = _system_folders() if folders is None else folders
+    names += [str(folder / "libbpf.so.1") for folder in searched if (folder / "libbpf.so.1").exists()]
+    for name in names:
+        with suppress(UnavailableError):
+            return _load(name)
+    old = next((found for folder in searched for found in sorted(folder.glob("libbpf.so.0*"))), None)
+    if old is not None:
+        refused.append(f"{old} is libbpf 0.x, of an old interface that is unusable: {_INSTALL}")
+    if not refused:
+        refused.append(f"libbpf.so.1 is not there: {_INSTALL}")
+    raise UnavailableError("; ".join(refused))

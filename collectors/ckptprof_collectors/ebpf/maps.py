@@ -1,0 +1,174 @@
+"""Maps and ring buffers of a loaded eBPF object, read in as few system calls as the kernel allows."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+
+from ckptprof_collectors.ebpf.library import BpfError, Libbpf
+
+_PER_CPU = frozenset({5, 6, 10})  # linux/bpf.h: BPF_MAP_TYPE_PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH
+_FIRST_CAPACITY = 128
+_SampleFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Map:
+    """One map of a loaded object; usable until the object is closed, then every call raises BpfError(EBADF).
+
+    `stride_bytes` is the distance of two values of `lookup_batch`: `value_size`, or for a per-CPU map that of all
+    possible CPUs, each rounded up to 8.
+    """
+
+    def __init__(self, lib: Libbpf, name: str, pointer: int) -> None:
+        self._lib = lib
+        self.name = name
+        call = lib.call
+        self.fd: int = call.bpf_map__fd(pointer)
+        self.key_size: int = call.bpf_map__key_size(pointer)
+        self.value_size: int = call.bpf_map__value_size(pointer)
+        self.max_entries: int = call.bpf_map__max_entries(pointer)
+        self.is_per_cpu = call.bpf_map__type(pointer) in _PER_CPU
+        self.stride_bytes = self.value_size
+        if self.is_per_cpu:
+            # It reads /sys/devices/system/cpu/possible, as the kernel counts them for its own copy.
+            cpus = lib.check(call.libbpf_num_possible_cpus(), "number of possible CPUs")
+            self.stride_bytes = cpus * -(-self.value_size // 8) * 8
+        self._capacity = 0
+        self._keys = self._values = ctypes.create_string_buffer(0)
+        self._value = ctypes.create_string_buffer(self.stride_bytes)
+        self._count = ctypes.c_uint32()
+        place_bytes = max(4, self.key_size)  # hash maps keep a bucket's number there, others a key
+        self._place, self._next_place = (ctypes.create_string_buffer(place_bytes) for _ in range(2))
+
+    def _grow(self, used: int) -> None:
+        """Double the room for entries, keeping the first `used`."""
+        wanted = max(2 * self._capacity, _FIRST_CAPACITY)
+        # More than the map holds is read only if entries come and go while it is walked.
+        self._capacity = min(wanted, self.max_entries) if self._capacity < self.max_entries else wanted
+        old = self._keys, self._values
+        self._keys = ctypes.create_string_buffer(self._capacity * self.key_size)
+        self._values = ctypes.create_string_buffer(self._capacity * self.stride_bytes)
+        if used:
+            ctypes.memmove(self._keys, old[0], used * self.key_size)
+            ctypes.memmove(self._values, old[1], used * self.stride_bytes)
+
+    def lookup_batch(self) -> tuple[int, memoryview, memoryview]:
+        """Return (number of entries, their keys, their values), each end to end; valid until the next call.
+
+        One system call if they fit into what the last call needed. Entries that come or go meanwhile may be in it
+        or not, and each one is whole unless its writer is a program at work on it. Raises BpfError.
+        """
+        if not self._capacity:
+            self._grow(0)
+        call, count, done = self._lib.call.bpf_map_lookup_batch, self._count, 0
+        place, next_place, started = self._place, self._next_place, False
+        while True:
+            if done == self._capacity:
+                self._grow(done)
+            count.value = self._capacity - done
+            code = call(
+                self.fd,
+                ctypes.addressof(place) if started else None,
+                ctypes.addressof(next_place),
+                ctypes.addressof(self._keys) + done * self.key_size,
+                ctypes.addressof(self._values) + done * self.stride_bytes,
+                ctypes.byref(count),
+                None,
+            )
+            if code == -errno.ENOSPC:  # the next bucket alone is larger than the room that is left; nothing was copied
+                self._grow(done)
+                continue
+            if code not in (0, -errno.ENOENT):
+                raise self._lib.error(code, f"map {self.name}: cannot be read")
+            done += count.value
+            if code:  # ENOENT: that was the last bucket
+                break
+            place, next_place, started = next_place, place, True
+        keys = memoryview(self._keys).cast("B")[: done * self.key_size]
+        return done, keys, memoryview(self._values).cast("B")[: done * self.stride_bytes]
+
+    def _key(self, key: bytes) -> bytes:
+        if len(key) != self.key_size:
+            raise BpfError(errno.EINVAL, f"map {self.name}: a key has {self.key_size} bytes, not {len(key)}")
+        return key
+
+    def lookup(self, key: bytes) -> bytes | None:
+        """Return the value of `key` (of all CPUs, end to end, for a per-CPU map), or None; raises BpfError."""
+        code = self._lib.call.bpf_map_lookup_elem(self.fd, self._key(key), self._value)
+        if code == -errno.ENOENT:
+            return None
+        self._lib.check(code, f"map {self.name}: cannot be read")
+        return self._value.raw
+
+    def lookup_percpu(self, key: bytes) -> list[bytes]:
+        """Return the value of each possible CPU, [] if the key is not there; raises BpfError."""
+        if not self.is_per_cpu:
+            raise BpfError(errno.EINVAL, f"map {self.name} is not per CPU")
+        every = self.lookup(key)
+        if every is None:
+            return []
+        step = -(-self.value_size // 8) * 8
+        return [every[start : start + self.value_size] for start in range(0, len(every), step)]
+
+    def update(self, key: bytes, value: bytes) -> None:
+        """Set the value of `key`; raises BpfError (E2BIG if a hash map is full)."""
+        if len(value) != self.stride_bytes:
+            raise BpfError(errno.EINVAL, f"map {self.name}: a value has {self.stride_bytes} bytes, not {len(value)}")
+        code = self._lib.call.bpf_map_update_elem(self.fd, self._key(key), value, 0)
+        self._lib.check(code, f"map {self.name}: cannot be written")
+
+    def delete(self, key: bytes) -> bool:
+        """Remove `key` and tell whether it was there; raises BpfError."""
+        code = self._lib.call.bpf_map_delete_elem(self.fd, self._key(key))
+        if code == -errno.ENOENT:
+            return False
+        self._lib.check(code, f"map {self.name}: cannot be written")
+        return True
+
+
+class Ring:
+    """The reader of a ring buffer map; one per map, closed before or after its object."""
+
+    def __init__(self, lib: Libbpf, ring: Map) -> None:
+        """Map it into memory; raises BpfError."""
+        self._lib = lib
+        self._records: list[bytes] = []
+        self._limit = 0
+        try:
+            self._function = _SampleFunction(self._take)
+        except MemoryError:
+            reason = f"map {ring.name}: a callback needs executable memory, which a sandbox forbids"
+            raise BpfError(errno.ENOMEM, reason) from None
+        function = ctypes.cast(self._function, ctypes.c_void_p)
+        pointer = lib.call.ring_buffer__new(ring.fd, function, None, None)
+        self._pointer: int | None = lib.pointer(pointer, f"ring buffer {ring.name}: cannot be opened")
+
+    def _take(self, _context: int, data: int, size_bytes: int) -> int:
+        self._records.append(ctypes.string_at(data, size_bytes))
+        # libbpf counts the record as consumed before it looks at the result, so that a stop here loses nothing.
+        return 0 if len(self._records) < self._limit else -errno.ECANCELED
+
+    def consume(self, limit: int) -> list[bytes]:
+        """Return at most `limit` (at least 1) of the records that wait, oldest first; raises BpfError."""
+        if self._pointer is None:
+            raise BpfError(errno.EBADF, "the ring buffer is closed")
+        self._limit = limit
+        records: list[bytes] = []
+        self._records = records
+        code = self._lib.call.ring_buffer__consume(self._pointer)
+        if code != -errno.ECANCELED:
+            self._lib.check(code, "ring buffer: cannot be read")
+        return records
+
+    def fileno(self) -> int:
+        """Return a descriptor that polls readable while records wait; raises BpfError if closed."""
+        if self._pointer is None:
+            raise BpfError(errno.EBADF, "the ring buffer is closed")
+        descriptor: int = self._lib.call.ring_buffer__epoll_fd(self._pointer)
+        return descriptor
+
+    def close(self) -> None:
+        """Unmap it; a second call does nothing."""
+        if self._pointer is not None:
+            self._lib.call.ring_buffer__free(self._pointer)
+            self._pointer = None

@@ -1,0 +1,65 @@
+"""Which path belongs to which session: what the kernel said of it, of its file, and of its process lately."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ckptprof_collectors.ebpf.layouts import Key
+
+_FILE = Key.tid.offset  # the part of a key that is the file's
+_KNOWN = 20_000
+_ENDED = 4096
+_PROCESSES = 256
+_EACH = 32
+
+
+class PathBook:
+    """Bounded: of more than it can keep the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._sessions: dict[bytes, str] = {}
+        self._files: dict[bytes, str] = {}
+        self._ended: dict[bytes, str] = {}
+        self._recent: dict[int, deque[str]] = {}
+
+    def know(self, key: bytes, path: str | None) -> None:
+        """Keep the path of a file that a thread has begun to use, and that others may use who never say its name."""
+        if path is None:
+            return
+        for book, entry in ((self._sessions, key), (self._files, key[:_FILE])):
+            if len(book) >= _KNOWN:
+                book.pop(next(iter(book)))
+            book[entry] = path
+
+    def recall(self, process: int, path: str | None) -> None:
+        """Keep which files a process has used lately: a relative name may be one of them."""
+        if path is None:
+            return
+        recent = self._recent.get(process)
+        if recent is None:
+            if len(self._recent) >= _PROCESSES:
+                self._recent.pop(next(iter(self._recent)))
+            recent = self._recent[process] = deque(maxlen=_EACH)
+        recent.append(path)
+
+    def of(self, key: bytes) -> str | None:
+        """Return the path of a session, as far as it is known."""
+        return self._sessions.get(key) or self._files.get(key[:_FILE])
+
+    def end(self, key: bytes, path: str | None = None) -> None:
+        """Forget a session, but for its path for a while: its file is being closed now."""
+        self._sessions.pop(key, None)
+        if path is not None:
+            if len(self._ended) >= _ENDED:
+                self._ended.pop(next(iter(self._ended)))
+            self._ended[key] = path
+
+    def closed(self, key: bytes) -> str | None:
+        """Return the path of a session that has ended just now, as far as it is known."""
+        return self._ended.pop(key, None) or self.of(key)
+
+    def lately(self, process: int) -> Sequence[str]:
+        """Return what a process has used, the latest last."""
+        return self._recent.get(process, ())

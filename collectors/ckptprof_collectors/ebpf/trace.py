@@ -1,0 +1,334 @@
+"""The trace level: every read and write of every process per file, counted by eBPF programs in the kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckptprof_collectors.ebpf.blocks import BlockReader
+from ckptprof_collectors.ebpf.files import (
+    CLOSED_NS,
+    KEY,
+    LAST_NS,
+    LIFE,
+    PROCESS,
+    SESSION,
+    SESSION_WORDS,
+    Decoder,
+    record_of,
+)
+from ckptprof_collectors.ebpf.hooks import (
+    BLOCK,
+    ESSENTIAL,
+    OBJECTS,
+    OPTIONAL,
+    Fitting,
+    Hooked,
+    KernelTypes,
+    hook_up,
+)
+from ckptprof_collectors.ebpf.layouts import Config, Counters, RecordKind
+from ckptprof_collectors.ebpf.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf, object_path
+from ckptprof_collectors.ebpf.paths import PathBook
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.samples import DirtyPause, Sample, TraceHealth
+
+_SECOND_NS = 1_000_000_000
+_MARGIN_NS = 20_000_000  # a session that was written while the map was read is read again
+_RECORDS = 20_000  # of the ring, at most, in one reading
+_MAPPINGS_NS = 120 * _SECOND_NS  # faults are counted for so long after the last mapping of a data file
+_CROWDED = 0.8  # of the room for sessions
+_IDLE_NS = 30 * _SECOND_NS
+_JIFFY_HZ = (100, 250, 300, 1000)  # CONFIG_HZ
+_SHARED, _SHARED_CHECKED, _WRITE = 1, 3, 2  # include/uapi/asm-generic/mman-common.h
+_OF_FILES = (RecordKind.CREATED, RecordKind.MAPPED)
+_SMALL_BYTES, _SMALL_READ_BYTES = 64 << 10, 1 << 20
+_SMALL, _LEAST_SMALL = 400, 20  # told in 100 ms: by all processors together, and by each at least
+_SMALL_READS, _LEAST_SMALL_READS = 60, 10  # a data loader opens thousands of files in a second
+_FAMILY_READS = 10  # times as many of one family: a restore from many small files is to be whole
+_SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
+_SHED_NS = 30 * _SECOND_NS
+_ZERO = b"\0\0\0\0"
+_COUNTERS = ctypes.sizeof(Counters) // 8
+_SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
+
+
+class Trace:
+    """Reads what the programs counted; after `close`, and when the process ends, nothing of it stays in the kernel."""
+
+    name = "trace"
+
+    def __init__(  # noqa: PLR0913 - most of them are for tests and benchmarks
+        self,
+        fs: KernelFs,
+        *,
+        family_of: tuple[int, ...] = (),
+        ignore: tuple[int, ...] = (),
+        objects: Path = OBJECTS,
+        max_sessions: int = 8192,
+        ring_bytes: int = 4 << 20,
+        small_per_window: int | None = None,
+        small_reads_per_window: int | None = None,
+        shed_calls: int = _SHED_CALLS,
+    ) -> None:
+        """Load and attach; raises UnavailableError with the reason.
+
+        `family_of`: trace only what these processes start from now on. `ignore`: processes to leave out, at most 8.
+        Of sessions of less than 64 KiB written, or 1 MiB read, each processor tells so many in 100 ms (by default the
+        host 400 and 60, but not less than 20 and 10 each), the rest is only counted.
+        """
+        lib = find_libbpf()
+        types = KernelTypes(fs)
+        processors = os.cpu_count() or 1
+        if small_per_window is None:
+            small_per_window = max(_LEAST_SMALL, _SMALL // processors)
+        if small_reads_per_window is None:
+            allowed = _SMALL_READS * (_FAMILY_READS if family_of else 1)
+            small_reads_per_window = max(_LEAST_SMALL_READS, allowed // processors)
+        config = Config(
+            int(bool(family_of)),
+            _SMALL_BYTES,
+            small_per_window,
+            _SMALL_READ_BYTES,
+            small_reads_per_window,
+            len(ignore),
+        )
+        config.ignored[: len(ignore)] = ignore
+        fitting = Fitting(bytes(config), {"live": max_sessions, "ring": ring_bytes})
+        self._files = hook_up(lib, object_path("trace", objects), types, (ESSENTIAL, OPTIONAL), fitting)
+        self._max_sessions = max_sessions
+        self._shed_calls = shed_calls
+        self._processors = processors
+        self._devices: Hooked | None = None
+        self._blocks: BlockReader | None = None
+        try:
+            self._open(lib, family_of)
+        except BpfError as error:
+            self.close()
+            raise UnavailableError(error.summary) from None
+        try:
+            self._devices = hook_up(lib, object_path("block", objects), types, (BLOCK, ()))
+            self._blocks = BlockReader(fs, self._devices.object.map("blocks"))
+        except (UnavailableError, BpfError) as error:
+            self._files.degraded.append(
+                f"out of sight: requests to devices: {error.summary if isinstance(error, BpfError) else error}"
+            )
+        del types
+        _give_memory_back()
+        self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
+        self._proc = fs.proc
+        self._paths = PathBook()
+        self._shed_until_ns = 0
+        self._swept_operations = 0
+        self._control = self._files.object.section(".data.control")
+        self._read_ns = self._swept_ns = self._mapped_ns = 0
+        self._operations = -1
+        self._health: TraceHealth | None = None
+        self._pauses: dict[bytes, bytes] = {}
+
+    def _open(self, lib: Libbpf, family_of: tuple[int, ...]) -> None:
+        opened = self._files.object
+        self._live: Map = opened.map("live")
+        self._counters: Map = opened.map("counters")
+        self._paused: Map = opened.map("paused")
+        self._mapped: Map = opened.map("mapped")
+        self._ring = Ring(lib, opened.map("ring"))
+        family = opened.map("family")
+        for process in family_of:
+            family.update(process.to_bytes(4, "little"), (2).to_bytes(4, "little"))
+        self._clock = [self._read_clock()]
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What cannot be seen here, each one sentence."""
+        known = self._files.degraded + (self._devices.degraded if self._devices else [])
+        if self._shed_until_ns:
+            known = [*known, "out of sight for now: sizes and times of calls, of which too many are made"]
+        return tuple(known)
+
+    @property
+    def programs(self) -> dict[str, str]:
+        """The program at each hook."""
+        return self._files.programs | (self._devices.programs if self._devices else {})
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when the ring fills up, or a mapping wants its faults counted."""
+        return self._ring.fileno()
+
+    def check(self) -> None:
+        """Raise BpfError, which is an OSError, if the maps cannot be read; takes nothing that is to be told."""
+        self._counters.lookup(_ZERO)
+        self._live.lookup_batch()
+
+    def read(self, *, last: bool = False) -> Sequence[Sample]:
+        """Return what changed since the previous call; raises BpfError, which is an OSError.
+
+        `last`: also what is told once a second only, such as the requests of devices.
+        """
+        now_ns = time.monotonic_ns()
+        samples: list[Sample] = []
+        self._take_records(now_ns, samples)
+        counters = self._sum_counters()
+        sweep = last or now_ns - self._swept_ns >= _SECOND_NS
+        if counters[0] != self._operations or sweep or self._files.links:
+            self._operations = counters[0]
+            self._take_sessions(now_ns, samples, sweep=sweep)
+        if sweep:
+            self._shed(now_ns, counters[0])
+            self._swept_ns = now_ns
+            self._sweep(now_ns, counters, samples)
+        return samples
+
+    def _take_records(self, now_ns: int, samples: list[Sample]) -> None:
+        for data in self._ring.consume(_RECORDS):
+            record = record_of(data)
+            path = record.names[0] if record.names else None
+            if record.kind == RecordKind.SESSION and record.session is not None:
+                path = path or self._paths.of(record.key)
+                self._paths.end(record.key, path)
+                self._paths.recall(record.process, path)
+                samples.append(self._decoder.activity(record.key, record.session, path))
+            elif record.kind == RecordKind.SEEN:
+                self._paths.know(record.key, path)
+            elif record.kind in LIFE:
+                if record.kind == RecordKind.MAPPED:
+                    self._expect_faults(now_ns, record.key, path, record.flags)
+                if record.kind == RecordKind.CLOSED:
+                    path = self._paths.closed(record.key)
+                elif record.kind in _OF_FILES and record.of_file:
+                    self._paths.know(record.key, path)
+                    self._paths.recall(record.process, path)
+                samples.append(self._decoder.life(record, self._paths.lately(record.process), path))
+
+    def _expect_faults(self, now_ns: int, key: bytes, path: str | None, flags: int) -> None:
+        """Have the faults of a mapped data file counted from now on; not of a library's."""
+        base = os.path.basename(path or "")
+        if base.endswith((".pyc", ".mo", ".so")) or base == "locale-archive":
+            inode, device, *_ = KEY.unpack(key)
+            self._mapped.delete(inode.to_bytes(8, "little") + device.to_bytes(8, "little"))
+            return
+        self._mapped_ns = now_ns
+        protection, sharing = flags & 0xFFFFFFFF, flags >> 32 & 0xF
+        if protection & _WRITE and sharing in (_SHARED, _SHARED_CHECKED):
+            self._files.demand("mapped-writes")
+
+    def _take_sessions(self, now_ns: int, samples: list[Sample], *, sweep: bool) -> None:
+        count, keys, values = self._live.lookup_batch()
+        since_ns, self._read_ns = self._read_ns - _MARGIN_NS, now_ns
+        words = values.cast("Q")
+        lasts = words[LAST_NS::SESSION_WORDS].tolist()
+        closed = words[CLOSED_NS::SESSION_WORDS].tolist()
+        gone = self._gone(values.cast("I")[PROCESS :: SESSION_WORDS * 2].tolist()) if sweep and count else frozenset()
+        crowded = count > _CROWDED * self._max_sessions
+        for at in range(count):
+            last_ns = lasts[at]
+            stale = crowded and now_ns - last_ns > _IDLE_NS
+            if last_ns < since_ns and not closed[at] and not stale and not gone:
+                continue
+            key = bytes(keys[at * KEY.size : (at + 1) * KEY.size])
+            value = values[at * SESSION.size : (at + 1) * SESSION.size]
+            over = bool(closed[at]) or stale
+            if gone:
+                over = over or int.from_bytes(value[PROCESS * 4 : PROCESS * 4 + 4], "little") in gone
+                if not over and last_ns < since_ns:
+                    continue
+            path = self._paths.of(key)
+            if over:
+                self._live.delete(key)
+                self._paths.end(key)
+            samples.append(self._decoder.activity(key, value, path, closed_ns=last_ns if over else None))
+
+    def _gone(self, processes: list[int]) -> frozenset[int]:
+        """Return those that have ended: what they did not close will not be told of."""
+        return frozenset(process for process in set(processes) if not (self._proc / str(process)).exists())
+
+    def _shed(self, now_ns: int, operations: int) -> None:
+        """Leave out what costs while so many calls are made that it would be felt."""
+        made, self._swept_operations = operations - self._swept_operations, operations
+        elapsed_ns = now_ns - self._swept_ns if self._swept_ns else _SECOND_NS
+        if made * _SECOND_NS // elapsed_ns > self._shed_calls * self._processors:
+            self._shed_until_ns = now_ns + _SHED_NS
+        elif now_ns > self._shed_until_ns:
+            self._shed_until_ns = 0
+        self._control[:4] = int(self._shed_until_ns > 0).to_bytes(4, "little")
+
+    def _sweep(self, now_ns: int, counters: list[int], samples: list[Sample]) -> None:
+        if self._files.links and now_ns - self._mapped_ns > _MAPPINGS_NS:
+            self._control[4:8] = _ZERO
+            self._files.release()
+        if self._blocks is not None:
+            samples.extend(self._blocks.read())
+        samples.extend(self._read_pauses())
+        calls, untimed, lost_operations, lost_bytes, lost_sessions, lost_events = counters
+        health = TraceHealth(
+            calls=calls,
+            lost_operations=lost_operations,
+            lost_bytes=lost_bytes,
+            lost_sessions=lost_sessions,
+            lost_events=lost_events,
+            untimed_operations=untimed,
+            programs=self.programs,
+            degraded=self.degraded,
+        )
+        if health != self._health:
+            self._health = health
+            samples.append(health)
+
+    def _read_pauses(self) -> list[Sample]:
+        count, keys, values = self._paused.lookup_batch()
+        found: list[Sample] = []
+        size = self._paused.value_size
+        for at in range(count):
+            key, value = bytes(keys[at * 4 : at * 4 + 4]), bytes(values[at * size : (at + 1) * size])
+            if self._pauses.get(key) == value:
+                if count > self._paused.max_entries // 2 and self._gone([int.from_bytes(key, "little")]):
+                    self._paused.delete(key)
+                    self._pauses.pop(key, None)
+                continue
+            self._pauses[key] = value
+            start_ns, pauses, jiffies = (int.from_bytes(value[i : i + 8], "little") for i in (0, 8, 16))
+            paused_ns = jiffies * _SECOND_NS // self._hz()
+            pid = int.from_bytes(key, "little")
+            found.append(DirtyPause(pid, self._decoder.ticks(start_ns), pauses, paused_ns))
+        return found
+
+    def _read_clock(self) -> tuple[int, int]:
+        self._files.object.run_once("read_clock")
+        every = [Counters.from_buffer_copy(value) for value in self._counters.lookup_percpu(_ZERO)]
+        latest = max(every, key=lambda counters: counters.jiffies_ns)
+        return latest.jiffies, latest.jiffies_ns
+
+    def _hz(self) -> int:
+        """Return how many jiffies a second has: the configured number that is nearest to what was measured."""
+        if len(self._clock) < 2:
+            self._clock.append(self._read_clock())
+        (jiffies, at_ns), (later_jiffies, later_ns) = self._clock
+        measured = (later_jiffies - jiffies) * _SECOND_NS / max(1, later_ns - at_ns)
+        return min(_JIFFY_HZ, key=lambda hz: abs(hz - measured))
+
+    def _sum_counters(self) -> list[int]:
+        """Return the sums over all processors of the first fields of `Counters`."""
+        words = memoryview(self._counters.lookup(_ZERO) or bytes(ctypes.sizeof(Counters))).cast("Q")
+        return [sum(words[at::_COUNTERS].tolist()) for at in range(_SUMMED)]
+
+    def close(self) -> None:
+        """Detach everything."""
+        control = getattr(self, "_control", None)
+        if control is not None:
+            control.release()  # else the section stays mapped
+        ring = getattr(self, "_ring", None)
+        if ring is not None:
+            ring.close()
+        self._files.close()
+        if self._devices is not None:
+            self._devices.close()
+
+
+def _give_memory_back() -> None:
+    """Hand what loading took back to the system: the kernel's types alone were 6 MB, libbpf's copy of them more."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,1 @@
+"""What the file system tells of files and folders."""

@@ -1,0 +1,1 @@
+"""What NVIDIA's driver tells of GPUs."""

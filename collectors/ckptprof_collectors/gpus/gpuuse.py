@@ -1,0 +1,69 @@
+"""How busy the GPUs are on which some processes compute, from what their driver keeps of the last seconds.
+
+A driver that is in trouble may take seconds to answer: it is asked in a thread of its own, and never waited for.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from ckptprof_collectors.gpus.nvml import Gpus
+from ckptprof_collectors.samples import GpuUse
+
+NAME = "gpus"
+
+
+class GpuLooker:
+    """Takes one look at a time; what is asked for meanwhile is refused, and all where there is no driver."""
+
+    def __init__(self) -> None:
+        """Ask nothing yet: the thread starts with the first question."""
+        self._gpus = Gpus()
+        self._questions: queue.Queue[dict[int, int]] = queue.Queue(1)
+        self._answers: deque[GpuUse] = deque(maxlen=256)
+        self._thread: threading.Thread | None = None
+        self._busy = False
+
+    def ask(self, starts: Mapping[int, int]) -> bool:
+        """Ask for the GPUs of these pids (with their start in ticks); never waits. Returns whether it will be done."""
+        if self._busy or not starts or self._gpus.reason is not None:
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+            self._thread.start()
+        self._busy = True
+        self._questions.put_nowait(dict(starts))
+        return True
+
+    def take(self) -> list[GpuUse]:
+        """Return what was seen since the last call."""
+        found = []
+        while self._answers:
+            found.append(self._answers.popleft())
+        return found
+
+    def take_reason(self) -> str | None:
+        """Return why nothing is told of GPUs where there is a driver; that there is none goes without saying."""
+        return self._gpus.reason if self._gpus.has_library else None
+
+    def _run(self) -> None:
+        while self._gpus.reason is None:
+            self._answers.extend(self._look(self._questions.get()))
+            self._busy = False
+
+    def _look(self, starts: dict[int, int]) -> list[GpuUse]:
+        try:
+            seen = self._gpus.busy(starts.keys())
+        except Exception as error:  # noqa: BLE001 - a binding that stumbles over its driver ends these looks, and nothing else
+            self._gpus.reason = f"NVML: {error!r}"
+            return []
+        behind_ns = time.time_ns() - time.monotonic_ns()  # the driver stamps by the wall clock
+        return [
+            GpuUse(pid, starts[pid], number, tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in points))
+            for number, pids, points in seen
+            for pid in sorted(pids)
+        ]

@@ -1,0 +1,1 @@
+"""What is mounted where, and which mounts hang together."""

@@ -1,0 +1,158 @@
+"""Mounts of the agent's own namespace: /proc/self/mountinfo (proc_pid_mountinfo(5))."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+from collections.abc import Sequence
+
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
+from ckptprof_collectors.mounts.fuseconnections import FuseConnections, is_fuse
+from ckptprof_collectors.mounts.remotefs import server_of
+from ckptprof_collectors.samples import Gone, MountInfo, Sample, text
+
+# Their superblocks have an anonymous device (major 0) although a block device carries them. FUSE is not among them: any
+# user may mount one with a source of his choice (a real fuseblk has a real device number).
+ANONYMOUS_ON_DISK = {b"btrfs", b"bcachefs"}
+_OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
+_UPPER_DIRECTORY = re.compile(rb"(?:^|,)upperdir=((?:\\.|[^,\\])*)", re.DOTALL)
+
+
+class RawMount:
+    """One line of mountinfo, with the kernel's escapes undone."""
+
+    __slots__ = ("fs_type", "major", "minor", "mount_id", "mount_point", "options", "root", "source")
+
+    def __init__(self, line: bytes) -> None:
+        """Take a line without its newline; raises ValueError if it is none of mountinfo."""
+        fields = line.split(b" ")
+        dash = fields.index(b"-", 6)  # after any number of optional fields
+        major, _, minor = fields[2].partition(b":")
+        self.mount_id, self.major, self.minor = int(fields[0]), int(major), int(minor)
+        self.root, self.mount_point = unescape(fields[3]), unescape(fields[4])
+        if len(fields) < dash + 3:
+            raise ValueError("no source")
+        self.fs_type, self.source = unescape(fields[dash + 1]), unescape(fields[dash + 2])
+        self.options = b" ".join(fields[dash + 3 :])
+
+
+def unescape(field: bytes) -> bytes:
+    r"""Undo the kernel's escapes (space, tab, newline and backslash as `\040`, `\011`, `\012`, `\134`)."""
+    if b"\\" not in field:
+        return field
+    return _OCTAL.sub(lambda match: bytes((int(match[1], 8),)), field)
+
+
+def parse(data: bytes) -> list[RawMount]:
+    """Return the mounts in the kernel's order, leaving out lines that make no sense."""
+    return [mount for line in data.split(b"\n") if (mount := _raw_mount(line)) is not None]
+
+
+def _raw_mount(line: bytes) -> RawMount | None:
+    try:
+        return RawMount(line)
+    except ValueError:
+        return None
+
+
+def mount_of(mounts: Sequence[RawMount], path: bytes) -> RawMount | None:
+    """Return the mount that an absolute path without symlinks is on; of mounts on one place the last hides the rest.
+
+    Nothing is touched on the file system itself: a dead NFS server cannot hold us up.
+    """
+    best: RawMount | None = None
+    for mount in mounts:
+        point = mount.mount_point.rstrip(b"/")
+        if (path == point or path.startswith(point + b"/")) and (
+            best is None or len(mount.mount_point) >= len(best.mount_point)
+        ):
+            best = mount
+    return best
+
+
+def device_of(fs: KernelFs, mount: RawMount, mounts: Sequence[RawMount] = ()) -> str | None:
+    """Return the kernel name of the block device under a mount, through the upper directory of an overlay."""
+    if mount.major:
+        try:
+            link = os.readlink(fs.sys / "dev" / "block" / f"{mount.major}:{mount.minor}")
+        except OSError:
+            return None
+        return link.rpartition("/")[2].replace("!", "/")
+    if mount.fs_type in ANONYMOUS_ON_DISK:
+        return device_at(fs, mount.source.partition(b":/")[0])  # bcachefs lists its members: /dev/sda:/dev/sdb
+    if mount.fs_type == b"overlay" and (upper := _UPPER_DIRECTORY.search(mount.options)):
+        path = re.sub(rb"\\(.)", rb"\1", unescape(upper[1]), flags=re.DOTALL)  # overlayfs itself escapes commas
+        below = mount_of(mounts, path)
+        if below is not None and below.fs_type != b"overlay":
+            return device_of(fs, below)
+    return None
+
+
+def device_at(fs: KernelFs, path: bytes) -> str | None:
+    """Return the kernel name behind a path below /dev, None if it leads to no block device."""
+    if not path.startswith(b"/dev/"):
+        return None
+    name = os.path.realpath(fs.dev / os.fsdecode(path[5:])).rpartition("/")[2]
+    if not name or name in {".", ".."} or not os.path.lexists(fs.sys / "class" / "block" / name):
+        return None
+    return text(os.fsencode(name)).replace("!", "/")
+
+
+class Mounts:
+    """Reports each mount when first seen and whenever it changes, and its end."""
+
+    name = "mounts"
+
+    def __init__(self, fs: KernelFs) -> None:
+        """Open mountinfo; raises UnavailableError."""
+        self._fs = fs
+        try:
+            self._file = KeptFile(fs.proc / "self" / "mountinfo")
+        except OSError as error:
+            raise UnavailableError(f"/proc/self/mountinfo: {error.strerror}") from error
+        self._known: dict[int, MountInfo] = {}
+        self._data: bytes | None = None
+        self._fuse = FuseConnections(fs)
+        self._poll: select.poll | None = None
+        if fs.is_live:  # the kernel raises POLLPRI and POLLERR when the namespace changed since the last poll
+            self._poll = select.poll()
+            self._poll.register(self._file.fd, select.POLLPRI)
+
+    def read(self) -> Sequence[Sample]:
+        """Return the mounts that are new, changed or gone, and which FUSE connections wait; raises OSError."""
+        changed = self._changed()
+        return [*changed, *self._fuse.read()]
+
+    def _changed(self) -> list[Sample]:
+        if self._poll is not None and not self._poll.poll(0) and self._data is not None:
+            return []
+        data = self._file.read()
+        if data == self._data:
+            return []
+        self._data = data
+        mounts = parse(data)
+        now = {mount.mount_id: self._info(mount, mounts) for mount in mounts}
+        self._fuse.follow((mount.major, mount.minor) for mount in mounts if is_fuse(mount.fs_type))
+        known, self._known = self._known, now
+        samples: list[Sample] = [Gone("mount", str(mount_id)) for mount_id in known if mount_id not in now]
+        samples += [info for mount_id, info in now.items() if info != known.get(mount_id)]
+        return samples
+
+    def _info(self, mount: RawMount, mounts: Sequence[RawMount]) -> MountInfo:
+        return MountInfo(
+            mount_id=mount.mount_id,
+            major=mount.major,
+            minor=mount.minor,
+            root=text(mount.root),
+            mount_point=text(mount.mount_point),
+            fs_type=text(mount.fs_type),
+            source=text(mount.source),
+            device=device_of(self._fs, mount, mounts),
+            server=server_of(text(mount.fs_type), text(mount.source), text(mount.options)),
+        )
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self._file.close()
+        self._fuse.close()

@@ -1,0 +1,1 @@
+"""Network interfaces, their queues, and RDMA ports."""

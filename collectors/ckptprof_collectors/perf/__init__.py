@@ -1,0 +1,1 @@
+"""The trace level by perf events, where eBPF cannot be had."""

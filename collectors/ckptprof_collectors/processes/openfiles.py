@@ -1,0 +1,170 @@
+"""Which data files a process has open or mapped, and where in them it is (/proc/PID/{fd,fdinfo,maps}).
+
+Takes no lock that a page fault of the process would wait for: smaps is never read, and maps only when asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from ckptprof_collectors.files.statx import statx
+from ckptprof_collectors.processes.process import Process, ProcessGone
+from ckptprof_collectors.samples import FileScan, MappedFile, OpenFile, text
+
+MAX_FILES = 256
+_MIN_MAPPED_BYTES = 1 << 20
+_PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
+_CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
+_STAGED = re.compile(rb"/dev/shm/(?:[^/]+/)*tmp[0-9a-z_]{8}(?:/|$)")  # by Python's tempfile, if $TMPDIR lies there
+
+
+def is_data_path(path: bytes) -> bool:
+    """Return whether `path` may be a data file: no pseudo file, no code, no locale.
+
+    Memory that processes share by name (/dev/shm) is none, but a checkpoint may be staged there before it is copied.
+    """
+    if not path.startswith(b"/") or (path.startswith(_PSEUDO) and not _STAGED.match(path)):
+        return False
+    return not path.endswith(_CODE) and b".so." not in path
+
+
+class OpenFiles:
+    """The descriptors of one process; keeps its two folders open, so that they cannot become another process's."""
+
+    __slots__ = ("_fd_folder", "_info_folder", "process", "raw_paths")
+
+    def __init__(self, process: Process) -> None:
+        """Open the folders; raises ProcessGone or PermissionError."""
+        self.process = process
+        self.raw_paths: dict[tuple[int, int], bytes] = {}  # of the last scan: (device, inode) to the path as it is
+        self._fd_folder = self._info_folder = -1
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            self._fd_folder = os.open(process.folder + b"/fd", flags)
+        except FileNotFoundError as error:
+            raise ProcessGone from error
+        try:
+            self._info_folder = os.open(process.folder + b"/fdinfo", flags)
+            process.confirm()  # the pid in the path was still this process's when both were open
+        except FileNotFoundError as error:
+            self.close()
+            raise ProcessGone from error
+        except (OSError, ProcessGone):
+            self.close()
+            raise
+
+    def scan(self, *, mappings: bool) -> FileScan:
+        """Return all data files that are open now; raises ProcessGone, PermissionError."""
+        try:
+            names = os.listdir(self._fd_folder)
+        except (FileNotFoundError, ProcessLookupError) as error:
+            raise ProcessGone from error
+        files = []
+        self.raw_paths = {}
+        for name in sorted(names, key=int, reverse=True):  # of too many the latest count: their numbers are the highest
+            found = self._look(name)
+            if found is not None:
+                files.append(found)
+                if len(files) >= MAX_FILES:
+                    break
+        process = self.process
+        mapped = None
+        if mappings and (found_maps := read_mappings(process)) is not None:
+            mapped = tuple(found_maps.values())
+            self.raw_paths.update({(file.device, file.inode): path for path, file in found_maps.items()})
+        return FileScan(process.pid, process.start_ticks, tuple(files), mapped)
+
+    def _look(self, name: str) -> OpenFile | None:
+        try:
+            path = os.readlink(name.encode(), dir_fd=self._fd_folder)
+            if not is_data_path(path):
+                return None
+            status = statx(name.encode(), dir_fd=self._fd_folder)
+            if not stat.S_ISREG(status.mode):
+                return None
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._info_folder)
+            try:
+                info = os.read(fd, 4096)
+            finally:
+                os.close(fd)
+            if _names_another(info, status.inode) and os.readlink(name.encode(), dir_fd=self._fd_folder) != path:
+                return None  # closed and opened anew while we looked
+        except OSError:
+            return None  # closed while we looked
+        position, flags = parse_fdinfo(info)
+        if position is None or flags is None:
+            return None
+        self.raw_paths[status.device, status.inode] = path
+        return OpenFile(
+            fd=int(name),
+            device=status.device,
+            inode=status.inode,
+            position=position,
+            flags=flags,
+            size=status.size,
+            modified_ns=status.modified_ns,
+            path=text(path),
+        )
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for name in ("_fd_folder", "_info_folder"):
+            fd = getattr(self, name)
+            if fd >= 0:
+                os.close(fd)
+                setattr(self, name, -1)
+
+
+def parse_fdinfo(info: bytes) -> tuple[int | None, int | None]:
+    """Return (position, flags) of /proc/PID/fdinfo/FD; the flags are octal there."""
+    fields = info.split(None, 4)
+    if len(fields) < 4 or fields[0] != b"pos:" or fields[2] != b"flags:":
+        return None, None
+    try:
+        return int(fields[1]), int(fields[3], 8)
+    except ValueError:
+        return None, None
+
+
+def _names_another(info: bytes, inode: int) -> bool:
+    """Return whether fdinfo names another inode (Linux 5.14); that of an overlay may differ without being another."""
+    _, told, rest = info.partition(b"\nino:")
+    return bool(told) and rest.split(None, 1)[:1] != [b"%d" % inode]
+
+
+def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:
+    """Return the data files that are mapped, by path, each with the bytes of all its mappings; None: not allowed."""
+    try:
+        with open(process.folder + b"/maps", "rb", buffering=1 << 16) as stream:
+            return parse_maps(stream.read(16 << 20))
+    except OSError:
+        return None
+
+
+def parse_maps(raw: bytes) -> dict[bytes, MappedFile]:
+    """Return the data files of /proc/PID/maps by path; a newline in a name stands there as an octal escape."""
+    found: dict[bytes, MappedFile] = {}
+    for line in raw.split(b"\n"):  # not splitlines: only the newline is escaped in a name
+        fields = line.split(None, 5)
+        if len(fields) < 6 or b"x" in fields[1] or not is_data_path(fields[5]):
+            continue
+        try:
+            low, _, high = fields[0].partition(b"-")
+            length = int(high, 16) - int(low, 16)
+            major, _, minor = fields[3].partition(b":")
+            device = os.makedev(int(major, 16), int(minor, 16))
+            inode = int(fields[4])
+        except ValueError:
+            continue
+        path = fields[5].replace(b"\\012", b"\n")
+        earlier = found.get(path)
+        found[path] = MappedFile(
+            device=device,
+            inode=inode,
+            mapped_bytes=length + (earlier.mapped_bytes if earlier else 0),
+            writable=fields[1][1:2] == b"w" and fields[1][3:4] == b"s",
+            path=text(path),
+        )
+    return {path: file for path, file in found.items() if file.mapped_bytes >= _MIN_MAPPED_BYTES}

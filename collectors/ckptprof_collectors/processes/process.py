@@ -1,0 +1,306 @@
+"""Processes: who is there, what each has read and written, and what it runs (/proc/PID/{stat,statm,io,maps,environ}).
+
+A descriptor on /proc/PID/io stays bound to the process it was opened for: once that process is gone a read gives ESRCH,
+so that a recycled pid is never mistaken for its predecessor, and the hot loop is reads only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes.programs import environment_of, program_of
+from ckptprof_collectors.samples import ProcessExit, ProcessInfo, ProcessIo, ProcessStat, text
+
+_PF_KTHREAD = 0x00200000  # include/linux/sched.h
+# what a process that trains has mapped: a piece of the path in /proc/PID/maps, and the runtime it means
+RUNTIME_MARKS: tuple[tuple[bytes, str], ...] = (
+    (b"/libtorch", "torch"),
+    (b"/jaxlib/", "jax"),
+    (b"/libtensorflow", "tensorflow"),
+    (b"/_pywrap_tensorflow", "tensorflow"),
+    (b"/libpaddle", "paddle"),
+    (b"/mindspore/", "mindspore"),
+    (b"/libmxnet", "mxnet"),
+    (b"/_multiarray_umath", "numpy"),
+    (b"/_safetensors_rust", "safetensors"),
+    (b"/libcuda.so", "cuda"),
+    (b"/libamdhip64", "hip"),
+    (b"/libnccl", "nccl"),
+)
+_INTERPRETERS = (b"python", b"pypy", b"torchrun", b"accelerate", b"deepspeed")
+_MAX_ABOVE = 8
+_INIT = 1
+
+
+class ProcessGone(Exception):  # noqa: N818 - a fact, not a fault
+    """The process ended."""
+
+
+class Process:
+    """One live process with its descriptors kept open; every read raises ProcessGone once it has ended."""
+
+    __slots__ = ("_io_fd", "_last_io", "_last_stat", "_stat_fd", "_statm_fd", "folder", "io", "parent_pid", "pid",
+                 "start_ticks", "stat")  # fmt: skip
+
+    def __init__(self, fs: KernelFs, pid: int) -> None:
+        """Open it; raises ProcessGone, or PermissionError where another user's counters may not be read."""
+        self.pid = pid
+        self.folder = os.fsencode(fs.proc) + b"/%d" % pid
+        self._io_fd = self._stat_fd = self._statm_fd = -1
+        self._last_io = self._last_stat = b""
+        self.io: ProcessIo | None = None
+        self.stat: ProcessStat | None = None
+        try:
+            self._stat_fd = os.open(self.folder + b"/stat", os.O_RDONLY | os.O_CLOEXEC)
+            self._io_fd = os.open(self.folder + b"/io", os.O_RDONLY | os.O_CLOEXEC)
+            os.pread(self._io_fd, 16, 0)
+            # read last: if this process is still there, the other descriptor is its own and not its successor's
+            fields = _stat_fields(os.pread(self._stat_fd, 1024, 0))
+            self.parent_pid = int(fields[1])
+            self.start_ticks = int(fields[19])
+        except (FileNotFoundError, ProcessLookupError, IndexError, ValueError) as error:
+            self.close()
+            raise ProcessGone from error
+        except OSError:
+            self.close()
+            raise
+
+    def read_io(self) -> bool:
+        """Read the counters into `io`; return whether they changed."""
+        try:
+            raw = os.pread(self._io_fd, 512, 0)
+        except ProcessLookupError as error:
+            raise ProcessGone from error
+        if raw == self._last_io:
+            return False
+        self._last_io = raw
+        self.io = parse_io(self.pid, self.start_ticks, raw)
+        return self.io is not None
+
+    def read_stat(self, page_bytes: int) -> bool:
+        """Read the scheduler's and the memory's counters into `stat`; return whether they changed."""
+        try:
+            raw = os.pread(self._stat_fd, 1024, 0)
+            if self._statm_fd < 0:
+                self._statm_fd = os.open(self.folder + b"/statm", os.O_RDONLY | os.O_CLOEXEC)
+            memory = os.pread(self._statm_fd, 128, 0)
+        except (ProcessLookupError, FileNotFoundError) as error:
+            raise ProcessGone from error
+        joined = raw + memory
+        if joined == self._last_stat:
+            return False
+        self._last_stat = joined
+        self.stat = parse_stat(self.pid, self.start_ticks, raw, memory, page_bytes)
+        return self.stat is not None
+
+    def confirm(self) -> None:
+        """Raise ProcessGone if it has ended: what was opened by its pid just now may be another process's."""
+        try:
+            os.pread(self._stat_fd, 1, 0)
+        except ProcessLookupError as error:
+            raise ProcessGone from error
+
+    def relax(self) -> None:
+        """Give back what only a watched process needs; it is opened again when wanted."""
+        if self._statm_fd >= 0:
+            os.close(self._statm_fd)
+            self._statm_fd = -1
+
+    def close(self) -> None:
+        """Give every descriptor back."""
+        for name in ("_io_fd", "_stat_fd", "_statm_fd"):
+            fd = getattr(self, name)
+            if fd >= 0:
+                os.close(fd)
+                setattr(self, name, -1)
+
+    def exit(self) -> ProcessExit:
+        """Return the sample that says it is gone."""
+        return ProcessExit(self.pid, self.start_ticks)
+
+
+def parse_io(pid: int, start_ticks: int, raw: bytes) -> ProcessIo | None:
+    """Return the seven counters of /proc/PID/io, or None if it is not complete."""
+    values = raw.split()[1::2]
+    if len(values) < 7:
+        return None
+    try:
+        read_chars, write_chars, reads, writes, read_bytes, write_bytes, cancelled = map(int, values[:7])
+    except ValueError:
+        return None
+    return ProcessIo(pid, start_ticks, read_chars, write_chars, reads, writes, read_bytes, write_bytes, cancelled)
+
+
+def parse_stat(pid: int, start_ticks: int, raw: bytes, memory: bytes, page_bytes: int) -> ProcessStat | None:
+    """Return what is used of /proc/PID/stat and statm, or None if they are not complete."""
+    fields = _stat_fields(raw)
+    pages = memory.split()
+    try:
+        return ProcessStat(
+            pid=pid,
+            start_ticks=start_ticks,
+            state=fields[0].decode("ascii", "replace"),
+            user_ticks=int(fields[11]),
+            system_ticks=int(fields[12]),
+            minor_faults=int(fields[7]),
+            major_faults=int(fields[9]),
+            threads=int(fields[17]),
+            rss_bytes=int(pages[1]) * page_bytes if len(pages) > 2 else None,
+            rss_file_bytes=int(pages[2]) * page_bytes if len(pages) > 2 else None,
+            child_minor_faults=int(fields[8]),
+        )
+    except (IndexError, ValueError):
+        return None
+
+
+def _stat_fields(raw: bytes) -> list[bytes]:
+    """Return the fields from `state` on: the command before them may hold spaces and brackets."""
+    return raw[raw.rindex(b")") + 1 :].split() if b")" in raw else []
+
+
+def list_pids(fs: KernelFs) -> list[int]:
+    """Return the pids that are there; raises OSError."""
+    return [int(name) for name in os.listdir(fs.proc) if name.isdigit()]
+
+
+def is_kernel_thread(fs: KernelFs, pid: int) -> bool | None:
+    """Return whether it is the kernel's own (PF_KTHREAD); None if it is gone."""
+    fields = _stat_fields(_read(os.fsencode(fs.proc) + b"/%d/stat" % pid, 1024) or b"")
+    return bool(int(fields[6]) & _PF_KTHREAD) if len(fields) > 6 else None
+
+
+def parent_of(fs: KernelFs, pid: int) -> int | None:
+    """Return the pid of its parent; None if it is gone."""
+    fields = _stat_fields(_read(os.fsencode(fs.proc) + b"/%d/stat" % pid, 1024) or b"")
+    return int(fields[1]) if len(fields) > 1 else None
+
+
+def describe(process: Process) -> ProcessInfo:
+    """Return what the process is; raises ProcessGone.
+
+    It costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely.
+    """
+    folder = process.folder
+    arguments = (_read(folder + b"/cmdline", 4096) or b"").split(b"\0")
+    comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
+    info = ProcessInfo(
+        pid=process.pid,
+        start_ticks=process.start_ticks,
+        parent_pid=process.parent_pid,
+        uid=_owner(folder),
+        comm=text(comm),
+        program=text(program_of(arguments, comm)),
+        runtimes=_runtimes(folder),
+        environment=environment_of(_read(folder + b"/environ", 1 << 20) or b""),
+        cgroup=_cgroup(folder),
+    )
+    process.confirm()
+    return info
+
+
+def starters(process: Process) -> list[ProcessInfo]:
+    """Describe the shells and launchers above a process, up to the next interpreter: nobody else will.
+
+    Their mappings are not read; what is not this user's, or gone meanwhile, ends the list.
+    """
+    proc = os.path.dirname(process.folder)
+    found: list[ProcessInfo] = []
+    pid = process.parent_pid
+    while pid > _INIT and len(found) < _MAX_ABOVE:
+        folder = proc + b"/%d" % pid
+        fields = _stat_fields(_read(folder + b"/stat", 1024) or b"")
+        arguments = (_read(folder + b"/cmdline", 4096) or b"").split(b"\0")
+        if len(fields) < 20 or os.path.basename(arguments[0]).lstrip(b"-").startswith(_INTERPRETERS):
+            break
+        comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
+        found.append(
+            ProcessInfo(
+                pid=pid,
+                start_ticks=int(fields[19]),
+                parent_pid=int(fields[1]),
+                uid=_owner(folder),
+                comm=text(comm),
+                program=text(program_of(arguments, comm)),
+                runtimes=(),
+                environment=environment_of(_read(folder + b"/environ", 1 << 20) or b""),
+                cgroup=_cgroup(folder),
+            )
+        )
+        pid = found[-1].parent_pid
+    return found
+
+
+def is_interpreter(process: Process) -> bool:
+    """Return whether it is one of the programs that training scripts run in."""
+    executable = os.path.basename((_read(process.folder + b"/cmdline", 4096) or b"").split(b"\0")[0])
+    return executable.lstrip(b"-").startswith(_INTERPRETERS)
+
+
+def places(process: Process, limit: int = 16) -> list[bytes]:
+    """Return folders where its files may be: those named by its arguments, then the working one. Nothing is kept."""
+    found: list[bytes] = []
+    for argument in (_read(process.folder + b"/cmdline", 16384) or b"").split(b"\0")[1:]:
+        value = argument.partition(b"=")[2] or argument
+        if value.startswith((b"/", b"./", b"../")) and len(found) < limit:
+            found.append(value)
+    try:
+        working = os.readlink(process.folder + b"/cwd")
+    except OSError:
+        return [path for path in found if path.startswith(b"/")]
+    return [os.path.normpath(os.path.join(working, path)) for path in found] + [working]
+
+
+def _runtimes(folder: bytes) -> tuple[str, ...]:
+    maps = _read(folder + b"/maps", 16 << 20) or b""
+    found = {name: None for mark, name in RUNTIME_MARKS if mark in maps}
+    if b"/dev/nvidia" in maps or b"/dev/kfd" in maps:
+        found["gpu"] = None
+    return tuple(found)
+
+
+def _cgroup(folder: bytes) -> str | None:
+    lines = (_read(folder + b"/cgroup", 8192) or b"").split(b"\n")
+    paths = [line.split(b":", 2)[2] for line in lines if line.count(b":") >= 2]
+    deepest = max(paths, key=len, default=b"/")
+    return text(deepest) if deepest != b"/" else None
+
+
+def _owner(folder: bytes) -> int | None:
+    try:
+        return os.stat(folder).st_uid
+    except OSError:
+        return None
+
+
+def _read(path: bytes, limit: int) -> bytes | None:
+    """Return up to `limit` bytes; None if it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        parts = []
+        while limit > 0 and (part := os.read(fd, min(limit, 1 << 20))):
+            parts.append(part)
+            limit -= len(part)
+        return b"".join(parts)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def descendants(parents: dict[int, int], roots: Iterable[int]) -> set[int]:
+    """Return the pids in `parents` (pid to parent pid) that descend from `roots`, the roots included."""
+    inside = set(roots)
+    for pid in parents:
+        chain = []
+        current = pid
+        while current not in inside and current in parents and current not in chain:
+            chain.append(current)
+            current = parents[current]
+        if current in inside:
+            inside.update(chain)
+    return inside
