@@ -19,7 +19,7 @@ from figures import parser, quantile, show
 BUSY = "while True: pass"
 SAMPLER = """
 import json, os, sys, threading, time
-from ckptprof.service.sampler.outputqueue import Outlet
+from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.options import SamplerOptions
 from ckptprof.service.sampler.main import Sampler
 from ckptprof_collectors.kernelfs import KernelFs
@@ -38,7 +38,7 @@ class Timed(Sampler):
 
 rate = float(sys.argv[1])
 null = os.open(os.devnull, os.O_WRONLY)
-timed = Timed(SamplerOptions(uid="bench", base_hz=rate, fixed_rate=True), KernelFs(), Outlet(null), 0)
+timed = Timed(SamplerOptions(uid="bench", base_hz=rate, fixed_rate=True), KernelFs(), OutputQueue(null), 0)
 timed.run()
 print(json.dumps(timed.late[int(rate):]))  # the first second finds every process of the host
 """

@@ -12,7 +12,7 @@ import pytest
 from ckptprof_collectors.files import facts
 from ckptprof_collectors.files.factmemory import SETTLED_NS, Memory
 from ckptprof_collectors.files.facts import MAX_OLD_ENTRIES, FactFinder, Question, answer, look, read_magic
-from ckptprof_collectors.files.workers import Lanes
+from ckptprof_collectors.files.workers import WorkerPool
 from ckptprof_collectors.samples import FileFact
 
 
@@ -232,7 +232,7 @@ def test_the_finder_answers_in_its_own_thread_and_refuses_what_is_too_much(tmp_p
     """It never waits: a question too many is counted."""
     (tmp_path / "a").write_bytes(bytes(32))
     gate = os.pipe()
-    finder = FactFinder(lanes=Lanes(limit=2), on_open=lambda _: list(os.read(gate[0], 1)).clear())
+    finder = FactFinder(workers=WorkerPool(limit=2), on_open=lambda _: list(os.read(gate[0], 1)).clear())
     question = Question(7, 8, b"", (os.fsencode(tmp_path / "a"),), (), 0)
     for _ in range(8):
         finder.ask(question)
@@ -256,7 +256,7 @@ def test_a_long_answer_is_given_in_parts_and_lets_others_in(tmp_path: Path, monk
     for number in range(3_000):
         os.close(os.open(folder / str(number), os.O_WRONLY | os.O_CREAT))
     (tmp_path / "a").write_bytes(bytes(32))
-    finder = FactFinder(lanes=Lanes())
+    finder = FactFinder(workers=WorkerPool())
     finder.ask(Question(7, 8, b"", (), (os.fsencode(folder),), 0))
     finder.ask(Question(9, 8, b"", (os.fsencode(tmp_path / "a"),), (), 0))
     facts = all_of(finder)
@@ -281,7 +281,7 @@ def test_answers_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("ckptprof_collectors.files.facts.MAX_WAITING", 20)
     for number in range(150):
         (tmp_path / f"f{number}").write_bytes(b"x")
-    finder = FactFinder(lanes=Lanes())
+    finder = FactFinder(workers=WorkerPool())
     finder.ask(Question(7, 8, b"", (), (os.fsencode(tmp_path),), 0))
     found: list[FileFact] = []
     most, deadline = 0, time.monotonic() + 20

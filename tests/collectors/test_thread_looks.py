@@ -15,7 +15,7 @@ import pytest
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process, ProcessGone
 from ckptprof_collectors.processes.syscalls import doing
-from ckptprof_collectors.processes.threadlooks import ThreadEye, ThreadGone, counts_delays, list_threads, used_of
+from ckptprof_collectors.processes.threadlooks import ThreadGone, ThreadReader, counts_delays, list_threads, used_of
 from ckptprof_collectors.samples import ThreadLook
 
 CHILD = """
@@ -42,10 +42,10 @@ def child() -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
         process.kill()
 
 
-def eyes_on(pid: int, threads: list[int]) -> list[ThreadEye]:
+def readers_of(pid: int, threads: list[int]) -> list[ThreadReader]:
     """Look at these threads."""
     process = Process(KernelFs(), pid)
-    return [ThreadEye(process, tid, delays=None) for tid in threads]
+    return [ThreadReader(process, tid, delays=None) for tid in threads]
 
 
 def word(look: ThreadLook) -> str:
@@ -53,10 +53,10 @@ def word(look: ThreadLook) -> str:
     return doing(look.state, look.call, look.wait)
 
 
-def until(eye: ThreadEye, wanted: str) -> ThreadLook:
+def until(reader: ThreadReader, wanted: str) -> ThreadLook:
     """Look until it is found in that."""
     deadline = time.monotonic() + 10
-    while (look := eye.look(1)) is None or word(look) != wanted:
+    while (look := reader.look(1)) is None or word(look) != wanted:
         assert time.monotonic() < deadline, look
         time.sleep(0.005)
     return look
@@ -65,7 +65,7 @@ def until(eye: ThreadEye, wanted: str) -> ThreadLook:
 def test_each_thread_is_found_in_what_it_does(child: tuple[subprocess.Popen[bytes], list[int]]) -> None:
     """One reads its input, one waits at a pipe, one works."""
     process, threads = child
-    main, waiting, working = eyes_on(process.pid, threads)
+    main, waiting, working = readers_of(process.pid, threads)
 
     assert until(main, "lock").call == 0  # a read, of a pipe
     assert until(waiting, "lock").call == 0
@@ -81,8 +81,8 @@ def test_each_thread_is_found_in_what_it_does(child: tuple[subprocess.Popen[byte
     assert 0.15e9 < grown_ns < 0.9e9  # it wants a CPU all the time
     assert second.user_ticks >= first.user_ticks
     assert (second.pid, second.tid, second.at_ns) == (process.pid, threads[2], 2)
-    for eye in (main, waiting, working):
-        eye.close()
+    for reader in (main, waiting, working):
+        reader.close()
 
 
 def test_who_has_not_run_is_told_again_without_being_read_again(
@@ -90,7 +90,7 @@ def test_who_has_not_run_is_told_again_without_being_read_again(
 ) -> None:
     """Its counters are the same; only the time of the look differs."""
     process, threads = child
-    (waiting,) = eyes_on(process.pid, threads[1:2])
+    (waiting,) = readers_of(process.pid, threads[1:2])
     first = until(waiting, "lock")
     second = waiting.look(77)
 
@@ -105,7 +105,7 @@ def test_a_thread_that_ended_is_gone_though_its_process_lives(
 ) -> None:
     """The descriptors stay bound to it."""
     process, threads = child
-    main, waiting = eyes_on(process.pid, threads[:2])
+    main, waiting = readers_of(process.pid, threads[:2])
     assert process.stdin is not None
     process.stdin.write(b"x")
     process.stdin.flush()
@@ -116,7 +116,7 @@ def test_a_thread_that_ended_is_gone_though_its_process_lives(
         waiting.look(1)
     assert main.look(1) is not None
     with pytest.raises(ThreadGone):
-        ThreadEye(main.process, threads[1], delays=None)
+        ThreadReader(main.process, threads[1], delays=None)
     waiting.close()
     waiting.close()
     main.close()
@@ -125,14 +125,14 @@ def test_a_thread_that_ended_is_gone_though_its_process_lives(
 def test_a_process_that_ended_is_gone(child: tuple[subprocess.Popen[bytes], list[int]]) -> None:
     """With all of its threads."""
     process, threads = child
-    (main,) = eyes_on(process.pid, threads[:1])
+    (main,) = readers_of(process.pid, threads[:1])
     process.kill()
     process.wait()
 
     with pytest.raises(ThreadGone):
         main.look(1)
     with pytest.raises((ProcessGone, ThreadGone)):
-        ThreadEye(main.process, threads[0], delays=None)
+        ThreadReader(main.process, threads[0], delays=None)
     assert list_threads(main.process) == []
     assert used_of(main.process, threads[0]) is None
     main.close()
@@ -148,14 +148,14 @@ def test_the_main_thread_comes_first(child: tuple[subprocess.Popen[bytes], list[
     assert used_of(whole, process.pid)
 
 
-def fake_thread(folder: Path, **files: str) -> ThreadEye:
-    """Return an eye on a thread of a made-up /proc."""
+def fake_thread(folder: Path, **files: str) -> ThreadReader:
+    """Return a reader of a thread of a made-up /proc."""
     for place in (folder / "7", folder / "7/task/8"):
         place.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             (place / name).write_bytes(data.encode("latin-1"))
     (folder / "7/io").write_text("rchar: 1\n")
-    return ThreadEye(Process(KernelFs(proc=folder), 7), 8, delays=counts_delays(KernelFs(proc=folder)))
+    return ThreadReader(Process(KernelFs(proc=folder), 7), 8, delays=counts_delays(KernelFs(proc=folder)))
 
 
 STAT = "8 (a) (\x1b[31m b) D 1 7 7 0 -1 4194368 44 0 55 0 6 9 0 0 20 0 2 0 100 9 9 9" + " 0" * 16 + " 33 0 0\n"
@@ -163,11 +163,11 @@ STAT = "8 (a) (\x1b[31m b) D 1 7 7 0 -1 4194368 44 0 55 0 6 9 0 0 20 0 2 0 100 9
 
 def test_every_field_is_found_behind_a_hostile_name(tmp_path: Path) -> None:
     """Brackets, blanks and escape codes in a thread's name shift nothing."""
-    eye = fake_thread(
+    reader = fake_thread(
         tmp_path, stat=STAT, schedstat="11 22 33\n", syscall="1 0x1 0x2 0x3 0 0 0 0xff 0xff\n", wchan="rq_qos_wait"
     )
 
-    look = eye.look(5)
+    look = reader.look(5)
     assert look == ThreadLook(
         7, 100, 8, "a) (\x1b[31m b", 11, 22, 6, 9, 55, 33, "D", 1, "rq_qos_wait", minor_faults=44, at_ns=5
     )
@@ -186,10 +186,10 @@ def test_delays_are_not_told_where_the_kernel_keeps_none(tmp_path: Path) -> None
 @pytest.mark.parametrize("stat", ["", "8", "8 (x)", "8 (x) D 1 2", "8 (x) D " + "z " * 50])
 def test_a_stat_that_makes_no_sense_is_no_look(tmp_path: Path, stat: str) -> None:
     """Cut short, or not of numbers."""
-    eye = fake_thread(tmp_path, stat=STAT, schedstat="1 2 3\n")
+    reader = fake_thread(tmp_path, stat=STAT, schedstat="1 2 3\n")
     (tmp_path / "7/task/8/stat").write_text(stat)
 
-    assert eye.look(5) is None
+    assert reader.look(5) is None
 
 
 @pytest.mark.root
@@ -202,12 +202,12 @@ def test_without_privileges_only_call_and_wait_are_missing(
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
-            eye = eyes_on(process.pid, threads[2:])[0]
-            eye.close()
+            reader = readers_of(process.pid, threads[2:])[0]
+            reader.close()
             os.setuid(65534)
             # what /proc/PID/io needs was opened as root; the files of the thread are opened anew
-            eye = ThreadEye(eye.process, threads[1], delays=None)
-            look = eye.look(1)
+            reader = ThreadReader(reader.process, threads[1], delays=None)
+            look = reader.look(1)
             assert look is not None
             os.write(writer, f"{look.on_cpu_ns is not None} {look.call} {look.wait}".encode())
         os._exit(0)

@@ -14,7 +14,7 @@ import msgspec
 from ckptprof.recording import Unpacker, pack
 from ckptprof.service.options import SamplerOptions
 from ckptprof.service.sampler.main import Sampler
-from ckptprof.service.sampler.outputqueue import Outlet
+from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import FileActivity, Frame, Sample
 
@@ -94,12 +94,12 @@ class Desk:
         os.set_blocking(self._out, False)
         self._control, self.recorder = os.pipe()
         self._unpacker = Unpacker()
-        self._outlet = Outlet(into)
+        self._output = OutputQueue(into)
         self._into = into
         chosen = SamplerOptions(uid="u", **{"level": "auto", **options})
-        self.sampler = Sampler(chosen, KernelFs(), self._outlet, self._control, attach=attach)
+        self.sampler = Sampler(chosen, KernelFs(), self._output, self._control, attach=attach)
         self.header = self.sampler.header()
-        self._outlet.put(pack(self.header))
+        self._output.put(pack(self.header))
 
     def tick(self, at_ns: int) -> list[Sample]:
         """Tick, and return the samples of all frames that came of it."""
@@ -108,7 +108,7 @@ class Desk:
 
     def take(self) -> list[Sample]:
         """Return the samples that have come."""
-        self._outlet.flush()
+        self._output.flush()
         try:
             data = os.read(self._out, 8 << 20)
         except BlockingIOError:

@@ -18,7 +18,7 @@ from ckptprof.service.sampler.threadlooks import (
     DELETED_NS,
     IDLE_NS,
     MAX_EACH,
-    MAX_EYES,
+    MAX_THREADS,
     RECENT_NS,
     ThreadLooks,
     descriptors_of,
@@ -41,7 +41,7 @@ sys.stdin.read(1)
 TICK_NS = 40_000_000
 
 
-class Attention:
+class Activity:
     """Stands for what the sampler thinks of a process."""
 
     bursting = True
@@ -61,7 +61,7 @@ def watching(process: Any, *, rank: int | None = None, trains: bool = True) -> A
     environment = {} if rank is None else {"RANK": str(rank)}
     return SimpleNamespace(
         process=process,
-        attention=Attention(),
+        activity=Activity(),
         traced=SimpleNamespace(movers={}),
         trains=trains,
         info=SimpleNamespace(environment=environment),
@@ -109,7 +109,7 @@ def crowd() -> Iterator[Job]:
 
 def test_nothing_is_looked_at_between_bursts(job: Job) -> None:
     """Not even a list of threads is read."""
-    job.watching.attention.bursting = False
+    job.watching.activity.bursting = False
     looks = ThreadLooks(KernelFs(), 400)
 
     assert [looks.look(tick * TICK_NS, job.watched, traced=False) for tick in range(5)] == [[]] * 5
@@ -147,7 +147,7 @@ def test_a_burst_ends_with_a_look(job: Job) -> None:
     """So that the first and the last bracket it; then all descriptors are given back."""
     looks = ThreadLooks(KernelFs(), 400)
     looks.look(TICK_NS, job.watched, traced=False)
-    job.watching.attention.bursting = False
+    job.watching.activity.bursting = False
     last = looks.look(2 * TICK_NS, job.watched, traced=False)
 
     assert {look.tid for look in last} == {job.pid, *job.threads}
@@ -159,7 +159,7 @@ def test_while_a_file_is_only_held_open_nobody_is_looked_at(job: Job) -> None:
     """A log of a job keeps a burst open for minutes."""
     looks = ThreadLooks(KernelFs(), 400)
     looks.look(TICK_NS, job.watched, traced=False)
-    job.watching.attention.moving = False
+    job.watching.activity.moving = False
     assert len(looks.look(2 * TICK_NS, job.watched, traced=False)) == 1 + len(job.threads)
 
     assert looks.look(3 * TICK_NS, job.watched, traced=False) == []
@@ -169,8 +169,8 @@ def test_a_sync_is_watched_to_its_end_though_the_burst_is_over(job: Job) -> None
     """Of a file that was opened again for it: nothing moves, nothing is held open."""
     looks = ThreadLooks(KernelFs(), 400)
     looks.look(TICK_NS, job.watched, traced=False)
-    job.watching.attention.bursting = False
-    syncing = looks._crews[job.pid].eyes[job.threads[0]]
+    job.watching.activity.bursting = False
+    syncing = looks._groups[job.pid].followed[job.threads[0]]
     syncing.word = "sync"
     second = looks.look(2 * TICK_NS, job.watched, traced=False)
 
@@ -184,8 +184,8 @@ def test_who_deletes_is_watched_though_it_is_met_at_other_things_between(job: Jo
     """Until it was not met deleting for a second; a tree is listed and looked at in turns."""
     looks = ThreadLooks(KernelFs(), 400)
     looks.look(TICK_NS, job.watched, traced=False)
-    job.watching.attention.bursting = False
-    looks._crews[job.pid].eyes[job.threads[0]].deleted_ns = TICK_NS
+    job.watching.activity.bursting = False
+    looks._groups[job.pid].followed[job.threads[0]].deleted_ns = TICK_NS
     looks.look(2 * TICK_NS, job.watched, traced=False)
     later = looks.look(TICK_NS + DELETED_NS, job.watched, traced=False)
 
@@ -220,7 +220,7 @@ def test_descriptors_are_bounded(crowd: Job) -> None:
     assert len(whole.look(TICK_NS, crowd.watched, traced=True)) == MAX_EACH
     whole.last(2 * TICK_NS)
     assert descriptors_of(1024) == 128
-    assert descriptors_of(1 << 20) == 4 * MAX_EYES
+    assert descriptors_of(1 << 20) == 4 * MAX_THREADS
 
 
 def test_a_process_that_ended_is_let_go(job: Job) -> None:
@@ -272,9 +272,9 @@ def test_limits_are_looked_at_when_a_burst_begins(job: Job, tmp_path: Path) -> N
     (tmp_path / str(job.pid) / "cgroup").write_text("0::/\n")
     (tmp_path / "io.max").write_text("8:0 wbps=1\n")
     limits = Limits(KernelFs(proc=tmp_path))
-    job.watching.attention.moving = False
+    job.watching.activity.moving = False
     assert limits.look(TICK_NS, job.watched) == []
-    job.watching.attention.moving = True
+    job.watching.activity.moving = True
     first = limits.look(2 * TICK_NS, job.watched)
     (tmp_path / "io.max").write_text("8:0 wbps=2\n")
     soon = limits.look(3 * TICK_NS, job.watched)

@@ -290,7 +290,7 @@ def test_open_files_are_not_scanned_while_it_traces(desk: Callable[..., Desk], t
         try:
             wait_until(lambda: one.tick(time.monotonic_ns()) and writer.pid in one.sampler._population.watched)
             watching = one.sampler._population.watched[writer.pid]
-            wait_until(lambda: one.tick(time.monotonic_ns()) is not None and watching.attention.in_burst())
+            wait_until(lambda: one.tick(time.monotonic_ns()) is not None and watching.activity.in_burst())
             traced = [sample for _ in range(10) for sample in _later(one)]
             trace.reads = [OSError(5, "gone")]
             failed = ticks(one, lambda so_far: any(isinstance(s, FileScan) for s in so_far))
@@ -416,10 +416,10 @@ def test_a_mapping_is_looked_at_at_once(desk: Callable[..., Desk], sleeper: subp
     )
     one = desk(StandIn([[activity(sleeper.pid, "/ckpt/x", 2 * MIB, closed_ns=1)], [event]]))
     one.tick(time.monotonic_ns())
-    attention = one.sampler._population.watched[sleeper.pid].attention
-    attention.burst_since_ns, attention.last_mappings_ns = None, 0
+    state = one.sampler._population.watched[sleeper.pid].activity
+    state.burst_since_ns, state.last_mappings_ns = None, 0
 
     one.tick(time.monotonic_ns())
 
-    assert attention.in_burst()
-    assert attention.last_mappings_ns > 0
+    assert state.in_burst()
+    assert state.last_mappings_ns > 0

@@ -14,7 +14,7 @@ _PROCESSES = 256
 _EACH = 32
 
 
-class PathBook:
+class SessionPaths:
     """Bounded: of more than it can keep the oldest are forgotten."""
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class PathBook:
         """Keep the path of a file that a thread has begun to use, and that others may use who never say its name."""
         if path is None:
             return
-        for book, entry in ((self._sessions, key), (self._files, key[:_FILE])):
-            if len(book) >= _KNOWN:
-                book.pop(next(iter(book)))
-            book[entry] = path
+        for known, entry in ((self._sessions, key), (self._files, key[:_FILE])):
+            if len(known) >= _KNOWN:
+                known.pop(next(iter(known)))
+            known[entry] = path
 
     def recall(self, process: int, path: str | None) -> None:
         """Keep which files a process has used lately: a relative name may be one of them."""

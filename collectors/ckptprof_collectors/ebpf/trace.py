@@ -32,7 +32,7 @@ from ckptprof_collectors.ebpf.hooks import (
 )
 from ckptprof_collectors.ebpf.layouts import Config, Counters, RecordKind
 from ckptprof_collectors.ebpf.libbpf import BpfError, Libbpf, Map, Ring, find_libbpf, object_path
-from ckptprof_collectors.ebpf.paths import PathBook
+from ckptprof_collectors.ebpf.paths import SessionPaths
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import DirtyPause, Sample, TraceHealth
 
@@ -120,7 +120,7 @@ class Trace:
         _give_memory_back()
         self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
         self._proc = fs.proc
-        self._paths = PathBook()
+        self._paths = SessionPaths()
         self._shed_until_ns = 0
         self._swept_operations = 0
         self._control = self._files.object.section(".data.control")

@@ -74,5 +74,5 @@ def _version(status: FileStatus) -> tuple[int, ...]:
 
 def _bound(kept: dict[_Key, _Value]) -> None:
     if len(kept) > MAX_KEPT:
-        with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another lane's thread was here, too
+        with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another domain's thread was here, too
             del kept[next(iter(kept))]

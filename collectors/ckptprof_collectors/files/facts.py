@@ -2,7 +2,7 @@
 
 A file that lived between two looks at the open descriptors is found here by its times. All of it is bounded in entries
 and depth, reads file attributes from cache where a server would have to be asked, and runs in a thread that is shared
-only by what hangs with it, because a hung file server hangs whoever asks it (see `lanes`).
+only by what hangs with it, because a hung file server hangs whoever asks it (see `workers`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckptprof_collectors.files.cachestat import unwritten_bytes
 from ckptprof_collectors.files.factmemory import Inside, Memory
 from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, FileStatus, statx
 from ckptprof_collectors.files.wholeness import is_whole
-from ckptprof_collectors.files.workers import LANES, Lanes
+from ckptprof_collectors.files.workers import WORKERS, WorkerPool
 from ckptprof_collectors.samples import FileFact, text
 
 MAX_ENTRIES = 20_000  # of one folder
@@ -295,10 +295,10 @@ def read_magic(path: bytes) -> bytes | None:
 class FactFinder:
     """Answers questions, each where it holds up itself only if it hangs; one too many is refused and counted."""
 
-    def __init__(self, *, lanes: Lanes = LANES, on_open: Callable[[bytes], None] = lambda _: None) -> None:
+    def __init__(self, *, workers: WorkerPool = WORKERS, on_open: Callable[[bytes], None] = lambda _: None) -> None:
         """Make it; `on_open` is called before a file is opened, in one thread or another."""
         self._on_open = on_open
-        self._lanes = lanes
+        self._workers = workers
         self._answers: deque[FileFact] = deque()
         self._closed = False
         self.refused = 0
@@ -308,30 +308,30 @@ class FactFinder:
     def ask(self, question: Question) -> None:
         """Put a question; never waits, and touches nothing that may hang."""
         parts = self._parts(question)
-        for lane, (part, apart) in parts.items():
-            if not self._lanes.put(lane, self._job(look(part, self._on_open, self.spent, apart, self._memory))):
+        for domain, (part, apart) in parts.items():
+            if not self._workers.put(domain, self._job(look(part, self._on_open, self.spent, apart, self._memory))):
                 self.refused += 1
 
     def _parts(self, question: Question) -> dict[str, tuple[Question, frozenset[bytes]]]:
         """Split a question by what hangs together; what is mounted below a folder, and is apart from it, is its own."""
-        mounts, root = self._lanes.mounts, question.root
+        mounts, root = self._workers.mounts, question.root
         files: dict[str, list[bytes]] = {}
         folders: dict[str, list[bytes]] = {}
         apart: set[bytes] = set()
         for path in question.files:
-            files.setdefault(mounts.lane_of(root, os.path.dirname(path)), []).append(path)
+            files.setdefault(mounts.domain_of(root, os.path.dirname(path)), []).append(path)
         for folder in question.folders:
-            folders.setdefault(mounts.lane_of(root, folder), []).append(folder)
-            for point, lane in mounts.below(root, folder).items():
+            folders.setdefault(mounts.domain_of(root, folder), []).append(folder)
+            for point, domain in mounts.below(root, folder).items():
                 apart.add(point)
                 if point[len(folder.rstrip(b"/")) :].count(b"/") < MAX_DEPTH:
-                    folders.setdefault(lane, []).append(point)
+                    folders.setdefault(domain, []).append(point)
         return {
-            lane: (
-                replace(question, files=tuple(files.get(lane, ())), folders=tuple(folders.get(lane, ()))),
+            domain: (
+                replace(question, files=tuple(files.get(domain, ())), folders=tuple(folders.get(domain, ()))),
                 frozenset(apart),
             )
-            for lane in {**files, **folders}
+            for domain in {**files, **folders}
         }
 
     def _job(self, found: _Found) -> Callable[[], bool]:
@@ -363,7 +363,7 @@ class FactFinder:
     @property
     def waiting(self) -> bool:
         """Whether an answer is still to come, or to be taken; not from what hangs."""
-        return bool(self._answers) or self._lanes.waiting()
+        return bool(self._answers) or self._workers.waiting()
 
     def close(self) -> None:
         """Give up what was not answered, without waiting for it: it may hang on a file server."""

@@ -1,4 +1,4 @@
-"""Which paths share a fate: what hangs when a file server or the process behind a FUSE mount does, told by mountinfo.
+"""Failure domains of paths: what hangs together with a file server or the process behind a FUSE mount, by mountinfo.
 
 Nothing is touched on a file system that may hang: of a mount that is apart only its name is compared.
 """
@@ -26,11 +26,11 @@ _ON_THE_MACHINE = frozenset((
     b"securityfs", b"sysfs", b"tmpfs", b"tracefs", b"zfs",
 ))  # fmt: skip
 
-_Points = dict[bytes, str]  # from a mount point to its lane
+_Points = dict[bytes, str]  # from a mount point to its domain
 
 
-def lane_of_mount(mount: RawMount) -> str:
-    """Return the lane of a mount: of all local ones the same, of remote ones one a server, of FUSE mounts one each."""
+def domain_of_mount(mount: RawMount) -> str:
+    """Return the domain of a mount: one for all that are local, one for each file server, one for each FUSE mount."""
     if is_fuse(mount.fs_type):
         return f"{mount.major}:{mount.minor}"
     if mount.major or mount.fs_type in _ON_THE_MACHINE:
@@ -40,23 +40,23 @@ def lane_of_mount(mount: RawMount) -> str:
 
 
 def longest(points: _Points, path: bytes) -> str:
-    """Return the lane of the deepest mount point at or above an absolute path."""
+    """Return the domain of the deepest mount point at or above an absolute path."""
     while path:
-        if (lane := points.get(path)) is not None:
-            return lane
+        if (domain := points.get(path)) is not None:
+            return domain
         path = path.rpartition(b"/")[0]
     return points.get(b"/", LOCAL)
 
 
-class MountLanes:
-    """Finds the lane of a folder as a process sees it; mountinfo is read again when a second has passed."""
+class FailureDomains:
+    """Finds the domain of a folder as a process sees it; mountinfo is read again when a second has passed."""
 
     def __init__(self, proc: bytes = b"/proc") -> None:
         """Read nothing yet."""
         self._proc = proc
         self._tables: dict[tuple[bytes, bytes], tuple[int, _Points]] = {}  # by mount namespace and root
         self._parsed: dict[bytes, _Points] = {}
-        self._lanes: dict[tuple[int, bytes, bytes], str] = {}
+        self._domains: dict[tuple[int, bytes, bytes], str] = {}
 
     def points(self, root: bytes) -> _Points:
         """Return the mounts seen from `root`, /proc/PID/root or empty for our own; empty if they cannot be read."""
@@ -67,7 +67,7 @@ class MountLanes:
         if known is not None and now_ns - known[0] < _FRESH_NS:
             return known[1]
         points = self._read(folder)
-        self._lanes.clear()  # its links may lead elsewhere by now
+        self._domains.clear()  # its links may lead elsewhere by now
         if len(self._tables) >= MAX_TABLES:
             self._tables.pop(next(iter(self._tables)))
         self._tables[key] = (now_ns, points)
@@ -83,25 +83,25 @@ class MountLanes:
             return {} if folder == self._proc + b"/self" else self.points(b"")  # ended: it will be looked for from here
         points = self._parsed.get(data)
         if points is None:
-            points = {mount.mount_point: lane_of_mount(mount) for mount in parse(data)}
+            points = {mount.mount_point: domain_of_mount(mount) for mount in parse(data)}
             if len(self._parsed) >= MAX_TABLES:
                 self._parsed.pop(next(iter(self._parsed)))
             self._parsed[data] = points
         return points
 
-    def lane_of(self, root: bytes, folder: bytes) -> str:
-        """Return the lane of a folder, its symlinks followed as far as they lie on local file systems."""
+    def domain_of(self, root: bytes, folder: bytes) -> str:
+        """Return the domain of a folder, its symlinks followed as far as they lie on local file systems."""
         points = self.points(root)
-        if all(lane == LOCAL for lane in points.values()):
+        if all(domain == LOCAL for domain in points.values()):
             return LOCAL
         key = (id(points), root, folder)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._follow(points, root, folder)
-            if len(self._lanes) >= MAX_PATHS:
-                self._lanes.clear()
-            self._lanes[key] = lane
-        return lane
+        domain = self._domains.get(key)
+        if domain is None:
+            domain = self._follow(points, root, folder)
+            if len(self._domains) >= MAX_PATHS:
+                self._domains.clear()
+            self._domains[key] = domain
+        return domain
 
     def _follow(self, points: _Points, root: bytes, folder: bytes) -> str:
         parts = deque(folder.split(b"/"))
@@ -127,11 +127,13 @@ class MountLanes:
         return longest(points, at)
 
     def below(self, root: bytes, folder: bytes) -> dict[bytes, str]:
-        """Return the mount points below a folder that are apart from it, with their lanes."""
+        """Return the mount points below a folder that are apart from it, with their domains."""
         points = self.points(root)
         start = folder.rstrip(b"/") + b"/"
-        own = self.lane_of(root, folder)
-        return {point: lane for point, lane in points.items() if lane not in (LOCAL, own) and point.startswith(start)}
+        own = self.domain_of(root, folder)
+        return {
+            point: domain for point, domain in points.items() if domain not in (LOCAL, own) and point.startswith(start)
+        }
 
 
 def _link(path: bytes) -> bytes | None:

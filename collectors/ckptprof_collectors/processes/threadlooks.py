@@ -34,7 +34,7 @@ def counts_delays(fs: KernelFs) -> bool | None:
     return None if value is None else bool(value)
 
 
-class ThreadEye:
+class ThreadReader:
     """One thread that is looked at again and again."""
 
     __slots__ = ("_delays", "_fds", "_folder", "_last", "_last_schedstat", "process", "tid")

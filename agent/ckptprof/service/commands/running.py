@@ -36,8 +36,8 @@ from ckptprof.service.recorder.loop import HASTE, Loop, SamplerLostError
 from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import Caught, Relay, SignalTrap
-from ckptprof.service.recorder.storing import MAX_FOLDERS, open_keeper
-from ckptprof.service.recorder.writerthread import Keeper
+from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
+from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.watched import watched
 
 FORWARDED: set[Signals] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGXCPU}
@@ -66,9 +66,9 @@ def record(arguments: Sequence[str], db: str | Path, *, level: Wish = "auto") ->
     trap = SignalTrap({*FORWARDED, SIGCHLD})  # before the store's thread: one that does not block them would take them
     sampler = _start_sampler(level)  # before SQLAlchemy is imported
     try:
-        keeper, saved_paths = _open(db)
+        writer, saved_paths = _open(db)
         diagnosis = Diagnosis(ceilings=ceilings_beside(db), gpus=gpus_in_use())
-        return Run(keeper, saved_paths, sampler, level, diagnosis).execute(arguments, trap)
+        return Run(writer, saved_paths, sampler, level, diagnosis).execute(arguments, trap)
     finally:
         if sampler is not None:
             sampler.stop()
@@ -88,12 +88,12 @@ def _start_sampler(level: Wish) -> SamplerProcess | None:
         return None
 
 
-def _open(db: str | Path) -> tuple[Keeper | None, tuple[str, ...]]:
+def _open(db: str | Path) -> tuple[WriterThread | None, tuple[str, ...]]:
     from ckptprof.store.lock import StoreBusyError  # noqa: PLC0415 - imports SQLAlchemy: the sampler is started first
     from ckptprof.store.problems import StoreFullError  # noqa: PLC0415
 
     try:
-        return open_keeper(db, shared=True)
+        return open_writer(db, shared=True)
     except StoreFullError as error:  # no reason to keep anybody from training
         messages.warn(f"nothing will be stored, only reported at the end: {error}")
     except StoreBusyError as error:  # an agent, which sees this command too
@@ -106,21 +106,21 @@ class Run:
 
     def __init__(
         self,
-        keeper: Keeper | None,
+        writer: WriterThread | None,
         saved_paths: tuple[str, ...],
         sampler: SamplerProcess | None,
         level: Wish = "auto",
         diagnosis: Diagnosis | None = None,
     ) -> None:
-        """`keeper` is None when nothing can be stored, `sampler` when nothing can be seen."""
+        """`writer` is None when nothing can be stored, `sampler` when nothing can be seen."""
         self._level: Wish = level
         self._header: Header | None = None
-        self._keeper = keeper
-        if keeper is not None:
-            keeper.keep_stored = True
+        self._writer = writer
+        if writer is not None:
+            writer.keep_stored = True
         self._sampler = sampler
         self._saved_paths = saved_paths
-        self._recorder = Recorder(keeper, None, saved_paths=saved_paths, diagnosis=diagnosis)
+        self._recorder = Recorder(writer, None, saved_paths=saved_paths, diagnosis=diagnosis)
         self._recorder.keep_checkpoints = True
         self._lost = ""
 
@@ -209,21 +209,21 @@ class Run:
             self._recorder.end(clean=not self._lost)
         except Exception as error:  # noqa: BLE001 - as above
             messages.warn(f"the last that was seen could not be judged: {type(error).__name__}: {error}")
-        if self._keeper is None:
+        if self._writer is None:
             return False
 
         def hurried() -> bool:
             return any(signal.number in HASTE for signal in trap.take())
 
-        stored = self._keeper.close(STORE_SECONDS, hurried=hurried)
+        stored = self._writer.close(STORE_SECONDS, hurried=hurried)
         if not stored:
             messages.warn("not everything could be stored; what was found is in this report")
         return stored
 
     def _report(self, *, stored: bool) -> Report:
         checkpoints: list[Checkpoint] = self._recorder.checkpoints
-        if stored and self._keeper is not None:
-            checkpoints = self._keeper.stored  # these have numbers
+        if stored and self._writer is not None:
+            checkpoints = self._writer.stored  # these have numbers
         session = self._recorder.session
         if session is None:
             return Report(host=None, watched=Watched(start_ns=None, end_ns=None), checkpoints=tuple(checkpoints))

@@ -23,8 +23,8 @@ from ckptprof.service.recorder.loop import Loop, SamplerLostError
 from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
-from ckptprof.service.recorder.storing import MAX_FOLDERS, open_keeper
-from ckptprof.service.recorder.writerthread import Keeper
+from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
+from ckptprof.service.recorder.writerthread import WriterThread
 
 DRAIN_SECONDS = 8.0
 STORE_SECONDS = 20.0
@@ -68,29 +68,29 @@ class Agent:
         rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
         sampler = self._start()  # before anything slow is imported or opened
-        keeper: Keeper | None = None
+        writer: WriterThread | None = None
         server: MetricsServer | None = None
         hurried = True  # unless it ends as it should
         try:
-            keeper, self._saved_paths = open_keeper(self._options.db)
+            writer, self._saved_paths = open_writer(self._options.db)
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             metrics = Metrics()
             server = self._serve(metrics.render)
-            recorder = self._recorder(keeper, metrics)
+            recorder = self._recorder(writer, metrics)
             self._url = server.url if server is not None else None
             hurried = self._watch(sampler, recorder, trap)
         finally:
             sampler.kill()  # it has ended by now, unless something failed
             sampler.wait(2.0)
-            stored = keeper is None or self._store(keeper, trap, hurried=hurried)
+            stored = writer is None or self._store(writer, trap, hurried=hurried)
             if server is not None:
                 server.close()
             trap.close()
         return stored
 
-    def _recorder(self, keeper: Keeper, metrics: Metrics) -> Recorder:
+    def _recorder(self, writer: WriterThread, metrics: Metrics) -> Recorder:
         return Recorder(
-            keeper,
+            writer,
             metrics,
             saved_paths=self._saved_paths,
             tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
@@ -98,9 +98,9 @@ class Agent:
             diagnosis=Diagnosis(self._complain, ceilings=ceilings_beside(self._options.db), gpus=gpus_in_use()),
         )
 
-    def _store(self, keeper: Keeper, trap: SignalTrap, *, hurried: bool) -> bool:
+    def _store(self, writer: WriterThread, trap: SignalTrap, *, hurried: bool) -> bool:
         self._notifier.stopping("storing what is left")
-        stored = keeper.close(HURRIED_SECONDS if hurried else STORE_SECONDS, hurried=lambda: bool(trap.take()))
+        stored = writer.close(HURRIED_SECONDS if hurried else STORE_SECONDS, hurried=lambda: bool(trap.take()))
         if not stored:
             messages.warn("not everything could be stored before the end")
         return stored

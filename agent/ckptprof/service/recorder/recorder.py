@@ -12,7 +12,7 @@ from ckptprof.model import Checkpoint, Session
 from ckptprof.recording import Header
 from ckptprof.service.recorder.detecting import Detection
 from ckptprof.service.recorder.diagnosing import Diagnosis
-from ckptprof.service.recorder.writerthread import Keeper
+from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
 
@@ -25,7 +25,7 @@ class Recorder:
 
     def __init__(  # noqa: PLR0913 - where what it finds goes, and what it is told of the host
         self,
-        keeper: Keeper | None,
+        writer: WriterThread | None,
         metrics: Metrics | None,
         *,
         saved_paths: tuple[str, ...] = (),
@@ -37,7 +37,7 @@ class Recorder:
 
         `diagnosis` knows what was probed on this host, and how many GPUs it has.
         """
-        self._keeper = keeper
+        self._writer = writer
         self._metrics = metrics
         self._saved_paths = saved_paths
         self._tell = tell
@@ -102,8 +102,8 @@ class Recorder:
         if not checkpoints:
             return
         checkpoints = self._diagnosis.take(checkpoints)
-        if self._keeper is not None:
-            self._keeper.put_checkpoints(checkpoints)
+        if self._writer is not None:
+            self._writer.put_checkpoints(checkpoints)
         if self.keep_checkpoints:
             self.checkpoints = newest([*self.checkpoints, *checkpoints])
         for checkpoint in checkpoints:
@@ -114,10 +114,10 @@ class Recorder:
 
     def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0) -> None:
         """Hand over what is due; to be called about once a second."""
-        if self._keeper is not None:
+        if self._writer is not None:
             windows = self._timeline.take(before_wall_ns=now_wall_ns)
             if windows:
-                self._keeper.put_windows(windows)
+                self._writer.put_windows(windows)
             if time.monotonic() - self._session_kept > SESSION_SECONDS:
                 self._keep_session()
         if self._metrics is not None:
@@ -128,8 +128,8 @@ class Recorder:
         if self._detector is None or self._session is None:
             return
         self._emit(self._detector.finish())
-        if self._keeper is not None:
-            self._keeper.put_windows(self._timeline.take(before_wall_ns=None))
+        if self._writer is not None:
+            self._writer.put_windows(self._timeline.take(before_wall_ns=None))
         self._session = _extended(self._session, self._session.end_ns, self.dropped_frames, clean=clean)
         self._keep_session()
         self._past_faults += self._detector.faults
@@ -138,21 +138,21 @@ class Recorder:
 
     def _keep_session(self) -> None:
         self._session_kept = time.monotonic()
-        if self._keeper is not None and self._session is not None:
-            self._keeper.put_session(self._session)
+        if self._writer is not None and self._session is not None:
+            self._writer.put_session(self._session)
 
     def _health(self, sampler_restarts: int) -> RecorderHealth:
-        keeper = self._keeper
+        writer = self._writer
         return RecorderHealth(
             frames=self.frames,
-            dropped_frames=self.dropped_frames + (keeper.dropped_windows if keeper else 0) + self._timeline.dropped,
+            dropped_frames=self.dropped_frames + (writer.dropped_windows if writer else 0) + self._timeline.dropped,
             late_frames=self.late_frames,
             detection_faults=self._past_faults
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,
-            store_errors=keeper.store_errors if keeper else None,
-            store_bytes=keeper.size_bytes() if keeper else None,
-            store_queue=keeper.queued if keeper else None,
+            store_errors=writer.store_errors if writer else None,
+            store_bytes=writer.size_bytes() if writer else None,
+            store_queue=writer.queued if writer else None,
             sampler_restarts=sampler_restarts,
             cpu_seconds=time.process_time(),
             resident_bytes=_resident_bytes(),

@@ -7,18 +7,18 @@ from pathlib import Path
 from ckptprof.errors import StoreError
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.database import Database
-from ckptprof.service.recorder.writerthread import Keeper
+from ckptprof.service.recorder.writerthread import WriterThread
 
 MAX_SAVED_PATHS = 4096
 MAX_FOLDERS = 128  # of these, the latest, that a sampler is told to watch
 
 
-def open_keeper(db: str | Path, *, shared: bool = False) -> tuple[Keeper, tuple[str, ...]]:
-    """Return the keeper of the database at `db`, and the paths that were saved before; raises StoreError."""
+def open_writer(db: str | Path, *, shared: bool = False) -> tuple[WriterThread, tuple[str, ...]]:
+    """Return the writer of the database at `db`, and the paths that were saved before; raises StoreError."""
     from ckptprof.store.writer import StoreWriter  # noqa: PLC0415 - imports SQLAlchemy: the sampler is started first
 
     database = Database(lambda: StoreWriter(db), shared=shared)
-    return Keeper(database, complain=messages.warn), saved_paths(db)
+    return WriterThread(database, complain=messages.warn), saved_paths(db)
 
 
 def saved_paths(db: str | Path) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ MAINTAIN_SECONDS = 300.0
 ONE_BY_ONE_SECONDS = 2.0
 
 
-class Keeper:
+class WriterThread:
     """Owns the database; every method but `close` returns at once."""
 
     def __init__(self, database: Database, *, complain: Callable[[str], None]) -> None:
@@ -52,7 +52,7 @@ class Keeper:
         self.stored: list[Checkpoint] = []
         self.keep_stored = False
         self._maintained = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
     def put_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:

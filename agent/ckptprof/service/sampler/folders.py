@@ -23,7 +23,7 @@ from ckptprof_collectors.files.folderevents import (
     FolderEvents,
 )
 from ckptprof_collectors.files.statx import FileStatus, statx
-from ckptprof_collectors.files.workers import LANES, Lanes
+from ckptprof_collectors.files.workers import WORKERS, WorkerPool
 from ckptprof_collectors.mounts.failuredomains import LOCAL
 from ckptprof_collectors.samples import FileEvent, text
 
@@ -41,10 +41,10 @@ MAX_JUDGED = 1024
 class Folders:
     """Watches folders and tells what was opened; sees nothing, and costs nothing, where there is no inotify."""
 
-    def __init__(self, lanes: Lanes = LANES) -> None:
+    def __init__(self, workers: WorkerPool = WORKERS) -> None:
         """Open inotify if it can be had; `reason` says why not."""
         self.reason: str | None = None
-        self._lanes = lanes
+        self._workers = workers
         self._events: FolderEvents | None = None
         self._prefixes: dict[bytes, bytes] = {}
         self._added: deque[tuple[bytes, bytes, int]] = deque()  # by threads: what the kernel answered
@@ -68,7 +68,7 @@ class Folders:
 
     def watch_checkpoint(self, path: bytes, prefix: bytes = b"") -> None:
         """Watch the folders in which the next checkpoint may appear after this file of one."""
-        for folder in folders_of(path, prefix, self._lanes):
+        for folder in folders_of(path, prefix, self._workers):
             self.watch(folder, prefix)
 
     def watch_place(self, place: bytes, prefix: bytes = b"") -> None:
@@ -93,13 +93,13 @@ class Folders:
             self._asked.discard((place, prefix))
             return False
 
-        lane = self._lanes.mounts.lane_of(prefix, place)
-        if lane == LOCAL:
+        domain = self._workers.mounts.domain_of(prefix, place)
+        if domain == LOCAL:
             add()
             self._settle(events)
         elif (place, prefix) not in self._asked:
             self._asked.add((place, prefix))
-            if not self._lanes.put(lane, add):
+            if not self._workers.put(domain, add):
                 self._asked.discard((place, prefix))
 
     def _settle(self, events: FolderEvents) -> None:
@@ -138,12 +138,12 @@ class Folders:
             return None
         folder = os.path.dirname(event.path)
         prefix = self._prefixes.get(folder, b"")
-        lane = self._lanes.mounts.lane_of(prefix, folder)
-        if lane != LOCAL:
+        domain = self._workers.mounts.domain_of(prefix, folder)
+        if domain != LOCAL:
             # Whether it is large is learnt too late for a short restore
             if event.mask & IN_OPEN:
                 self.woken = self.woken_by_reading = True
-            self._lanes.put(lane, lambda: self._tell_later(event, prefix))
+            self._workers.put(domain, lambda: self._tell_later(event, prefix))
             return None
         told = _file_event(event, prefix)
         if told is not None and told.kind == "opened":
@@ -163,12 +163,12 @@ class Folders:
             self._events = None
 
 
-def folders_of(path: bytes, prefix: bytes = b"", lanes: Lanes = LANES) -> tuple[bytes, ...]:
+def folders_of(path: bytes, prefix: bytes = b"", workers: WorkerPool = WORKERS) -> tuple[bytes, ...]:
     """Return the folder of a file, and the one above it where each checkpoint has a numbered folder of its own."""
     folder = os.path.dirname(path)
     above = os.path.dirname(folder)
     numbered = any(byte in b"0123456789" for byte in os.path.basename(folder))
-    return (folder, above) if numbered and not seems_shared(above, prefix, lanes) else (folder,)
+    return (folder, above) if numbered and not seems_shared(above, prefix, workers) else (folder,)
 
 
 def is_shared(folder: bytes) -> bool:
@@ -182,14 +182,14 @@ def is_shared(folder: bytes) -> bool:
 _judged: dict[bytes, bool] = {}  # of folders that may hang, whether they are shared
 
 
-def seems_shared(folder: bytes, prefix: bytes = b"", lanes: Lanes = LANES) -> bool:
+def seems_shared(folder: bytes, prefix: bytes = b"", workers: WorkerPool = WORKERS) -> bool:
     """Return the same without touching what may hang: of that, what was found since it was asked for first.
 
     Until then it is taken for a folder of one user, as most are: a look too many costs less than a save that is missed.
     """
-    lane = lanes.mounts.lane_of(prefix, folder)
+    domain = workers.mounts.domain_of(prefix, folder)
     place = prefix + folder
-    if lane == LOCAL:
+    if domain == LOCAL:
         return is_shared(place)
     if place not in _judged:
         if len(_judged) >= MAX_JUDGED:
@@ -200,7 +200,7 @@ def seems_shared(folder: bytes, prefix: bytes = b"", lanes: Lanes = LANES) -> bo
             _judged[place] = is_shared(place)
             return False
 
-        lanes.put(lane, judge)
+        workers.put(domain, judge)
     return _judged.get(place, False)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from ckptprof.service.sampler.outputqueue import Outlet
+from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population, own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, SamplerHealth
 
 _LATE_NS = 5_000_000
 
 
-class Ledger:
+class HealthCounters:
     """Counts since the sampler began."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Ledger:
         if failures:
             self._faults[name] = failures
 
-    def health(self, output: Outlet, population: Population) -> SamplerHealth:
+    def health(self, output: OutputQueue, population: Population) -> SamplerHealth:
         """Return all of it as it is now."""
         return SamplerHealth(
             ticks=self._ticks,

@@ -34,7 +34,7 @@ class Limits:
         due = [
             pid
             for pid, watching in watched.items()
-            if watching.attention.urgent(now_ns)
+            if watching.activity.urgent(now_ns)
             and now_ns - self._looked_ns.get(pid, -LIMITS_AGAIN_NS) >= LIMITS_AGAIN_NS
         ]
         for pid in due[:MAX_LIMITED]:

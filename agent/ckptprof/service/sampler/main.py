@@ -23,9 +23,9 @@ from ckptprof.service.options import Control, SamplerOptions
 from ckptprof.service.sampler import tracing
 from ckptprof.service.sampler.flushing import Flushing
 from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
-from ckptprof.service.sampler.health import Ledger
+from ckptprof.service.sampler.health import HealthCounters
 from ckptprof.service.sampler.looks import Looks
-from ckptprof.service.sampler.outputqueue import Outlet
+from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population, page_bytes, raise_descriptor_limit
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors import registry
@@ -54,7 +54,7 @@ class Sampler:
         self,
         options: SamplerOptions,
         fs: KernelFs,
-        output: Outlet,
+        output: OutputQueue,
         control_fd: int,
         *,
         attach: tracing.Maker = tracing.attach,
@@ -83,7 +83,7 @@ class Sampler:
         self._pending: list[Sample] = list(unavailable)
         if self._folders.reason is not None:
             self._pending.append(Unavailable("folders", self._folders.reason))
-        self._ledger = Ledger()
+        self._counters = HealthCounters()
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
         self._last_burst_ns = self._next_flush_ns = 0
@@ -111,7 +111,7 @@ class Sampler:
 
     def health(self) -> SamplerHealth:
         """Return what its own work has cost so far, and what failed in it."""
-        return self._ledger.health(self._output, self._population)
+        return self._counters.health(self._output, self._population)
 
     def drop_privileges(self) -> bool:
         """Give up what only attaching needed; return whether it is gone. To be called before a thread is started."""
@@ -124,7 +124,7 @@ class Sampler:
         while not self.stopping and not self._output.broken:
             now_ns = time.monotonic_ns()
             period_ns = self.tick(now_ns)
-            self._ledger.tick(now_ns - due_ns)
+            self._counters.tick(now_ns - due_ns)
             # An event may have woken us before it was due: a crowd of them must not put the next look off
             due_ns = min(max(due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
             self._wait(due_ns)
@@ -147,7 +147,7 @@ class Sampler:
         if self._population.watched or self._looks.busy:
             self._watch(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        bursting = any(watching.attention.urgent(now_ns) for watching in self._population.watched.values())
+        bursting = any(watching.activity.urgent(now_ns) for watching in self._population.watched.values())
         if bursting:
             self._last_burst_ns = now_ns
         if now_ns >= self._next_host_ns:
@@ -188,8 +188,8 @@ class Sampler:
             self._facts.ask(question)
         watched = None if self._options.only_family else self._population.watched
         samples.extend(self._tracing.told(seen, watched))
-        self._ledger.set_failures(tracing.NAME, self._tracing.faults)
-        self._ledger.spend(tracing.NAME, time.perf_counter_ns() - started)
+        self._counters.set_failures(tracing.NAME, self._tracing.faults)
+        self._counters.spend(tracing.NAME, time.perf_counter_ns() - started)
 
     def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
@@ -197,7 +197,7 @@ class Sampler:
         try:
             gone = self._population.find(now_ns, samples)
         except OSError as error:  # no descriptor left, or no memory in the kernel: for a moment, hopefully
-            samples.extend(self._ledger.fail("processes", error))
+            samples.extend(self._counters.fail("processes", error))
             gone = []
         for watching in gone:
             self._ask_last(watching, offset_ns)
@@ -209,7 +209,7 @@ class Sampler:
         # Never more than 1 % of a core; its time, not the clock's, which runs on while others have the core
         pause_ns = max(usual_ns, min(100 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
         self._next_find_ns = now_ns + pause_ns
-        self._ledger.spend("population", cost_ns)
+        self._counters.spend("population", cost_ns)
 
     def _watch(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
@@ -234,14 +234,14 @@ class Sampler:
                 self._ask_last(watching, offset_ns)
                 continue
             except OSError as error:
-                samples.extend(self._ledger.fail("processes", error))
+                samples.extend(self._counters.fail("processes", error))
                 continue
             if question is not None:
                 self._facts.ask(question)
-        self._ledger.spend("processes", time.perf_counter_ns() - started)
+        self._counters.spend("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
         samples.extend(self._looks.look(now_ns, self._population.watched, traced=traced))
-        self._ledger.spend("looks", time.perf_counter_ns() - started)
+        self._counters.spend("looks", time.perf_counter_ns() - started)
 
     def _ask_last(self, watching: Watching, offset_ns: int) -> None:
         question = watching.last_question(offset_ns)
@@ -252,10 +252,10 @@ class Sampler:
         started = time.perf_counter_ns()
         try:
             samples.extend(collector.read())
-            self._ledger.succeed(collector.name)
+            self._counters.succeed(collector.name)
         except Exception as error:  # noqa: BLE001 - the one place that survives the failure of any collector
-            samples.extend(self._ledger.fail(collector.name, error))
-        self._ledger.spend(collector.name, time.perf_counter_ns() - started)
+            samples.extend(self._counters.fail(collector.name, error))
+        self._counters.spend(collector.name, time.perf_counter_ns() - started)
 
     def _answers(self, now_ns: int) -> list[FileFact]:
         facts = self._facts.take()
@@ -268,7 +268,7 @@ class Sampler:
                     self._folders.watch_checkpoint(os.fsencode(fact.path), watching.process.folder + b"/root")
         for question in self._flushing.questions(now_ns, self._facts.spent.unwritten_ns):
             self._facts.ask(question)
-        self._ledger.set_failures("facts", self._facts.refused)
+        self._counters.set_failures("facts", self._facts.refused)
         return facts
 
     def _send(self, frame: Frame) -> None:
@@ -358,7 +358,7 @@ def main() -> None:
             signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the recorder blocks those that it takes itself
     raise_descriptor_limit()
-    output = Outlet(os.dup(1))
+    output = OutputQueue(os.dup(1))
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)  # nothing that prints may reach the stream of frames
     os.close(null)

@@ -10,7 +10,7 @@ from collections import deque
 MAX_QUEUED_BYTES = 8 << 20
 
 
-class Outlet:
+class OutputQueue:
     """A pipe that is never waited for."""
 
     def __init__(self, fd: int) -> None:

@@ -176,9 +176,9 @@ class Population:
     def alert(self, now_ns: int, *, mappings: bool) -> None:
         """Look at once at those who may have opened a checkpoint: the training processes that were active last."""
         candidates = [watching for watching in self.watched.values() if watching.keep or watching.interpreter]
-        candidates.sort(key=lambda watching: watching.attention.last_active_ns, reverse=True)
+        candidates.sort(key=lambda watching: watching.activity.last_active_ns, reverse=True)
         for watching in candidates[:MAX_ALERTED]:
-            watching.attention.alert(now_ns, mappings=mappings)
+            watching.activity.alert(now_ns, mappings=mappings)
 
     def sweep(self, now_ns: int, samples: list[Sample]) -> None:
         """Read the counters of all who are not watched, watch the busy ones, let the idle ones go."""
@@ -206,10 +206,10 @@ class Population:
                 self.watch(process, now_ns)  # a script of a shell that became the training script at its end
 
     def _let_go(self, watching: Watching, now_ns: int) -> None:
-        if watching.keep or watching.trains or watching.attention.in_burst():
+        if watching.keep or watching.trains or watching.activity.in_burst():
             return
         patience_ns = LEARN_NS if watching.interpreter else KEEP_QUIET_NS
-        if now_ns - max(watching.since_ns, watching.attention.last_active_ns) > patience_ns:
+        if now_ns - max(watching.since_ns, watching.activity.last_active_ns) > patience_ns:
             process = watching.process
             del self.watched[process.pid]
             process.relax()

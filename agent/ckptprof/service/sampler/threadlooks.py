@@ -16,8 +16,8 @@ from ckptprof_collectors.processes.process import ProcessGone
 from ckptprof_collectors.processes.syscalls import FILE_WORDS, doing
 from ckptprof_collectors.processes.threadlooks import (
     DESCRIPTORS,
-    ThreadEye,
     ThreadGone,
+    ThreadReader,
     counts_delays,
     list_threads,
     used_of,
@@ -25,8 +25,8 @@ from ckptprof_collectors.processes.threadlooks import (
 from ckptprof_collectors.samples import ThreadLook
 
 MAX_EACH = 32  # threads of a process
-MAX_EYES = 128  # of all
-MANY = MAX_EYES * DESCRIPTORS * 8
+MAX_THREADS = 128  # of all
+MANY = MAX_THREADS * DESCRIPTORS * 8
 MAX_MATES = 64  # main threads of further ranks
 RECENT_NS = 2_000_000_000  # so long after the trace told of a thread it may still be at it
 IDLE_NS = 250_000_000  # between looks at a thread that sleeps, but not over a file: an idle pool of them costs little
@@ -42,23 +42,23 @@ _NEVER_IDLE = FILE_WORDS | {"running"}
 
 def descriptors_of(limit: int) -> int:
     """Return how many of `limit` descriptors the looks may keep."""
-    return min(MAX_EYES * DESCRIPTORS, limit // 8)
+    return min(MAX_THREADS * DESCRIPTORS, limit // 8)
 
 
-class _Eye:
+class _FollowedThread:
     """What is kept about one thread: when it was looked at last, and what it was in."""
 
-    __slots__ = ("deleted_ns", "eye", "last_ns", "used", "word")
+    __slots__ = ("deleted_ns", "last_ns", "reader", "used", "word")
 
-    def __init__(self, eye: ThreadEye) -> None:
-        self.eye = eye
+    def __init__(self, reader: ThreadReader) -> None:
+        self.reader = reader
         self.last_ns = 0
         self.word = ""
         self.deleted_ns = -DELETED_NS
         self.used: int | None = None
 
     def look(self, now_ns: int) -> ThreadLook | None:
-        look = self.eye.look(time.monotonic_ns())
+        look = self.reader.look(time.monotonic_ns())
         self.last_ns = now_ns
         if look is not None:
             self.word = doing(look.state, look.call, look.wait)
@@ -74,12 +74,12 @@ class _Eye:
         return self.word in FILE_WORDS
 
 
-class _Crew:
+class _ThreadGroup:
     """The threads of one process that are looked at; without a trace those that work are found by their counters."""
 
     def __init__(self, watching: Watching) -> None:
         self.watching = watching
-        self.eyes: dict[int, _Eye] = {}
+        self.followed: dict[int, _FollowedThread] = {}
         self._threads: list[int] = []
         self._used: dict[int, bytes | None] = {}
         self._review_ns = 0
@@ -88,8 +88,8 @@ class _Crew:
     def wanted(self, now_ns: int, *, traced: bool) -> list[int]:
         """Return the threads to look at now, the most important first."""
         watching = self.watching
-        at_files = [tid for tid, eye in self.eyes.items() if eye.at_files]
-        if not watching.attention.in_burst() or not watching.attention.urgent(now_ns):
+        at_files = [tid for tid, thread in self.followed.items() if thread.at_files]
+        if not watching.activity.in_burst() or not watching.activity.urgent(now_ns):
             # no bytes move: a sync of what was written goes on, old files are deleted, or nothing is done
             return list(dict.fromkeys((*at_files, *self._deleting(now_ns))))
         self._urgent_ns = now_ns
@@ -105,7 +105,7 @@ class _Crew:
     def _deleting(self, now_ns: int) -> list[int]:
         if now_ns - self._urgent_ns > CLEARS_NS:
             return []
-        return [tid for tid, eye in self.eyes.items() if now_ns - eye.deleted_ns <= DELETED_NS]
+        return [tid for tid, thread in self.followed.items() if now_ns - thread.deleted_ns <= DELETED_NS]
 
     def _workers(self, now_ns: int) -> list[int]:
         """Return all threads if there are few, else those that have run since they were swept before."""
@@ -132,9 +132,9 @@ class ThreadLooks:
     def __init__(self, fs: KernelFs, descriptors: int) -> None:
         """Keep no more descriptors than these."""
         self._delays = counts_delays(fs)
-        self._max_eyes = descriptors // DESCRIPTORS
+        self._max_threads = descriptors // DESCRIPTORS
         self._count = 0
-        self._crews: dict[int, _Crew] = {}
+        self._groups: dict[int, _ThreadGroup] = {}
         self._mates: list[Watching] = []
         self._mates_ns = 0
         self._left_ns = SAVED_NS
@@ -144,14 +144,14 @@ class ThreadLooks:
     @property
     def busy(self) -> bool:
         """Whether threads are kept in view."""
-        return bool(self._crews)
+        return bool(self._groups)
 
     def look(self, now_ns: int, watched: dict[int, Watching], *, traced: bool) -> list[ThreadLook]:
         """Return what is seen of those that are due now."""
         self._left_ns = min(SAVED_NS, self._left_ns + int((now_ns - self._previous_ns) * SHARE))
         self._previous_ns = now_ns
-        bursting = [watching for watching in watched.values() if watching.attention.in_burst()]
-        if not bursting and not self._crews:
+        bursting = [watching for watching in watched.values() if watching.activity.in_burst()]
+        if not bursting and not self._groups:
             return []
         started = time.thread_time_ns()
         looks = self._end(now_ns, watched)
@@ -159,8 +159,10 @@ class ThreadLooks:
         looks += self._drop(now_ns, wanted)
         fresh = list(self._open(wanted))
         looks += self._take(now_ns, fresh)
-        due = [eye for crew in self._crews.values() for eye in crew.eyes.values() if _is_due(eye, now_ns)]
-        due.sort(key=lambda eye: eye.last_ns)
+        due = [
+            thread for group in self._groups.values() for thread in group.followed.values() if _is_due(thread, now_ns)
+        ]
+        due.sort(key=lambda thread: thread.last_ns)
         room = max(0, self._left_ns) // self._cost_ns
         looks += self._take(now_ns, due[:room])
         spent = time.thread_time_ns() - started
@@ -174,9 +176,9 @@ class ThreadLooks:
     ) -> dict[int, list[int]]:
         wanted: dict[int, list[int]] = {}
         for watching in bursting:
-            self._crews.setdefault(watching.process.pid, _Crew(watching))
-        for pid, crew in self._crews.items():
-            threads = crew.wanted(now_ns, traced=traced)
+            self._groups.setdefault(watching.process.pid, _ThreadGroup(watching))
+        for pid, group in self._groups.items():
+            threads = group.wanted(now_ns, traced=traced)
             if threads:
                 wanted[pid] = threads
         if wanted:
@@ -186,7 +188,7 @@ class ThreadLooks:
             for mate in self._mates:
                 pid = mate.process.pid
                 if watched.get(pid) is mate:
-                    self._crews.setdefault(pid, _Crew(mate))
+                    self._groups.setdefault(pid, _ThreadGroup(mate))
                     wanted.setdefault(pid, [pid])
         else:
             self._mates, self._mates_ns = [], 0
@@ -195,56 +197,56 @@ class ThreadLooks:
     def _end(self, now_ns: int, watched: dict[int, Watching]) -> list[ThreadLook]:
         """Let those go that are not watched any more."""
         looks: list[ThreadLook] = []
-        for pid, crew in list(self._crews.items()):
-            if watched.get(pid) is not crew.watching:
-                looks += self._close(now_ns, crew, list(crew.eyes))
-                del self._crews[pid]
+        for pid, group in list(self._groups.items()):
+            if watched.get(pid) is not group.watching:
+                looks += self._close(now_ns, group, list(group.followed))
+                del self._groups[pid]
         return looks
 
     def _drop(self, now_ns: int, wanted: dict[int, list[int]]) -> list[ThreadLook]:
         """Look a last time at those who are done, so that their sums are bracketed."""
         looks: list[ThreadLook] = []
-        for pid, crew in list(self._crews.items()):
+        for pid, group in list(self._groups.items()):
             keep = set(wanted.get(pid, ()))
-            looks += self._close(now_ns, crew, [tid for tid in crew.eyes if tid not in keep])
-            if not keep and not crew.watching.attention.in_burst():
-                del self._crews[pid]
+            looks += self._close(now_ns, group, [tid for tid in group.followed if tid not in keep])
+            if not keep and not group.watching.activity.in_burst():
+                del self._groups[pid]
         return looks
 
-    def _close(self, now_ns: int, crew: _Crew, tids: Iterable[int]) -> list[ThreadLook]:
-        eyes = [crew.eyes[tid] for tid in tids]
-        looks = self._take(now_ns, eyes)
-        for eye in eyes:
-            self._shut(eye)
+    def _close(self, now_ns: int, group: _ThreadGroup, tids: Iterable[int]) -> list[ThreadLook]:
+        threads = [group.followed[tid] for tid in tids]
+        looks = self._take(now_ns, threads)
+        for thread in threads:
+            self._shut(thread)
         return looks
 
-    def _shut(self, eye: _Eye) -> None:
-        crew = self._crews.get(eye.eye.process.pid)
-        if crew is not None and crew.eyes.pop(eye.eye.tid, None) is not None:
+    def _shut(self, thread: _FollowedThread) -> None:
+        group = self._groups.get(thread.reader.process.pid)
+        if group is not None and group.followed.pop(thread.reader.tid, None) is not None:
             self._count -= 1
-        eye.eye.close()
+        thread.reader.close()
 
-    def _open(self, wanted: dict[int, list[int]]) -> Iterator[_Eye]:
+    def _open(self, wanted: dict[int, list[int]]) -> Iterator[_FollowedThread]:
         for pid, tids in wanted.items():
-            crew = self._crews[pid]
+            group = self._groups[pid]
             for tid in tids:
-                if tid in crew.eyes or self._count >= self._max_eyes:
+                if tid in group.followed or self._count >= self._max_threads:
                     continue
                 try:
-                    eye = _Eye(ThreadEye(crew.watching.process, tid, delays=self._delays))
+                    thread = _FollowedThread(ThreadReader(group.watching.process, tid, delays=self._delays))
                 except (ThreadGone, ProcessGone, OSError):  # ended already, or no descriptor is left
                     continue
-                crew.eyes[tid] = eye
+                group.followed[tid] = thread
                 self._count += 1
-                yield eye
+                yield thread
 
-    def _take(self, now_ns: int, eyes: Iterable[_Eye]) -> list[ThreadLook]:
+    def _take(self, now_ns: int, threads: Iterable[_FollowedThread]) -> list[ThreadLook]:
         looks = []
-        for eye in eyes:
+        for thread in threads:
             try:
-                look = eye.look(now_ns)
+                look = thread.look(now_ns)
             except ThreadGone:
-                self._shut(eye)
+                self._shut(thread)
                 continue
             if look is not None:
                 looks.append(look)
@@ -252,13 +254,13 @@ class ThreadLooks:
 
     def last(self, now_ns: int) -> list[ThreadLook]:
         """Look a last time at all that are kept, and close."""
-        looks = [look for crew in self._crews.values() for look in self._close(now_ns, crew, list(crew.eyes))]
-        self._crews.clear()
+        looks = [look for group in self._groups.values() for look in self._close(now_ns, group, list(group.followed))]
+        self._groups.clear()
         return looks
 
 
-def _is_due(eye: _Eye, now_ns: int) -> bool:
-    return now_ns - eye.last_ns >= IDLE_NS if eye.word == "idle" else eye.last_ns != now_ns
+def _is_due(thread: _FollowedThread, now_ns: int) -> bool:
+    return now_ns - thread.last_ns >= IDLE_NS if thread.word == "idle" else thread.last_ns != now_ns
 
 
 def mates(bursting: Iterable[Watching], watched: dict[int, Watching]) -> list[Watching]:

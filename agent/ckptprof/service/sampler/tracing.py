@@ -283,7 +283,7 @@ def _follow_life(event: FileLifeEvent, watching: Watching, now_ns: int) -> None:
         watching.renamed(os.fsencode(event.path), os.fsencode(event.new_path), now_ns)
     elif event.kind == "mapped" and not _is_code(event.path):
         # of a warm file its pages come in within some hundredths of a second, and the largest without a word
-        watching.attention.alert(now_ns, mappings=True)
+        watching.activity.alert(now_ns, mappings=True)
 
 
 def _question(pid: int, start_ticks: int, files: list[FileActivity], wall_minus_monotonic_ns: int) -> Question:

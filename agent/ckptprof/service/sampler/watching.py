@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ckptprof.service.sampler.activity import ACTIVE_BYTES, Activity
 from ckptprof.service.sampler.folders import folders_of, seems_shared
-from ckptprof.service.sampler.schedule import ACTIVE_BYTES, Attention
 from ckptprof.service.sampler.traced import HELD_BYTES, Traced
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.processes.openfiles import OpenFiles
@@ -29,7 +29,7 @@ class Watching:
         self.process = process
         self.keep = keep
         self.since_ns = now_ns
-        self.attention = Attention(look_since_ns=now_ns)
+        self.activity = Activity(look_since_ns=now_ns)
         self.traced = Traced()  # stays empty without a trace
         self.info: ProcessInfo | None = None
         self.interpreter = is_interpreter(process)
@@ -71,7 +71,7 @@ class Watching:
         wrote = max(io.write_chars, io.write_bytes) if io else 0
         self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
         if last_ns:
-            self.attention.observe(now_ns, last_ns, moved_bytes, resident - last_resident)
+            self.activity.observe(now_ns, last_ns, moved_bytes, resident - last_resident)
 
     def time(self, samples: list[Sample], *, traced: bool) -> None:
         """Append the times of the thread that trains, if it is one that does; while polling with what it moved."""
@@ -97,12 +97,12 @@ class Watching:
 
     def learn_traced(self) -> None:
         """Take over what the trace has told since the last tick, in the place of a scan of the open files."""
-        attention = self.attention
-        if attention.in_burst():
-            attention.looked(fruitful=self.traced.moved_bytes > 0)
+        activity = self.activity
+        if activity.in_burst():
+            activity.looked(fruitful=self.traced.moved_bytes > 0)
         if self.traced.written_bytes >= ACTIVE_BYTES:
             self.wrote_ns = self._previous[2]
-        looking = attention.in_burst() or attention.second_look_ns is not None
+        looking = activity.in_burst() or activity.second_look_ns is not None
         for key, path, large in self.traced.take():
             if large:
                 self._caught = True
@@ -110,7 +110,7 @@ class Watching:
                     self.fresh_files.append(path)
             if large or looking:  # small files are logs, but for those beside a checkpoint
                 self._remember(key, path)
-        attention.holds_written_file = self.traced.holds_written_file
+        activity.holds_written_file = self.traced.holds_written_file
 
     def renamed(self, old: bytes, new: bytes, now_ns: int) -> None:
         """Look again at large files that were given another name, as a checkpoint is when it is complete."""
@@ -118,11 +118,11 @@ class Watching:
         for key, path in moved:
             self._remember(key, path)
         if moved:
-            self.attention.look_again(now_ns)
+            self.activity.look_again(now_ns)
 
     def describe_if_due(self, now_ns: int, samples: list[Sample]) -> None:
         """Find out what it runs: some times in its first minute, while it imports, and at a burst if still unknown."""
-        burst_unknown = self.attention.in_burst() and not self.trains and now_ns >= self._describe_next_ns
+        burst_unknown = self.activity.in_burst() and not self.trains and now_ns >= self._describe_next_ns
         if not burst_unknown and (self._described > len(_DESCRIBE_AGAIN_NS) or now_ns < self._describe_next_ns):
             return
         wait_ns = _DESCRIBE_AGAIN_NS[min(self._described, len(_DESCRIBE_AGAIN_NS) - 1)]
@@ -137,16 +137,16 @@ class Watching:
 
     def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
         """Read the open files while a burst lasts; of a traced process only if it has files mapped."""
-        attention = self.attention
-        mappings = attention.mappings_due(now_ns)
-        if not attention.scan_due(now_ns) or (traced and not mappings):
+        activity = self.activity
+        mappings = activity.mappings_due(now_ns)
+        if not activity.scan_due(now_ns) or (traced and not mappings):
             return
         if self._files is None:
             self._files = OpenFiles(self.process)
         scan = self._files.scan(mappings=mappings)
-        attention.scanned(now_ns, fruitful=bool(scan.mapped) or any(file.size >= HELD_BYTES for file in scan.files))
+        activity.scanned(now_ns, fruitful=bool(scan.mapped) or any(file.size >= HELD_BYTES for file in scan.files))
         if mappings:
-            attention.mappings_read(now_ns, found=bool(scan.mapped))
+            activity.mappings_read(now_ns, found=bool(scan.mapped))
         samples.append(scan)
         self._note(scan, self._files.raw_paths)
 
@@ -165,7 +165,7 @@ class Watching:
         for mapped in scan.mapped or ():
             if mapped.writable:
                 self._remember((mapped.device, mapped.inode), raw_paths.get((mapped.device, mapped.inode)))
-        self.attention.holds_written_file = holds
+        self.activity.holds_written_file = holds
         if holds and self._wrote_bytes >= ACTIVE_BYTES:
             self.wrote_ns = self._previous[2]
 
@@ -178,15 +178,15 @@ class Watching:
 
     def question_if_due(self, now_ns: int, wall_minus_monotonic_ns: int, *, force: bool = False) -> Question | None:
         """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one."""
-        attention = self.attention
-        due = attention.ends(now_ns)
+        activity = self.activity
+        due = activity.ends(now_ns)
         if due:
             self._relax()
-        due = due or attention.midway_due(now_ns) or attention.second_look_due(now_ns)
-        if not due and not (force and (attention.in_burst() or attention.second_look_ns is not None)):
+        due = due or activity.midway_due(now_ns) or activity.second_look_due(now_ns)
+        if not due and not (force and (activity.in_burst() or activity.second_look_ns is not None)):
             return None
-        question = self._question(attention.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS)
-        if attention.second_look_ns is None and not attention.in_burst():
+        question = self._question(activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS)
+        if activity.second_look_ns is None and not activity.in_burst():
             self._written.clear()
             self._caught = False
         return question
@@ -210,10 +210,10 @@ class Watching:
 
     def last_question(self, wall_minus_monotonic_ns: int) -> Question | None:
         """Return what to ask when the process has ended, from what is already known of it."""
-        attention = self.attention
+        activity = self.activity
         if self.traced.moved_bytes:
             self.learn_traced()
-        if not attention.in_burst() and attention.second_look_ns is None and not self._written:
+        if not activity.in_burst() and activity.second_look_ns is None and not self._written:
             return None
         if not self._written and not self._folders:
             return None
@@ -223,7 +223,7 @@ class Watching:
             root=b"",
             files=tuple(self._written.values()),
             folders=tuple(self._folders),
-            since_ns=attention.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
+            since_ns=activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
             unwritten=True,
         )
 
@@ -235,7 +235,7 @@ class Watching:
     def _relax(self) -> None:
         self._positions.clear()
         self.traced.relax()
-        self.attention.holds_written_file = False
+        self.activity.holds_written_file = False
         if self._clock is not None:
             self._clock.relax()
         if self._files is not None:

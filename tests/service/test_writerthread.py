@@ -12,9 +12,9 @@ import pytest
 from livecommand import wait_until
 
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Level, Pattern, Session
-from ckptprof.service.recorder import writerthread as keeping
+from ckptprof.service.recorder import writerthread
 from ckptprof.service.recorder.database import Database
-from ckptprof.service.recorder.writerthread import Keeper
+from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.lock import StoreBusyError
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import Window
@@ -42,12 +42,12 @@ def window(number: int, at_ns: int = NOW_NS) -> Window:
 
 
 class Kept:
-    """A keeper with its database, and what it complained of."""
+    """A writer with its database, and what it complained of."""
 
     def __init__(self, path: Path, *, shared: bool) -> None:
         self.path = path
         self.complaints: list[str] = []
-        self.keeper = Keeper(Database(lambda: StoreWriter(path), shared=shared), complain=self.complaints.append)
+        self.writer = WriterThread(Database(lambda: StoreWriter(path), shared=shared), complain=self.complaints.append)
 
     def stored(self) -> list[str]:
         """Return the paths of the checkpoints in the file."""
@@ -57,8 +57,8 @@ class Kept:
 
 @pytest.fixture
 def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Kept]]:
-    """Return a maker of keepers that try again soon, and close them."""
-    monkeypatch.setattr(keeping, "RETRY_SECONDS", 0.05)
+    """Return a maker of writers that try again soon, and close them."""
+    monkeypatch.setattr(writerthread, "RETRY_SECONDS", 0.05)
     made: list[Kept] = []
 
     def make(*, shared: bool = False) -> Kept:
@@ -67,18 +67,18 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
     yield make
     for one in made:
-        one.keeper.close(5.0)
+        one.writer.close(5.0)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_everything_put_is_stored_at_the_end(keep: Callable[..., Kept], *, shared: bool) -> None:
     """Sessions, checkpoints and timelines; `close` says that all of it was."""
     kept = keep(shared=shared)
-    kept.keeper.put_session(SESSION)
-    kept.keeper.put_checkpoints([save(1), save(2)])
-    kept.keeper.put_windows([window(1)])
+    kept.writer.put_session(SESSION)
+    kept.writer.put_checkpoints([save(1), save(2)])
+    kept.writer.put_windows([window(1)])
 
-    assert kept.keeper.close(10.0)
+    assert kept.writer.close(10.0)
     assert kept.stored() == ["/c1", "/c2"]
     assert kept.complaints == []
 
@@ -86,41 +86,41 @@ def test_everything_put_is_stored_at_the_end(keep: Callable[..., Kept], *, share
 def test_one_that_no_database_takes_blocks_no_other(keep: Callable[..., Kept]) -> None:
     """A size or time beyond 64 bits is refused for ever; all before and after it is stored, and no event is lost."""
     kept = keep()
-    kept.keeper.put_checkpoints([save(1), save(2, size=1 << 70), save(3)])
-    kept.keeper.put_windows([window(1), window(2, at_ns=1 << 90), window(3)])
-    kept.keeper.put_checkpoints([save(4)])
+    kept.writer.put_checkpoints([save(1), save(2, size=1 << 70), save(3)])
+    kept.writer.put_windows([window(1), window(2, at_ns=1 << 90), window(3)])
+    kept.writer.put_checkpoints([save(4)])
 
     wait_until(lambda: kept.stored() == ["/c1", "/c3", "/c4"])
-    wait_until(lambda: kept.keeper.queued == 1)
+    wait_until(lambda: kept.writer.queued == 1)
 
-    assert kept.keeper.dropped_windows == 1
-    assert not kept.keeper.close(5.0)
+    assert kept.writer.dropped_windows == 1
+    assert not kept.writer.close(5.0)
     assert kept.complaints
 
 
 def test_a_fault_nobody_thought_of_does_not_end_the_thread(keep: Callable[..., Kept]) -> None:
     """It is told, and the rest is stored."""
     kept = keep()
-    kept.keeper.put_checkpoints([msgspec.structs.replace(save(1), evidence=(None,)), save(2)])  # type: ignore[arg-type]
+    kept.writer.put_checkpoints([msgspec.structs.replace(save(1), evidence=(None,)), save(2)])  # type: ignore[arg-type]
     wait_until(lambda: kept.complaints)
-    kept.keeper._checkpoints.popleft()
+    kept.writer._checkpoints.popleft()
 
-    assert kept.keeper.close(5.0)
+    assert kept.writer.close(5.0)
     assert kept.stored() == ["/c2"]
 
 
 def test_a_removed_database_is_begun_anew(keep: Callable[..., Kept]) -> None:
     """After `rm` of the file all that follows would go into a file without a name, and be lost at the end."""
     kept = keep()
-    kept.keeper.put_session(SESSION)
-    kept.keeper.put_checkpoints([save(1)])
-    wait_until(lambda: kept.keeper.queued == 0)
+    kept.writer.put_session(SESSION)
+    kept.writer.put_checkpoints([save(1)])
+    wait_until(lambda: kept.writer.queued == 0)
     for path in kept.path.parent.iterdir():
         path.unlink()
-    kept.keeper.put_session(msgspec.structs.replace(SESSION, end_ns=NOW_NS + 5))
-    kept.keeper.put_checkpoints([save(2)])
+    kept.writer.put_session(msgspec.structs.replace(SESSION, end_ns=NOW_NS + 5))
+    kept.writer.put_checkpoints([save(2)])
 
-    assert kept.keeper.close(5.0)
+    assert kept.writer.close(5.0)
     assert kept.stored() == ["/c2"]
     with sqlite3.connect(kept.path) as database:
         assert database.execute("SELECT uid, end_ns FROM sessions").fetchall() == [("s", NOW_NS + 5)]
@@ -131,11 +131,11 @@ def test_two_share_a_database(keep: Callable[..., Kept]) -> None:
     """Two runs of one user, each storing now and then: neither is refused and nothing is lost."""
     one, other = keep(shared=True), keep(shared=True)
     for number in range(10):
-        (one if number % 2 else other).keeper.put_checkpoints([save(number)])
+        (one if number % 2 else other).writer.put_checkpoints([save(number)])
         time.sleep(0.01)
 
-    assert one.keeper.close(10.0)
-    assert other.keeper.close(10.0)
+    assert one.writer.close(10.0)
+    assert other.writer.close(10.0)
     assert len(one.stored()) == 10
 
 
@@ -147,25 +147,25 @@ def test_one_that_is_held_is_refused_to_others(keep: Callable[..., Kept], monkey
     with pytest.raises(StoreBusyError):
         keep(shared=True)
 
-    agent.keeper.put_checkpoints([save(1)])
-    assert agent.keeper.close(5.0)
+    agent.writer.put_checkpoints([save(1)])
+    assert agent.writer.close(5.0)
     assert agent.stored() == ["/c1"]
 
 
 def test_haste_ends_the_wait_for_a_locked_database(keep: Callable[..., Kept]) -> None:
     """Another program holds SQLite's own lock: who is in a hurry gets an answer, not ten seconds of silence."""
     kept = keep()
-    wait_until(lambda: kept.keeper.queued == 0)
+    wait_until(lambda: kept.writer.queued == 0)
     with sqlite3.connect(kept.path, isolation_level=None) as blocker:
         blocker.execute("BEGIN IMMEDIATE")
-        kept.keeper.put_checkpoints([save(1)])
+        kept.writer.put_checkpoints([save(1)])
         time.sleep(0.1)
         began = time.monotonic()
-        stored = kept.keeper.close(30.0, hurried=lambda: time.monotonic() - began > 0.2)
+        stored = kept.writer.close(30.0, hurried=lambda: time.monotonic() - began > 0.2)
         waited = time.monotonic() - began
         blocker.execute("ROLLBACK")
     blocker.close()
 
     assert not stored
     assert waited < 5
-    assert kept.keeper.close(15.0)
+    assert kept.writer.close(15.0)

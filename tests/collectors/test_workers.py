@@ -1,4 +1,4 @@
-"""What hangs holds up itself only: lanes by mountinfo, bounded threads, and a FUSE mount whose server stands still."""
+"""What hangs holds up itself only: failure domains by mountinfo, bounded threads, a FUSE mount that stands still."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.files.facts import FactFinder, Question
-from ckptprof_collectors.files.workers import MAX_THREADS, Lanes
-from ckptprof_collectors.mounts.failuredomains import LOCAL, MountLanes, lane_of_mount, longest
+from ckptprof_collectors.files.workers import MAX_THREADS, WorkerPool
+from ckptprof_collectors.mounts.failuredomains import LOCAL, FailureDomains, domain_of_mount, longest
 from ckptprof_collectors.mounts.mountinfo import parse
 
 MOUNTINFO = b"""\
@@ -36,9 +36,9 @@ def told(done: threading.Event) -> bool:
     return False
 
 
-def test_what_is_local_shares_a_lane_and_what_hangs_together_another() -> None:
+def test_what_is_local_shares_a_domain_and_what_hangs_together_another() -> None:
     """The mounts of one server are one; a FUSE mount has a process of its own behind it; unknown ones are apart."""
-    points = {mount.mount_point: lane_of_mount(mount) for mount in parse(MOUNTINFO)}
+    points = {mount.mount_point: domain_of_mount(mount) for mount in parse(MOUNTINFO)}
 
     assert longest(points, b"/var/x") == longest(points, b"/shm/x") == longest(points, b"/home/local/x") == LOCAL
     assert longest(points, b"/home") == longest(points, b"/data/x") == "nfs4 nas"
@@ -53,11 +53,11 @@ def test_a_link_to_what_is_apart_is_apart(tmp_path: Path) -> None:
     (proc / "mountinfo").write_bytes(MOUNTINFO)
     (tmp_path / "ckpt").symlink_to("/home/me/ckpt")
     (tmp_path / "loop").symlink_to("loop")
-    mounts = MountLanes(os.fsencode(proc.parent))
+    mounts = FailureDomains(os.fsencode(proc.parent))
 
-    assert mounts.lane_of(b"", os.fsencode(tmp_path / "ckpt" / "step_1")) == "nfs4 nas"
-    assert mounts.lane_of(b"", os.fsencode(tmp_path / "loop")) == LOCAL
-    assert mounts.lane_of(b"", os.fsencode(tmp_path)) == LOCAL
+    assert mounts.domain_of(b"", os.fsencode(tmp_path / "ckpt" / "step_1")) == "nfs4 nas"
+    assert mounts.domain_of(b"", os.fsencode(tmp_path / "loop")) == LOCAL
+    assert mounts.domain_of(b"", os.fsencode(tmp_path)) == LOCAL
     assert mounts.below(b"", b"/home") == {}
     assert sorted(mounts.below(b"", b"/mnt")) == [b"/mnt/a", b"/mnt/b"]
 
@@ -65,35 +65,35 @@ def test_a_link_to_what_is_apart_is_apart(tmp_path: Path) -> None:
 def test_jobs_that_hang_take_a_bounded_number_of_threads_and_none_from_others() -> None:
     """What is local is done though every other thread hangs; what waits behind those is not waited for for ever."""
     gate, done = threading.Event(), threading.Event()
-    lanes = Lanes(limit=2)
+    workers = WorkerPool(limit=2)
 
     def hang() -> bool:
         gate.wait(20)
         return False
 
     before = threading.active_count()
-    taken = [lanes.put(f"server {number % 8}", hang) for number in range(32)]
-    lanes.put(LOCAL, lambda: told(done))
+    taken = [workers.put(f"server {number % 8}", hang) for number in range(32)]
+    workers.put(LOCAL, lambda: told(done))
 
     assert done.wait(10)
     assert 16 <= sum(taken) <= 20
     assert threading.active_count() - before <= MAX_THREADS
-    assert lanes.waiting()
+    assert workers.waiting()
     deadline = time.monotonic() + 10
-    while lanes.waiting() and time.monotonic() < deadline:
+    while workers.waiting() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not lanes.waiting()
+    assert not workers.waiting()
     gate.set()
 
 
 def test_a_job_that_fails_ends_no_thread() -> None:
     """It is counted, and the next is done."""
-    lanes, done = Lanes(), threading.Event()
-    lanes.put(LOCAL, lambda: bool(1 // 0))
-    lanes.put(LOCAL, lambda: told(done))
+    workers, done = WorkerPool(), threading.Event()
+    workers.put(LOCAL, lambda: bool(1 // 0))
+    workers.put(LOCAL, lambda: told(done))
 
     assert done.wait(10)
-    assert lanes.failed == 1
+    assert workers.failed == 1
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_facts_of_local_files_do_not_wait_for_a_mount_that_hangs(hung: Path, tmp
     (local / "a.pt").write_bytes(bytes(64))
     link = tmp_path / "link"
     link.symlink_to(hung)
-    finder = FactFinder(lanes=Lanes())
+    finder = FactFinder(workers=WorkerPool())
     files = tuple(os.fsencode(path) for path in (hung / "step_1" / "model.pt", link / "other", local / "a.pt"))
     folders = tuple(os.fsencode(path) for path in (link, hung / "step_1", tmp_path))
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""How closely a process is looked at, decided from how many bytes it moves: pure, no clock of its own."""
+"""How active a watched process is, by the bytes that it moves, and when it is read for that: pure, no clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIDWAY_LOOK_NS = 2_000_000_000  # within a long burst: files that come and go
 
 
 @dataclass(slots=True)
-class Attention:
+class Activity:
     """The state of one watched process. All times are CLOCK_MONOTONIC."""
 
     burst_since_ns: int | None = None  # the tick before the first activity
