@@ -85,7 +85,7 @@ def measure(flood: Flood, seconds: int) -> dict[str, Any]:
         frame.append(ProcessIo(PID, PID * 10, *counts))
         at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
         told += len(detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), tuple(frame))))
-        waiting = max(waiting, len(detector._waiting))  # noqa: SLF001 - it is what is asked about
+        waiting = max(waiting, len(detector._transfers.waiting))  # noqa: SLF001 - it is what is asked about
     return {
         "flood": flood.name,
         "files a second": flood.files_per_second,

@@ -78,8 +78,8 @@ def test_the_counters_of_a_child_that_was_waited_for_are_not_the_parents() -> No
     for frame in frames:
         detector.feed(frame)
 
-    assert sum(interval.written_bytes for interval in detector._histories[100, 1000].intervals) == 0
-    assert sum(interval.written_bytes for interval in detector._histories[101, 1010].intervals) == 200 * MIB
+    assert sum(interval.written_bytes for interval in detector._world.histories[100, 1000].intervals) == 0
+    assert sum(interval.written_bytes for interval in detector._world.histories[101, 1010].intervals) == 200 * MIB
 
 
 def test_a_child_whose_counters_have_not_come_in_yet_is_waited_for() -> None:

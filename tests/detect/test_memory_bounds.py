@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.detect.observed import observed
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.tracer import activity, life
 
@@ -10,7 +11,6 @@ from ckptprof.detect.events.past_events import MAX_EVENTS, MAX_REMEMBERED, PastE
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.file_facts import MAX_SETTLED, FileFacts
 from ckptprof.detect.transfers.traced_streams import MAX_TOLD, TracedStreams
-from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof_collectors.samples import (
     FileFact,
@@ -56,12 +56,12 @@ def short_lived(stage: Stage, pid: int, at_s: float, *, traced: bool) -> tuple[l
 def sizes(detector: Detector) -> dict[str, int]:
     """Return the lengths of its books."""
     return {
-        "jobs": len(detector._jobs),
-        "histories": len(detector._histories),
-        "ended": len(detector._ended),
-        "traced": len(detector._traced),
-        "books": len(detector._books),
-        "waiting": len(detector._waiting),
+        "jobs": len(detector._world.jobs),
+        "histories": len(detector._world.histories),
+        "ended": len(detector._world.ended),
+        "traced": len(detector._transfers.traced),
+        "host": len(detector._world.host),
+        "waiting": len(detector._transfers.waiting),
     }
 
 
@@ -111,12 +111,12 @@ def test_a_log_that_is_open_for_ever_keeps_nothing_of_others(monkeypatch: pytest
         feed(number + 0.5, [process(key[0]), ProcessIo(*key, 0, 0, 0, 0, 0, 0, 0)])
         feed(number + 1, [ProcessIo(*key, 0, 5 << 20, 0, 5, 0, 5 << 20, 0), ProcessExit(*key)])
 
-    assert len(detector._histories) < 200, sizes(detector)
-    assert len(detector._ended) < 200
-    assert len(detector._histories[writer].intervals) > 500
-    monkeypatch.setattr("ckptprof.detect.pipeline._MAX_INTERVALS", 500)
+    assert len(detector._world.histories) < 200, sizes(detector)
+    assert len(detector._world.ended) < 200
+    assert len(detector._world.histories[writer].intervals) > 500
+    monkeypatch.setattr("ckptprof.detect.world.world._MAX_INTERVALS", 500)
     feed(306, [])
-    assert len(detector._histories[writer].intervals) < 300
+    assert len(detector._world.histories[writer].intervals) < 300
 
 
 def test_a_process_that_others_descend_from_is_kept() -> None:
@@ -173,16 +173,18 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
         ]
         detector.feed(Frame(at_ns, stage.wall(at_s + 0.2), ("processes",), (process(100), process(200), *files)))
 
-    told = [stream for stream in detector._traced._over.values() if stream.trace is not None and stream.trace.told]
-    assert min(stream.first_ns for stream in detector._waiting) < stage.header().at_ns + 2 * SECOND_NS
+    told = [
+        stream for stream in detector._transfers.traced._over.values() if stream.trace is not None and stream.trace.told
+    ]
+    assert min(stream.first_ns for stream in detector._transfers.waiting) < stage.header().at_ns + 2 * SECOND_NS
     assert len(told) < 600  # what came since the last time that old ones were looked for
 
 
 def test_facts_are_bounded_once_they_were_used() -> None:
     """Of an installation of ten thousand files the latest are remembered; what waits for its stream is kept."""
-    stage, book = Stage(), FileFacts()
-    clock = Clock()
-    clock.set(stage.header().at_ns, stage.wall(0.0))
+    stage, world = Stage(), observed()
+    book = FileFacts(world, TracedStreams())
+    world.clock.set(stage.header().at_ns, stage.wall(0.0))
     stamp = stage.wall(1.0)
 
     def learn(inode: int) -> None:
@@ -190,7 +192,7 @@ def test_facts_are_bounded_once_they_were_used() -> None:
 
     for inode in range(MAX_SETTLED + 300):
         learn(inode)
-    book.attach([], [], {}, clock, TracedStreams())
+    book.attach([], [], stage.header().at_ns)
     for inode in range(50_000, 50_010):
         learn(inode)
     book.forget_before(0)
@@ -237,7 +239,7 @@ def test_nobody_waits_for_the_end_of_what_has_none(
         ]
         at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
         told += detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), tuple(samples)))
-        waiting = max(waiting, len(detector._waiting))
+        waiting = max(waiting, len(detector._transfers.waiting))
     told += detector.finish()
 
     endless = [one for one in detector.rejected if {"endless"} == {reason.name for reason in one.evidence}]

@@ -164,15 +164,15 @@ def test_any_sequential_save_is_found_whole(seconds: float, size: int, start_s: 
 
 def held(detector: Detector) -> dict[str, int]:
     """Return how many things a detector holds on to."""
-    histories = detector._histories.values()
+    histories, transfers = detector._world.histories.values(), detector._transfers
     return {
         "intervals": sum(len(history.intervals) for history in histories),
         "histories": len(histories),
-        "ended": len(detector._ended),
-        "waiting": len(detector._waiting),
-        "streams": len(detector._streams._open) + len(detector._streams._by_process),
-        "scans": len(detector._streams._last_scan_ns) + len(detector._streams._last_map_ns),
-        "facts": len(detector._facts._facts) + len(detector._facts._fresh),
+        "ended": len(detector._world.ended),
+        "waiting": len(transfers.waiting),
+        "streams": len(transfers.polled._open) + len(transfers.polled._by_process),
+        "scans": len(transfers.polled._last_scan_ns) + len(transfers.polled._last_map_ns),
+        "facts": len(transfers.facts._facts) + len(transfers.facts._fresh),
     }
 
 

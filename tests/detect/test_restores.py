@@ -6,15 +6,13 @@ from collections import deque
 
 import msgspec
 import pytest
+from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
 from ckptprof.detect.transfers.moved_bytes import part_bytes
-from ckptprof.detect.transfers.openings import Openings
 from ckptprof.detect.transfers.part import Part, name_of
-from ckptprof.detect.transfers.parts import Parts
 from ckptprof.detect.transfers.streams import Look, Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
-from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, ProcessIo
@@ -133,9 +131,8 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
         parts.append(Part(stream, name_of(stream), begun, end, 30 * MIB))
     counted = Interval(begun, end, 31 * MIB, 0, 0, 31, 0, 0, 1.0, returned_bytes=31 * MIB)
     history = ProcessHistory(deque([counted]), None, None, begun, round(counted_until_s * SECOND_NS))
-    book = Parts({(100, 1): history}, Clock(), Openings(), TracedStreams())
 
-    book.count_once(parts)
+    Transfers(observed({(100, 1): history})).parts.count_once(parts)
 
     assert [part.bytes for part in parts] == [30 * MIB, told]
 
@@ -151,7 +148,7 @@ def test_a_position_that_was_set_further_and_further_on_is_no_reading() -> None:
     counted = Interval(begun, middle, 30 * MIB, 0, 0, 30, 0, 0, 1.0, returned_bytes=30 * MIB)
     history = ProcessHistory(deque([counted]), None, None, begun, 3 * SECOND_NS)
 
-    Parts({(100, 1): history}, Clock(), Openings(), TracedStreams()).count_once(parts)
+    Transfers(observed({(100, 1): history})).parts.count_once(parts)
 
     assert [part.bytes for part in parts] == [30 * MIB, 1]
 

@@ -136,7 +136,7 @@ def test_twenty_thousand_open_sessions_cost_nothing_when_nothing_moves() -> None
                 for n in range(20_000)]  # fmt: skip
     at_ns = MONOTONIC_NS + SECOND_NS
     detector.feed(Frame(at_ns, at_ns, (), tuple(sessions)))
-    book = detector._traced
+    book = detector._transfers.traced
     looked = []
     book.open_of = lambda process: looked.append(process) or []  # type: ignore[method-assign,func-returns-value]
     for number in range(200):

@@ -6,20 +6,23 @@ from collections import deque
 
 import msgspec
 import pytest
+from tests.detect.observed import observed
 from tests.detect.stage import MIB, Stage, play
 
 from ckptprof.detect.transfers.edges import write_edges
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.openings import Openings
+from ckptprof.detect.transfers.saved_files import SavedFiles
 from ckptprof.detect.transfers.streams import Look, Stream
 from ckptprof.detect.transfers.traced_streams import TracedStreams
-from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo, ProcessStat
 
 SECOND_NS = 1_000_000_000
 CHILDREN = (201, 202)
+LATER_S = 20.0  # nothing is left for a later look
 
 
 def asked_by_the_trainer_only(frames: list[Frame]) -> list[Frame]:
@@ -62,19 +65,24 @@ def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0
     return ProcessHistory(intervals if wrote else deque(), counters, None, round(first_s * SECOND_NS))
 
 
-def credited(book: FileFacts, histories: dict[tuple[int, int], ProcessHistory]) -> list[Stream]:
+def facts_of(world: World) -> FileFacts:
+    """Return an empty book of a world that nobody traces."""
+    return FileFacts(world, TracedStreams())
+
+
+def credited(book: FileFacts, at_s: float = LATER_S) -> list[Stream]:
     """Return the streams that are made of facts only."""
-    return book.attach([], [], histories, Clock(), TracedStreams())
+    return book.attach([], [], round(at_s * SECOND_NS))
 
 
 def test_a_file_is_of_any_of_those_who_asked() -> None:
     """Two ranks look at one folder, and the one that did not write looks last."""
-    book = FileFacts()
+    writer, other = history(first_s=9, total=30 * MIB, wrote=30 * MIB), history(first_s=9, total=0)
+    book = facts_of(observed({(100, 1): writer, (101, 1): other}))
     book.learn(12 * SECOND_NS, fact(100, 10.5))
     book.learn(12 * SECOND_NS, fact(101, 10.5))
-    writer, other = history(first_s=9, total=30 * MIB, wrote=30 * MIB), history(first_s=9, total=0)
 
-    (one,) = credited(book, {(100, 1): writer, (101, 1): other})
+    (one,) = credited(book)
 
     assert one.process == (100, 1)
 
@@ -82,46 +90,45 @@ def test_a_file_is_of_any_of_those_who_asked() -> None:
 @pytest.mark.parametrize(("first_s", "total", "found"), [(10.4, 31, 1), (10.4, 12, 0), (8.0, 31, 0), (14.0, 31, 0)])
 def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: int, found: int) -> None:
     """It was forked, wrote, and was met with its counters at their last: but others that were met then are not it."""
-    book = FileFacts(kin=lambda _: [(200, 1)])
+    child = history(first_s=first_s, total=total * MIB)
+    book = facts_of(observed({(200, 1): child}, parents={200: 100}))
     book.learn(12 * SECOND_NS, fact(100, 10.5))
 
-    streams = credited(book, {(200, 1): history(first_s=first_s, total=total * MIB)})
+    streams = credited(book)
 
     assert [stream.process for stream in streams] == [(200, 1)] * found
 
 
 @pytest.mark.parametrize("size", [50_000, 30 * MIB])
-@pytest.mark.parametrize(("waited", "forks", "found"), [(True, False, 0), (True, True, 1), (False, False, 1)])
+@pytest.mark.parametrize(("waited", "trains", "found"), [(True, False, 0), (True, True, 1), (False, False, 1)])
 def test_what_a_child_wrote_is_not_of_who_waited_for_it_unless_that_one_trains(
     size: int,
     waited: bool,  # noqa: FBT001 - a case
-    forks: bool,  # noqa: FBT001 - a case
+    trains: bool,  # noqa: FBT001 - a case
     found: int,
 ) -> None:
     """A script runs gzip, which is gone before anybody looks: its bytes come into the script's counters at its end."""
-    book = FileFacts(forks=lambda _: forks)
-    book.learn(12 * SECOND_NS, fact(100, 10.5, size=size))
     writer = ProcessHistory.empty()
+    book = facts_of(observed({(100, 1): writer}, trainers=(100,) if trains else ()))
+    book.learn(12 * SECOND_NS, fact(100, 10.5, size=size))
     for at_s, wrote in ((10.0, 0), (10.6, size), (11.0, size)):
         stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 500 if waited and wrote else 0)
         io = ProcessIo(100, 1, 0, wrote, 0, 1 if wrote else 0, 0, wrote, 0)
         writer.observe(round(at_s * SECOND_NS), round((at_s - 0.5) * SECOND_NS), io, stat, 100)
 
-    assert len(credited(book, {(100, 1): writer})) == found
+    assert len(credited(book)) == found
 
 
 def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:
     """Not of somebody else who looked at the folder later, or first, and wrote something just then."""
     writer, other = history(first_s=9, total=MIB, wrote=MIB), history(first_s=9, total=MIB, wrote=MIB)
-    histories = {(100, 1): writer, (101, 1): other}
-    book = FileFacts(trains=lambda process: process == (100, 1))
+    book = facts_of(observed({(100, 1): writer, (101, 1): other}, trainers=(100,)))
     book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
-    book.now_ns = 11 * SECOND_NS
-    early = credited(book, histories)
+    early = credited(book, 11)
     book.learn(12 * SECOND_NS, fact(100, 10.5, size=50_000))
     book.learn(12 * SECOND_NS, fact(101, 10.5, size=50_000))
 
-    (one,) = credited(book, histories)
+    (one,) = credited(book, 11)
 
     assert early == []
     assert one.process == (100, 1)
@@ -131,24 +138,22 @@ def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:
 def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int) -> None:
     """If those who train wrote too little for it, or never asked for it."""
     histories = {(100, 1): history(first_s=9, total=wrote, wrote=wrote), (101, 1): history(first_s=9, total=1, wrote=1)}
-    book = FileFacts(trains=lambda process: process == (100, 1))
+    book = facts_of(observed(histories, trainers=(100,)))
     book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
 
-    book.now_ns = at_s * SECOND_NS
-    (one,) = credited(book, histories)
+    (one,) = credited(book, at_s)
 
     assert one.process == (101, 1)
 
 
 def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
     """DeepSpeed's `latest` has one inode for all saves; the one before may wait for judgement still."""
-    book = FileFacts()
-    histories = {(100, 1): history(first_s=9, total=99, wrote=99, until_s=14)}
+    book = facts_of(observed({(100, 1): history(first_s=9, total=99, wrote=99, until_s=14)}))
     book.learn(11 * SECOND_NS, fact(100, 10.5, path="/run/latest", size=12))
-    (first,) = credited(book, histories)
+    (first,) = credited(book)
     book.learn(14 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
 
-    streams = book.attach([first], [], histories, Clock(), TracedStreams())
+    streams = book.attach([first], [], 20 * SECOND_NS)
 
     assert [stream.last_ns / SECOND_NS for stream in streams] == [10.5, 12.5]
 
@@ -167,13 +172,13 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
     first_s: float, position: int, left: int
 ) -> None:
     """One save, from when the file was born; but who begins anew, or comes much later, writes another."""
-    book = FileFacts()
+    book = facts_of(observed({(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)}))
     book.learn(11 * SECOND_NS, fact(100, 10.5))
-    (found,) = credited(book, {(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)})
+    (found,) = credited(book)
     later = caught(first_s, position)
 
     book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
-    streams = book.attach([found, later], [], {}, Clock(), TracedStreams())
+    streams = book.attach([found, later], [], 20 * SECOND_NS)
 
     assert len(streams) == left
     assert (later.first_ns == found.first_ns) == (left == 1)
@@ -181,23 +186,23 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
 
 def test_a_file_that_was_found_while_it_grew_waits_for_who_still_has_it_open() -> None:
     """Nothing is told of it before it is closed."""
-    book = FileFacts()
+    book = facts_of(observed({(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)}))
     book.learn(11 * SECOND_NS, fact(100, 10.5))
-    (found,) = credited(book, {(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)})
+    (found,) = credited(book)
     book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
 
-    assert book.attach([found], [caught(10.9, 40 * MIB)], {}, Clock(), TracedStreams()) == []
+    assert book.attach([found], [caught(10.9, 40 * MIB)], 20 * SECOND_NS) == []
 
 
 @pytest.mark.parametrize(("looked_at_s", "told"), [(10.96, 40 * MIB), (12.0, 30 * MIB)])
 def test_a_file_that_was_looked_at_while_it_grew_is_as_long_as_it_was_seen_to_be(looked_at_s: float, told: int) -> None:
     """Orbax merges its files and deletes them: nobody can look again. What was looked at later was cut off."""
-    book = FileFacts()
+    book = facts_of(observed())
     book.learn(round(looked_at_s * SECOND_NS), fact(100, 10.95, size=30 * MIB))
     stream = caught(11.0, 40 * MIB)
     stream.size = 40 * MIB
 
-    book.attach([stream], [], {}, Clock(), TracedStreams())
+    book.attach([stream], [], 20 * SECOND_NS)
 
     assert stream.fact is not None
     assert stream.fact.size == told
@@ -217,13 +222,14 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
 
 def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> None:
     """Not when its inode was born or its process began to write, whatever the clocks differ by from look to look."""
-    book, clock = FileFacts(), Clock()
     writer = history(first_s=9, total=99, wrote=MIB, until_s=14)
+    world = observed({(100, 1): writer})
+    book = facts_of(world)
     book.learn(11 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
-    (marker,) = credited(book, {(100, 1): writer})
-    clock.set(0, 500)
+    (marker,) = credited(book)
+    world.clock.set(0, 500)
 
-    edges = write_edges(marker, writer, clock, Openings())
+    edges = write_edges(marker, writer, world, Openings(world, SavedFiles()))
 
     assert [at_ns / SECOND_NS for at_ns in edges] == pytest.approx([12.5, 12.5], abs=1e-6)
 
@@ -232,20 +238,18 @@ def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> 
 def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, late: bool) -> None:
     """The launcher asked first, the trainer when its burst was over: the file is the trainer's."""
     histories = {(one, 1): history(first_s=9, total=MIB, wrote=MIB) for one in (100, 101)}
-    book = FileFacts(trains=lambda process: process == (100, 1))
+    book = facts_of(observed(histories, trainers=(100,)))
     book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
     if late:
         book.learn(12 * SECOND_NS, msgspec.structs.replace(fact(100, 10.5, size=50_000), unwritten_bytes=0))
 
-    book.now_ns = 15 * SECOND_NS
-    (one,) = credited(book, histories)
+    (one,) = credited(book, 15)
 
     assert one.process == ((100, 1) if late else (101, 1))
 
 
 def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> None:
     """Rank 1's next file was seen open up to half a second after; its bytes came later than the missed one's."""
-    book, clock = FileFacts(), Clock()
     later = caught(10.55, 40 * MIB)
     later.file, later.path, later.before_ns, later.size = (8, 9), "/run/ckpt_7/b.pt", round(10.45 * SECOND_NS), 40 * MIB
     steps = [(10.3, 10.5, 30 * MIB), (10.5, 10.56, 4096), (10.56, 11.5, 40 * MIB)]
@@ -257,7 +261,8 @@ def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> No
         None, None, 9 * SECOND_NS,
     )  # fmt: skip
     later.last_ns = later.closed_ns = round(10.75 * SECOND_NS)
+    book = facts_of(observed({(100, 1): writer}))
     book.learn(11 * SECOND_NS, fact(100, 10.5))
-    found = book.attach([later], [], {(100, 1): writer}, clock, TracedStreams())
+    found = book.attach([later], [], 20 * SECOND_NS)
 
     assert [stream.path for stream in found] == ["/run/ckpt_7/b.pt", "/run/ckpt_7/a.pt"]

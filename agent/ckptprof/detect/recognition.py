@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ckptprof.detect.describe.checkpoint import Scene, assemble
+from ckptprof.detect.describe.checkpoint import assemble
+from ckptprof.detect.describe.completeness import note_complete
+from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.copies import Copies, counterparts
 from ckptprof.detect.events.deferred import Deferred, DeferredEvents, IfAlone
@@ -22,12 +24,13 @@ from ckptprof.detect.events.evidence import (
     score,
     weigh,
 )
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signals.series import is_nameless
 from ckptprof.detect.events.signals.weights import BEHAVIOUR, FATAL, MOVED, PASSED, PASSING, SERIES_AGAINST, WEIGHTS
 from ckptprof.detect.events.traits import event_of, is_weak
-from ckptprof.model import Checkpoint, Evidence, Kind
+from ckptprof.model import Checkpoint, Evidence, Kind, Status
 
 LIKE = 0.65  # a weak name and the right first bytes, with a word for checkpoints
 _HOLD_SCORE = -0.45  # what a process without any library writes, with nothing else against it: kept, it may come again
@@ -50,10 +53,10 @@ class Rejected:
 class Recogniser:
     """Judges candidates one by one, in the order in which they were over."""
 
-    def __init__(self, scene: Scene) -> None:
-        """Start with what is known around the candidates."""
-        self._scene = scene
-        self._memory = scene.around.memory
+    def __init__(self, known: Knowledge, revisions: Revisions) -> None:
+        """Start with nothing; `revisions` follow what is made of candidates."""
+        self._known = known
+        self._revisions = revisions
         self._held = DeferredEvents()
         self._copies = Copies()
         self.rejected: deque[Rejected] = deque(maxlen=_MAX_REJECTED)
@@ -62,12 +65,11 @@ class Recogniser:
         """Return what the candidate is, and with it what earlier ones were, as it shows."""
         if candidate_bytes(candidate) < MIN_BYTES:
             return []
-        around = self._scene.around
-        around.memo.clear()
-        evidence = weigh(candidate, around)
+        known = self._known
+        evidence = weigh(candidate, known)
         names = frozenset(reason.name for reason in evidence)
-        event = event_of(candidate, around)
-        self._memory.note(candidate.job, event, writes=candidate.writes)
+        event = event_of(candidate, known)
+        known.past.note(candidate.job, event, writes=candidate.writes)
         if self._is_moved(candidate, evidence):
             return self._copied(candidate, evidence)
         total = score(evidence)
@@ -79,14 +81,21 @@ class Recogniser:
                 self._hold(candidate, evidence, event, self._otherwise(candidate, evidence))
             return []
         if candidate.writes and self._is_doubtful(candidate, names):
-            alien = around.is_alien(candidate.processes)
+            alien = known.world.is_alien(candidate.processes)
             self._hold(candidate, evidence, event, self._otherwise(candidate, evidence) if alien else IfAlone.SAVE)
             return []
         earlier = self._held.release(candidate.job, event) if candidate.writes else self._held.read_again(event)
         return [
             *self._released(earlier),
-            self._saved(candidate, assemble(candidate, evidence, confidence(total), self._scene)),
+            self._saved(candidate, self._describe(candidate, evidence, confidence(total))),
         ]
+
+    def _describe(self, candidate: Candidate, evidence: list[Evidence], sure: float) -> Checkpoint:
+        checkpoint = assemble(candidate, evidence, sure, self._known)
+        self._revisions.note(candidate, checkpoint)
+        if candidate.writes and checkpoint.status is Status.COMPLETE:
+            note_complete(candidate, self._known.past)
+        return checkpoint
 
     def dismiss(self, candidate: Candidate) -> None:
         """Take note of what goes on without an end: it is no checkpoint, and the like of it makes no series."""
@@ -98,8 +107,8 @@ class Recogniser:
 
     def settle(self, now_ns: int) -> list[Checkpoint]:
         """Return what waited for something that did not come."""
-        done = self._copies.take(now_ns, self._memory)
-        for held, otherwise in self._held.expire(now_ns, self._scene.around.ended):
+        done = self._copies.take(now_ns, self._known.transfers.saved)
+        for held, otherwise in self._held.expire(now_ns, self._known.world.ended):
             if otherwise is IfAlone.SAVE:
                 done += self._released([held])
             elif otherwise is IfAlone.COPY:
@@ -108,12 +117,12 @@ class Recogniser:
 
     def _otherwise(self, candidate: Candidate, evidence: list[Evidence]) -> IfAlone:
         """Return what it was if the like of it does not come again: brought here by something that trains nothing."""
-        alien = self._scene.around.is_alien(candidate.processes)
+        alien = self._known.world.is_alien(candidate.processes)
         return IfAlone.COPY if alien and likeness(evidence) >= LIKE else IfAlone.NOTHING
 
     def _is_moved(self, candidate: Candidate, evidence: list[Evidence]) -> bool:
         """Return whether it was brought or taken by something, not saved or restored."""
-        trains = self._scene.around.trains(candidate.processes)
+        trains = self._known.world.trains(candidate.processes)
         for reason in evidence:
             if reason.name == "copies" and trains and reason.weight > WEIGHTS["copies-exactly"]:
                 continue  # it may read data while it saves
@@ -123,7 +132,7 @@ class Recogniser:
             return False
         if sum(reason.weight for reason in evidence if reason.name in PASSING) <= PASSED:
             return True
-        if candidate.writes or not self._scene.around.is_alien(candidate.processes):
+        if candidate.writes or not self._known.world.is_alien(candidate.processes):
             return False
         mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping or part.stream.mapping)
         again = any(reason.name == "read-again" for reason in evidence)
@@ -131,31 +140,32 @@ class Recogniser:
 
     def _is_doubtful(self, candidate: Candidate, names: frozenset[str]) -> bool:
         """Return whether only a name that data sets bear, too, and a library speak for it."""
-        around = self._scene.around
-        if around.is_alien(candidate.processes):
+        known = self._known
+        if known.world.is_alien(candidate.processes):
             return not names & BEHAVIOUR
-        weak = is_weak(framework_of(candidate, around))
-        clear = _CLEAR - {"step"} if is_nameless(candidate, around) else _CLEAR  # samples are numbered, too
-        return weak and around.runtimes(candidate.processes) is not None and not names & clear
+        weak = is_weak(framework_of(candidate, known))
+        clear = _CLEAR - {"step"} if is_nameless(candidate, known) else _CLEAR  # samples are numbered, too
+        return weak and known.world.runtimes(candidate.processes) is not None and not names & clear
 
     def _copied(self, candidate: Candidate, evidence: list[Evidence]) -> list[Checkpoint]:
-        others = counterparts(candidate, self._scene.around)
+        others = counterparts(candidate, self._known)
         like = likeness(evidence)
-        if any(self._memory.was_saved(move.path) for move in others):
+        if any(self._known.transfers.saved.contains(move.path) for move in others):
             like += WEIGHTS["read-back"]
         if like < LIKE:
             self._reject(candidate, score(evidence), evidence)
             return []
-        made = assemble(candidate, evidence, confidence(like), self._scene)
+        made = self._describe(candidate, evidence, confidence(like))
         return self._copies.add(self._as_copy(made, candidate), candidate, others)
 
     def _as_copy(self, made: Checkpoint, candidate: Candidate) -> Checkpoint:
-        told = f"{self._scene.header.uid}|{Kind.COPY.value}|{made.job}|{made.start_ns}|{made.path}|{candidate.writes}"
+        recording = self._known.world.header.uid
+        told = f"{recording}|{Kind.COPY.value}|{made.job}|{made.start_ns}|{made.path}|{candidate.writes}"
         uid = str(uuid.uuid5(uuid.NAMESPACE_URL, told))
         return msgspec.structs.replace(made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, overheads=())
 
     def _hold(self, candidate: Candidate, evidence: list[Evidence], event: PastEvent, otherwise: IfAlone) -> None:
-        checkpoint = assemble(candidate, evidence, 0.5, self._scene)
+        checkpoint = self._describe(candidate, evidence, 0.5)
         self._held.hold(Deferred(candidate, evidence, event, checkpoint), otherwise)
 
     def _released(self, earlier: list[Deferred]) -> list[Checkpoint]:
@@ -170,10 +180,10 @@ class Recogniser:
     def _saved(self, candidate: Candidate, checkpoint: Checkpoint) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
         if not candidate.writes:
-            return recalled(candidate, checkpoint, self._memory)
-        checkpoint = named_as_its_like(candidate, checkpoint, self._memory)
+            return recalled(candidate, checkpoint, self._known)
+        checkpoint = named_as_its_like(candidate, checkpoint, self._known)
         for path in (*(part.stream.path for part in candidate.parts), candidate.unit):
-            self._memory.saved(path, checkpoint.framework, checkpoint.step)
+            self._known.transfers.saved.add(path, checkpoint.framework, checkpoint.step)
         return checkpoint
 
     def _reject(self, candidate: Candidate, total: float, evidence: list[Evidence]) -> None:

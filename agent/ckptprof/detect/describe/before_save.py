@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.describe.context import Sight
+from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import members_of
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.training_threads import BASELINE_NS
@@ -18,41 +18,41 @@ _STIR_NS = 250_000_000  # a rank that waits wakes up now and then
 _UNUSUAL = 2.0  # longer than it stands still otherwise
 
 
-def before_of(sight: Sight) -> BeforeMeasure | None:
+def before_of(draft: Draft) -> BeforeMeasure | None:
     """Return it; None if training was not seen standing still before."""
-    first_ns = _first_byte_ns(sight)
+    first_ns = _first_byte_ns(draft)
     start_ns = first_ns
-    stood = [span for process in _ranks(sight)[:_MAX_RANKS] for span in _stood_still(sight, process, first_ns)]
+    stood = [span for process in _ranks(draft)[:_MAX_RANKS] for span in _stood_still(draft, process, first_ns)]
     gap_ns = _GAP_NS
-    for span in sorted((*sight.hold.spans, *stood), reverse=True):
+    for span in sorted((*draft.stall.spans, *stood), reverse=True):
         if span[0] < start_ns and span[1] >= start_ns - gap_ns:
             start_ns, gap_ns = span[0], _STIR_NS
     if start_ns < first_ns:
-        start_ns = max(start_ns, sight.aftermath.held_until_ns(sight.candidate.job, first_ns))
-    if not sight.candidate.writes or first_ns - start_ns < _LEAST_NS:
+        start_ns = max(start_ns, draft.known.past.blocked_until_ns(draft.candidate.job, first_ns))
+    if not draft.candidate.writes or first_ns - start_ns < _LEAST_NS:
         return None
-    main = _leading(sight)
-    usage = sight.books.usage
+    main = _leading(draft)
+    usage = draft.known.world.host.usage
     used = usage.used(main, start_ns, first_ns)
     grown = [
         one.grown_bytes
-        for process in sight.candidate.processes
+        for process in draft.candidate.processes
         if (one := usage.used(process, start_ns, first_ns)) is not None and one.grown_bytes is not None
     ]
     return BeforeMeasure(
         held_ns=first_ns - start_ns,
         busy=used.cores if used is not None else None,
-        received_bytes=sight.books.links.received_bytes(start_ns, first_ns),
+        received_bytes=draft.known.world.host.links.received_bytes(start_ns, first_ns),
         grown_bytes=max(0, sum(grown)) if grown else None,
         growing_ns=usage.growing_ns(main, start_ns, first_ns, _STEP_BYTES),
     )
 
 
-def _ranks(sight: Sight) -> list[ProcessKey]:
+def _ranks(draft: Draft) -> list[ProcessKey]:
     """Return who wrote and the other ranks; not who started them, or loads data for one: that waits always."""
-    jobs, writers = sight.around.jobs, set(sight.candidate.processes)
+    jobs, writers = draft.known.world.jobs, set(draft.candidate.processes)
     found = []
-    for process in members_of(sight):
+    for process in members_of(draft):
         rank, parent = jobs.rank(process), jobs.parent(process)
         helps = parent is not None and jobs.rank(parent) == rank
         if process in writers or (rank is not None and not helps):
@@ -60,12 +60,12 @@ def _ranks(sight: Sight) -> list[ProcessKey]:
     return found
 
 
-def _stood_still(sight: Sight, process: ProcessKey, first_ns: int) -> list[tuple[int, int]]:
+def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[tuple[int, int]]:
     """Return when the main thread of a rank stood still right before the first byte, against its pace of a minute.
 
     Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long.
     """
-    book = sight.around.trainers
+    book = draft.known.world.trainers
     stretches = [
         one for one in book.stretches(process, first_ns - BASELINE_NS, first_ns) if not book.in_save(one.start_ns)
     ]
@@ -88,18 +88,18 @@ def _stood_still(sight: Sight, process: ProcessKey, first_ns: int) -> list[tuple
     return runs[-1:] if runs[-1][1] - runs[-1][0] >= _UNUSUAL * longest else []
 
 
-def _first_byte_ns(sight: Sight) -> int:
+def _first_byte_ns(draft: Draft) -> int:
     """Return when the first operation began; polled: the start of the first file."""
     firsts = []
-    for part in sight.candidate.parts:
+    for part in draft.candidate.parts:
         trace = (part.staged or part.stream).trace
         firsts.append(trace.totals.first_ns if trace is not None and trace.moved else part.start_ns)
     return min(firsts)
 
 
-def _leading(sight: Sight) -> ProcessKey:
+def _leading(draft: Draft) -> ProcessKey:
     """Return the process that wrote most."""
     moved: dict[ProcessKey, int] = {}
-    for part in sight.candidate.parts:
+    for part in draft.candidate.parts:
         moved[part.stream.process] = moved.get(part.stream.process, 0) + part.bytes
     return max(moved, key=lambda process: moved[process])

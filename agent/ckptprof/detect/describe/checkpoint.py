@@ -3,88 +3,58 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 
 from ckptprof.detect.describe.blind import blind_of, unfound
-from ckptprof.detect.describe.completeness import Fate, ending_of
-from ckptprof.detect.describe.context import Sight
+from ckptprof.detect.describe.completeness import ending_of
+from ckptprof.detect.describe.draft import Draft
+from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of
 from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.metadata import metadata_of
 from ckptprof.detect.describe.moments import moments_of
 from ckptprof.detect.describe.overheads import amplification_of
 from ckptprof.detect.describe.patterns import pattern_of
 from ckptprof.detect.describe.ranks import ranks_of
-from ckptprof.detect.describe.revisions import Revisions, durable_evidence
 from ckptprof.detect.describe.sources import source_of
 from ckptprof.detect.describe.stall import stall_of
 from ckptprof.detect.describe.traced_pattern import class_of
 from ckptprof.detect.describe.writers import writers_of
 from ckptprof.detect.events.candidates import Candidate, is_traced
-from ckptprof.detect.events.evidence import Context, candidate_bytes, framework_of
+from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.traits import candidate_bytes, framework_of
 from ckptprof.detect.transfers.part import Part, traced_bytes
 from ckptprof.detect.world.clock import Clock
-from ckptprof.detect.world.devices import Devices
-from ckptprof.detect.world.host_counters import HostCounters
 from ckptprof.detect.world.process_counters import faulting, reading, writing
-from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Status, Stream
-from ckptprof.recording import Header
 
 MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
 MAX_POINTS = 600
 
 
-@dataclass(frozen=True)
-class Scene:
-    """Where and when candidates take place."""
-
-    header: Header
-    around: Context
-    devices: Devices
-    clock: Clock
-    health: TraceHealthHistory
-    aftermath: Revisions
-    fate: Fate
-    books: HostCounters
-
-
-def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, scene: Scene) -> Checkpoint:
+def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, known: Knowledge) -> Checkpoint:
     """Return the checkpoint; what becomes known of it later is added to it."""
-    header, around, devices, clock = scene.header, scene.around, scene.devices, scene.clock
+    world, clock = known.world, known.world.clock
     path = _path(candidate)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
-    pattern = pattern_of(candidate, around.histories)
-    durable = scene.aftermath.durability(candidate)
-    ending = ending_of(candidate, scene.fate)
+    pattern = pattern_of(candidate, world.histories)
+    durable = durability(ends_of(candidate, clock), known.transfers.writeback)
+    ending = ending_of(candidate, known)
     files = len({part.stream.path for part in candidate.parts})
-    hold = stall_of(candidate, around)
+    stall = stall_of(candidate, known)
     spent = amplification_of(candidate)
-    source = source_of(candidate, around.histories, devices.mount_of(path))
+    source = source_of(candidate, world.histories, world.devices.mount_of(path))
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
-    blind = blind_of(candidate, pattern, files, scene.health, settled=settled)
-    writers = writers_of(candidate, around.jobs, clock, hold.roles)
-    sight = Sight(
-        candidate,
-        path,
-        writers,
-        hold,
-        durable.at_ns,
-        around,
-        scene.books,
-        clock,
-        scene.health,
-        scene.aftermath,
-        header.cores,
-    )
-    identity = (header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
-    checkpoint = Checkpoint(
+    blind = blind_of(candidate, pattern, files, world.health, settled=settled)
+    writers = writers_of(candidate, world.jobs, clock, stall.roles)
+    draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
+    identity = (world.header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
+    return Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
         kind=kind,
         job=candidate.job,
-        framework=framework_of(candidate, around),
+        framework=framework_of(candidate, known),
         step=candidate.step,
-        ranks=ranks_of(candidate, around.jobs),
+        ranks=ranks_of(candidate, world.jobs),
         start_ns=start_ns,
         end_ns=end_ns,
         durable_ns=None if durable.at_ns is None else clock.wall(durable.at_ns),
@@ -92,30 +62,26 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         files=files,
         path=path,
         writers=writers,
-        mode=hold.mode,
-        stall_ns=hold.stall_ns,
+        mode=stall.mode,
+        stall_ns=stall.stall_ns,
         status=ending.status,
         moments=moments_of(candidate, clock, committed=ending.status is Status.COMPLETE),
-        metadata=metadata_of(candidate, scene.books.calls, scene.health, clock),
+        metadata=metadata_of(candidate, world.host.calls, world.health, clock),
         written_bytes=spent.written_bytes,
         unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
         overheads=spent.overheads,
         storage_bytes=source.storage_bytes,
         cache=source.cache,
         pattern=pattern,
-        measures=measures_of(sight),
+        measures=measures_of(draft),
         level=Level.TRACE if is_traced(candidate) else Level.POLL,
-        blind=(*blind, *unfound(candidate, around.histories, spent.written_bytes), *hold.blind),
-        evidence=(*evidence, *hold.evidence, *ending.evidence, *durable_evidence(durable)),
+        blind=(*blind, *unfound(candidate, world.histories, spent.written_bytes), *stall.blind),
+        evidence=(*evidence, *stall.evidence, *ending.evidence, *durable_evidence(durable)),
         confidence=confidence,
-        streams=tuple(_stream(part, around, clock) for part in candidate.parts[:MAX_STREAMS]),
-        timeline=_timeline(candidate, around, clock),
-        devices=devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
+        streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MAX_STREAMS]),
+        timeline=_timeline(candidate, known, clock),
+        devices=world.devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )
-    scene.aftermath.note(candidate, checkpoint)
-    if candidate.writes and ending.status is Status.COMPLETE:
-        scene.fate.series.note(candidate)
-    return checkpoint
 
 
 def _path(candidate: Candidate) -> str:
@@ -141,11 +107,11 @@ def _path(candidate: Candidate) -> str:
     return "/".join(shared) or "/"
 
 
-def _stream(part: Part, around: Context, clock: Clock) -> Stream:
+def _stream(part: Part, known: Knowledge, clock: Clock) -> Stream:
     stream = part.stream
     return Stream(
         pid=stream.process[0],
-        comm=around.jobs.comm(stream.process),
+        comm=known.world.jobs.comm(stream.process),
         path=stream.path,
         bytes=part.bytes,
         size=stream.fact.size if stream.fact else stream.size or None,
@@ -156,7 +122,7 @@ def _stream(part: Part, around: Context, clock: Clock) -> Stream:
     )
 
 
-def _timeline(candidate: Candidate, around: Context, clock: Clock) -> tuple[Point, ...]:
+def _timeline(candidate: Candidate, known: Knowledge, clock: Clock) -> tuple[Point, ...]:
     """Return what the candidate's processes moved, interval by interval, cut to its edges and thinned to 600 points."""
     if traced_bytes(candidate.parts) * 2 > candidate_bytes(candidate):
         return _points([point for part in candidate.parts for point in _traced_points(part)], candidate, clock)
@@ -165,7 +131,7 @@ def _timeline(candidate: Candidate, around: Context, clock: Clock) -> tuple[Poin
         measure = faulting
     points: list[tuple[int, int, int]] = []
     for process in candidate.processes:
-        history = around.histories.get(process)
+        history = known.world.histories.get(process)
         for interval in history.between(candidate.start_ns, candidate.end_ns) if history else ():
             count = measure(interval)
             if count > 0:

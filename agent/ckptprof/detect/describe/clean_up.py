@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.world.host_counters import HostCounters
 from ckptprof.detect.world.keys import ProcessKey
 
+CLEAN_UP_NS = 30_000_000_000  # a deletion that comes later makes room for the next one
+_CLEANED_WITHIN_NS = 2_000_000_000  # after its end: then it is told
 _GAP_NS = 500_000_000  # between two deletions, and after the end of the save: what is further apart is no row
 _LEAST_LOOKS = 2  # that met it deleting
 _DELETES = frozenset(("unlink",))
@@ -21,6 +25,31 @@ class Clearing(NamedTuple):
     end_ns: int
     in_calls_ns: int
     files: int | None  # None: they were not counted
+
+
+def cleaned_up(candidate: Candidate, known: Knowledge) -> tuple[int, int | None]:
+    """Return (files, time in the calls) of what a save's processes have deleted of other saves since it began."""
+    until_ns = candidate.end_ns + _CLEANED_WITHIN_NS
+    return known.transfers.removals.spent(paths_of(candidate), candidate.start_ns, until_ns, candidate.processes)
+
+
+def cleared_ns(candidate: Candidate, known: Knowledge) -> int | None:
+    """Return for how long training has been held by deletion right after a save, as far as that is known by now."""
+    row = clearing_after(
+        known.world.host, candidate.processes, candidate.end_ns, candidate.end_ns + CLEAN_UP_NS,
+        traced=any_traced(candidate),
+    )  # fmt: skip
+    return None if row is None else row.end_ns - row.start_ns
+
+
+def any_traced(candidate: Candidate) -> bool:
+    """Return whether the trace saw any of it."""
+    return any(part.stream.trace is not None for part in candidate.parts)
+
+
+def paths_of(candidate: Candidate) -> frozenset[str]:
+    """Return the paths of its files."""
+    return frozenset(part.stream.path for part in candidate.parts)
 
 
 def clearing_after(

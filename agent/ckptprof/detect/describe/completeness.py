@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.past_events import PastEvents
 from ckptprof.detect.transfers.file_events import is_temporary
 from ckptprof.detect.transfers.part import Part
-from ckptprof.detect.transfers.removals import Removals
-from ckptprof.detect.world.jobs import Jobs
-from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
 from ckptprof.model import Evidence, Status
 
@@ -25,8 +23,6 @@ _LOOKED_AFTER_NS = 200_000_000  # what a file looks like so long after its last 
 _SMALLER = 0.9  # of what the saves of the series are
 _LARGE_SHARE = 0.1  # of the bytes makes a file more than a note beside the checkpoint
 _FULL_BYTES = 64 << 10
-_MAX_SERIES = 1024
-_MAX_SIZES = 16
 # a folder of these is no checkpoint without that file (torch/distributed/checkpoint/filesystem.py, finish)
 _MARKED = ((re.compile(r"__\d+_\d+\.distcp$"), ".metadata"),)
 
@@ -39,59 +35,15 @@ class Ending:
     evidence: tuple[Evidence, ...] = ()
 
 
-class SaveSeries:
-    """How large the complete saves of each job were, and whether a marker ended them."""
-
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self._saves: dict[tuple[str, str], deque[tuple[int, str | None]]] = {}
-
-    def note(self, candidate: Candidate) -> None:
-        """Take one that came to its end."""
-        moved = sum(part.bytes for part in candidate.parts)
-        for kind in _kinds(candidate):
-            while len(self._saves) >= _MAX_SERIES:
-                del self._saves[next(iter(self._saves))]
-            saves = self._saves.setdefault((candidate.job, kind), deque(maxlen=_MAX_SIZES))
-            saves.append((moved, _marker(candidate)))
-
-    def earlier(self, candidate: Candidate) -> list[tuple[int, str | None]]:
-        """Return (bytes, marker) of the saves that are like it; within a save's folder a marker goes by its name."""
-        found = (self._saves.get((candidate.job, kind)) for kind in _kinds(candidate))
-        return max((list(saves) for saves in found if saves is not None), key=len, default=[])
-
-
-@dataclass(frozen=True)
-class Fate:
-    """What became of processes and files. Times are CLOCK_MONOTONIC."""
-
-    jobs: Jobs
-    ended: dict[ProcessKey, int]
-    removals: Removals
-    is_written: Callable[[str, str], bool]  # whether a job was seen writing a path of late
-    is_changed: Callable[[str, int], bool]  # whether a path was written since a time, as its file system tells
-    series: SaveSeries = field(default_factory=SaveSeries)
-
-    def died_ns(self, process: ProcessKey) -> int | None:
-        """Return when a process ended, unless it only served another that goes on."""
-        ended_ns = self.ended.get(process)
-        parent = self.jobs.parent(process)
-        if ended_ns is None or parent is None or parent in self.ended:
-            return ended_ns
-        info = self.jobs.info(parent)
-        trains = info is not None and bool(info.runtimes)
-        return None if trains and self.jobs.rank(parent) == self.jobs.rank(process) else ended_ns
-
-
-def ending_of(candidate: Candidate, fate: Fate) -> Ending:
+def ending_of(candidate: Candidate, known: Knowledge) -> Ending:
     """Return how a save ended; a restore has no such end."""
     if not candidate.writes:
         return Ending()
-    died = [fate.died_ns(process) for process in candidate.processes]
-    known = [at_ns for at_ns in died if at_ns is not None]
-    dead = len(known) == len(died)
-    soon = dead and max(known) - candidate.end_ns <= SOON_NS
-    reasons = [*_cut(candidate, fate), *_unfinished(candidate, fate, dead=dead, soon=soon)]
+    died = [known.world.died_ns(process) for process in candidate.processes]
+    ended = [at_ns for at_ns in died if at_ns is not None]
+    dead = len(ended) == len(died)
+    soon = dead and max(ended) - candidate.end_ns <= SOON_NS
+    reasons = [*_cut(candidate, known), *_unfinished(candidate, known, dead=dead, soon=soon)]
     if not reasons:
         return Ending()
     if dead:
@@ -100,15 +52,15 @@ def ending_of(candidate: Candidate, fate: Fate) -> Ending:
     return Ending(Status.INCOMPLETE, (Evidence(name="incomplete", weight=0.0, text=text),))
 
 
-def _unfinished(candidate: Candidate, fate: Fate, *, dead: bool, soon: bool) -> Iterator[str]:
+def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: bool) -> Iterator[str]:
     """Yield what was to come and did not."""
-    earlier = fate.series.earlier(candidate)
+    earlier = known.past.complete(candidate.job, _kinds(candidate))
     moved = sum(part.bytes for part in candidate.parts)
     usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < _SMALLER * usual and _sizes_known(candidate)
     if _marker(candidate) is not None and all(part.stream.trace is None for part in candidate.parts):
         smaller = False  # its own framework completed it: what lacks was not seen
-    deleted = _deleted(candidate, fate)
+    deleted = _deleted(candidate, known)
     full = _is_full(candidate)
     if smaller and (soon or full or deleted):
         yield f"it has {moved} bytes, and the saves before it have {usual}"
@@ -118,17 +70,17 @@ def _unfinished(candidate: Candidate, fate: Fate, *, dead: bool, soon: bool) -> 
         yield "its file system has no room left"
     if not dead:
         return
-    stuck = [part for part in _large(candidate) if _is_stuck(part, candidate, fate)]
+    stuck = [part for part in _large(candidate) if _is_stuck(part, candidate, known)]
     if stuck and not earlier:
         yield f"{_name(stuck[0])} never got its final name"
-    missing = _missing_marker(candidate, fate)
+    missing = _missing_marker(candidate, known)
     if missing is not None:
         yield f"{missing} was never written"
-    elif earlier and soon and _lacks_marker([marker for _, marker in earlier], candidate, fate):
+    elif earlier and soon and _lacks_marker([marker for _, marker in earlier], candidate, known):
         yield "the file that completed the saves before it was never written"
 
 
-def _cut(candidate: Candidate, fate: Fate) -> Iterator[str]:
+def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
     """Yield the files that end before their own format does; of each only a look at what is left of it counts."""
     for part in candidate.parts:
         fact, trace = part.stream.fact, part.stream.trace
@@ -136,9 +88,15 @@ def _cut(candidate: Candidate, fate: Fate) -> Iterator[str]:
             continue
         last_ns = trace.active_ns if trace is not None else part.stream.last_ns
         reached = trace.totals.high_offset if trace is not None and trace.sessions else 0
-        late = part.stream.fact_at_ns - last_ns >= _LOOKED_AFTER_NS or _seen_after_death(part, fate)
+        late = part.stream.fact_at_ns - last_ns >= _LOOKED_AFTER_NS or _seen_after_death(part, known)
         if late and fact.size >= reached:
             yield f"{_name(part)} ends before its format does"
+
+
+def note_complete(candidate: Candidate, past: PastEvents) -> None:
+    """Take note of a save that came to its end: later ones of its series are held against it."""
+    size = sum(part.bytes for part in candidate.parts)
+    past.note_complete(candidate.job, _kinds(candidate), size, _marker(candidate))
 
 
 def _large(candidate: Candidate) -> list[Part]:
@@ -146,23 +104,23 @@ def _large(candidate: Candidate) -> list[Part]:
     return [part for part in candidate.parts if part.bytes >= _LARGE_SHARE * whole]
 
 
-def _is_stuck(part: Part, candidate: Candidate, fate: Fate) -> bool:
+def _is_stuck(part: Part, candidate: Candidate, known: Knowledge) -> bool:
     """Return whether a temporary name was looked at after its writer's end, or traced to it, and not given up."""
     stream = part.stream
     if part.staged is not None or not is_temporary(stream.path):
         return False
     if stream.trace is not None:
         return stream.trace.renamed_ns is None
-    ended_ns = max((fate.ended.get(process, 0) for process in candidate.processes), default=0)
+    ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
     return stream.fact is not None and stream.fact_at_ns >= ended_ns
 
 
-def _deleted(candidate: Candidate, fate: Fate) -> list[Part]:
+def _deleted(candidate: Candidate, known: Knowledge) -> list[Part]:
     """Return the large parts that were deleted after they were written, and not copied elsewhere before."""
     return [
         part
         for part in _large(candidate)
-        if part.staged is None and fate.removals.removed_ns(part.stream.path, part.end_ns) is not None
+        if part.staged is None and known.transfers.removals.removed_ns(part.stream.path, part.end_ns) is not None
     ]
 
 
@@ -177,7 +135,7 @@ def _is_full(candidate: Candidate) -> bool:
     return any(fact.free_bytes is not None and fact.free_bytes < _FULL_BYTES for fact in doubtful)
 
 
-def _missing_marker(candidate: Candidate, fate: Fate) -> str | None:
+def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
     """Return the file without which what was written is no checkpoint, if nobody wrote it."""
     written = {part.stream.path for part in candidate.parts}
     for part in candidate.parts:
@@ -186,15 +144,15 @@ def _missing_marker(candidate: Candidate, fate: Fate) -> str | None:
             path = f"{folder}/{marker}"
             if not pattern.search(file) or path in written:
                 continue
-            if (part.stream.trace is not None or _seen_after_death(part, fate)) and not fate.is_written(
+            if (part.stream.trace is not None or _seen_after_death(part, known)) and not known.transfers.is_written(
                 candidate.job, path
             ):
                 return marker
     return None
 
 
-def _seen_after_death(part: Part, fate: Fate) -> bool:
-    ended_ns = fate.ended.get(part.stream.process)
+def _seen_after_death(part: Part, known: Knowledge) -> bool:
+    ended_ns = known.world.ended.get(part.stream.process)
     return ended_ns is not None and part.stream.fact is not None and part.stream.fact_at_ns >= ended_ns
 
 
@@ -204,7 +162,7 @@ def _marker(candidate: Candidate) -> str | None:
     return next((part.stream.path.removeprefix(folder) for part in candidate.parts if part.name.commit), None)
 
 
-def _lacks_marker(usual: list[str | None], candidate: Candidate, fate: Fate) -> bool:
+def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledge) -> bool:
     """Return whether all saves before it had a marker, and this one's was not written by anybody.
 
     Polling may not tell who wrote a few bytes; that they were written their file system says.
@@ -213,7 +171,7 @@ def _lacks_marker(usual: list[str | None], candidate: Candidate, fate: Fate) -> 
         return False
     folder = candidate.unit.partition("#")[0]
     places = (posixpath.join(folder, marker) for marker in dict.fromkeys(usual) if marker)
-    return not any(fate.is_changed(path, candidate.start_ns) for path in places)
+    return not any(known.transfers.is_changed(path, candidate.start_ns) for path in places)
 
 
 def _kinds(candidate: Candidate) -> frozenset[str]:

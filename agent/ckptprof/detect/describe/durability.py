@@ -7,61 +7,13 @@ from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey
-from ckptprof_collectors.samples import FileFact
+from ckptprof.model import Evidence
 
-MAX_FILES = 8192
 _COVERED = 0.99  # of the bytes: of a checkpoint of thousands of files the smallest are not followed
 _LATE_NS = 100_000_000  # file systems stamp with the clock of the last timer tick
-
-
-@dataclass(slots=True)
-class Looks:
-    """What was seen of one file since it was last modified. Times are CLOCK_MONOTONIC, of the frames that told."""
-
-    modified_ns: int  # wall clock
-    at_ns: int = 0
-    unwritten_bytes: int = 0  # when last looked at
-    dirty_ns: int | None = None  # the last look at which something was unwritten
-    clean_ns: int | None = None  # the first look after that at which nothing was
-
-
-class Writeback:
-    """The looks at the files that were seen last."""
-
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self._looks: dict[FileKey, Looks] = {}
-
-    def learn(self, at_ns: int, fact: FileFact) -> bool:
-        """Take one fact; return whether it tells how much of a file is unwritten."""
-        if fact.unwritten_bytes is None or fact.missing or fact.is_directory:
-            return False
-        file = (fact.device, fact.inode)
-        looks = self._looks.pop(file, None)
-        if looks is None or looks.modified_ns != fact.modified_ns:
-            looks = Looks(fact.modified_ns)
-        while len(self._looks) >= MAX_FILES:
-            del self._looks[next(iter(self._looks))]
-        self._looks[file] = looks
-        looks.at_ns, looks.unwritten_bytes = at_ns, fact.unwritten_bytes
-        if fact.unwritten_bytes:
-            looks.dirty_ns, looks.clean_ns = at_ns, None
-        elif looks.clean_ns is None:
-            looks.clean_ns = at_ns
-        return True
-
-    def of(self, file: FileKey) -> Looks | None:
-        """Return what was seen of a file."""
-        return self._looks.get(file)
-
-    def forget_before(self, at_ns: int) -> None:
-        """Drop what was last looked at before `at_ns`."""
-        for file, looks in list(self._looks.items()):
-            if looks.at_ns >= at_ns:
-                break
-            del self._looks[file]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +77,17 @@ def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:
     if not times or unwritten or known < _COVERED * whole:
         return Durability(unwritten_bytes=unwritten, not_before_ns=max(dirty, default=None))
     return Durability(max(times), exact, max(dirty, default=None))
+
+
+def durable_evidence(found: Durability) -> tuple[Evidence, ...]:
+    """Return how exact the time is at which a save was durable, if it is not exact."""
+    if found.exact or found.at_ns is None:
+        return ()
+    text = "its files were asked how much of them was unwritten: nothing was when this was first seen"
+    if found.not_before_ns is not None:
+        text = f"written back by the kernel: something was still unwritten {_seconds(found)} s before"
+    return (Evidence(name="durable", weight=0.0, text=text),)
+
+
+def _seconds(found: Durability) -> str:
+    return f"{max(0, (found.at_ns or 0) - (found.not_before_ns or 0)) / 1e9:.1f}"

@@ -8,27 +8,21 @@ from dataclasses import dataclass
 import msgspec
 
 from ckptprof.detect.describe.blind import NOT_YET_DURABLE, UNSEEN_DURABLE
-from ckptprof.detect.describe.clean_up import Clearing, clearing_after
-from ckptprof.detect.describe.durability import Durability, FileEnd, Writeback, durability, ends_of
+from ckptprof.detect.describe.clean_up import CLEAN_UP_NS, Clearing, any_traced, clearing_after, paths_of
+from ckptprof.detect.describe.durability import FileEnd, durability, durable_evidence, ends_of
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.removals import Removals
-from ckptprof.detect.transfers.traced_streams import TracedStreams
-from ckptprof.detect.world.clock import Clock
-from ckptprof.detect.world.host_counters import HostCounters
-from ckptprof.detect.world.jobs import Jobs
+from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
 from ckptprof.measures import Measures
-from ckptprof.model import Checkpoint, Evidence, Kind, Mode
-from ckptprof_collectors.samples import FileFact, FileLifeEvent
+from ckptprof.model import Checkpoint, Kind, Mode
 
 MAX_AWAITED = 64
 MAX_NOTED = 128
 MAX_NOTED_FILES = 16_384  # of all of them together
 MAX_ENDS = 1024  # of one save, the largest files
 PATIENCE_NS = 150_000_000_000  # longer than the sampler asks
-CLEAN_UP_NS = 30_000_000_000  # a deletion that comes later makes room for the next one
-_CLEANED_WITHIN_NS = 2_000_000_000  # after its end: then it is told
 _SETTLED_NS = 1_500_000_000  # after the last deletion: they come in rows
 
 
@@ -47,82 +41,46 @@ class _Awaited:
     lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
     cleaned_ns: int | None = None  # CLOCK_MONOTONIC, as told
-    cleared_ns: int = 0  # until then deletion right after it held training
     traced: bool = False
 
 
 class Revisions:
     """Keeps the saves that were told, bounded in number and time, and what is learnt of their files."""
 
-    def __init__(self, jobs: Jobs, traced: TracedStreams, clock: Clock, books: HostCounters) -> None:
+    def __init__(self, known: Knowledge) -> None:
         """Start with nothing."""
-        self._jobs = jobs
-        self._books = books
-        self._traced = traced
-        self._clock = clock
-        self._writeback = Writeback()
-        self._version = 0
-        self.removals = Removals()
+        self._known = known
         self._noted: dict[str, _Awaited] = {}  # held, or about to be told
         self._awaited: dict[str, _Awaited] = {}
 
-    def learn(self, at_ns: int, fact: FileFact) -> None:
-        """Take one fact."""
-        if fact.missing:
-            self._lose(fact.path)
-        if self._writeback.learn(at_ns, fact):
-            self._version += 1
-
-    def happen(self, event: FileLifeEvent) -> None:
-        """Take one event of a file's life."""
-        self.removals.learn(event)
-        if event.kind == "unlinked" and event.path is not None:
-            self._lose(event.path)
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of files that are gone."""
+        for fact in samples.facts:
+            if fact.missing:
+                self._lose(fact.path)
+        for event in samples.lives:
+            if event.kind == "unlinked" and event.path is not None:
+                self._lose(event.path)
 
     def _lose(self, path: str) -> None:
         for awaited in self._awaited.values():
             awaited.lost = awaited.lost or path in awaited.paths
 
-    def durability(self, candidate: Candidate) -> Durability:
-        """Return what is known now of when a candidate's files were on stable storage."""
-        return durability(ends_of(candidate, self._clock), self._writeback)
-
-    def cleaned_up(self, candidate: Candidate) -> tuple[int, int | None]:
-        """Return (files, time in the calls) of what a save's processes have deleted of other saves since it began."""
-        until_ns = candidate.end_ns + _CLEANED_WITHIN_NS
-        return self.removals.spent(_paths(candidate), candidate.start_ns, until_ns, candidate.processes)
-
-    def held_until_ns(self, job: str, before_ns: int) -> int:
-        """Return until when an earlier save held a job, its clean-up included; far back if none is known."""
-        known = (*self._noted.values(), *self._awaited.values())
-        ends = (
-            max(one.end_ns, one.cleared_ns)
-            for one in known
-            if one.checkpoint.job == job and one.checkpoint.mode is not Mode.ASYNC and one.end_ns <= before_ns
-        )
-        return min(before_ns, max(ends, default=0))
-
-    def cleared(self, candidate: Candidate) -> int | None:
-        """Return for how long training has been held by deletion right after a save, as far as that is known by now."""
-        row = clearing_after(
-            self._books, candidate.processes, candidate.end_ns, candidate.end_ns + CLEAN_UP_NS,
-            traced=_is_traced(candidate),
-        )  # fmt: skip
-        return None if row is None else row.end_ns - row.start_ns
-
     def note(self, candidate: Candidate, checkpoint: Checkpoint) -> None:
         """Remember the files of a save that is about to be told, or held."""
         if checkpoint.kind is not Kind.SAVE:
             return
-        ends = ends_of(candidate, self._clock)
+        if checkpoint.mode is not Mode.ASYNC:
+            self._known.past.note_blocked(checkpoint.uid, checkpoint.job, candidate.end_ns, candidate.end_ns)
+        ends = ends_of(candidate, self._known.world.clock)
         files = sum(len(noted.paths) for noted in self._noted.values())
         while self._noted and (len(self._noted) >= MAX_NOTED or files > MAX_NOTED_FILES):
             files -= len(self._noted.pop(next(iter(self._noted))).paths)
         self._noted[checkpoint.uid] = _Awaited(
-            checkpoint, candidate.start_ns, candidate.end_ns, self._clock.offset_ns, ends[:MAX_ENDS],
-            whole=len(ends) <= MAX_ENDS, shapes=_shapes(candidate), paths=_paths(candidate),
+            checkpoint, candidate.start_ns, candidate.end_ns, self._known.world.clock.offset_ns, ends[:MAX_ENDS],
+            whole=len(ends) <= MAX_ENDS, shapes=_shapes(candidate), paths=paths_of(candidate),
             processes=tuple(candidate.processes), durable=checkpoint.durable_ns is not None,
-            traced=_is_traced(candidate),
+            traced=any_traced(candidate),
         )  # fmt: skip
 
     def follow(self, told: list[Checkpoint], now_ns: int) -> list[Checkpoint]:
@@ -140,8 +98,8 @@ class Revisions:
             age_ns = now_ns - awaited.end_ns
             if age_ns > PATIENCE_NS or (awaited.durable and age_ns > CLEAN_UP_NS + _SETTLED_NS):
                 del self._awaited[uid]
-        self._writeback.forget_before(now_ns - PATIENCE_NS)
-        self.removals.forget_before(now_ns - PATIENCE_NS)
+        self._known.transfers.writeback.forget_before(now_ns - PATIENCE_NS)
+        self._known.transfers.removals.forget_before(now_ns - PATIENCE_NS)
         return [*new.values(), *revised]
 
     def finish(self, told: list[Checkpoint]) -> list[Checkpoint]:
@@ -173,7 +131,7 @@ class Revisions:
 
     def _revision(self, awaited: _Awaited, now_ns: int | None) -> Checkpoint | None:
         """Return the checkpoint with what is new of it, if anything is; `now_ns` None: there is no later."""
-        versions = (self._version, self.removals.version)
+        versions = (self._known.transfers.writeback.version, self._known.transfers.removals.version)
         if versions == awaited.seen:
             return None
         before = awaited.checkpoint
@@ -187,7 +145,7 @@ class Revisions:
         return awaited.checkpoint
 
     def _durable(self, awaited: _Awaited) -> Checkpoint:
-        found = durability(awaited.ends, self._writeback)
+        found = durability(awaited.ends, self._known.transfers.writeback)
         if found.at_ns is None or not awaited.whole:
             return awaited.checkpoint
         awaited.durable = True
@@ -217,10 +175,13 @@ class Revisions:
         """Return it with what its clean-up took."""
         until_ns = min(cleaned_ns + _SETTLED_NS, self._next_ns(awaited))
         after_ns = row.end_ns - row.start_ns if row is not None else None
-        awaited.cleared_ns = row.end_ns if row is not None else 0
+        if row is not None:
+            self._known.past.note_blocked(checkpoint.uid, checkpoint.job, awaited.end_ns, row.end_ns)
         files, spent_ns = None, after_ns
         if awaited.traced:
-            files, spent_ns = self.removals.spent(awaited.paths, awaited.start_ns, until_ns, awaited.processes)
+            files, spent_ns = self._known.transfers.removals.spent(
+                awaited.paths, awaited.start_ns, until_ns, awaited.processes
+            )
         known = checkpoint.measures or Measures()
         measures = msgspec.structs.replace(
             known, clean_up_files=files, clean_up_ns=spent_ns,
@@ -236,13 +197,15 @@ class Revisions:
         if awaited.checkpoint.mode is Mode.ASYNC or awaited.checkpoint.measures is None:
             return None
         until_ns = min(awaited.end_ns + CLEAN_UP_NS, self._next_ns(awaited))
-        return clearing_after(self._books, awaited.processes, awaited.end_ns, until_ns, traced=awaited.traced)
+        return clearing_after(
+            self._known.world.host, awaited.processes, awaited.end_ns, until_ns, traced=awaited.traced
+        )
 
     def _undecided(self, awaited: _Awaited, checkpoint: Checkpoint) -> Checkpoint:
         """Say of a save that is not yet durable that it is not."""
         if awaited.durable or awaited.lost:
             return checkpoint
-        unwritten = durability(awaited.ends, self._writeback).unwritten_bytes
+        unwritten = durability(awaited.ends, self._known.transfers.writeback).unwritten_bytes
         if not unwritten:
             return checkpoint
         sentence = f"{NOT_YET_DURABLE}: {unwritten} bytes of it were not yet written"
@@ -251,11 +214,10 @@ class Revisions:
     def _cleaned_ns(self, awaited: _Awaited) -> int | None:
         """Return when the last old file of its kind was deleted for it, which is before the next save of the kind."""
 
-        def is_own(process: ProcessKey) -> bool:
-            return self._jobs.job_of(process) == awaited.checkpoint.job
-
         def last_ns(until_ns: int) -> int | None:
-            return self.removals.last_ns(awaited.shapes, awaited.paths, awaited.start_ns, until_ns, is_own)
+            return self._known.transfers.removals.last_ns(
+                awaited.shapes, awaited.paths, awaited.start_ns, until_ns, awaited.checkpoint.job
+            )
 
         found_ns = last_ns(awaited.end_ns + CLEAN_UP_NS)
         if found_ns is None or found_ns <= awaited.end_ns:
@@ -267,41 +229,19 @@ class Revisions:
         later = [
             stream.first_ns
             for process in awaited.processes
-            for stream in self._traced.moved_by(process)
+            for stream in self._known.transfers.traced.moved_by(process)
             if stream.writes and stream.first_ns > awaited.end_ns and stream.path not in awaited.paths
             and shape(stream.path) in awaited.shapes
         ]  # fmt: skip
         return min(later, default=awaited.end_ns + CLEAN_UP_NS)
 
 
-def durable_evidence(found: Durability) -> tuple[Evidence, ...]:
-    """Return how exact the time is at which a save was durable, if it is not exact."""
-    if found.exact or found.at_ns is None:
-        return ()
-    text = "its files were asked how much of them was unwritten: nothing was when this was first seen"
-    if found.not_before_ns is not None:
-        text = f"written back by the kernel: something was still unwritten {_seconds(found)} s before"
-    return (Evidence(name="durable", weight=0.0, text=text),)
-
-
-def _seconds(found: Durability) -> str:
-    return f"{max(0, (found.at_ns or 0) - (found.not_before_ns or 0)) / 1e9:.1f}"
-
-
 def _without(blind: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sentence for sentence in blind if not sentence.startswith((UNSEEN_DURABLE, NOT_YET_DURABLE)))
 
 
-def _is_traced(candidate: Candidate) -> bool:
-    return any(part.stream.trace is not None for part in candidate.parts)
-
-
 def _shapes(candidate: Candidate) -> frozenset[str]:
     return frozenset(shape(part.stream.path) for part in candidate.parts)
-
-
-def _paths(candidate: Candidate) -> frozenset[str]:
-    return frozenset(part.stream.path for part in candidate.parts)
 
 
 def newest(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_kinds import GPU_RUNTIMES
 from ckptprof.model import Evidence, Mode
@@ -53,13 +53,13 @@ class _Verdict:
     certain: bool = False  # by what it was seen doing, not by its rhythm alone
 
 
-def stall_of(candidate: Candidate, around: Context) -> Stall:
+def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     """Return how training was held while the candidate went on; several ranks wait for the one that is held longest."""
-    crews = writer_groups(candidate, around)
-    verdicts = [_judge(crew, candidate, around) for crew in crews]
+    crews = writer_groups(candidate, known)
+    verdicts = [_judge(crew, candidate, known) for crew in crews]
     roles = {process: role for crew in crews for process, role in crew.roles.items()}
     if candidate.writes:
-        around.trainers.note_save(candidate.start_ns, candidate.end_ns)
+        known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
     if not verdicts:
         return Stall(roles=roles)
     certain = [one for one in verdicts if one.mode is not None and one.certain] or verdicts  # ranks save in one way
@@ -77,12 +77,12 @@ def stall_of(candidate: Candidate, around: Context) -> Stall:
     return Stall(mode if candidate.writes else None, stall_ns, evidence, blind, roles, leading.spans)
 
 
-def _judge(crew: WriterGroup, candidate: Candidate, around: Context) -> _Verdict:
-    info = around.jobs.info(crew.trainer)
+def _judge(crew: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdict:
+    info = known.world.jobs.info(crew.trainer)
     gpu = info is not None and bool(set(info.runtimes) & GPU_RUNTIMES)
     spans = [*crew.own, *crew.others, *crew.unknown]
     start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
-    pace = TrainingActivity(around.trainers, crew.trainer, start_ns, end_ns, spins=gpu)
+    pace = TrainingActivity(known.world.trainers, crew.trainer, start_ns, end_ns, spins=gpu)
     if not candidate.writes:
         return _restore(crew, pace)
     if crew.own_bytes and not crew.others and not crew.unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ckptprof.detect.describe.context import Sight
+from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.world.file_calls import Spent
@@ -52,21 +52,21 @@ class Act:
             self.data_call_ns = (self.data_call_ns or 0) + call_ns
 
 
-def acts_of(sight: Sight) -> list[Act]:
+def acts_of(draft: Draft) -> list[Act]:
     """Return what every thread did, in no order."""
     by_process: dict[ProcessKey, list[Part]] = {}
-    for part in sight.candidate.parts:
+    for part in draft.candidate.parts:
         by_process.setdefault(part.stream.process, []).append(part)
     found: list[Act] = []
     for process, parts in by_process.items():
-        acts = _traced(sight, process, parts) or _polled(sight, process, parts)
+        acts = _traced(draft, process, parts) or _polled(draft, process, parts)
         for act in acts:
-            act.use = sight.books.threads.use(process, act.tid, act.start_ns, act.end_ns)
+            act.use = draft.known.world.host.threads.use(process, act.tid, act.start_ns, act.end_ns)
         found += acts
     return found
 
 
-def _traced(sight: Sight, process: ProcessKey, parts: list[Part]) -> list[Act]:
+def _traced(draft: Draft, process: ProcessKey, parts: list[Part]) -> list[Act]:
     acts: dict[int, Act] = {}
     seen: set[int] = set()
     for part in parts:
@@ -76,9 +76,9 @@ def _traced(sight: Sight, process: ProcessKey, parts: list[Part]) -> list[Act]:
                 _add_sessions(acts, process, stream, own=stream is part.stream)
     if not acts:
         return []
-    _add_calls(sight, process, acts)
+    _add_calls(draft, process, acts)
     if sum(len(part.stream.trace.sessions) for part in parts if part.stream.trace is not None):
-        _add_others(sight, process, acts, seen)
+        _add_others(draft, process, acts, seen)
     return list(acts.values())
 
 
@@ -102,23 +102,23 @@ def _sessions(stream: Stream) -> Iterable[FileActivity]:
     return stream.trace.sessions.values() if stream.trace is not None else ()
 
 
-def _add_calls(sight: Sight, process: ProcessKey, acts: dict[int, Act]) -> None:
+def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
     """Add what the threads of a process did to names and disks from the candidate's start to its end."""
-    candidate = sight.candidate
-    found = sight.books.calls.spent(process, candidate.start_ns, candidate.end_ns)
+    candidate = draft.candidate
+    found = draft.known.world.host.calls.spent(process, candidate.start_ns, candidate.end_ns)
     for tid, calls in found.items():
         act = acts.get(tid)
         if act is None:
-            comm = sight.books.threads.comm(process, tid) or sight.around.jobs.comm(process)
+            comm = draft.known.world.host.threads.comm(process, tid) or draft.known.world.jobs.comm(process)
             act = acts[tid] = Act(process, tid, comm, is_traced=True, main=tid == process[0])
         act.calls = calls
         act.spans(min(one.first_ns for one in calls.values()), max(one.last_ns for one in calls.values()))
 
 
-def _add_others(sight: Sight, process: ProcessKey, acts: dict[int, Act], seen: set[int]) -> None:
+def _add_others(draft: Draft, process: ProcessKey, acts: dict[int, Act], seen: set[int]) -> None:
     """Add what they moved of other files meanwhile: what was read back, what is no checkpoint's."""
-    candidate = sight.candidate
-    for stream in sight.around.traced.moved_by(process):
+    candidate = draft.candidate
+    for stream in draft.known.transfers.traced.moved_by(process):
         if id(stream) in seen or stream.last_ns < candidate.start_ns or stream.first_ns > candidate.end_ns:
             continue
         for session in _sessions(stream):
@@ -130,20 +130,20 @@ def _add_others(sight: Sight, process: ProcessKey, acts: dict[int, Act], seen: s
                 act.read_bytes = (act.read_bytes or 0) + session.bytes
 
 
-def _polled(sight: Sight, process: ProcessKey, parts: list[Part]) -> list[Act]:
+def _polled(draft: Draft, process: ProcessKey, parts: list[Part]) -> list[Act]:
     """Return the threads that were met at work meanwhile; if none was looked at, its main one."""
     start_ns, end_ns = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
     moved = sum(part.bytes for part in parts)
     files = {part.stream.file for part in parts}
-    known = sight.books.threads.threads(process, start_ns, end_ns)
+    known = draft.known.world.host.threads.threads(process, start_ns, end_ns)
     acts = []
     for tid, comm in known.items():
-        use = sight.books.threads.use(process, tid, start_ns, end_ns)
+        use = draft.known.world.host.threads.use(process, tid, start_ns, end_ns)
         if _took_part(use, end_ns - start_ns, _BUSY_SHARE):
             acts.append(Act(process, tid, comm, start_ns, end_ns, use=use, main=tid == process[0]))
     if not acts:
-        acts = [Act(process, process[0], sight.around.jobs.comm(process), start_ns, end_ns, main=True)]
-    _share_out(sight, acts, moved)
+        acts = [Act(process, process[0], draft.known.world.jobs.comm(process), start_ns, end_ns, main=True)]
+    _share_out(draft, acts, moved)
     acts = [act for act in acts if act.bytes or _took_part(act.use, end_ns - start_ns, _HELPS_SHARE)]
     busiest = max(acts, key=lambda act: act.bytes)
     busiest.files = files
@@ -161,12 +161,12 @@ def _is_at_files(use: Use) -> bool:
     return not _AT_FILES.isdisjoint(use.looks_in)
 
 
-def _share_out(sight: Sight, acts: list[Act], moved: int) -> None:
+def _share_out(draft: Draft, acts: list[Act], moved: int) -> None:
     """Give the bytes of a process to its threads: to the main one what it moved itself, to others by their looks."""
     main = next((act for act in acts if act.main), None)
     others = [act for act in acts if act is not main]
     if main is not None:
-        main.bytes = _by_main(sight, main, moved, others) if others else moved
+        main.bytes = _by_main(draft, main, moved, others) if others else moved
         moved -= main.bytes
     weights = [_weight(act) for act in others]
     total = sum(weights)
@@ -174,13 +174,13 @@ def _share_out(sight: Sight, acts: list[Act], moved: int) -> None:
         act.bytes = int(moved * weight / total) if total else moved // len(others)
 
 
-def _by_main(sight: Sight, main: Act, moved: int, others: list[Act]) -> int:
+def _by_main(draft: Draft, main: Act, moved: int, others: list[Act]) -> int:
     """Return what the main thread moved itself, as far as that is told; all of it if no other was met at files."""
     alone = not any(act.use is not None and _is_at_files(act.use) for act in others)
-    if alone and (sight.role(main.process) != "thread" or (main.use is not None and _is_at_files(main.use))):
+    if alone and (draft.role(main.process) != "thread" or (main.use is not None and _is_at_files(main.use))):
         return moved
-    told = sight.around.trainers.moved(main.process, main.start_ns - _SLACK_NS, main.end_ns + _SLACK_NS)
-    return 0 if told is None else min(moved, max(0, told[0 if sight.candidate.writes else 1]))
+    told = draft.known.world.trainers.moved(main.process, main.start_ns - _SLACK_NS, main.end_ns + _SLACK_NS)
+    return 0 if told is None else min(moved, max(0, told[0 if draft.candidate.writes else 1]))
 
 
 def _weight(act: Act) -> float:
@@ -192,21 +192,21 @@ def _weight(act: Act) -> float:
     return at_it or (act.use.on_cpu_ns or 0) / 1e12
 
 
-def measured(sight: Sight, acts: list[Act]) -> tuple[ThreadMeasure, ...]:
+def measured(draft: Draft, acts: list[Act]) -> tuple[ThreadMeasure, ...]:
     """Return them as they are told: those that moved most first, and those that ended last among them."""
     acts = sorted(acts, key=lambda act: (-act.bytes, -act.end_ns))
     if len(acts) > MAX_TOLD:
         late = sorted(acts[MAX_TOLD - _LAST_TOLD :], key=lambda act: -act.end_ns)[:_LAST_TOLD]
         acts = [*acts[: MAX_TOLD - _LAST_TOLD], *late]
-    return tuple(_measures(sight, acts))
+    return tuple(_measures(draft, acts))
 
 
-def _measures(sight: Sight, acts: list[Act]) -> Iterator[ThreadMeasure]:
-    ranks = sight.ranks()
-    names = sight.health.sees_names
+def _measures(draft: Draft, acts: list[Act]) -> Iterator[ThreadMeasure]:
+    ranks = draft.ranks()
+    names = draft.known.world.health.sees_names
     for act in acts:
         use, span_ns = act.use, max(0, act.end_ns - act.start_ns)
-        role = sight.role(act.process)
+        role = draft.role(act.process)
         spent: dict[str, int | None] = {}
         for kind, word in _CALLS.items():
             if act.is_traced and (names or word == "sync"):
@@ -220,12 +220,12 @@ def _measures(sight: Sight, acts: list[Act]) -> Iterator[ThreadMeasure]:
             rank=ranks.get(act.process[0]),
             role=role,
             is_main=act.main and role not in {"child", "daemon"},
-            start_ns=sight.clock.wall(act.start_ns),
-            end_ns=sight.clock.wall(act.end_ns),
+            start_ns=draft.known.world.clock.wall(act.start_ns),
+            end_ns=draft.known.world.clock.wall(act.end_ns),
             bytes=act.bytes,
             operations=act.operations,
             files=len(act.files) or None,
-            read_bytes=(act.read_bytes or 0) if act.is_traced and sight.candidate.writes else None,
+            read_bytes=(act.read_bytes or 0) if act.is_traced and draft.candidate.writes else None,
             on_cpu_ns=use.on_cpu_ns if use is not None else None,
             user_ns=use.user_ns if use is not None else None,
             system_ns=use.system_ns if use is not None else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
@@ -37,9 +37,9 @@ class WriterGroup:
     roles: dict[ProcessKey, str] = field(default_factory=dict)
 
 
-def writer_groups(candidate: Candidate, around: Context) -> list[WriterGroup]:
+def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     """Return a crew for each process that trains."""
-    jobs, trainers = around.jobs, around.trainers
+    jobs, trainers = known.world.jobs, known.world.trainers
     crews: dict[ProcessKey, WriterGroup] = {}
     by_process: dict[ProcessKey, list[Part]] = {}
     for part in candidate.parts:
@@ -48,7 +48,7 @@ def writer_groups(candidate: Candidate, around: Context) -> list[WriterGroup]:
         trainer = trainer_of(process, candidate.start_ns, jobs, trainers)
         crew = crews.setdefault(trainer, WriterGroup(trainer))
         if process == trainer:
-            crew.roles[process] = _own(crew, parts, around)
+            crew.roles[process] = _own(crew, parts, known)
         else:
             crew.roles[process] = _relation(process, candidate.start_ns, trainers)
             crew.other_bytes += sum(part.bytes for part in parts)
@@ -83,13 +83,13 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> b
     )
 
 
-def _own(crew: WriterGroup, parts: list[Part], around: Context) -> str:
+def _own(crew: WriterGroup, parts: list[Part], known: Knowledge) -> str:
     """Add what a process that trains moved itself, by its main thread or another; return its role."""
     by_others = crew.other_bytes
     for part in parts:
         trace = part.stream.trace
         if trace is None:
-            _polled(crew, part, around)
+            _polled(crew, part, known)
             continue
         main = [session for session in trace.sessions.values() if session.tid == session.pid]
         mine = sum(session.bytes for session in main)
@@ -109,9 +109,9 @@ def _own(crew: WriterGroup, parts: list[Part], around: Context) -> str:
     return "trainer" if crew.own_bytes + crew.unknown_bytes >= crew.other_bytes else "thread"
 
 
-def _polled(crew: WriterGroup, part: Part, around: Context) -> None:
+def _polled(crew: WriterGroup, part: Part, known: Knowledge) -> None:
     span = (part.start_ns, part.end_ns)
-    is_own = _is_own(crew.trainer, part, around)
+    is_own = _is_own(crew.trainer, part, known)
     if is_own is None:
         crew.unknown.append(span)
         crew.unknown_bytes += part.bytes
@@ -123,29 +123,29 @@ def _polled(crew: WriterGroup, part: Part, around: Context) -> None:
         crew.other_bytes += part.bytes
 
 
-def _is_own(trainer: ProcessKey, part: Part, around: Context) -> bool | None:
+def _is_own(trainer: ProcessKey, part: Part, known: Knowledge) -> bool | None:
     """Return whether the main thread moved most of a polled part; None if nothing tells."""
-    moved = around.trainers.moved(trainer, part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS)
+    moved = known.world.trainers.moved(trainer, part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS)
     if moved is None:
         return None
     if (moved[0] if part.stream.writes else moved[1]) * 2 >= part.bytes:
         return True
-    return _touched(trainer, part, around) if _is_by_mapping(trainer, part, around) else False
+    return _touched(trainer, part, known) if _is_by_mapping(trainer, part, known) else False
 
 
-def _is_by_mapping(trainer: ProcessKey, part: Part, around: Context) -> bool:
+def _is_by_mapping(trainer: ProcessKey, part: Part, known: Knowledge) -> bool:
     """Return whether no counter of its process tells of it."""
-    history = around.histories.get(trainer)
+    history = known.world.histories.get(trainer)
     called = history.between(part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS) if history is not None else []
     return 2 * sum(one.written_bytes if part.stream.writes else one.returned_bytes for one in called) < part.bytes
 
 
-def _touched(trainer: ProcessKey, part: Part, around: Context) -> bool | None:
+def _touched(trainer: ProcessKey, part: Part, known: Knowledge) -> bool | None:
     """Return whether its main thread used the mapping: most looks met it at files, or it ran and there is no other.
 
     None: it ran, and nothing tells whether it was this. What slept elsewhere touched nothing.
     """
-    use = around.threads.use(trainer, trainer[0], part.start_ns, part.end_ns)
+    use = known.world.host.threads.use(trainer, trainer[0], part.start_ns, part.end_ns)
     if use is None or not use.looks:
         return None
     at_files = sum(use.looks_in.get(word, 0) for word in _AT_FILES)
@@ -153,7 +153,7 @@ def _touched(trainer: ProcessKey, part: Part, around: Context) -> bool | None:
         return True
     if 2 * (at_files + sum(use.looks_in.get(word, 0) for word in _RUNNING)) <= use.looks:
         return False
-    return True if len(around.threads.threads(trainer, part.start_ns, part.end_ns)) == 1 else None
+    return True if len(known.world.host.threads.threads(trainer, part.start_ns, part.end_ns)) == 1 else None
 
 
 def _relation(process: ProcessKey, start_ns: int, trainers: TrainingThreads) -> str:

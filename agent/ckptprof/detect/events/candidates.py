@@ -27,6 +27,7 @@ class Candidate:
     steps: set[int] = field(default_factory=set)  # that its names say
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
+    framework: tuple[str | None] | None = None  # whose names its files bear, once that was asked for
     _moved: dict[str, dict[ProcessKey, Part]] = field(default_factory=dict)  # by path, the last part of each process
     _read: dict[tuple[str, ProcessKey], list[Part]] = field(default_factory=dict)
     _processes: dict[ProcessKey, None] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Candidate:
         self.start_ns = min(self.start_ns, part.start_ns) if self.parts else part.start_ns
         self.end_ns = max(self.end_ns, part.end_ns) if self.parts else part.end_ns
         self.parts.append(part)
+        self.framework = None
         self.open_parts += part.is_open
         if part.name.step is not None:
             self.steps.add(part.name.step)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from ckptprof.detect.events.candidates import Candidate, is_traced
-from ckptprof.detect.events.context import Context
-from ckptprof.detect.events.past_events import PastEvents
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.transfers.recent import RecentTransfer
+from ckptprof.detect.transfers.saved_files import SavedFiles
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.traced import copies_in_kernel
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -34,38 +34,38 @@ _MAX_PROCESSES = 64
 _MAX_RECENT = 256
 
 
-def copies(candidate: Candidate, around: Context) -> Evidence | None:
+def copies(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that as much moved the other way by the same processes: file by file, in the kernel, or in sum."""
     if sum(part.bytes for part in candidate.parts if part.staged is not None) * 2 > _bytes(candidate):
         return None  # written elsewhere first, by the same hand: one save
-    found = counterparts(candidate, around)
+    found = counterparts(candidate, known)
     if found:
         other = found[0].path.rpartition("/")[2][:40]
         text = f"{'copied from' if candidate.writes else 'copied to'} a file of the same size, {other!r}"
         return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
-    return _unpacked(candidate, around) or (
-        _traced(candidate, around) if is_traced(candidate) else _polled(candidate, around)
+    return _unpacked(candidate, known) or (
+        _traced(candidate, known) if is_traced(candidate) else _polled(candidate, known)
     )
 
 
-def _unpacked(candidate: Candidate, around: Context) -> Evidence | None:
+def _unpacked(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that an archive was read meanwhile: what comes out of it may be more than what went in."""
     if not candidate.writes:
         return None
     least = _ARCHIVE_SHARE * _bytes(candidate)
-    for move, moved in _other_way(candidate, around, _own_files(candidate), AHEAD_NS).items():
+    for move, moved in _other_way(candidate, known, _own_files(candidate), AHEAD_NS).items():
         if move.path.endswith(_ARCHIVES) and moved > least:
             text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
             return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
     return None
 
 
-def counterparts(candidate: Candidate, around: Context) -> list[RecentTransfer]:
+def counterparts(candidate: Candidate, known: Knowledge) -> list[RecentTransfer]:
     """Return the files of the same sizes that were moved the other way meanwhile, if they explain most of the bytes."""
     own = _own_files(candidate)
     slack_ns = _CLOSE_NS
     sizes: dict[int, list[RecentTransfer]] = {}
-    left = _other_way(candidate, around, own, slack_ns)
+    left = _other_way(candidate, known, own, slack_ns)
     for move in left:
         sizes.setdefault(move.size, []).append(move)
     if not sizes:
@@ -85,24 +85,24 @@ def counterparts(candidate: Candidate, around: Context) -> list[RecentTransfer]:
     return found if explained * 2 > counted else []
 
 
-def _other_way(candidate: Candidate, around: Context, own: set[FileKey], slack_ns: int) -> dict[RecentTransfer, int]:
+def _other_way(candidate: Candidate, known: Knowledge, own: set[FileKey], slack_ns: int) -> dict[RecentTransfer, int]:
     """Return what the same processes moved the other way meanwhile, of each most of the file, and how many bytes."""
     low_ns, high_ns = candidate.start_ns - slack_ns, candidate.end_ns + slack_ns
-    lately = _written_lately(candidate, around) if candidate.writes else set()
+    lately = _written_lately(candidate, known) if candidate.writes else set()
     found = {}
     for process in candidate.processes[:_MAX_PROCESSES]:
-        for move in around.moves.of(process, around.traced, low_ns, high_ns, writes=not candidate.writes):
-            moved = _moved(move, process, around, candidate)
+        for move in known.transfers.recent.of(process, low_ns, high_ns, writes=not candidate.writes):
+            moved = _moved(move, process, known, candidate)
             if move.file not in own and move.file not in lately and moved * 2 > move.size:
                 found[move] = moved
     return found
 
 
-def _moved(move: RecentTransfer, process: ProcessKey, around: Context, candidate: Candidate) -> int:
+def _moved(move: RecentTransfer, process: ProcessKey, known: Knowledge, candidate: Candidate) -> int:
     """Return how much of a file was moved; polled, the last look may have come early, and the counters tell."""
     if move.bytes is None:
         return move.size
-    history = around.histories.get(process)
+    history = known.world.histories.get(process)
     if move.bytes * 2 > move.size or is_traced(candidate) or history is None:
         return move.bytes
     intervals = history.between(min(move.start_ns, candidate.start_ns), max(move.end_ns, candidate.end_ns))
@@ -110,21 +110,21 @@ def _moved(move: RecentTransfer, process: ProcessKey, around: Context, candidate
     return move.size if counted >= _SAME[0] * move.size else move.bytes
 
 
-def _written_lately(candidate: Candidate, around: Context) -> set[FileKey]:
+def _written_lately(candidate: Candidate, known: Knowledge) -> set[FileKey]:
     """Return the files that the candidate's processes themselves wrote just before it, or in it."""
     since_ns = candidate.start_ns - SELF_NS
     return {
         move.file
         for process in candidate.processes[:_MAX_PROCESSES]
-        for move in around.moves.of(process, around.traced, since_ns, candidate.end_ns, writes=True)
+        for move in known.transfers.recent.of(process, since_ns, candidate.end_ns, writes=True)
     }
 
 
-def _traced(candidate: Candidate, around: Context) -> Evidence | None:
+def _traced(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh the sums, from the trace: packing, splitting, or many at once."""
     own_files = _own_files(candidate)
     if candidate.writes:
-        own_files |= _written_lately(candidate, around)
+        own_files |= _written_lately(candidate, known)
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
     if candidate.writes:
         start_ns -= AHEAD_NS
@@ -132,7 +132,7 @@ def _traced(candidate: Candidate, around: Context) -> Evidence | None:
         end_ns += AHEAD_NS
     own = others = in_kernel = 0
     for process in candidate.processes:
-        for stream in around.traced.moved_by(process):
+        for stream in known.transfers.traced.moved_by(process):
             moved = _within(stream, start_ns, end_ns)
             if not moved:
                 continue
@@ -149,9 +149,9 @@ def _traced(candidate: Candidate, around: Context) -> Evidence | None:
     return _in_sum()
 
 
-def _polled(candidate: Candidate, around: Context) -> Evidence | None:
+def _polled(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh the sums, from the counters; those of a trainer only if both went hand in hand: it may read data."""
-    if candidate.writes and _reads_own(candidate, around):
+    if candidate.writes and _reads_own(candidate, known):
         return None
     read = meanwhile = written = together = 0
     opened = [part.stream for part in candidate.parts if not part.stream.is_mapping]
@@ -160,7 +160,7 @@ def _polled(candidate: Candidate, around: Context) -> Evidence | None:
         [candidate.end_ns, *(stream.last_ns for stream in opened)]
     )  # one call may copy all: it reads at its end
     for process in candidate.processes:
-        history = around.histories.get(process)
+        history = known.world.histories.get(process)
         young_ns = history.first_ns + _YOUNG_NS if history else 0
         young_read = young_written = 0
         for interval in history.between(start_ns, end_ns) if history else ():
@@ -176,7 +176,7 @@ def _polled(candidate: Candidate, around: Context) -> Evidence | None:
         read += _after_loading(young_read, young_written)
     if not written or not _LIKE[0] <= read / written <= _LIKE[1]:
         return None
-    if not around.trains(candidate.processes):
+    if not known.world.trains(candidate.processes):
         return _in_sum()
     same = any(_SAME[0] <= some / written <= _SAME[1] for some in (read, meanwhile))
     if not same or together < _LIKE[0] * written:
@@ -190,13 +190,13 @@ def _after_loading(read: int, wrote: int) -> int:
     return wrote if _LOADED_BYTES <= wrote < read <= wrote + _LOADED_BYTES else read
 
 
-def _reads_own(candidate: Candidate, around: Context) -> bool:
+def _reads_own(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether its processes read what they had just written: staging, verifying, merging."""
-    lately = _written_lately(candidate, around)
+    lately = _written_lately(candidate, known)
     return any(
         move.file in lately
         for process in candidate.processes[:_MAX_PROCESSES]
-        for move in around.moves.of(process, around.traced, candidate.start_ns, candidate.end_ns, writes=False)
+        for move in known.transfers.recent.of(process, candidate.start_ns, candidate.end_ns, writes=False)
     )
 
 
@@ -258,13 +258,13 @@ class Copies:
         self._read.append(side)
         return []
 
-    def take(self, now_ns: int, memory: PastEvents) -> list[Checkpoint]:
+    def take(self, now_ns: int, saved: SavedFiles) -> list[Checkpoint]:
         """Return the read sides that stayed alone: sent, packed, or staged under names that nobody knows."""
         told, waiting = [], []
         for side in self._read:
             if now_ns - side.end_ns < WAIT_NS:
                 waiting.append(side)
-            elif not self._is_told(side) and not any(map(memory.was_saved, side.others)):
+            elif not self._is_told(side) and not any(map(saved.contains, side.others)):
                 told.append(side.checkpoint)
         self._read = deque(waiting, maxlen=_MAX_RECENT)
         return told

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signals import SIGNALS
 from ckptprof.detect.events.signals.weights import LIKENESS
 from ckptprof.detect.events.traits import candidate_bytes, framework_of, shapes
 from ckptprof.model import Evidence
 
-__all__ = ["Context", "candidate_bytes", "confidence", "framework_of", "likeness", "score", "shapes", "weigh"]
+__all__ = ["candidate_bytes", "confidence", "framework_of", "likeness", "score", "shapes", "weigh"]
 
 THRESHOLD = 0.6
 MIN_BYTES = 1 << 20
 
 
-def weigh(candidate: Candidate, around: Context) -> list[Evidence]:
+def weigh(candidate: Candidate, known: Knowledge) -> list[Evidence]:
     """Return the reasons, for and against."""
-    found = (sign(candidate, around) for sign in SIGNALS)
+    found = (sign(candidate, known) for sign in SIGNALS)
     return [reason for reason in found if reason is not None]
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, further_gap_ns, group
 from ckptprof.detect.transfers.part import Part
-from ckptprof.detect.transfers.parts import Parts, is_nothing, untangle
+from ckptprof.detect.transfers.parts import is_nothing, untangle
 from ckptprof.detect.transfers.staging import join_stages
 from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
-from ckptprof.detect.world.jobs import Jobs
+from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.world import World
 
-QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
 OPEN_NS = 60_000_000_000  # a file that is kept open holds up no judgement for longer
 _AROUND_NS = 10_000_000_000  # a file that was opened so long before the first that waits is no part of a save with it
 _MANY = 2_000  # parts, of which few saves have more, under names of no framework
@@ -29,11 +28,12 @@ _Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that
 class Gatherer:
     """Knows whose each stream is."""
 
-    def __init__(self, jobs: Jobs, parts: Parts, traced: TracedStreams) -> None:
-        """Look into these books whenever asked."""
-        self._jobs = jobs
-        self._parts = parts
-        self._traced = traced
+    def __init__(self, world: World, transfers: Transfers) -> None:
+        """Look into these whenever asked."""
+        self._world = world
+        self._jobs = world.jobs
+        self._parts = transfers.parts
+        self._traced = transfers.traced
 
     def gather(self, waiting: list[Stream], polled_open: list[Stream]) -> list[Candidate]:
         """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
@@ -106,7 +106,7 @@ class Gatherer:
                 stream.size, stream.is_size_said = written, False
         return found
 
-    def is_over(self, candidate: Candidate, now_ns: int, ended: Container[ProcessKey]) -> bool:
+    def is_over(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether nothing more is to be expected of a candidate."""
         over = [part for part in candidate.parts if not part.is_open]
         last_sign_ns = max(
@@ -118,10 +118,11 @@ class Gatherer:
             return False
         if quiet_ns < QUIET_NS:
             return False
-        return quiet_ns >= self._patience_ns(candidate, ended)
+        return quiet_ns >= self._patience_ns(candidate)
 
-    def _patience_ns(self, candidate: Candidate, ended: Container[ProcessKey]) -> int:
+    def _patience_ns(self, candidate: Candidate) -> int:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
+        ended = self._world.ended
         if all(process in ended and self._jobs.works_for(process) in ended for process in candidate.processes):
             return QUIET_NS  # nor does one live that forked them to write: it may fork the next rank
         if candidate.committed_ns is None and self._lacks_ranks(candidate):

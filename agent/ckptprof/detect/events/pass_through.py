@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 from ckptprof.detect.events.candidates import Candidate, is_traced
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.transfers.part import Part, is_mapped
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.traced import Traced
@@ -38,29 +38,29 @@ _POURED_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and tracke
 _UNLIKE = OperationKind.AIO | OperationKind.URING  # who reads in this way fills memory that it made before
 
 
-def is_straight(candidate: Candidate, around: Context) -> bool:
+def is_straight(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether every big file was read from its begin to its end, in pieces of one size."""
     big = big_parts(candidate)
     if candidate.writes or not big:
         return False
     if is_traced(candidate):
-        gpu = bool((around.runtimes(candidate.processes) or frozenset()) & GPU_RUNTIMES)
+        gpu = bool((known.world.runtimes(candidate.processes) or frozenset()) & GPU_RUNTIMES)
         return all(_is_straight(part, pooled=not gpu) for part in big)
-    if len(candidate.processes) > 1 or around.jobs.rank(candidate.processes[0]) is not None:
+    if len(candidate.processes) > 1 or known.world.jobs.rank(candidate.processes[0]) is not None:
         return False  # a rank may put arrays of one size into memory that is there
-    history = around.histories.get(candidate.processes[0])
-    over = ends_at_once(candidate, around)
+    history = known.world.histories.get(candidate.processes[0])
+    over = ends_at_once(candidate, known)
     if history is None or not _goes_ahead(big, over=over):
         return False
     return _is_even(history.between(candidate.start_ns, candidate.end_ns)) or _is_on_grid(big, least=1 if over else 2)
 
 
-def ends_at_once(candidate: Candidate, around: Context) -> bool:
+def ends_at_once(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether all its processes were over as soon as they had moved it, or before anybody looked at them."""
-    return all(_ends(process, candidate, around) for process in candidate.processes)
+    return all(_ends(process, candidate, known) for process in candidate.processes)
 
 
-def is_poured(candidate: Candidate, around: Context) -> bool:
+def is_poured(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether every big file was written from its begin, in pieces of one size, page upon page.
 
     So is written what comes in pieces from elsewhere. The arrays of a model, and what stands before them, differ.
@@ -71,7 +71,7 @@ def is_poured(candidate: Candidate, around: Context) -> bool:
     if is_traced(candidate):
         traces = [part.stream.trace for part in big]
         return all(trace is not None and trace.sessions and _is_poured(trace) for trace in traces)
-    history = around.histories.get(candidate.processes[0])
+    history = known.world.histories.get(candidate.processes[0])
     if len(candidate.processes) > 1 or history is None:
         return False
     pieces: dict[float, int] = {}
@@ -83,7 +83,7 @@ def is_poured(candidate: Candidate, around: Context) -> bool:
     return _is_piece(piece) and pieces[piece] >= _PIECES and pieces[piece] * piece >= _MOST * _bytes(big)
 
 
-def kept_share(candidate: Candidate, around: Context) -> float | None:
+def kept_share(candidate: Candidate, known: Knowledge) -> float | None:
     """Return by how much of what they read the memory of its processes grew; None: not seen.
 
     Polled, memory that was touched for the first time counts, too: it may have been given back by the next look. In the
@@ -94,7 +94,7 @@ def kept_share(candidate: Candidate, around: Context) -> float | None:
         return None
     kept = seen = 0
     for process in candidate.processes[:_MAX_PROCESSES]:
-        history = around.histories.get(process)
+        history = known.world.histories.get(process)
         if history is None or not _shows_memory(history):
             continue
         intervals = history.between(candidate.start_ns, candidate.end_ns + _AFTER_NS)
@@ -162,10 +162,10 @@ def _kept(intervals: Iterable[Interval]) -> int:
     return max(sum(grown for grown, _ in pairs), sum(touched for _, touched in pairs))
 
 
-def _ends(process: ProcessKey, candidate: Candidate, around: Context) -> bool:
-    if around.jobs.info(process) is None:
+def _ends(process: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:
+    if known.world.jobs.info(process) is None:
         return True
-    ended_ns = around.ended.get(process)
+    ended_ns = known.world.ended.get(process)
     return ended_ns is not None and ended_ns - candidate.end_ns < _ENDS_NS
 
 

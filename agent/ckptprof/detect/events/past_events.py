@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
 
 MAX_JOBS = 256
 MAX_EVENTS = 64
 MAX_PATHS = 8192
+_MAX_SERIES = 1024
+_MAX_SIZES = 16
 MAX_REMEMBERED = 32_768  # paths in the events of all jobs
 LIKE = 0.15  # sizes of one series of saves differ by less
 _HASH = re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*\d)[0-9a-f]{8,64}(?![0-9A-Za-z])")
@@ -30,23 +35,26 @@ class PastEvent(NamedTuple):
     programs: frozenset[str]
 
 
-class Saved(NamedTuple):
-    """What is known of a saved file, or of the folder of a save."""
-
-    framework: str | None = None
-    step: int | None = None
-
-
 class PastEvents:
     """Bounded in jobs, events and paths: the oldest are forgotten."""
 
-    def __init__(self, saved_paths: tuple[str, ...] = ()) -> None:
-        """Start with the paths that the store knows."""
+    def __init__(self) -> None:
+        """Start with nothing."""
         self._events: dict[tuple[str, bool], deque[PastEvent]] = {}
         self._remembered = 0  # paths in events
-        self._saved: dict[str, Saved] = dict.fromkeys(saved_paths[:MAX_PATHS], Saved())
         self._authors: dict[str, tuple[str, PastEvent]] = {}  # of files that were written, saved or not: job and event
         self._gone: dict[str, dict[str, None]] = {}  # job -> its files that it deleted again
+        self._blocked: dict[str, tuple[str, int, int]] = {}  # uid of a save -> job, its end, until when it blocked it
+        self._complete: dict[tuple[str, str], deque[tuple[int, str | None]]] = {}
+
+    def take(self, samples: FrameSamples, jobs: Jobs) -> None:
+        """Take what a frame tells of files that are gone."""
+        for life in samples.lives:
+            if life.kind == "unlinked" and life.path is not None:
+                self.vanished(life.path, jobs.job_of((life.pid, life.start_ticks)))
+        for fact in samples.facts:
+            if fact.missing:
+                self.vanished(fact.path)
 
     def note(self, job: str, event: PastEvent, *, writes: bool) -> None:
         """Take note of one candidate."""
@@ -103,25 +111,36 @@ class PastEvents:
         """Return how many files of these shapes the job wrote and deleted again."""
         return sum(1 for path in self._gone.get(job, ()) if shape_of(path) in shapes)
 
-    def saved(self, path: str, framework: str | None = None, step: int | None = None) -> None:
-        """Take note of a saved file, by whom it was made and what step it holds, as far as the save told."""
-        self._saved.pop(path, None)
-        while len(self._saved) >= MAX_PATHS:
-            self._saved.pop(next(iter(self._saved)))
-        self._saved[path] = Saved(framework, step)
+    def note_blocked(self, uid: str, job: str, end_ns: int, until_ns: int) -> None:
+        """Take note that a save blocked its job until a time, or longer than was known."""
+        self._blocked.pop(uid, None)
+        while len(self._blocked) >= MAX_JOBS:
+            del self._blocked[next(iter(self._blocked))]
+        self._blocked[uid] = (job, end_ns, until_ns)
 
-    def known(self, path: str) -> Saved | None:
-        """Return what the last save of a file told of it; None if it was not seen."""
-        return self._saved.get(path)
+    def blocked_until_ns(self, job: str, before_ns: int) -> int:
+        """Return until when a save that ended before blocked a job, its clean-up included; 0 if none is known."""
+        ends = (
+            max(end_ns, until) for own, end_ns, until in self._blocked.values() if own == job and end_ns <= before_ns
+        )
+        return min(before_ns, max(ends, default=0))
 
-    def beside(self, folder: str) -> list[str]:
-        """Return the files of a folder that are remembered: saved, written or read."""
+    def note_complete(self, job: str, shapes: Iterable[str], size: int, marker: str | None) -> None:
+        """Take note of the bytes of a save that came to its end, and of what completed it."""
+        for one in shapes:
+            while len(self._complete) >= _MAX_SERIES:
+                del self._complete[next(iter(self._complete))]
+            self._complete.setdefault((job, one), deque(maxlen=_MAX_SIZES)).append((size, marker))
+
+    def complete(self, job: str, shapes: Iterable[str]) -> list[tuple[int, str | None]]:
+        """Return (bytes, marker) of a job's complete saves with a file of such a shape, oldest first."""
+        found = (self._complete.get((job, one)) for one in shapes)
+        return max((list(saves) for saves in found if saves is not None), key=len, default=[])
+
+    def in_folder(self, folder: str) -> list[str]:
+        """Return the files of a folder that are remembered: written or read."""
         moved = (path for events in self._events.values() for event in events for path in event.paths)
-        return [path for path in (*self._saved, *moved) if path.rpartition("/")[0] == folder]
-
-    def was_saved(self, path: str) -> bool:
-        """Return whether the file, or the folder that it is in, was saved."""
-        return path in self._saved or path.rpartition("/")[0] in self._saved
+        return [path for path in moved if path.rpartition("/")[0] == folder]
 
 
 @lru_cache(maxsize=4096)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.past_events import PastEvents
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.traits import is_weak, largest
 from ckptprof.frameworks.names import read_name
 from ckptprof.model import Checkpoint
 
 
-def recalled(candidate: Candidate, restore: Checkpoint, memory: PastEvents) -> Checkpoint:
+def recalled(candidate: Candidate, restore: Checkpoint, known: Knowledge) -> Checkpoint:
     """Return the restore with framework and step of the save that wrote its files, if all of them are of one."""
-    found = {memory.known(part.stream.path) for part in largest(candidate)}
+    found = {known.transfers.saved.last_save(part.stream.path) for part in largest(candidate)}
     if len(found) != 1:
         return restore
     save = found.pop()
@@ -23,11 +23,14 @@ def recalled(candidate: Candidate, restore: Checkpoint, memory: PastEvents) -> C
     return msgspec.structs.replace(restore, framework=save.framework or restore.framework, step=step)
 
 
-def named_as_its_like(candidate: Candidate, save: Checkpoint, memory: PastEvents) -> Checkpoint:
+def named_as_its_like(candidate: Candidate, save: Checkpoint, known: Knowledge) -> Checkpoint:
     """Return the save of an alias alone with the framework of what was saved or restored beside it, if it is one."""
     if candidate.steps or not is_weak(save.framework) or not all(part.name.alias for part in largest(candidate)):
         return save
     folders = {part.stream.path.rpartition("/")[0] for part in largest(candidate)}
-    known = {read_name(path).framework for folder in folders for path in memory.beside(folder)}
-    found = {framework.name for framework in known if framework is not None and not framework.weak}
+    paths = (
+        path for folder in folders for path in (*known.transfers.saved.in_folder(folder), *known.past.in_folder(folder))
+    )
+    frameworks = {read_name(path).framework for path in paths}
+    found = {framework.name for framework in frameworks if framework is not None and not framework.weak}
     return msgspec.structs.replace(save, framework=found.pop()) if len(found) == 1 else save

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import nlargest
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.transfers.part import Part
 from ckptprof.frameworks import identity
@@ -37,16 +37,15 @@ def largest(candidate: Candidate, count: int = _REMEMBERED) -> list[Part]:
     return nlargest(count, candidate.parts, key=lambda part: part.bytes)
 
 
-def framework_of(candidate: Candidate, around: Context) -> str | None:
+def framework_of(candidate: Candidate, known: Knowledge) -> str | None:
     """Return the framework whose names its files bear."""
-    key = id(candidate)
-    if key not in around.memo:
+    if candidate.framework is None:
         files = (
             (part.stream.path, part.bytes, part.stream.fact.magic if part.stream.fact else None)
             for part in largest(candidate, _NAMED)
         )
-        around.memo[key] = identity.framework_of(files, around.programs(candidate.processes))
-    return around.memo[key]
+        candidate.framework = (identity.framework_of(files, known.world.programs(candidate.processes)),)
+    return candidate.framework[0]
 
 
 def is_weak(framework: str | None) -> bool:
@@ -54,7 +53,7 @@ def is_weak(framework: str | None) -> bool:
     return framework is None or BY_NAME[framework].weak
 
 
-def event_of(candidate: Candidate, around: Context) -> PastEvent:
+def event_of(candidate: Candidate, known: Knowledge) -> PastEvent:
     """Return what is remembered of it."""
     return PastEvent(
         start_ns=candidate.start_ns,
@@ -63,5 +62,5 @@ def event_of(candidate: Candidate, around: Context) -> PastEvent:
         shapes=shapes(candidate),
         paths=frozenset(biggest(candidate, _REMEMBERED)),
         processes=frozenset(candidate.processes),
-        programs=around.programs(candidate.processes),
+        programs=known.world.programs(candidate.processes),
     )

@@ -9,6 +9,7 @@ from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory, writing
+from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact
 
 CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
@@ -110,17 +111,15 @@ def _unclaimed(interval: Interval, others: list[Stream]) -> int:
     return max(0, written - claimed)
 
 
-def found_by_its_times(
-    at_ns: int, fact: FileFact, histories: dict[ProcessKey, ProcessHistory], clock: Clock, claims: KnownWrites
-) -> Stream | None:
+def found_by_its_times(at_ns: int, fact: FileFact, world: World, claims: KnownWrites) -> Stream | None:
     """Return a stream for a file that was never caught open.
 
     Its process must have written as much as the file holds at that time, beside what `claims` account for.
     """
-    history = histories.get((fact.pid, fact.start_ticks))
+    history = world.histories.get((fact.pid, fact.start_ticks))
     if history is None or fact.size < _MIN_ALONE_BYTES or _is_database(fact):
         return None
-    birth, modified = born_and_written(fact, clock)
+    birth, modified = born_and_written(fact, world.clock)
     around = history.between(min(birth, modified) - SLACK_NS, modified + SLACK_NS)
     small = fact.size < SMALL_BYTES  # markers and metadata are lost in the noise of the counters
     enough = any(writing(interval) for interval in around)

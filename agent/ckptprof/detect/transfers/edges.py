@@ -6,12 +6,11 @@ server's clock may be another: they are believed only inside the bracket that ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ckptprof.detect.transfers.openings import Openings
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
+from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact
 
 SLACK_NS = 60_000_000  # stamps come from the clock of the last timer tick, up to 10 ms behind; a tick may be late
@@ -28,15 +27,15 @@ COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
 def write_edges(
     stream: Stream,
     history: ProcessHistory,
-    clock: Clock,
+    world: World,
     openings: Openings,
-    met_until: Callable[[str, int], int | None] = lambda *_: None,
 ) -> tuple[int, int]:
     """Return (start, end) of a stream that writes.
 
-    `met_until` tells up to when its process was met in a kind of call from a time on: in close(2) NFS, FUSE and S3 send
-    what was written; in fsync(2) one of its threads waits, while the others go on.
+    Threads that were met in a call tell when it was over: in close(2) NFS, FUSE and S3 send what was written; in
+    fsync(2) one of them waits, while the others go on.
     """
+    clock, threads = world.clock, world.host.threads
     low, high = _bracket(stream)
     fact = stream.fact
     modified = clock.mono(fact.modified_ns) if fact and not is_coarse(fact) else None
@@ -67,9 +66,9 @@ def write_edges(
             start = birth
         if modified is not None and start - SLACK_NS <= modified <= latest:
             end = max(modified, _last_call(stream, history, modified, high))
-    end = max(end, _closed(stream, history, openings, end, met_until("close", end)))
+    end = max(end, _closed(stream, history, openings, end, threads.met_until(stream.process, "close", end)))
     if fact is not None:
-        end = max(end, _commit(stream, history, clock, end, met_until("sync", end)))
+        end = max(end, _commit(stream, history, clock, end, threads.met_until(stream.process, "sync", end)))
     return start, max(start, end)
 
 

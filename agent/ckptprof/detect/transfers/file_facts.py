@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -20,7 +20,8 @@ from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.traced_streams import TracedStreams
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory, writing
+from ckptprof.detect.world.process_counters import writing
+from ckptprof.detect.world.world import World
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
 
@@ -35,22 +36,11 @@ _WAITED_NS = 1_000_000_000  # a parent's counters show those of a child by then,
 class FileFacts:
     """The latest fact of each file, and which of them belong to a stream already."""
 
-    def __init__(
-        self,
-        kin: Callable[[ProcessKey], Iterable[ProcessKey]] = lambda _: (),
-        trains: Callable[[ProcessKey], bool] = lambda _: False,
-        forks: Callable[[ProcessKey], bool] = lambda _: True,
-    ) -> None:
-        """Start with nothing.
-
-        `kin` tells the processes of the same job: a file may be of one that ended before it could ask for it itself.
-        `trains` tells who is the first to be taken for the writer of a small file, `forks` whose children may write for
-        it before anybody meets them: others start gzip and the like.
-        """
-        self._kin = kin
-        self._trains = trains
-        self._forks = forks
-        self.now_ns: int | None = None  # None: nothing is left for a later look
+    def __init__(self, world: World, traced: TracedStreams) -> None:
+        """Start with nothing."""
+        self._world = world
+        self._traced = traced
+        self._now_ns = 0
         self._facts: dict[FileKey, tuple[int, FileFact]] = {}
         self._fresh: set[FileKey] = set()
         self._askers: dict[FileKey, dict[ProcessKey, None]] = {}  # on whose behalf a fresh one was looked at
@@ -96,16 +86,11 @@ class FileFacts:
         """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
         return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)
 
-    def attach(
-        self,
-        waiting: list[Stream],
-        polled_open: list[Stream],
-        histories: dict[ProcessKey, ProcessHistory],
-        clock: Clock,
-        traced: TracedStreams,
-    ) -> list[Stream]:
+    def attach(self, waiting: list[Stream], polled_open: list[Stream], now_ns: int) -> list[Stream]:
         """Return the waiting streams with their facts, and streams for files that were found by their times only."""
-        still_open = [*polled_open, *traced.open_streams()] if self._fresh else polled_open
+        self._now_ns = now_ns
+        world, clock = self._world, self._world.clock
+        still_open = [*polled_open, *self._traced.open_streams()] if self._fresh else polled_open
         by_file: dict[FileKey, list[Stream]] = {}
         for stream in waiting:
             if stream.writes:
@@ -116,11 +101,11 @@ class FileFacts:
         for stream in [*waiting, *still_open]:
             self._claim(stream)
         claims = KnownWrites(self._claims.values() if unknown else ())
-        trainers = [process for process in histories if self._trains(process)] if unknown else []
+        trainers = [process for process in world.histories if world.saves_itself(process)] if unknown else []
         for key in unknown:  # what the others do not account for is left for these
-            if self._waits(key, trainers, histories, clock):
+            if self._waits(key, trainers):
                 continue
-            alone = self._credited(key, histories, clock, traced, claims)
+            alone = self._credited(key, claims)
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
@@ -159,36 +144,27 @@ class FileFacts:
                 found.append(stream)
         return found
 
-    def _credited(
-        self,
-        key: FileKey,
-        histories: dict[ProcessKey, ProcessHistory],
-        clock: Clock,
-        traced: TracedStreams,
-        claims: KnownWrites,
-    ) -> Stream | None:
+    def _credited(self, key: FileKey, claims: KnownWrites) -> Stream | None:
         """Return a file that nobody was seen writing as a stream of who may have written it."""
         at_ns, fact = self._facts[key]
-        modified = clock.mono(fact.modified_ns)
-        if any(stream.writes for stream in traced.near(key, modified, modified)):
+        modified = self._world.clock.mono(fact.modified_ns)
+        if any(stream.writes for stream in self._traced.near(key, modified, modified)):
             return None  # who wrote it is known
-        suspects = _suspects(fact, self._askers.get(key, {}), self._kin)
+        suspects = _suspects(fact, self._askers.get(key, {}), self._world)
         if fact.size < SMALL_BYTES:
-            suspects = iter(self._trainers_first(list(suspects), fact, histories, clock))
+            suspects = iter(self._trainers_first(list(suspects), fact))
         for process in suspects:
             credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
-            if traced.moved_by(process) and not may_be_missed(credited, claims, clock):
+            if self._traced.moved_by(process) and not may_be_missed(credited, claims, self._world.clock):
                 continue
-            if not self._forks(process) and _waited_meanwhile(process, fact, histories, clock):
+            if not self._world.trains([process]) and _waited_meanwhile(process, fact, self._world):
                 continue
-            found = found_by_its_times(at_ns, credited, histories, clock, claims)
+            found = found_by_its_times(at_ns, credited, self._world, claims)
             if found is not None:
                 return found
         return None
 
-    def _trainers_first(
-        self, suspects: list[ProcessKey], fact: FileFact, histories: dict[ProcessKey, ProcessHistory], clock: Clock
-    ) -> list[ProcessKey]:
+    def _trainers_first(self, suspects: list[ProcessKey], fact: FileFact) -> list[ProcessKey]:
         """Put those first that train and wrote as much, themselves or by children that they have waited for since.
 
         Whoever else looks at the folder writes something at any time: a log, a database, what it passes on.
@@ -196,19 +172,19 @@ class FileFacts:
         if len(suspects) < 2:
             return suspects
         first = [
-            process for process in suspects if self._trains(process) and _wrote_as_much(process, fact, histories, clock)
+            process
+            for process in suspects
+            if self._world.saves_itself(process) and _wrote_as_much(process, fact, self._world)
         ]
         return [*first, *(process for process in suspects if process not in first)]
 
-    def _waits(
-        self, key: FileKey, trainers: list[ProcessKey], histories: dict[ProcessKey, ProcessHistory], clock: Clock
-    ) -> bool:
+    def _waits(self, key: FileKey, trainers: list[ProcessKey]) -> bool:
         """Return whether a small file may be a trainer's that has not asked for it yet: it will when its burst ends."""
         (at_ns, fact), askers = self._facts[key], self._askers.get(key, {})
-        late = self.now_ns is None or self.now_ns - at_ns >= _ASKED_NS
+        late = self._now_ns - at_ns >= _ASKED_NS
         if late or fact.size >= SMALL_BYTES or any(process in askers for process in trainers):
             return False
-        return any(_wrote_as_much(process, fact, histories, clock) for process in trainers)
+        return any(_wrote_as_much(process, fact, self._world) for process in trainers)
 
     def _join_known(
         self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey], clock: Clock
@@ -247,33 +223,27 @@ class FileFacts:
             del self._facts[key]
 
 
-def _suspects(
-    fact: FileFact, askers: Iterable[ProcessKey], kin: Callable[[ProcessKey], Iterable[ProcessKey]]
-) -> Iterator[ProcessKey]:
+def _suspects(fact: FileFact, askers: Iterable[ProcessKey], world: World) -> Iterator[ProcessKey]:
     """Yield who may have written a file: whoever asked for it, the latest first, then others of their job."""
     asked = list(askers)[::-1]
     yield from asked
     if fact.size >= SMALL_BYTES:
-        yield from (process for process in kin((fact.pid, fact.start_ticks)) if process not in asked)
+        yield from (process for process in world.relatives((fact.pid, fact.start_ticks)) if process not in asked)
 
 
-def _waited_meanwhile(
-    process: ProcessKey, fact: FileFact, histories: dict[ProcessKey, ProcessHistory], clock: Clock
-) -> bool:
+def _waited_meanwhile(process: ProcessKey, fact: FileFact, world: World) -> bool:
     """Return whether a process waited for a child about when a file was written, and may have its counters by that."""
-    history = histories.get(process)
-    birth, modified = born_and_written(fact, clock)
+    history = world.histories.get(process)
+    birth, modified = born_and_written(fact, world.clock)
     return history is not None and history.was_heir(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
 
 
-def _wrote_as_much(
-    process: ProcessKey, fact: FileFact, histories: dict[ProcessKey, ProcessHistory], clock: Clock
-) -> bool:
+def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     """Return whether a process, or children that it has waited for, wrote as much as a file holds about then."""
-    history = histories.get(process)
+    history = world.histories.get(process)
     if history is None:
         return False
-    birth, modified = born_and_written(fact, clock)
+    birth, modified = born_and_written(fact, world.clock)
     around = history.between(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
     return sum(writing(interval) for interval in around) >= CREDIT * fact.size
 

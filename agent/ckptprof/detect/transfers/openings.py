@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.transfers.moved_bytes import part_bytes
+from ckptprof.detect.transfers.saved_files import SavedFiles
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory, reading
+from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileEvent
 
 MIN_BYTES = 1 << 20  # a smaller file is opened and read by too many to say who did
@@ -37,8 +39,10 @@ class Opening:
 class Openings:
     """Keeps the recent openings, and turns those that nobody else explains into streams."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World, saved: SavedFiles) -> None:
         """Start with nothing."""
+        self._world = world
+        self._saved = saved
         self._openings: deque[Opening] = deque()
         self._of: dict[FileKey, deque[Opening]] = {}
         self._written: deque[tuple[FileKey, int, int]] = deque(maxlen=MAX_OPENINGS)  # with when, and how large by then
@@ -83,19 +87,14 @@ class Openings:
         )
         return max(sizes, default=0)
 
-    def unexplained(
-        self,
-        now_ns: int,
-        explained: list[Stream],
-        histories: dict[ProcessKey, ProcessHistory],
-        may_read: Callable[[ProcessKey, str], bool],
-    ) -> list[Stream]:
+    def unexplained(self, now_ns: int, explained: list[Stream]) -> list[Stream]:
         """Return streams for files that were read between two looks, by the process that read as much then.
 
         Anybody may have opened them, another recorder too, while a trainer read its data: only those are asked who may
         read that path, or were seen at another file of its folder.
         """
         found: list[Stream] = []
+        histories = self._world.histories
         for opening in self._openings:
             if opening.is_settled or opening.written or opening.size < MIN_BYTES:
                 continue
@@ -106,7 +105,8 @@ class Openings:
             if self._is_explained(opening, known):
                 continue
             readers = _at_folder(opening, known)
-            readers.update(process for process in histories if may_read(process, opening.path))
+            if self._saved.contains(opening.path):
+                readers.update(process for process in histories if self._world.may_restore(process))
             stream = self._reader(opening, {one: histories[one] for one in readers if one in histories}, known)
             if stream is not None:
                 found.append(stream)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from functools import partial
 
 from ckptprof.detect.transfers.edges import read_edges, write_edges
 from ckptprof.detect.transfers.file_events import is_temporary
@@ -14,9 +12,9 @@ from ckptprof.detect.transfers.part import Part, name_of
 from ckptprof.detect.transfers.reconcile import faulted_before, faulted_bytes_of, mapped_openings
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.traced_streams import TracedStreams
-from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory, writing
+from ckptprof.detect.world.world import World
 from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof.frameworks.names import Name
 from ckptprof_collectors.samples import OperationKind
@@ -104,21 +102,9 @@ def _stays_nothing(stream: Stream, name: Name) -> bool:
 class Parts:
     """Keeps the parts of the traced streams that wait, until something is learnt of them."""
 
-    def __init__(
-        self,
-        histories: dict[ProcessKey, ProcessHistory],
-        clock: Clock,
-        openings: Openings,
-        traced: TracedStreams,
-        met_until: Callable[[ProcessKey, str, int], int | None] = lambda *_: None,
-    ) -> None:
-        """Start with nothing; what is given is looked into when a part is made.
-
-        `met_until` tells up to when a process was met in a kind of call from a time on.
-        """
-        self._met_until = met_until
-        self._histories = histories
-        self._clock = clock
+    def __init__(self, world: World, openings: Openings, traced: TracedStreams) -> None:
+        """Start with nothing; what is given is looked into when a part is made."""
+        self._world = world
         self._openings = openings
         self._traced = traced
         self._before: dict[int, tuple[int, Part]] = {}
@@ -140,7 +126,7 @@ class Parts:
             if part is not None:
                 self._parts[id(stream)] = (stream.trace.version, part)
             return part
-        history = self._histories.get(stream.process)
+        history = self._world.histories.get(stream.process)
         if history is None:
             return None
         state = self._version_of(stream, history)
@@ -163,8 +149,8 @@ class Parts:
             return None
         fact = stream.fact
         said = None if fact is None else (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
-        sent = self._met_until(stream.process, "close", last_ns)
-        synced = self._met_until(stream.process, "sync", last_ns)
+        sent = self._world.host.threads.met_until(stream.process, "close", last_ns)
+        synced = self._world.host.threads.met_until(stream.process, "sync", last_ns)
         return stream.path, stream.first_ns, stream.before_ns, stream.last_ns, stream.closed_ns, said, sent, synced
 
     def _polled_part(self, stream: Stream, history: ProcessHistory) -> Part | None:
@@ -173,8 +159,7 @@ class Parts:
             return None
         if stream.writes:
             self._hear_size(stream)
-            met_until = partial(self._met_until, stream.process)
-            edges = write_edges(stream, history, self._clock, self._openings, met_until)
+            edges = write_edges(stream, history, self._world, self._openings)
         else:
             edges = read_edges(stream, history, self._openings)
         size = part_bytes(stream, history, edges)
@@ -192,7 +177,7 @@ class Parts:
 
         A server is told of what was written as late as in close(2), and asked for the size only later.
         """
-        history = self._histories.get(stream.process)
+        history = self._world.histories.get(stream.process)
         if stream.trace is not None or not stream.writes or stream.is_mapping or history is None:
             return 0
         self._hear_size(stream)
@@ -222,7 +207,7 @@ class Parts:
             if part.stream.is_mapping:
                 mapped.setdefault((part.stream.process, part.stream.file), []).append(part)
         for part in read if mapped else ():
-            stream, history = part.stream, self._histories.get(part.stream.process)
+            stream, history = part.stream, self._world.histories.get(part.stream.process)
             if stream.trace is not None or stream.is_mapping or part.is_open or history is None:
                 continue
             beside = mapped.get((stream.process, stream.file), ())
@@ -240,7 +225,7 @@ class Parts:
             if part.stream.trace is None and not part.is_open and not part.stream.mapped_bytes:
                 own.setdefault(part.stream.process, []).append(part)
         for process, parts in own.items():
-            history = self._histories.get(process)
+            history = self._world.histories.get(process)
             end_ns = max(part.end_ns for part in parts)
             if len(parts) < 2 or history is None or history.last_ns <= end_ns:
                 continue  # what it read last was not counted
@@ -287,7 +272,7 @@ class Parts:
             return min(size, max(0, stream.size - before)), end_ns
         if _is_counted(stream):
             return size, end_ns
-        history = self._histories.get(stream.process)
+        history = self._world.histories.get(stream.process)
         elsewhere = sum(traced_bytes_of(other) for other in openings[1:])
         if stream.mapping is None or history is None:  # it was gone before anybody looked
             return max(size, leapt_bytes_of(stream) - elsewhere), end_ns

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from ckptprof.detect.transfers.streams import PolledStreams, Stream
+from ckptprof.detect.transfers.polled_streams import PolledStreams
+from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.traced_streams import TracedStreams
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 
@@ -26,9 +27,10 @@ class RecentTransfer(NamedTuple):
 class RecentTransfers:
     """Remembers polled streams after they were judged; the trace keeps its own."""
 
-    def __init__(self, streams: PolledStreams | None = None) -> None:
-        """Start with nothing; `streams` are those that are still open."""
-        self._streams = streams or PolledStreams()
+    def __init__(self, polled: PolledStreams, traced: TracedStreams) -> None:
+        """Start with nothing."""
+        self._polled = polled
+        self._traced = traced
         self._done: deque[Stream] = deque()
         self._by_process: dict[ProcessKey, deque[Stream]] = {}
 
@@ -41,17 +43,15 @@ class RecentTransfers:
         while len(self._done) > MAX_MOVES:
             self._forget_oldest()
 
-    def of(
-        self, process: ProcessKey, traced: TracedStreams, start_ns: int, end_ns: int, *, writes: bool
-    ) -> list[RecentTransfer]:
+    def of(self, process: ProcessKey, start_ns: int, end_ns: int, *, writes: bool) -> list[RecentTransfer]:
         """Return what a process moved in one direction and in part between two times.
 
         Of a file whose operations the trace saw, its times are taken: looks only know when it was found closed.
         """
         found: list[RecentTransfer] = []
-        looked_at = [*self._by_process.get(process, ()), *self._streams.open_of(process)]
+        looked_at = [*self._by_process.get(process, ()), *self._polled.open_of(process)]
         exact: set[FileKey] = set()
-        for stream in traced.moved_by(process):
+        for stream in self._traced.moved_by(process):
             near = stream.first_ns <= end_ns and stream.last_ns >= start_ns
             if stream.writes != writes or not (near or looked_at) or stream.trace is None or not stream.trace.moved:
                 continue

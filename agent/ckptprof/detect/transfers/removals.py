@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ckptprof.detect.transfers.file_events import is_temporary
+from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
 from ckptprof_collectors.samples import FileLifeEvent
@@ -26,8 +27,9 @@ class Removal:
 class Removals:
     """The latest removals, by path."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Jobs) -> None:
         """Start with nothing."""
+        self._jobs = jobs
         self._removals: dict[str, Removal] = {}
         self.version = 0  # rises with each
 
@@ -48,19 +50,13 @@ class Removals:
         removal = self._removals.get(path)
         return removal.at_ns if removal is not None and removal.at_ns > since_ns else None
 
-    def last_ns(
-        self,
-        shapes: frozenset[str],
-        but: frozenset[str],
-        start_ns: int,
-        end_ns: int,
-        is_own: Callable[[ProcessKey], bool],
-    ) -> int | None:
-        """Return when the last file of such a shape, `but` not one of these paths, was deleted in a time."""
+    def last_ns(self, shapes: frozenset[str], but: frozenset[str], start_ns: int, end_ns: int, job: str) -> int | None:
+        """Return when a job deleted the last file of such a shape, `but` not one of these paths, in a time."""
         for path, removal in reversed(self._removals.items()):
             if removal.at_ns < start_ns:
                 return None
-            if removal.at_ns <= end_ns and removal.shape in shapes and path not in but and is_own(removal.process):
+            like = removal.at_ns <= end_ns and removal.shape in shapes and path not in but
+            if like and self._jobs.job_of(removal.process) == job:
                 return removal.at_ns
         return None
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.samples import FileLifeEvent, GpuUse, ProcessStat, StackSample, ThreadTime
 
@@ -101,11 +102,23 @@ class TrainingThreads:
         self._previous_ns = 0
         self._saves: deque[tuple[int, int]] = deque(maxlen=256)
 
-    def see(self, at_ns: int) -> None:
-        """Take note that a frame of this time is being read."""
+    def take(self, samples: FrameSamples, at_ns: int) -> None:
+        """Take what one frame tells of them."""
         self._previous_ns, self._now_ns = self._now_ns or at_ns, at_ns
+        for stat in samples.stats.values():
+            self._take_memory(at_ns, stat)
+        for gone in samples.exits:
+            self._end((gone.pid, gone.start_ticks), at_ns)
+        for life in samples.lives:
+            self._take_call(life)
+        for time in samples.times:
+            self._take_time(at_ns, time)
+        for stacks in samples.stacks:
+            self._take_stacks(stacks)
+        for use in samples.gpus:
+            self._take_gpu(use)
 
-    def learn_time(self, at_ns: int, time: ThreadTime) -> None:
+    def _take_time(self, at_ns: int, time: ThreadTime) -> None:
         """Take one reading of a thread's times."""
         process = (time.pid, time.start_ticks)
         known = self._threads.get(process)
@@ -127,7 +140,7 @@ class TrainingThreads:
             known.looks.append(last._replace(at_ns=self._previous_ns))
         known.looks.append(look)
 
-    def learn_stat(self, at_ns: int, stat: ProcessStat) -> None:
+    def _take_memory(self, at_ns: int, stat: ProcessStat) -> None:
         """Take the memory of a process that trains."""
         known = self._threads.get((stat.pid, stat.start_ticks))
         if known is not None and stat.rss_bytes is not None:
@@ -136,13 +149,13 @@ class TrainingThreads:
                 known.memory.append((self._previous_ns, last[1]))
             known.memory.append((at_ns, stat.rss_bytes))
 
-    def learn_stacks(self, stacks: StackSample) -> None:
+    def _take_stacks(self, stacks: StackSample) -> None:
         """Take one look at a process's stacks."""
         known = self._threads.get((stacks.pid, stacks.start_ticks))
         if known is not None:
             known.stacks.append(stacks)
 
-    def learn_gpu(self, use: GpuUse) -> None:
+    def _take_gpu(self, use: GpuUse) -> None:
         """Take what a driver kept of a GPU on which a process computes."""
         known = self._threads.get((use.pid, use.start_ticks))
         if known is not None and (use.gpu in known.gpus or len(known.gpus) < _MAX_GPUS):
@@ -153,7 +166,7 @@ class TrainingThreads:
         known = self._threads.get(process)
         return [list(points) for points in known.gpus.values()] if known is not None else []
 
-    def learn_life(self, event: FileLifeEvent) -> None:
+    def _take_call(self, event: FileLifeEvent) -> None:
         """Take what the main thread did to names: it is held by the clean-up of old checkpoints, too."""
         if event.tid != event.pid or event.kind not in ("renamed", "unlinked", "synced"):
             return
@@ -166,7 +179,7 @@ class TrainingThreads:
         else:
             known.acts.append((start_ns, event.at_ns))
 
-    def end(self, process: ProcessKey, at_ns: int) -> None:
+    def _end(self, process: ProcessKey, at_ns: int) -> None:
         """Take note that a process has ended: it does not stand still."""
         known = self._threads.get(process)
         if known is not None and known.ended_ns is None:

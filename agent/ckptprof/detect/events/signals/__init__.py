@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
 from ckptprof.detect.events.copies import copies
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signals import course, foreign, names, passes, reads, series, who
 from ckptprof.model import Evidence
 
-Signal = Callable[[Candidate, Context], Evidence | None]
+Signal = Callable[[Candidate, Knowledge], Evidence | None]
 
 SIGNALS: tuple[Signal, ...] = (
     names.named,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signals.series import is_row_of_data
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes, shapes
@@ -17,14 +17,14 @@ _MOST = 0.8
 _SCANT_BYTES = 4 << 20
 
 
-def renamed(candidate: Candidate, _: Context) -> Evidence | None:
+def renamed(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh a temporary name, then another: whoever reads it never meets half of it."""
     if candidate.writes and any(part.stream.earlier_path is not None for part in candidate.parts):
         return Evidence(name="renamed", weight=WEIGHTS["renamed"], text="written under a temporary name, then renamed")
     return None
 
 
-def committed(candidate: Candidate, _: Context) -> Evidence | None:
+def committed(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh the marker with which a framework completes a checkpoint."""
     marks = [part.stream.path.rpartition("/")[2] for part in candidate.parts if part.name.commit]
     if not marks or not candidate.writes:
@@ -32,7 +32,7 @@ def committed(candidate: Candidate, _: Context) -> Evidence | None:
     return Evidence(name="commit", weight=WEIGHTS["commit"], text=f"completed by {marks[0]}")
 
 
-def tensors(candidate: Candidate, _: Context) -> Evidence | None:
+def tensors(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh many arrays in one file (traced): operations of many sizes, the big ones with the bytes."""
     if not candidate.writes:
         return None
@@ -49,13 +49,13 @@ def tensors(candidate: Candidate, _: Context) -> Evidence | None:
     )
 
 
-def bulk(candidate: Candidate, around: Context) -> Evidence | None:
+def bulk(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that most of what its job wrote lately is of this series."""
     if not candidate.writes:
         return None
     own = shapes(candidate)
-    events = around.memory.events(candidate.job, writes=True)
-    if not events or is_row_of_data(candidate, around):
+    events = known.past.events(candidate.job, writes=True)
+    if not events or is_row_of_data(candidate, known):
         return None
     alike = candidate_bytes(candidate) + sum(event.bytes for event in events if event.shapes & own)
     others = sum(event.bytes for event in events if not event.shapes & own)
@@ -64,7 +64,7 @@ def bulk(candidate: Candidate, around: Context) -> Evidence | None:
     return Evidence(name="bulk", weight=WEIGHTS["bulk"], text="most of what its job writes is of this kind")
 
 
-def appends(candidate: Candidate, _: Context) -> Evidence | None:
+def appends(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh O_APPEND, as logs are written."""
     appended = sum(part.bytes for part in candidate.parts if part.stream.append)
     if not candidate.writes or appended * 2 <= candidate_bytes(candidate):
@@ -72,7 +72,7 @@ def appends(candidate: Candidate, _: Context) -> Evidence | None:
     return Evidence(name="appends", weight=WEIGHTS["appends"], text="it is appended to, as logs are")
 
 
-def random(candidate: Candidate, _: Context) -> Evidence | None:
+def random(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh small operations that do not follow each other (traced), as databases write."""
     traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
     totals = [trace.totals for trace in traces if trace.sessions]

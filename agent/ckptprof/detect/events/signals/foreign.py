@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.pass_through import is_poured
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes, largest, shapes
@@ -70,21 +70,21 @@ _RECEIVED_BYTES = 8 << 20
 _BUFFERED_NS = 1_000_000_000
 
 
-def data(candidate: Candidate, _: Context) -> Evidence | None:
+def data(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh a word for data sets or results in its name."""
     if not _mostly(candidate, lambda part: part.name.data):
         return None
     return Evidence(name="data", weight=WEIGHTS["data"], text="its name has a word for data sets or results")
 
 
-def placed(candidate: Candidate, _: Context) -> Evidence | None:
+def placed(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh a place of caches, packages or databases."""
     if not _mostly(candidate, lambda part: _PLACES.search(part.stream.path) is not None):
         return None
     return Evidence(name="place", weight=WEIGHTS["place"], text="it is in a place of caches, packages or databases")
 
 
-def foreign(candidate: Candidate, _: Context) -> Evidence | None:
+def foreign(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh a suffix or first bytes of something that holds no model."""
     kinds = [kind for part in largest(candidate, _MOST) if (kind := _other_format(part)) is not None]
     if not kinds or not _mostly(candidate, lambda part: _other_format(part) is not None):
@@ -92,29 +92,29 @@ def foreign(candidate: Candidate, _: Context) -> Evidence | None:
     return Evidence(name="foreign", weight=WEIGHTS["foreign"], text=f"it is {kinds[0]}")
 
 
-def received(candidate: Candidate, around: Context) -> Evidence | None:
+def received(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that as much came in by the network as was written, at the same time."""
     size = candidate_bytes(candidate)
-    if not candidate.writes or size < _RECEIVED_BYTES or _has_ranks(candidate, around):
+    if not candidate.writes or size < _RECEIVED_BYTES or _has_ranks(candidate, known):
         return None
-    trains = around.trains(candidate.processes)
-    if trains and (candidate.step is not None or around.memory.series(candidate.job, shapes(candidate), writes=True)):
+    trains = known.world.trains(candidate.processes)
+    if trains and (candidate.step is not None or known.past.series(candidate.job, shapes(candidate), writes=True)):
         return None  # it counts its training, or saves such files again and again; the network may serve anybody
     low, high = _RECEIVED_EXACTLY if trains else _RECEIVED
-    came = around.devices.received_bytes(candidate.start_ns, candidate.end_ns)
+    came = known.world.devices.received_bytes(candidate.start_ns, candidate.end_ns)
     if came is None or not low * size <= came <= high * size:
         # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
-        came = around.devices.received_bytes(candidate.start_ns - _BUFFERED_NS, candidate.end_ns)
-        if came is None or came < low * size or not is_poured(candidate, around):
+        came = known.world.devices.received_bytes(candidate.start_ns - _BUFFERED_NS, candidate.end_ns)
+        if came is None or came < low * size or not is_poured(candidate, known):
             return None
     return Evidence(name="received", weight=WEIGHTS["received"], text="as much came in by the network at the same time")
 
 
-def downloaded(candidate: Candidate, around: Context) -> Evidence | None:
+def downloaded(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh a place in a cache of what hubs of models give, or under a name of what is not downloaded yet."""
     if not candidate.writes:
         return None
-    trains = around.trains(candidate.processes)
+    trains = known.world.trains(candidate.processes)
 
     def is_download(part: Part) -> bool:
         earlier = part.stream.earlier_path or ""
@@ -129,8 +129,8 @@ def downloaded(candidate: Candidate, around: Context) -> Evidence | None:
     return Evidence(name="downloaded", weight=WEIGHTS["downloaded"], text="it is where, or named as, downloads are")
 
 
-def _has_ranks(candidate: Candidate, around: Context) -> bool:
-    return any(around.jobs.rank(process) is not None for process in candidate.processes)
+def _has_ranks(candidate: Candidate, known: Knowledge) -> bool:
+    return any(known.world.jobs.rank(process) is not None for process in candidate.processes)
 
 
 def _other_format(part: Part) -> str | None:

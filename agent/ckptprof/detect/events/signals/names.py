@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes, framework_of
 from ckptprof.frameworks.formats import COMPRESSED, file_format
@@ -11,15 +11,15 @@ from ckptprof.frameworks.identity import weight_of
 from ckptprof.model import Evidence
 
 
-def named(candidate: Candidate, around: Context) -> Evidence | None:
+def named(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh a framework's names; what they are worth is said in its entry."""
-    name = framework_of(candidate, around)
+    name = framework_of(candidate, known)
     if name is None:
         return None
     return Evidence(name="name", weight=weight_of(name), text=f"files are named as {name} names them")
 
 
-def formatted(candidate: Candidate, _: Context) -> Evidence | None:
+def formatted(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh the first bytes of most of it."""
     formats: dict[str, int] = {}
     for part in candidate.parts:
@@ -34,7 +34,7 @@ def formatted(candidate: Candidate, _: Context) -> Evidence | None:
     return Evidence(name="format", weight=weight, text=f"its first bytes are those of {best}")
 
 
-def hinted(candidate: Candidate, _: Context) -> Evidence | None:
+def hinted(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh a word that people use for checkpoints, or a number that counts training."""
     hints = sum(part.bytes for part in candidate.parts if part.name.hint)
     if hints * 2 < candidate_bytes(candidate):

@@ -7,7 +7,7 @@ a reading from end to end in even pieces only: a restore may well leave no trace
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.pass_through import big_parts, ends_at_once, is_straight, is_whole, kept_share
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes
@@ -21,73 +21,73 @@ _SENT = (0.9, 1.6)
 _SENT_BYTES = 8 << 20
 
 
-def straight(candidate: Candidate, around: Context) -> Evidence | None:
+def straight(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh a reading from end to end in even pieces."""
-    if not _passes(candidate, around):
+    if not _passes(candidate, known):
         return None
     return _evidence("straight", "read from end to end in pieces of one size, as uploads and checks do")
 
 
-def unsought(candidate: Candidate, around: Context) -> Evidence | None:
+def unsought(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that files were read so in which their loaders jump, or which they map."""
     big = big_parts(candidate)
     sought = sum(part.bytes for part in big if part.stream.path.endswith(_SOUGHT))
-    if sought * 2 < sum(part.bytes for part in big) or not _passes(candidate, around):
+    if sought * 2 < sum(part.bytes for part in big) or not _passes(candidate, known):
         return None
     return _evidence("unsought", "no loader of such files reads them so: it looks for their directory first")
 
 
-def several(candidate: Candidate, around: Context) -> Evidence | None:
+def several(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that more than one was read so: one alone may have a loader of its own kind."""
-    if len({part.stream.path for part in big_parts(candidate)}) < 2 or not _passes(candidate, around):
+    if len({part.stream.path for part in big_parts(candidate)}) < 2 or not _passes(candidate, known):
         return None
     return _evidence("several", "all its files were read in the same way")
 
 
-def unkept(candidate: Candidate, around: Context) -> Evidence | None:
+def unkept(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that memory did not grow by what was read: who loads a model has it then."""
-    share = kept_share(candidate, around)
-    if share is None or share >= _UNKEPT or not _passes(candidate, around):
+    share = kept_share(candidate, known)
+    if share is None or share >= _UNKEPT or not _passes(candidate, known):
         return None
     return _evidence("unkept", "the memory of its process did not grow by what it read")
 
 
-def sent(candidate: Candidate, around: Context) -> Evidence | None:
+def sent(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that as much went out by the network as was read, at the same time."""
     size = candidate_bytes(candidate)
     if candidate.writes or size < _SENT_BYTES:
         return None
-    went = around.devices.sent_bytes(candidate.start_ns, candidate.end_ns)
-    if went is None or not _SENT[0] * size <= went <= _SENT[1] * size or not _passes(candidate, around):
+    went = known.world.devices.sent_bytes(candidate.start_ns, candidate.end_ns)
+    if went is None or not _SENT[0] * size <= went <= _SENT[1] * size or not _passes(candidate, known):
         return None
     return _evidence("sent", "as much went out by the network at the same time")
 
 
-def ends(candidate: Candidate, around: Context) -> Evidence | None:
+def ends(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that its processes ended at once, before anybody looked at them, maybe: who restores goes on."""
-    if not ends_at_once(candidate, around) or not _passes(candidate, around):
+    if not ends_at_once(candidate, known) or not _passes(candidate, known):
         return None
     return _evidence("ends", "its process was over as soon as it had read")
 
 
-def uploads(candidate: Candidate, around: Context) -> Evidence | None:
+def uploads(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh a reading from end to end by another thread of the process that wrote it (traced)."""
     big = big_parts(candidate)
-    if candidate.writes or not big or not all(_is_of_other_threads(part, around) for part in big):
+    if candidate.writes or not big or not all(_is_of_other_threads(part, known) for part in big):
         return None
-    if not _passes(candidate, around):
+    if not _passes(candidate, known):
         return None
     return _evidence("uploads", "a thread of the process that wrote it read it from end to end, as uploads do")
 
 
-def _passes(candidate: Candidate, around: Context) -> bool:
+def _passes(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether it was read straight on, and not seen to be kept."""
-    return is_straight(candidate, around) and (kept_share(candidate, around) or 0.0) < _KEPT
+    return is_straight(candidate, known) and (kept_share(candidate, known) or 0.0) < _KEPT
 
 
-def _is_of_other_threads(part: Part, around: Context) -> bool:
+def _is_of_other_threads(part: Part, known: Knowledge) -> bool:
     """Return whether the process wrote the file itself, and none but its other threads read it."""
-    author = around.memory.author(part.stream.path)
+    author = known.past.author(part.stream.path)
     trace = part.stream.trace
     if author is None or trace is None or part.stream.process not in author.processes:
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import shape_of
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import biggest, candidate_bytes, framework_of, is_weak, shapes
@@ -14,23 +14,23 @@ _BESIDE_NS = 30_000_000_000
 _CROWD = 64
 
 
-def read_back(candidate: Candidate, around: Context) -> Evidence | None:
+def read_back(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh files that were recognised as saved before."""
     if candidate.writes:
         return None
-    known = sum(part.bytes for part in candidate.parts if around.memory.was_saved(part.stream.path))
-    if known * 2 < candidate_bytes(candidate) or not known:
+    saved_bytes = sum(part.bytes for part in candidate.parts if known.transfers.saved.contains(part.stream.path))
+    if saved_bytes * 2 < candidate_bytes(candidate) or not saved_bytes:
         return None
     return Evidence(name="read-back", weight=WEIGHTS["read-back"], text="these files were seen being saved")
 
 
-def read_again(candidate: Candidate, around: Context) -> Evidence | None:
+def read_again(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh files that an earlier run of the same program wrote, whatever they were taken for."""
     if candidate.writes:
         return None
-    own = around.programs(candidate.processes)
+    own = known.world.programs(candidate.processes)
     for path in biggest(candidate):
-        author = around.memory.author(path)
+        author = known.past.author(path)
         if author is not None and author.programs & own and not author.processes & set(candidate.processes):
             return Evidence(
                 name="read-again", weight=WEIGHTS["read-again"], text="an earlier run of the same program wrote it"
@@ -38,35 +38,35 @@ def read_again(candidate: Candidate, around: Context) -> Evidence | None:
     return None
 
 
-def feeds(candidate: Candidate, around: Context) -> Evidence | None:
+def feeds(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh files of one shape, one after the other or again and again, that nothing calls checkpoints: a data set."""
-    if candidate.writes or not is_weak(framework_of(candidate, around)):
+    if candidate.writes or not is_weak(framework_of(candidate, known)):
         return None
     hints = sum(part.bytes for part in candidate.parts if part.name.hint or part.name.certain)
-    if hints * 2 >= candidate_bytes(candidate) or around.memory.was_saved(biggest(candidate)[0]):
+    if hints * 2 >= candidate_bytes(candidate) or known.transfers.saved.contains(biggest(candidate)[0]):
         return None
     processes = frozenset(candidate.processes)
-    earlier = around.memory.series(candidate.job, shapes(candidate), writes=False)
-    if not any(event.processes & processes for event in earlier) and not _is_row(candidate, around):
+    earlier = known.past.series(candidate.job, shapes(candidate), writes=False)
+    if not any(event.processes & processes for event in earlier) and not _is_row(candidate, known):
         return None
     return Evidence(
         name="feeds", weight=WEIGHTS["feeds"], text="files of one shape in a row or again, as data sets are read"
     )
 
 
-def _is_row(candidate: Candidate, around: Context) -> bool:
+def _is_row(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether its processes read many files of one shape, these among them, at that time."""
     rows: dict[str, int] = {}
-    for path in {*biggest(candidate, 64), *_read_beside(candidate, around)}:
+    for path in {*biggest(candidate, 64), *_read_beside(candidate, known)}:
         rows[shape_of(path)] = rows.get(shape_of(path), 0) + 1
     return max(rows.values(), default=0) >= _MANY
 
 
-def _read_beside(candidate: Candidate, around: Context) -> set[str]:
+def _read_beside(candidate: Candidate, known: Knowledge) -> set[str]:
     """Return the files that its processes read soon before it or after it."""
     low_ns, high_ns = candidate.start_ns - _BESIDE_NS, candidate.end_ns + _BESIDE_NS
     return {
         move.path
         for process in candidate.processes[:_CROWD]
-        for move in around.moves.of(process, around.traced, low_ns, high_ns, writes=False)
+        for move in known.transfers.recent.of(process, low_ns, high_ns, writes=False)
     }

@@ -7,7 +7,7 @@ import re
 import statistics
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.context import Context
+from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import LIKE, PastEvent, shape_of
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import biggest, candidate_bytes, framework_of, is_weak, shapes
@@ -32,9 +32,9 @@ _PART_WORD = re.compile(
 )
 
 
-def recurs(candidate: Candidate, around: Context) -> Evidence | None:
+def recurs(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh the like of it before: a file of the same shape, a size that differs little."""
-    times = len(_alike(candidate, around)) if candidate.writes and not is_row_of_data(candidate, around) else 0
+    times = len(_alike(candidate, known)) if candidate.writes and not is_row_of_data(candidate, known) else 0
     if not times:
         return None
     return Evidence(
@@ -44,10 +44,10 @@ def recurs(candidate: Candidate, around: Context) -> Evidence | None:
     )
 
 
-def regular(candidate: Candidate, around: Context) -> Evidence | None:
+def regular(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh even periods, most of each without writing: between its saves a trainer trains."""
-    events = _alike(candidate, around)[-_WINDOW:] if candidate.writes else []
-    if len(events) < 2 or is_row_of_data(candidate, around):
+    events = _alike(candidate, known)[-_WINDOW:] if candidate.writes else []
+    if len(events) < 2 or is_row_of_data(candidate, known):
         return None
     starts = [*(event.start_ns for event in events), candidate.start_ns]
     periods = [later - earlier for earlier, later in itertools.pairwise(starts)]
@@ -60,61 +60,61 @@ def regular(candidate: Candidate, around: Context) -> Evidence | None:
     )
 
 
-def overwrites(candidate: Candidate, around: Context) -> Evidence | None:
+def overwrites(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh the same file again, written anew: only the last state is wanted."""
     if not candidate.writes:
         return None
     own = set(biggest(candidate))
-    if not any(event.paths & own for event in _alike(candidate, around)):
+    if not any(event.paths & own for event in _alike(candidate, known)):
         return None
     return Evidence(
         name="overwrites", weight=WEIGHTS["overwrites"], text="it takes the place of what was written before"
     )
 
 
-def rotates(candidate: Candidate, around: Context) -> Evidence | None:
+def rotates(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that the job deleted older ones of the same shape: only the last few states are wanted."""
-    if not candidate.writes or not around.memory.rotated(candidate.job, shapes(candidate)):
+    if not candidate.writes or not known.past.rotated(candidate.job, shapes(candidate)):
         return None
     return Evidence(name="rotates", weight=WEIGHTS["rotates"], text="its job deletes older files of this kind")
 
 
-def shards(candidate: Candidate, around: Context) -> Evidence | None:
+def shards(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh numbered pieces that go on counting: those of a checkpoint begin anew with each save."""
-    if not candidate.writes or not _counts(candidate, around):
+    if not candidate.writes or not _counts(candidate, known):
         return None
     return Evidence(
         name="shards", weight=WEIGHTS["shards"], text="numbered pieces that only go on counting, as data sets do"
     )
 
 
-def is_row_of_data(candidate: Candidate, around: Context) -> bool:
+def is_row_of_data(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too."""
-    if _counts(candidate, around):
+    if _counts(candidate, known):
         return True
-    turns = _takes_turns(candidate, around) or _follows_at_once(candidate, around)
-    return turns and is_nameless(candidate, around)
+    turns = _takes_turns(candidate, known) or _follows_at_once(candidate, known)
+    return turns and is_nameless(candidate, known)
 
 
-def is_nameless(candidate: Candidate, around: Context) -> bool:
+def is_nameless(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether no word, step, framework, marker, rank or care for old ones tells it from data."""
-    if _is_known(candidate, around) or around.jobs.rank(candidate.processes[0]) is not None:
+    if _is_known(candidate, known) or known.world.jobs.rank(candidate.processes[0]) is not None:
         return False
-    if around.memory.rotated(candidate.job, shapes(candidate)):
+    if known.past.rotated(candidate.job, shapes(candidate)):
         return False
     hints = sum(part.bytes for part in candidate.parts if part.name.hint or part.name.certain)
     return hints * 2 < candidate_bytes(candidate)
 
 
-def _counts(candidate: Candidate, around: Context) -> bool:
-    if _is_known(candidate, around):
+def _counts(candidate: Candidate, known: Knowledge) -> bool:
+    if _is_known(candidate, known):
         return False
     if _is_row(candidate):
         return True
-    events = around.memory.series(candidate.job, shapes(candidate), writes=True)
+    events = known.past.series(candidate.job, shapes(candidate), writes=True)
     before = {path for event in events for path in event.paths}
     own = set(biggest(candidate, 64))
-    if not before or own & before or around.memory.rotated(candidate.job, shapes(candidate)):
+    if not before or own & before or known.past.rotated(candidate.job, shapes(candidate)):
         return False
     if not {_folder(path) for path in before} >= {_folder(path) for path in own}:
         return False
@@ -124,7 +124,7 @@ def _counts(candidate: Candidate, around: Context) -> bool:
     writers = frozenset(candidate.processes).union(*(event.processes for event in events))
     if len(writers) == 1:
         return False  # one process may well count its states one by one
-    return is_nameless(candidate, around) and (_is_dense(own | before) or _follow(own, before))
+    return is_nameless(candidate, known) and (_is_dense(own | before) or _follow(own, before))
 
 
 def _is_dense(paths: set[str]) -> bool:
@@ -165,19 +165,19 @@ def _is_row(candidate: Candidate) -> bool:
     return any(count >= _MANY for count in rows.values())
 
 
-def workers(candidate: Candidate, around: Context) -> Evidence | None:
+def workers(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh several processes that each write at times of their own: the ranks of a job write together."""
-    if not candidate.writes or _is_known(candidate, around) or not _takes_turns(candidate, around):
+    if not candidate.writes or _is_known(candidate, known) or not _takes_turns(candidate, known):
         return None
     return Evidence(
         name="workers", weight=WEIGHTS["workers"], text="several processes write such files, each for itself"
     )
 
 
-def _takes_turns(candidate: Candidate, around: Context) -> bool:
-    if around.jobs.rank(candidate.processes[0]) is not None:
+def _takes_turns(candidate: Candidate, known: Knowledge) -> bool:
+    if known.world.jobs.rank(candidate.processes[0]) is not None:
         return False
-    events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
+    events = known.past.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
     crews = [*(event.processes for event in events), frozenset(candidate.processes)]
     everybody: frozenset[ProcessKey] = frozenset().union(*crews)
     times = {process: sum(1 for crew in crews if process in crew) for process in everybody}
@@ -189,11 +189,11 @@ def _takes_turns(candidate: Candidate, around: Context) -> bool:
     return likeness < _SAME
 
 
-def continuous(candidate: Candidate, around: Context) -> Evidence | None:
+def continuous(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh a job that hardly ever stops writing the like."""
     if not candidate.writes:
         return None
-    events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
+    events = known.past.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
     if len(events) < 2:
         return None
     spans = sorted([*((event.start_ns, event.end_ns) for event in events), (candidate.start_ns, candidate.end_ns)])
@@ -207,28 +207,28 @@ def continuous(candidate: Candidate, around: Context) -> Evidence | None:
     return Evidence(name="continuous", weight=WEIGHTS["continuous"], text="its job writes such files without a pause")
 
 
-def rapid(candidate: Candidate, around: Context) -> Evidence | None:
+def rapid(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh one after the other without a pause, each a little: nobody saves a state so often."""
-    if not candidate.writes or not is_nameless(candidate, around):
+    if not candidate.writes or not is_nameless(candidate, known):
         return None
-    events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-_RAPID:]
+    events = known.past.series(candidate.job, shapes(candidate), writes=True)[-_RAPID:]
     if len(events) < _RAPID or candidate.start_ns - events[0].start_ns > _RAPID * _RAPID_NS:
         return None
     return Evidence(name="rapid", weight=WEIGHTS["rapid"], text="its job writes one after the other, several a second")
 
 
-def _follows_at_once(candidate: Candidate, around: Context) -> bool:
-    events = around.memory.series(candidate.job, shapes(candidate), writes=True)[-1:]
+def _follows_at_once(candidate: Candidate, known: Knowledge) -> bool:
+    events = known.past.series(candidate.job, shapes(candidate), writes=True)[-1:]
     return any(candidate.start_ns - event.start_ns <= _RAPID_NS for event in events)
 
 
-def _alike(candidate: Candidate, around: Context) -> list[PastEvent]:
+def _alike(candidate: Candidate, known: Knowledge) -> list[PastEvent]:
     size = candidate_bytes(candidate)
-    events = around.memory.series(candidate.job, shapes(candidate), writes=True)
+    events = known.past.series(candidate.job, shapes(candidate), writes=True)
     before_ns = candidate.start_ns - _APART_NS
     return [event for event in events if abs(event.bytes - size) <= LIKE * max(size, 1) and event.end_ns <= before_ns]
 
 
-def _is_known(candidate: Candidate, around: Context) -> bool:
+def _is_known(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether its names are beyond doubt: those of a framework, or a step's."""
-    return not is_weak(framework_of(candidate, around)) or any(part.name.commit for part in candidate.parts)
+    return not is_weak(framework_of(candidate, known)) or any(part.name.commit for part in candidate.parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, Stage
 
-from ckptprof.detect.events.past_events import MAX_PATHS, PastEvents, Saved
+from ckptprof.detect.transfers.saved_files import MAX_PATHS, Saved, SavedFiles
 from ckptprof.model import Kind
 
 LEVELS = pytest.mark.parametrize("traced", [False, True])
@@ -75,10 +75,10 @@ def test_an_alias_is_of_what_an_earlier_session_saved_beside_it() -> None:
 
 def test_no_more_is_remembered_than_there_is_room_for() -> None:
     """The oldest are forgotten, the newest save of a path is known."""
-    memory = PastEvents(("/old",))
+    saved = SavedFiles(("/old",))
     for number in range(MAX_PATHS):
-        memory.saved(f"/run/{number}", "lightning", number)
-    memory.saved("/run/1", "lightning", 7)
+        saved.add(f"/run/{number}", "lightning", number)
+    saved.add("/run/1", "lightning", 7)
 
-    assert (memory.known("/old"), memory.was_saved("/old")) == (None, False)
-    assert memory.known("/run/1") == Saved("lightning", 7)
+    assert (saved.last_save("/old"), saved.contains("/old")) == (None, False)
+    assert saved.last_save("/run/1") == Saved("lightning", 7)

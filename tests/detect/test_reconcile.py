@@ -242,7 +242,7 @@ def test_a_book_of_many_sessions_is_forgotten() -> None:
         at_ns = MONOTONIC_NS + (200 + number) * SECOND_NS
         detector.feed(Frame(at_ns, at_ns, (), ()))
 
-    book = detector._traced
+    book = detector._transfers.traced
 
     assert (len(book._open), len(book._files), len(book._over), len(book._lives), len(book._done)) == (0, 0, 0, 0, 0)
     assert not book

@@ -1,0 +1,18 @@
+"""All that an event is judged and described by, as one argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ckptprof.detect.events.past_events import PastEvents
+from ckptprof.detect.transfers.transfers import Transfers
+from ckptprof.detect.world.world import World
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What was observed, who moved what, and what was judged before."""
+
+    world: World
+    transfers: Transfers
+    past: PastEvents = field(default_factory=PastEvents)

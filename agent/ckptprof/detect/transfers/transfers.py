@@ -1,0 +1,131 @@
+"""Everything that is known of who moved what: polled and traced, joined with what the file systems say."""
+
+from __future__ import annotations
+
+from ckptprof.detect.transfers.edges import SLACK_NS
+from ckptprof.detect.transfers.file_facts import FileFacts
+from ckptprof.detect.transfers.openings import Openings
+from ckptprof.detect.transfers.parts import Parts
+from ckptprof.detect.transfers.polled_streams import PolledStreams
+from ckptprof.detect.transfers.recent import RecentTransfers
+from ckptprof.detect.transfers.reconcile import unexplained
+from ckptprof.detect.transfers.removals import Removals
+from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.transfers.writeback import Writeback
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.world import World
+
+QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
+_BEFORE_NS = 10_000_000_000  # before the first sign of a file that is kept in mind
+
+
+class Transfers:
+    """What is open, what is over and waits to be judged, and what was moved of late. Times are CLOCK_MONOTONIC."""
+
+    def __init__(self, world: World, saved_paths: tuple[str, ...] = ()) -> None:
+        """Start with nothing but the paths that were saved before."""
+        self._world = world
+        self.saved = SavedFiles(saved_paths)
+        self.openings = Openings(world, self.saved)
+        self.polled = PolledStreams(world, self.openings)
+        self.traced = TracedStreams()
+        self.facts = FileFacts(world, self.traced)
+        self.writeback = Writeback()
+        self.removals = Removals(world.jobs)
+        self.recent = RecentTransfers(self.polled, self.traced)
+        self.parts = Parts(world, self.openings, self.traced)
+        self.waiting: list[Stream] = []  # over, and not judged yet
+        self._frame_ns = world.header.at_ns
+
+    @property
+    def active(self) -> bool:
+        """Whether something is going on that may become a checkpoint."""
+        return (
+            bool(self.waiting) or bool(self.polled.open_streams()) or self.traced.is_moving(self._frame_ns - QUIET_NS)
+        )
+
+    def take(self, samples: FrameSamples, at_ns: int) -> None:
+        """Take what a frame tells of files; the world is to take the frame before."""
+        for event in samples.events:
+            self.openings.learn(event)
+        for scan in samples.scans:
+            self.polled.scan(at_ns, scan)
+        for activity in samples.activities:
+            self.traced.learn(activity, self._frame_ns)
+        for life in samples.lives:
+            self.traced.happen(life)
+            self.removals.learn(life)
+        self._frame_ns = at_ns
+        for gone in samples.exits:
+            process = (gone.pid, gone.start_ticks)
+            self.polled.end(process, at_ns)
+            self.traced.end(process, at_ns)
+        for fact in samples.facts:
+            self.writeback.learn(at_ns, fact)
+            self.facts.learn(at_ns, fact)
+
+    def finish(self, now_ns: int) -> None:
+        """Take everything as over: the recording is."""
+        self.polled.close_idle(now_ns + 1, 0)
+        self.traced.take_idle()
+
+    def update(self, now_ns: int) -> list[Stream]:
+        """Bring what waits up to date; return the polled streams that are still open."""
+        self.polled.close_idle(now_ns, QUIET_NS)
+        over = self.polled.take_done()
+        self.waiting.extend(over)
+        self.recent.note(over)
+        polled_open = self._without_traced(now_ns)
+        met = {id(stream) for stream in self.waiting}
+        self.waiting = self.facts.attach(self.waiting, polled_open, now_ns)
+        self.recent.note([stream for stream in self.waiting if id(stream) not in met])  # found in their folders
+        if not self._world.is_traced:  # the trace told of every reading, and by whom
+            found = self.openings.unexplained(now_ns, [*self.waiting, *polled_open])
+            self.waiting += found
+            self.recent.note(found)
+        return polled_open
+
+    def _without_traced(self, now_ns: int) -> list[Stream]:
+        """Take what the trace saw in place of what polling saw of the same; return the open streams that are left."""
+        polled_open = self.polled.open_streams()
+        if not self.traced:
+            return polled_open
+        polled_open = unexplained(polled_open, self.traced)
+        self.waiting = unexplained(self.waiting, self.traced)
+        done = self.traced.take_done(now_ns)
+        waiting = {id(stream) for stream in self.waiting}
+        self.waiting += [stream for stream in done if id(stream) not in waiting]
+        # one that was opened again goes back to those that are open
+        self.waiting = [stream for stream in self.waiting if stream.trace is None or not stream.trace.is_open]
+        return polled_open
+
+    def is_written(self, job: str, path: str) -> bool:
+        """Return whether a job was seen writing a file of late, or somebody, as far as the file system tells."""
+        if self.facts.knows(path):
+            return True
+        own = (process for process in self._world.histories if self._world.jobs.job_of(process) == job)
+        streams = (stream for process in own for stream in self.traced.moved_by(process))
+        return any(stream.writes and stream.path == path for stream in streams)
+
+    def is_changed(self, path: str, since_ns: int) -> bool:
+        """Return whether the file system said of a file that it was written at that time or later."""
+        changed_ns = self.facts.modified_ns(path)
+        return changed_ns is not None and self._world.clock.mono(changed_ns) >= since_ns - SLACK_NS
+
+    def in_use(self) -> list[tuple[ProcessKey, int]]:
+        """Return the processes with files open, and from when on what they did is still asked for."""
+        return [(stream.process, stream.first_ns - _BEFORE_NS) for stream in self.polled.open_streams()]
+
+    def oldest_ns(self, now_ns: int) -> int:
+        """Return from when on something is still asked for by what waits."""
+        return min((stream.first_ns for stream in self.waiting), default=now_ns) - _BEFORE_NS
+
+    def forget_before(self, at_ns: int, counted_since_ns: int) -> None:
+        """Drop what is older; `counted_since_ns` is from when on the counters of processes are kept."""
+        self.traced.forget_before(at_ns)
+        self.facts.forget_before(at_ns)
+        self.recent.forget_before(at_ns)
+        self.openings.forget_before(min(at_ns, counted_since_ns))

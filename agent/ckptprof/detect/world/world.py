@@ -1,0 +1,178 @@
+"""All that was observed of the host, as far as it is kept: one object that every later room asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.devices import Devices
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.host_counters import HostCounters
+from ckptprof.detect.world.jobs import Jobs
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.process_kinds import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.detect.world.trace_health import TraceHealthHistory
+from ckptprof.detect.world.training_threads import TrainingThreads
+from ckptprof.model import Level
+from ckptprof.recording import Header
+from ckptprof_collectors.samples import Frame, ProcessIo, ProcessStat
+
+MAX_HISTORIES = 4096  # more than a sampler watches at once
+_MAX_INTERVALS = 40_000  # of all of them, 330 bytes each: of more only the last two minutes are kept
+
+
+class World:
+    """Processes, threads, jobs, devices and counters. Frames are taken in order; times are CLOCK_MONOTONIC."""
+
+    def __init__(self, header: Header) -> None:
+        """Begin a recording."""
+        self.header = header
+        self.is_traced = header.level == Level.TRACE.value
+        self.clock = Clock()
+        self.clock.set(header.at_ns, header.wall_ns)
+        self.jobs = Jobs(header.monitor_pids)
+        self.histories: dict[ProcessKey, ProcessHistory] = {}
+        self.ended: dict[ProcessKey, int] = {}  # processes that are gone, and since when
+        self.devices = Devices()
+        self.health = TraceHealthHistory()
+        self.trainers = TrainingThreads()
+        self.host = HostCounters(header.ticks_per_second)
+        self.counted_ns = header.at_ns  # the last frame in which the counters of processes were read
+
+    def take(self, frame: Frame) -> FrameSamples:
+        """Take one frame but for what it tells of files, which is returned by kind; `end` is to be called after."""
+        self.clock.set(frame.at_ns, frame.wall_ns)
+        samples = FrameSamples()
+        for sample in frame.samples:
+            if not samples.sort(sample):
+                self.devices.observe(frame.at_ns, sample)
+                self.host.observe(frame.at_ns, sample)
+        self.host.take(frame, samples)
+        for info in samples.infos:
+            self.jobs.learn(info)
+        for gone in samples.exits:
+            self._bequeath((gone.pid, gone.start_ticks), frame.at_ns)
+        if "processes" in frame.read:
+            for process in samples.ios.keys() | samples.stats.keys():
+                self._count(process, frame.at_ns, samples.ios.get(process), samples.stats.get(process))
+            self.counted_ns = frame.at_ns
+        for activity in samples.activities:
+            self.jobs.hear((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
+        for event in samples.lives:
+            self.host.calls.happen(event)
+        for health in samples.healths:
+            self.health.learn(frame.at_ns, health)
+        return samples
+
+    def end(self, samples: FrameSamples, at_ns: int) -> None:
+        """Take what ended with a frame, and what the threads that train did in it."""
+        for gone in samples.exits:
+            process = (gone.pid, gone.start_ticks)
+            self.jobs.end(process)
+            self.ended[process] = at_ns
+        self.trainers.take(samples, at_ns)
+
+    def _count(self, process: ProcessKey, at_ns: int, io: ProcessIo | None, stat: ProcessStat | None) -> None:
+        history = self.histories.get(process)
+        if history is None:
+            history = self.histories[process] = ProcessHistory.empty()
+        history.observe(at_ns, self.counted_ns, io, stat, self.header.ticks_per_second)
+
+    def _bequeath(self, process: ProcessKey, at_ns: int) -> None:
+        """Let a parent's counters rise by those of a child that ended: the kernel adds them when it is waited for."""
+        parent = self.jobs.parent(process)
+        own, above = self.histories.get(process), self.histories.get(parent) if parent is not None else None
+        if own is not None and own.last_io is not None and above is not None:
+            above.inherit(at_ns, own.last_io)
+
+    def runtimes(self, processes: list[ProcessKey]) -> frozenset[str] | None:
+        """Return what some processes have loaded, short-lived forks what their parent has; None: none was described."""
+        infos = [info for process in processes if (info := self.jobs.forked_by(process)) is not None]
+        return frozenset(name for info in infos for name in info.runtimes) if infos else None
+
+    def trains(self, processes: list[ProcessKey]) -> bool:
+        """Return whether one of them has a library for training loaded, holds a GPU, or carries a rank."""
+        loaded = self.runtimes(processes) or frozenset()
+        return bool(loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES)) or any(
+            self.jobs.rank(process) is not None for process in processes
+        )
+
+    def is_alien(self, processes: list[ProcessKey]) -> bool:
+        """Return whether they were described, and none has any library of machine learning loaded."""
+        loaded = self.runtimes(processes)
+        return loaded is not None and not loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)
+
+    def saves_itself(self, process: ProcessKey) -> bool:
+        """Return whether it has a library for it or trains, and did not start the ranks that do."""
+        may_save = bool(self.runtimes([process])) or self.trains([process])
+        return may_save and not self.jobs.starts_ranks(process)
+
+    def may_restore(self, process: ProcessKey) -> bool:
+        """Return whether it has a library that can load a checkpoint, and is no tool."""
+        loaded = self.runtimes([process])
+        return bool(loaded and loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)) and not (
+            self.jobs.is_tool(process)
+        )
+
+    def programs(self, processes: list[ProcessKey]) -> frozenset[str]:
+        """Return the programs that they run, as far as they were described."""
+        infos = (self.jobs.info(process) for process in processes)
+        return frozenset(info.program for info in infos if info is not None)
+
+    def relatives(self, process: ProcessKey) -> list[ProcessKey]:
+        """Return the processes of a job that were met, its tools left out."""
+        job = self.jobs.job_of(process)
+        same = (other for other in self.histories if self.jobs.job_of(other) == job)
+        return [other for other in same if not self.jobs.is_tool(other)]
+
+    def died_ns(self, process: ProcessKey) -> int | None:
+        """Return when a process ended, unless it only served another that goes on."""
+        ended_ns = self.ended.get(process)
+        parent = self.jobs.parent(process)
+        if ended_ns is None or parent is None or parent in self.ended:
+            return ended_ns
+        info = self.jobs.info(parent)
+        trains = info is not None and bool(info.runtimes)
+        return None if trains and self.jobs.rank(parent) == self.jobs.rank(process) else ended_ns
+
+    def returned_bytes_since(self, process: ProcessKey, since_ns: int) -> int:
+        """Return the bytes that the read calls of a process returned from a time on, as far as they were counted."""
+        history = self.histories.get(process)
+        return history.returned_bytes(since_ns, history.last_ns + 1) if history is not None else 0
+
+    def drop_stalest(self) -> list[ProcessKey]:
+        """Forget the half that was read longest ago, if they are too many; return them.
+
+        Of those that the sampler let go, nobody tells the end.
+        """
+        if len(self.histories) <= MAX_HISTORIES:
+            return []
+        by_age = sorted(self.histories, key=lambda key: self.histories[key].last_ns)
+        gone = by_age[: MAX_HISTORIES // 2]
+        for process in gone:
+            del self.histories[process]
+            self.ended.pop(process, None)
+        return gone
+
+    def forget_before(self, at_ns: int, in_use: Iterable[tuple[ProcessKey, int]]) -> int:
+        """Drop what is older, but of a process with a file `in_use` what happened since that was met.
+
+        Return from when on intervals are kept. A log or a data set is open for days: if many such hold too much, theirs
+        go, too.
+        """
+        gone = [process for process, ended_ns in self.ended.items() if ended_ns < at_ns]
+        for process in gone:
+            del self.ended[process]
+            self.histories.pop(process, None)
+        since_ns: dict[ProcessKey, int] = {}
+        for process, first_ns in in_use:
+            since_ns[process] = min(since_ns.get(process, at_ns), first_ns)
+        if sum(len(history.intervals) for history in self.histories.values()) > _MAX_INTERVALS:
+            since_ns = {}
+        for process, history in self.histories.items():
+            history.forget_before(since_ns.get(process, at_ns))
+        self.jobs.forget(gone)
+        self.trainers.forget_before(at_ns)
+        self.host.forget_before(at_ns)
+        return min(since_ns.values(), default=at_ns)
