@@ -61,7 +61,7 @@ clean: ## remove what the other targets made
 packages: ## as root on Debian and Ubuntu: install the programs that tests run against
 	@.ci/packages prometheus prometheus-node-exporter fio mkfs.xfs:xfsprogs dmsetup mdadm systemd-analyze:systemd \
 		systemd-nspawn:systemd-container mmdebstrap clang llvm-strip:llvm libbpf.so.1:libbpf1 \
-		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bpftrace bindfs mkfs.btrfs:btrfs-progs \
+		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bpftrace bindfs parallel mkfs.btrfs:btrfs-progs \
 		rsync zstd unzip git gcc curl wget pidstat:sysstat /usr/sbin/logrotate:logrotate \
 		pg_createcluster:postgresql sshfs s3fs socat tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server
 

@@ -193,6 +193,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, array_like=True, tag="process-inf
     runtimes: tuple[str, ...]  # what it has mapped or open of: torch, jax, tensorflow, numpy, nvidia, ...
     environment: dict[str, str]  # the known keys only: RANK, LOCAL_RANK, WORLD_SIZE, SLURM_JOB_ID, ...
     cgroup: str | None
+    is_fork: bool | None = None  # it runs its parent's program: no execve(2) since fork(2); None: not told
 
 
 class ProcessIo(msgspec.Struct, frozen=True, array_like=True, tag="io"):

@@ -224,6 +224,20 @@ def test_trainings_that_a_sweep_starts_are_jobs_of_their_own(program: str) -> No
     assert told(first, second, beside=(sweep,)) == [{f"{program}-20"}, {f"{program}-30"}]
 
 
+@pytest.mark.parametrize("program", ["train.py", "tune.py"])
+@pytest.mark.parametrize("inherited", [{}, {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"}])
+def test_a_sweep_that_has_pytorch_loaded_is_no_part_of_what_it_starts(program: str, inherited: dict[str, str]) -> None:
+    """What was started anew and has no place among others is a job of its own; what is forked is not."""
+    sweep = process(10, program="tune.py", environment=inherited)
+    first, second = (
+        [process(pid, 10, program, is_fork=False, environment=inherited)] for pid in (20, 30)
+    )  # fmt: skip
+    forked = [process(40, 10, "tune.py", is_fork=True, environment=inherited)]
+
+    assert len(set.union(*told([sweep], first, second))) == 3
+    assert told([sweep], forked)[0] == told([sweep], forked)[1]
+
+
 @pytest.mark.parametrize("program", ["multiprocessing.spawn", "multiprocessing.forkserver", "train.py"])
 def test_what_a_process_pool_starts_belongs_to_its_parent(program: str) -> None:
     """Ranks of torch.multiprocessing.spawn carry no rank in their environment; savers and daemons neither."""

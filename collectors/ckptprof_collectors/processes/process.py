@@ -13,7 +13,8 @@ from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.programs import environment_of, program_of
 from ckptprof_collectors.samples import ProcessExit, ProcessInfo, ProcessIo, ProcessStat, text
 
-_PF_KTHREAD = 0x00200000  # include/linux/sched.h
+_PF_KTHREAD = 0x00200000  # include/linux/sched.h, as is the next
+_PF_FORKNOEXEC = 0x00000040  # forked, and no exec since (cleared by fs/exec.c, begin_new_exec)
 # what a process that trains has mapped: a piece of the path in /proc/PID/maps, and the runtime it means
 RUNTIME_MARKS: tuple[tuple[bytes, str], ...] = (
     (b"/libtorch", "torch"),
@@ -160,6 +161,10 @@ def _stat_fields(raw: bytes) -> list[bytes]:
     return raw[raw.rindex(b")") + 1 :].split() if b")" in raw else []
 
 
+def _is_fork(fields: list[bytes]) -> bool | None:
+    return bool(int(fields[6]) & _PF_FORKNOEXEC) if len(fields) > 6 else None
+
+
 def list_pids(fs: KernelFs) -> list[int]:
     """Return the pids that are there; raises OSError."""
     return [int(name) for name in os.listdir(fs.proc) if name.isdigit()]
@@ -195,6 +200,7 @@ def describe(process: Process) -> ProcessInfo:
         runtimes=_runtimes(folder),
         environment=environment_of(_read(folder + b"/environ", 1 << 20) or b""),
         cgroup=_cgroup(folder),
+        is_fork=_is_fork(_stat_fields(_read(folder + b"/stat", 1024) or b"")),
     )
     process.confirm()
     return info
@@ -226,6 +232,7 @@ def starters(process: Process) -> list[ProcessInfo]:
                 runtimes=(),
                 environment=environment_of(_read(folder + b"/environ", 1 << 20) or b""),
                 cgroup=_cgroup(folder),
+                is_fork=_is_fork(fields),
             )
         )
         pid = found[-1].parent_pid

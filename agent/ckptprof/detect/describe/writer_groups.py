@@ -57,15 +57,16 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
 
 
 def trainer_of(process: ProcessKey, at_ns: int, jobs: Jobs, trainers: TrainingThreads) -> ProcessKey:
-    """Return the process that trains: itself, or the eldest of its forebears that runs the same rank and was active."""
-    rank, found = jobs.rank(process), []
+    """Return the process that trains: itself, or the topmost active process above it of its job and rank."""
+    rank, job, found = jobs.rank(process), jobs.job_of(process), []
     current: ProcessKey | None = process
     for _ in range(_MAX_DEPTH):
         info = jobs.info(current) if current is not None else None
         if current is None or info is None:
             break
         runs = set(info.runtimes) & (TRAINING_RUNTIMES | NUMERIC_RUNTIMES) or jobs.rank(current) is not None
-        if runs and jobs.rank(current) == rank and info.program not in _LAUNCHERS:
+        same = jobs.rank(current) == rank and jobs.job_of(current) == job
+        if runs and same and info.program not in _LAUNCHERS:
             found.append(current)
         parent = jobs.parent(current)
         current = parent if parent != current else None

@@ -168,14 +168,16 @@ class Jobs(Processes):
         return top.pid if alone or top.parent_pid <= INIT or top.parent_pid in self._monitors else top.parent_pid
 
     def _are_one(self, holder: _Group, group: _Group) -> bool:
-        """Return whether two groups are of one job: one was started by the other, or both by the same launcher."""
+        """Return whether two groups are of one job: one started the other, or both have one launcher."""
         if holder.root == group.root and holder.top.parent_pid == group.top.parent_pid:
             launcher = self._launcher(group.top)
             return launcher is not None and is_launcher(launcher)
-        above = {key_of(info) for info in self._ancestors(group.top)}
-        return key_of(holder.top) in above or key_of(group.top) in {
-            key_of(info) for info in self._ancestors(holder.top)
-        }
+        return self._starts(holder.top, group.top) or self._starts(group.top, holder.top)
+
+    def _starts(self, above: ProcessInfo, below: ProcessInfo) -> bool:
+        """Return whether one is a shell or launcher above the other; a script above it has saves of its own."""
+        for_others = is_launcher(above) or not is_script(above)
+        return for_others and key_of(above) in {key_of(info) for info in self._ancestors(below)}
 
     def _remember(self, key: tuple[object, ...], group: _Group) -> None:
         while len(self._groups) >= MAX_KNOWN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ckptprof.detect.world import rendezvous
 from ckptprof_collectors.samples import ProcessInfo
 
 TRAINING_RUNTIMES = frozenset(("torch", "jax", "tensorflow", "paddle", "mindspore", "mxnet"))
@@ -41,22 +42,22 @@ def is_helper(info: ProcessInfo) -> bool:
     return info.program.startswith(_HELPERS)
 
 
-def trains(info: ProcessInfo) -> bool:
-    """Return whether it has a library loaded that trains."""
-    return not TRAINING_RUNTIMES.isdisjoint(info.runtimes)
+def is_forked(parent: ProcessInfo, child: ProcessInfo) -> bool:
+    """Return whether a child runs its parent's program; in older recordings its name tells, which a fork keeps."""
+    return parent.program == child.program and child.is_fork is not False
 
 
 def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
     """Return whether a child works for the job that its parent is of: a rank, a helper, a writer.
 
-    A script that trains nothing itself and starts others that do (a sweep, a scheduler) is no part of theirs.
+    A program that was started anew, can save itself, and was given no place among others is a job of its own, whatever
+    its parent has loaded: sweeps, schedulers and tuners start such.
     """
     if not is_script(parent) or parent.start_ticks > child.start_ticks:
         return False
-    if is_helper(child) or is_launcher(parent) or trains(parent):
+    if is_helper(child) or is_launcher(parent) or is_forked(parent, child):
         return True
-    forked = parent.program == child.program  # a fork keeps its parent's command line
-    return forked or not child.runtimes
+    return not child.runtimes or rendezvous.place(child.environment) != rendezvous.place(parent.environment)
 
 
 def title(*family: ProcessInfo) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import belongs_to, is_helper, is_interpreter, is_launcher, is_script
+from ckptprof.detect.world.process_kinds import belongs_to, is_forked, is_helper, is_interpreter, is_launcher, is_script
 from ckptprof.frameworks.tools import MOVERS, TOOLS
 from ckptprof_collectors.samples import ProcessInfo
 
@@ -179,7 +179,7 @@ class Processes:
         if rendezvous.is_rank(info.environment):
             return key_of(self._wrapper(info))
         parent = self._above(info)
-        forked = parent is not None and is_script(parent) and parent.program == info.program and not is_helper(info)
+        forked = parent is not None and is_script(parent) and is_forked(parent, info) and not is_helper(info)
         return key_of(parent) if parent is not None and forked else process
 
 
