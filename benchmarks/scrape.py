@@ -1,4 +1,4 @@
-"""CPU per scrape of /metrics against node_exporter and prometheus_client, in turns of one run.
+"""CPU per scrape of /metrics in both of its formats against node_exporter, in turns of one run.
 
 The measuring itself is in tests/export/scrape_cost.py, because a test holds every change to the budget with it.
 """

@@ -85,7 +85,7 @@ def test_rules_name_only_what_is_exported() -> None:
     metrics = Metrics()
     busy_node.describe(metrics)
     busy_node.advance(metrics, 1, 1)
-    exported = set(re.findall(r"^(ckptprof_\w+)", metrics.render().decode(), re.MULTILINE))
+    exported = set(re.findall(r"^(ckptprof_\w+)", metrics.render()[0].decode(), re.MULTILINE))
     rules = (RULES / "ckptprof.rules.yml").read_text(encoding="utf-8")
     expressions = re.sub(r"(?m)^\s*(#|summary:|description:|- record:|- name:).*$", "", rules)
     named = set(re.findall(r"(?<![:\w])ckptprof_\w+", expressions))

@@ -139,7 +139,7 @@ def test_every_metric_exists(board: dict[str, Any]) -> None:
     metrics = Metrics()
     busy_node.describe(metrics)
     busy_node.advance(metrics, 1, 1_700_000_000_000_000_000)
-    exported = set(re.findall(r"^(ckptprof_\w+)", metrics.render().decode(), re.MULTILINE))
+    exported = set(re.findall(r"^(ckptprof_\w+)", metrics.render()[0].decode(), re.MULTILINE))
     named = set(re.findall(r"\bckptprof_\w+", " ".join(targets(board))))
     assert {name for name in named if name != "ckptprof_"} <= exported
 

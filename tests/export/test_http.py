@@ -17,13 +17,14 @@ from ckptprof.export import http as http_module
 from ckptprof.export.http import MAX_CONNECTIONS, MetricsServer
 from ckptprof.export.request import MAX_HEAD_BYTES, parse
 
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
 PAGE = b"# HELP x y\n# TYPE x gauge\nx 1\n" * 100
 
 
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
     """Return a server on a free port."""
-    server = MetricsServer(lambda: PAGE, port=0)
+    server = MetricsServer(lambda _: (PAGE, TEXT), port=0)
     server.start()
     yield server
     server.close()
@@ -168,7 +169,7 @@ def test_slowloris_keeps_nobody_out(server: MetricsServer) -> None:
 def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks for a large page and never reads it loses its place after the limit."""
     monkeypatch.setattr(http_module, "WRITE_SECONDS", 0.2)
-    server = MetricsServer(lambda: b"x" * (32 << 20), port=0)
+    server = MetricsServer(lambda _: (b"x" * (32 << 20), TEXT), port=0)
     server.start()
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
@@ -186,7 +187,7 @@ def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_large_page_arrives_whole() -> None:
     """What does not fit into the socket's buffer follows when there is room."""
     page = b"0123456789abcdef" * (1 << 19)
-    server = MetricsServer(lambda: page, port=0)
+    server = MetricsServer(lambda _: (page, TEXT), port=0)
     server.start()
     try:
         assert get(server).body == page  # type: ignore[attr-defined]
@@ -198,11 +199,11 @@ def test_a_failing_page_is_a_500_and_the_next_one_is_served() -> None:
     """One scrape that fails ends neither the thread nor the agent, and says nothing of its inside."""
     pages = iter([None, PAGE])
 
-    def render() -> bytes:
+    def render(accept: str) -> tuple[bytes, str]:
         page = next(pages)
         if page is None:
             raise RuntimeError("secret")
-        return page
+        return page, TEXT
 
     server = MetricsServer(render, port=0)
     server.start()
@@ -216,7 +217,7 @@ def test_a_failing_page_is_a_500_and_the_next_one_is_served() -> None:
 
 def test_a_port_in_use_is_told_with_what_to_do(server: MetricsServer) -> None:
     """The error names address and port, the hint how to find who has it."""
-    second = MetricsServer(lambda: PAGE, port=server.port)
+    second = MetricsServer(lambda _: (PAGE, TEXT), port=server.port)
     with pytest.raises(CkptprofError, match=f"port {server.port}: Address already in use") as caught:
         second.start()
     second.close()
@@ -226,7 +227,7 @@ def test_a_port_in_use_is_told_with_what_to_do(server: MetricsServer) -> None:
 @pytest.mark.parametrize(("host", "port"), [("192.0.2.1", 0), ("not a host", 0), ("127.0.0.1", 70_000), ("::g", 0)])
 def test_an_address_that_cannot_be_had_is_an_error(host: str, port: int) -> None:
     """Foreign addresses, names that are none and ports that do not exist are one clear error each."""
-    server = MetricsServer(lambda: PAGE, host=host, port=port)
+    server = MetricsServer(lambda _: (PAGE, TEXT), host=host, port=port)
     with pytest.raises(CkptprofError, match="cannot serve metrics"):
         server.start()
     server.close()
@@ -234,7 +235,7 @@ def test_an_address_that_cannot_be_had_is_an_error(host: str, port: int) -> None
 
 def test_closing_gives_the_port_back() -> None:
     """After `close` nobody listens, half-open clients are gone, and a second `close` does nothing."""
-    server = MetricsServer(lambda: PAGE, port=0)
+    server = MetricsServer(lambda _: (PAGE, TEXT), port=0)
     server.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
         sock.sendall(b"GET ")
@@ -248,7 +249,7 @@ def test_closing_gives_the_port_back() -> None:
 
 def test_ipv6_is_served_in_brackets() -> None:
     """`::1` works and its address is written as a URL wants it."""
-    server = MetricsServer(lambda: PAGE, host="::1", port=0)
+    server = MetricsServer(lambda _: (PAGE, TEXT), host="::1", port=0)
     try:
         server.start()
     except CkptprofError as error:
@@ -268,3 +269,32 @@ def test_only_the_exact_form_of_a_request_line_is_read() -> None:
     assert request is not None
     assert (request.method, request.path, request.accepts_gzip) == ("GET", "/metrics", True)
     assert parse(b"GET /metrics HTTP/1.1\nHost: x") is None
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example:12578", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("127.0.0.1:12578", 200),
+        ("[::1]:12578", 200),
+        ("LocalHost", 200),
+        ("node1:12578", 200),  # a name without a dot is of this network
+        (socket.gethostname(), 200),
+        ("", 200),
+    ],
+)
+def test_a_foreign_name_for_loopback_gets_no_metrics(server: MetricsServer, host: str, status: int) -> None:
+    """A site whose name points at 127.0.0.1 cannot read the page through a browser on this host."""
+    assert get(server, Host=host).status == status
+    assert get(server, "/healthz", Host=host).status == 200
+
+
+def test_what_listens_beyond_loopback_answers_to_any_name() -> None:
+    """Who can reach it by name can read it without a browser, and Prometheus asks by name."""
+    server = MetricsServer(lambda _: (PAGE, TEXT), host="0.0.0.0", port=0)  # noqa: S104 - that is the case
+    server.start()
+    try:
+        assert get(server, Host="node1.cluster.example").status == 200
+    finally:
+        server.close()

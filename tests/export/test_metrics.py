@@ -7,7 +7,9 @@ import math
 import re
 import shutil
 import subprocess
+import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from ckptprof.export import metrics as metrics_module
@@ -39,6 +43,7 @@ from ckptprof_collectors.samples import (
     Unavailable,
 )
 
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 HOUR_NS = 3_600_000_000_000
 HOSTILE = [
     'a"b',
@@ -133,14 +138,29 @@ def verdict(limit: Limit = Limit.DEVICE, **fields: Any) -> Verdict:
     return Verdict(limit=limit, accounts=accounts, evidence=(), excluded=(), **values)
 
 
-def parsed(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Read the page with Prometheus' own parser; a series that is there twice fails."""
-    page = metrics.render().decode()
+Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def text(metrics: Metrics) -> str:
+    """Return the page as text 0.0.4."""
+    return metrics.render()[0].decode()
+
+
+def parsed(metrics: Metrics) -> Series:
+    """Read the page in both formats with the library's parsers: they agree."""
+    page, openmetrics = text(metrics), metrics.render(OPENMETRICS)[0].decode()
     assert page.endswith("\n")
-    series: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
     assert len(names) == len(set(names)), "a family is in two pieces"
-    for family in text_string_to_metric_families(page):
+    series = series_of(text_string_to_metric_families(page))
+    assert series_of(openmetrics_parser.text_string_to_metric_families(openmetrics)) == series
+    return series
+
+
+def series_of(metric_families: Iterable[Metric]) -> Series:
+    """Return the value of each series; one that is there twice fails."""
+    series: Series = {}
+    for family in metric_families:
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))
             assert key not in series
@@ -277,8 +297,8 @@ def test_checkpoints_are_counted_by_kind_framework_and_pattern() -> None:
     assert series["ckptprof_last_checkpoint_bytes", save] == 100
     assert series["ckptprof_last_checkpoint_timestamp_seconds", save] == 2000
     bucket = "ckptprof_checkpoint_duration_seconds_bucket"
-    assert series[bucket, (("kind", "save"), ("le", "5"))] == 1.0
-    assert series[bucket, (("kind", "save"), ("le", "14400"))] == 1.0
+    assert series[bucket, (("kind", "save"), ("le", "5.0"))] == 1.0
+    assert series[bucket, (("kind", "save"), ("le", "14400.0"))] == 1.0
     assert series[bucket, (("kind", "save"), ("le", "+Inf"))] == 2.0
     assert math.isclose(series["ckptprof_checkpoint_duration_seconds_sum", save], 40_003)
 
@@ -359,7 +379,7 @@ def test_a_bucket_holds_its_own_edge() -> None:
     metrics.checkpoint(checkpoint(seconds=5))
     series = parsed(metrics)
     bucket = "ckptprof_checkpoint_duration_seconds_bucket"
-    assert series[bucket, (("kind", "save"), ("le", "5"))] == 1
+    assert series[bucket, (("kind", "save"), ("le", "5.0"))] == 1
     assert series[bucket, (("kind", "save"), ("le", "2.5"))] == 0
 
 
@@ -385,10 +405,10 @@ def test_every_countable_device_has_a_series() -> None:
     metrics = Metrics()
     head, path = info("nvme0n1", countable=False), info("nvme0c1n1", "nvme-path")
     metrics.observe(frame(head, path, disk("nvme0n1"), disk("nvme0c1n1")))
-    page = metrics.render().decode()
-    assert 'ckptprof_disk_info{device="nvme0n1",kind="disk",transport="disk",countable="false"} 1' in page
-    assert 'ckptprof_disk_info{device="nvme0c1n1",kind="nvme-path",transport="nvme-path",countable="true"} 1' in page
-    assert 'ckptprof_disk_written_bytes_total{device="nvme0c1n1"} 512' in page
+    page = text(metrics)
+    assert 'ckptprof_disk_info{countable="false",device="nvme0n1",kind="disk",transport="disk"} 1.0' in page
+    assert 'ckptprof_disk_info{countable="true",device="nvme0c1n1",kind="nvme-path",transport="nvme-path"} 1.0' in page
+    assert 'ckptprof_disk_written_bytes_total{device="nvme0c1n1"} 512.0' in page
 
 
 def test_no_label_holds_a_path_a_pid_or_a_job() -> None:
@@ -406,7 +426,7 @@ def test_hostile_names_never_break_a_scrape(name: str) -> None:
     metrics = Metrics()
     metrics.observe(frame(info(name, name), disk(name), nic(name), RdmaSample(name, 1, 1, 1, 1, 1), read=(name,)))
     metrics.checkpoint(checkpoint(framework=name))
-    page = metrics.render()
+    page = metrics.render()[0]
     assert b"\nevil_metric" not in page
     assert all(byte >= 0x20 or byte == 0x0A for byte in page)
     assert max(map(len, page.splitlines())) < 1000
@@ -443,7 +463,7 @@ def test_entities_are_capped_and_the_rest_adds_up_in_other() -> None:
     assert len(received) == metrics_module.ENTITIES_CAP + 1
     assert received[("device", "other"),] == 3 * (3000 - 64)
     assert series["ckptprof_series_dropped_total", (("kind", "network"),)] == 3000 - 64
-    assert len(metrics.render()) < 100_000
+    assert len(text(metrics)) < 100_000
 
 
 def test_what_has_no_row_is_remembered_within_bounds() -> None:
@@ -514,7 +534,7 @@ def test_it_renders_while_it_is_fed() -> None:
 
     thread = threading.Thread(target=feed)
     thread.start()
-    pages = [parsed(metrics) for _ in range(15)]
+    pages = [series_of(text_string_to_metric_families(text(metrics))) for _ in range(15)]
     stop.set()
     thread.join()
     assert all(pages)
@@ -523,18 +543,18 @@ def test_it_renders_while_it_is_fed() -> None:
 def test_the_level_follows_the_sampler_and_its_trace() -> None:
     """Nothing before one has begun; then what works, also when the trace fails later; another life begins at zero."""
     page = Metrics()
-    pages = [page.render()]
+    pages = [page.render()[0]]
     health = TraceHealth(100, 1, 2, 3, 4, 5, {"calls": "typed"}, ())
     page.level("trace")
     for sample in (health, TraceHealth(100, 1, 2, 3, 4, 5, {}, ("the trace failed",))):
         page.observe(frame(sample))
-        pages.append(page.render())
+        pages.append(page.render()[0])
     page.level("poll")
-    pages.append(page.render())
+    pages.append(page.render()[0])
 
-    active = [re.findall(rb"^ckptprof_trace_active (\d)$", one, re.MULTILINE) for one in pages]
+    active = [re.findall(rb"^ckptprof_trace_active (\d)\.0$", one, re.MULTILINE) for one in pages]
     assert active == [[], [b"1"], [b"0"], [b"0"]]
-    assert b"\nckptprof_trace_lost_operations_total 1\n" in pages[2]
+    assert b"\nckptprof_trace_lost_operations_total 1.0\n" in pages[2]
     assert b"ckptprof_trace_operations_total" not in pages[3]
 
 
@@ -543,15 +563,61 @@ def test_promtool_has_nothing_to_say() -> None:
     """`promtool check metrics` accepts every family and its name."""
     promtool = shutil.which("promtool")
     assert promtool is not None
-    done = subprocess.run([promtool, "check", "metrics"], input=full().render(), capture_output=True, check=False)
+    done = subprocess.run([promtool, "check", "metrics"], input=full().render()[0], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_every_metric_is_documented() -> None:
     """docs/metrics.md has a row for each family, with its type and the sentence that the page itself gives."""
-    page = full().render().decode()
+    page = text(full())
     documented = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     helps = dict(re.findall(r"^# HELP (\w+) (.*)$", page, re.MULTILINE))
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .* \| (.*) \|$", documented, re.MULTILINE)
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
     assert {name: (kind, text) for name, kind, text in rows} == {name: (kinds[name], helps[name]) for name in helps}
+
+
+def test_the_format_is_the_one_that_the_client_asks_for() -> None:
+    """Prometheus gets OpenMetrics, a script the text; what is no media type is text too, and none ends in a fault."""
+    metrics = full()
+    openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    for accept, expected in (
+        (OPENMETRICS, openmetrics),
+        ("application/openmetrics-text;version=9;escaping=dots", openmetrics),
+        ("application/openmetrics-text;version=x", openmetrics),
+        ("text/plain;version=1.0.0;escaping=values", "text/plain; version=0.0.4; charset=utf-8"),
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8"),
+        (";;,=,\x00\xff", "text/plain; version=0.0.4; charset=utf-8"),
+    ):
+        page, content_type = metrics.render(accept)
+        assert content_type.startswith(expected), accept
+        assert page.endswith(b"\n# EOF\n") == (expected == openmetrics)
+        assert b"\nckptprof_checkpoints_total{" in page
+
+
+def test_a_slow_bucket_names_a_checkpoint() -> None:
+    """Each bucket of the duration has the uid of the last checkpoint in it as its exemplar, in OpenMetrics only."""
+    metrics = Metrics()
+    for uid, seconds in (("a", 3), ("b", 4), ("c", 700)):
+        metrics.checkpoint(checkpoint(uid=uid, seconds=seconds))
+    page = metrics.render(OPENMETRICS)[0].decode()
+    told = re.findall(r'duration_seconds_bucket\{kind="save",le="([0-9.]+)"\} [0-9.]+ # \{uid="(\w)"\} ([0-9.]+)', page)
+
+    assert told == [("5.0", "b", "4.0"), ("1800.0", "c", "700.0")]
+    assert '"b"' not in text(metrics)
+
+
+def test_a_jobs_environment_gets_no_files(tmp_path: Path) -> None:
+    """PROMETHEUS_MULTIPROC_DIR is the job's own: nothing is written there, and no warning is said."""
+    script = (
+        "from tests.dashboards import busy_node; from ckptprof.export.metrics import Metrics; m = Metrics()\n"
+        "busy_node.describe(m); busy_node.advance(m, 1, 1); busy_node.advance(m, 11, 2); print(m.render()[0].decode())"
+    )
+    environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONWARNINGS": "error"}
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=root, capture_output=True, text=True, check=True
+    )
+
+    assert 'ckptprof_checkpoint_bytes_total{kind="save"} 2e+11' in done.stdout
+    assert (done.stderr, list(tmp_path.iterdir())) == ("", [])

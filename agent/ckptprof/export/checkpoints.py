@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import Metric
+
+from ckptprof.export.columns import Column, collect, unlabelled
 from ckptprof.export.diagnosis import DiagnosisFamilies
-from ckptprof.export.exposition import MILLIONTHS, THOUSANDTHS, Histogram, Labelled, Names
-from ckptprof.export.families import DURATION_BOUNDS_SECONDS
+from ckptprof.export.labels import Names
 from ckptprof.model import Checkpoint, Kind, Status
 
 FRAMEWORKS_CAP = 24
 UNKNOWN = "unknown"
+DURATION_BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 CACHES = ("cold", "warm", "partly")
 REMEMBERED_CHECKPOINTS = 512  # of which it is kept what was counted: a later account adds the difference
 
@@ -30,26 +35,29 @@ class _Counted(NamedTuple):
 class CheckpointFamilies:
     """Counters of checkpoints; by kind they start at zero, so that a rate sees the first one too."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         """Start with nothing seen."""
         self.frameworks = Names(FRAMEWORKS_CAP)
-        self._count = Labelled(
-            "checkpoints_total", "Checkpoints seen.", ("kind", "framework", "pattern"), kind="counter"
+        self._count = Counter(
+            "ckptprof_checkpoints_total", "Checkpoints seen.", ["kind", "framework", "pattern"], registry=registry
         )
-        self._bytes = Labelled("checkpoint_bytes_total", "Bytes of all checkpoints.", ("kind",), kind="counter")
+        self._bytes = Counter(
+            "ckptprof_checkpoint_bytes_total", "Bytes of all checkpoints.", ["kind"], registry=registry
+        )
+        self._last = _LastFamilies(registry)
+        self._course = _CourseFamilies(registry)
+        self._diagnosis = DiagnosisFamilies(registry)
         self._duration = Histogram(
-            "checkpoint_duration_seconds",
+            "ckptprof_checkpoint_duration_seconds",
             "Time from the first creation or data of a checkpoint to its last data or commit.",
-            "kind",
-            DURATION_BOUNDS_SECONDS,
+            ["kind"],
+            buckets=DURATION_BOUNDS_SECONDS,
+            registry=registry,
         )
-        self._course = _CourseFamilies()
-        self._diagnosis = DiagnosisFamilies()
-        self._last = _LastFamilies()
         self._told: dict[str, _Counted] = {}
         for kind in (Kind.SAVE, Kind.RESTORE):
-            self._bytes.set(0, kind.value)
-            self._duration.ensure(kind.value)
+            self._bytes.labels(kind.value)
+            self._duration.labels(kind.value)
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint, or what is new of one that was counted before."""
@@ -79,140 +87,97 @@ class CheckpointFamilies:
         kind = checkpoint.kind.value
         framework = UNKNOWN if checkpoint.framework is None else self.frameworks.admit(checkpoint.framework)
         pattern = checkpoint.pattern.class_
-        self._count.add(1, kind, framework, UNKNOWN if pattern is None else pattern.value)
-        self._bytes.add(max(0, checkpoint.bytes), kind)
-        self._duration.observe(_seconds(checkpoint), kind)
+        self._count.labels(kind, framework, UNKNOWN if pattern is None else pattern.value).inc()
+        self._bytes.labels(kind).inc(max(0, checkpoint.bytes))
+        self._duration.labels(kind).observe(_seconds(checkpoint), exemplar={"uid": checkpoint.uid})
         self._course.first(checkpoint)
         self._last.first(checkpoint)
-
-    def render(self, out: list[bytes]) -> None:
-        """Append every family."""
-        self._count.render(out)
-        self._bytes.render(out)
-        self._last.render(out)
-        self._course.render(out)
-        self._diagnosis.render(out)
-        self._duration.render(out)
 
 
 class _CourseFamilies:
     """How checkpoints went."""
 
-    def __init__(self) -> None:
-        self._modes = Labelled(
-            "checkpoint_saves_total", "Saves, by whether training was held meanwhile.", ("mode",), kind="counter"
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"ckptprof_{name}", text, labels, registry=registry)
+
+        self._modes = counter("checkpoint_saves_total", "Saves, by whether training was held meanwhile.", "mode")
+        self._caches = counter("checkpoint_restores_total", "Restores, by where their bytes came from.", "cache")
+        self._incomplete = counter("incomplete_checkpoints_total", "Broken off, or never committed.", "kind")
+        self._stall = counter("checkpoint_stall_seconds_total", "Time in which saves held training.")
+        self._written = counter(
+            "checkpoint_written_bytes_total", "Bytes written by saves, with staging, copies and rewriting."
         )
-        self._caches = Labelled(
-            "checkpoint_restores_total", "Restores, by where their bytes came from.", ("cache",), kind="counter"
+        self._unique = counter("checkpoint_unique_bytes_total", "Of these, distinct bytes of checkpoints.")
+        self._at_risk = counter(
+            "checkpoint_at_risk_seconds_total", "Time from the commit of saves until they were on stable storage."
         )
-        self._incomplete = Labelled(
-            "incomplete_checkpoints_total", "Broken off, or never committed.", ("kind",), kind="counter"
-        )
-        self._stall = Labelled(
-            "checkpoint_stall_seconds_total", "Time in which saves held training.", (), kind="counter", form=MILLIONTHS
-        )
-        self._written = Labelled(
-            "checkpoint_written_bytes_total",
-            "Bytes written by saves, with staging, copies and rewriting.",
-            (),
-            kind="counter",
-        )
-        self._unique = Labelled(
-            "checkpoint_unique_bytes_total", "Of these, distinct bytes of checkpoints.", (), kind="counter"
-        )
-        self._at_risk = Labelled(
-            "checkpoint_at_risk_seconds_total",
-            "Time from the commit of saves until they were on stable storage.",
-            (),
-            kind="counter",
-            form=MILLIONTHS,
-        )
-        self._copies = Labelled(
-            "checkpoint_copies_total", "Copies of checkpoint files, by what trains nothing.", (), kind="counter"
-        )
-        self._incomplete.set(0, Kind.SAVE.value)
-        for family in (self._stall, self._written, self._unique, self._at_risk, self._copies):
-            family.set(0)
+        self._copies = counter("checkpoint_copies_total", "Copies of checkpoint files, by what trains nothing.")
+        self._incomplete.labels(Kind.SAVE.value)
 
     def first(self, checkpoint: Checkpoint) -> None:
         if checkpoint.kind is Kind.SAVE:
-            self._modes.add(1, UNKNOWN if checkpoint.mode is None else checkpoint.mode.value)
+            self._modes.labels(UNKNOWN if checkpoint.mode is None else checkpoint.mode.value).inc()
         else:
-            self._caches.add(1, checkpoint.cache if checkpoint.cache in CACHES else UNKNOWN)
+            self._caches.labels(checkpoint.cache if checkpoint.cache in CACHES else UNKNOWN).inc()
 
     def copy(self) -> None:
-        self._copies.add(1)
+        self._copies.inc()
 
     def more(self, counted: _Counted, earlier: _Counted) -> None:
-        for family, now, before, unit, labels in (
-            (self._incomplete, counted.incomplete, earlier.incomplete, 1, (Kind.SAVE.value,)),
-            (self._stall, counted.stall_ns, earlier.stall_ns, 1e-9, ()),
-            (self._written, counted.written_bytes, earlier.written_bytes, 1, ()),
-            (self._unique, counted.unique_bytes, earlier.unique_bytes, 1, ()),
-            (self._at_risk, counted.at_risk_ns, earlier.at_risk_ns, 1e-9, ()),
+        for counter, now, before, unit in (
+            (self._incomplete.labels(Kind.SAVE.value), counted.incomplete, earlier.incomplete, 1),
+            (self._stall, counted.stall_ns, earlier.stall_ns, 1e-9),
+            (self._written, counted.written_bytes, earlier.written_bytes, 1),
+            (self._unique, counted.unique_bytes, earlier.unique_bytes, 1),
+            (self._at_risk, counted.at_risk_ns, earlier.at_risk_ns, 1e-9),
         ):
-            if now > before:  # a counter never goes back
-                family.add((now - before) * unit, *labels)
+            counter.inc(max(0, now - before) * unit)  # a counter never goes back
 
-    def render(self, out: list[bytes]) -> None:
-        for family in (self._modes, self._caches, self._incomplete, self._stall, self._written, self._unique):
-            family.render(out)
-        self._at_risk.render(out)
-        self._copies.render(out)
+
+def _seconds(checkpoint: Checkpoint) -> float:
+    return max(0, checkpoint.end_ns - checkpoint.start_ns) / 1e9
+
+
+_LAST = (
+    Column[Checkpoint](
+        "last_checkpoint_timestamp_seconds", "When the last checkpoint ended.", lambda c: c.end_ns / 1e9, kind="gauge"
+    ),
+    Column[Checkpoint]("last_checkpoint_duration_seconds", "Duration of the last checkpoint.", _seconds, kind="gauge"),
+    Column[Checkpoint]("last_checkpoint_bytes", "Bytes of the last checkpoint.", lambda c: c.bytes, kind="gauge"),
+)
+_AT_RISK = Column[int](
+    "last_checkpoint_at_risk_seconds",
+    "How long the last save counted as complete before it was on stable storage.",
+    lambda at_risk_ns: at_risk_ns / 1e9,
+    kind="gauge",
+)
 
 
 class _LastFamilies:
     """The last save and the last restore."""
 
-    def __init__(self) -> None:
-        self._last = Labelled(
-            "last_checkpoint_timestamp_seconds",
-            "When the last checkpoint ended.",
-            ("kind",),
-            kind="gauge",
-            form=THOUSANDTHS,
-        )
-        self._duration = Labelled(
-            "last_checkpoint_duration_seconds",
-            "Duration of the last checkpoint.",
-            ("kind",),
-            kind="gauge",
-            form=MILLIONTHS,
-        )
-        self._bytes = Labelled("last_checkpoint_bytes", "Bytes of the last checkpoint.", ("kind",), kind="gauge")
-        self._at_risk = Labelled(
-            "last_checkpoint_at_risk_seconds",
-            "How long the last save counted as complete before it was on stable storage.",
-            (),
-            kind="gauge",
-            form=MILLIONTHS,
-        )
-        self._last_ns: dict[Kind, int] = {}
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._last: dict[Kind, Checkpoint] = {}
         self._risk_ns = 0
+        self._at_risk_ns: int | None = None
+        registry.register(self)
 
     def first(self, checkpoint: Checkpoint) -> None:
-        kind = checkpoint.kind.value
         if checkpoint.status is Status.INCOMPLETE:  # none to start from
             return
-        if checkpoint.end_ns >= self._last_ns.get(checkpoint.kind, 0):  # jobs end in any order
-            self._last_ns[checkpoint.kind] = checkpoint.end_ns
-            self._last.set(checkpoint.end_ns * 1e-9, kind)
-            self._duration.set(_seconds(checkpoint), kind)
-            self._bytes.set(checkpoint.bytes, kind)
+        last = self._last.get(checkpoint.kind)
+        if last is None or checkpoint.end_ns >= last.end_ns:  # jobs end in any order
+            self._last[checkpoint.kind] = checkpoint
 
     def risk(self, checkpoint: Checkpoint) -> None:
-        at_risk_ns = checkpoint.at_risk_ns
-        if at_risk_ns is not None and checkpoint.end_ns >= self._risk_ns:
+        if checkpoint.at_risk_ns is not None and checkpoint.end_ns >= self._risk_ns:
             self._risk_ns = checkpoint.end_ns
-            self._at_risk.set(at_risk_ns * 1e-9)
+            self._at_risk_ns = checkpoint.at_risk_ns
 
-    def render(self, out: list[bytes]) -> None:
-        for family in (self._last, self._duration, self._bytes, self._at_risk):
-            family.render(out)
-
-
-def _seconds(checkpoint: Checkpoint) -> float:
-    return max(0, checkpoint.end_ns - checkpoint.start_ns) * 1e-9
+    def collect(self) -> Iterator[Metric]:
+        yield from collect(_LAST, [({"kind": kind.value}, last) for kind, last in self._last.items()])
+        yield from collect([_AT_RISK], unlabelled(self._at_risk_ns))
 
 
 def _counted(checkpoint: Checkpoint, earlier: _Counted | None) -> _Counted:

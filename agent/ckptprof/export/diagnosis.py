@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-from ckptprof.export.exposition import MILLIONTHS, Labelled
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import Metric
+
+from ckptprof.export.columns import Column, Labels, collect, unlabelled
 from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.verdicts import Limit, Verdict
 
@@ -12,72 +16,70 @@ UNEXPLAINED = "unexplained"
 _SURE = ((0.8, "likely"), (0.6, "probably"))  # confidence from which on, as reports say it
 _UNSURE = "unclear"
 
+_GPU_SECONDS = Column[float](
+    "checkpoint_gpu_seconds_total",
+    "Time in which checkpoints held training, times its GPUs.",
+    lambda seconds: seconds or None,
+)
+_LIMIT = Column[Verdict](
+    "last_checkpoint_limit", "What limited the last checkpoint; always 1.", lambda _: 1, kind="gauge"
+)
+_EXPECTED = Column[Verdict](
+    "last_checkpoint_expected_seconds",
+    "Duration that the last checkpoint would have had without its limit.",
+    lambda verdict: _finite(verdict.expected_seconds),
+    kind="gauge",
+)
+
 
 class DiagnosisFamilies:
     """Where the time of checkpoints went, and the last verdict of each kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         """Start with nothing concluded."""
-        self._seconds = Labelled(
-            "checkpoint_limit_seconds_total",
+        self._seconds = Counter(
+            "ckptprof_checkpoint_limit_seconds_total",
             "Time of checkpoints by what it went to, on their critical path.",
-            ("kind", "limit"),
-            kind="counter",
-            form=MILLIONTHS,
+            ["kind", "limit"],
+            registry=registry,
         )
-        self._gpu_seconds = Labelled(
-            "checkpoint_gpu_seconds_total",
-            "Time in which checkpoints held training, times its GPUs.",
-            (),
-            kind="counter",
-            form=MILLIONTHS,
-        )
-        self._last = Labelled(
-            "last_checkpoint_limit",
-            "What limited the last checkpoint; always 1.",
-            ("kind", "limit", "confidence"),
-            kind="gauge",
-        )
-        self._expected = Labelled(
-            "last_checkpoint_expected_seconds",
-            "Duration that the last checkpoint would have had without its limit.",
-            ("kind",),
-            kind="gauge",
-            form=MILLIONTHS,
-        )
+        self._gpu_seconds = 0.0
         self._last_ns: dict[Kind, int] = {}
+        self._last: dict[str, Verdict] = {}
+        registry.register(self)
 
     def add(self, checkpoint: Checkpoint, *, first: bool, gpu_seconds: float) -> None:
         """Take a checkpoint; `first`: this verdict is its first one, `gpu_seconds`: what is new of them.
 
         A later verdict on the same checkpoint changes what is last, but not the counters: they never go back.
         """
-        if gpu_seconds > 0:
-            self._gpu_seconds.add(gpu_seconds)
+        self._gpu_seconds += max(0.0, gpu_seconds)
         verdict, kind = checkpoint.verdict, checkpoint.kind.value
         if verdict is None:
             return
         if first:
             for account in verdict.accounts:
                 if math.isfinite(account.seconds) and account.seconds > 0:
-                    self._seconds.add(account.seconds, kind, _name(account.limit))
+                    self._seconds.labels(kind, _name(account.limit)).inc(account.seconds)
         if checkpoint.status is Status.INCOMPLETE:  # none to start from
             return
         if checkpoint.end_ns >= self._last_ns.get(checkpoint.kind, 0):  # jobs end in any order
             self._last_ns[checkpoint.kind] = checkpoint.end_ns
-            self._tell(verdict, kind)
+            self._last[kind] = verdict
 
-    def _tell(self, verdict: Verdict, kind: str) -> None:
-        self._last.clear(kind)
-        self._last.set(1, kind, verdict.limit.value, _word(verdict))
-        self._expected.clear(kind)
-        if verdict.expected_seconds is not None and math.isfinite(verdict.expected_seconds):
-            self._expected.set(verdict.expected_seconds, kind)
+    def collect(self) -> Iterator[Metric]:
+        """Yield what has no series before there is something to tell."""
+        yield from collect([_GPU_SECONDS], unlabelled(self._gpu_seconds))
+        yield from collect([_LIMIT], [(_labels(kind, verdict), verdict) for kind, verdict in self._last.items()])
+        yield from collect([_EXPECTED], [({"kind": kind}, verdict) for kind, verdict in self._last.items()])
 
-    def render(self, out: list[bytes]) -> None:
-        """Append every family."""
-        for family in (self._seconds, self._gpu_seconds, self._last, self._expected):
-            family.render(out)
+
+def _labels(kind: str, verdict: Verdict) -> Labels:
+    return {"kind": kind, "limit": verdict.limit.value, "confidence": _word(verdict)}
+
+
+def _finite(seconds: float | None) -> float | None:
+    return seconds if seconds is not None and math.isfinite(seconds) else None
 
 
 def _name(limit: Limit | None) -> str:

@@ -6,33 +6,15 @@ values of `device`, so that both join on (instance, device). Seconds and bytes o
 
 from __future__ import annotations
 
-import msgspec
-
-from ckptprof.export.exposition import MILLIONTHS, THOUSANDTHS, Column
+from ckptprof.export.columns import Column
+from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
 from ckptprof_collectors.samples import DiskSample, MemorySample, NicSample, RdmaSample, SamplerHealth, TraceHealth
 
 SECTOR_BYTES = 512  # always, whatever the device says (Documentation/block/stat.rst)
-DURATION_BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 
 
-class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The recorder's account of itself, cumulative but for the gauges; None is: not known, and gives no series."""
-
-    frames: int | None = None
-    dropped_frames: int | None = None  # not stored: the queue was full or the store failed
-    late_frames: int | None = None  # came more than a tick after their time
-    detection_faults: int | None = None  # what was going on was lost, and detection began anew
-    store_errors: int | None = None
-    store_bytes: int | None = None  # gauge: the database with its WAL
-    store_queue: int | None = None  # gauge: batches that wait for the writer
-    sampler_restarts: int | None = None
-    cpu_seconds: float | None = None  # user and system time of the recorder
-    resident_bytes: int | None = None  # gauge
-    bursts_active: int | None = None  # gauge: bursts that are open now
-
-
-def _scaled(value: int | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def _divided(value: int | None, divisor: float) -> float | None:
+    return None if value is None else value / divisor
 
 
 _DISK = Column[DiskSample]
@@ -41,26 +23,23 @@ DISK = (
     _DISK("disk_written_bytes_total", "Bytes written to the device.", lambda s: s.write_sectors * SECTOR_BYTES),
     _DISK("disk_reads_completed_total", "Reads that the device completed.", lambda s: s.read_ios),
     _DISK("disk_writes_completed_total", "Writes that the device completed.", lambda s: s.write_ios),
-    _DISK("disk_read_time_seconds_total", "Time spent by all reads.", lambda s: s.read_ms * 1e-3, form=THOUSANDTHS),
-    _DISK("disk_write_time_seconds_total", "Time spent by all writes.", lambda s: s.write_ms * 1e-3, form=THOUSANDTHS),
+    _DISK("disk_read_time_seconds_total", "Time spent by all reads.", lambda s: s.read_ms / 1e3),
+    _DISK("disk_write_time_seconds_total", "Time spent by all writes.", lambda s: s.write_ms / 1e3),
     _DISK(
         "disk_io_time_seconds_total",
         "Time in which the device had a request in flight.",
-        lambda s: s.io_ms * 1e-3,
-        form=THOUSANDTHS,
+        lambda s: s.io_ms / 1e3,
     ),
     _DISK(
         "disk_io_time_weighted_seconds_total",
         "Time in flight, summed over requests.",
-        lambda s: s.weighted_ms * 1e-3,
-        form=THOUSANDTHS,
+        lambda s: s.weighted_ms / 1e3,
     ),
     _DISK("disk_flush_requests_total", "Cache flushes that the device completed.", lambda s: s.flush_ios),
     _DISK(
         "disk_flush_requests_time_seconds_total",
         "Time spent by all cache flushes.",
-        lambda s: _scaled(s.flush_ms, 1e-3),
-        form=THOUSANDTHS,
+        lambda s: _divided(s.flush_ms, 1e3),
     ),
 )
 
@@ -89,7 +68,7 @@ _MEMORY = Column[MemorySample]
 
 
 def _psi(name: str, text: str, field: str) -> Column[MemorySample]:
-    return _MEMORY(name, text, lambda s: _scaled(getattr(s, field), 1e-6), form=MILLIONTHS)
+    return _MEMORY(name, text, lambda s: _divided(getattr(s, field), 1e6))
 
 
 MEMORY = (
@@ -132,9 +111,7 @@ _SAMPLER = Column[SamplerHealth]
 SAMPLER = (
     _SAMPLER("sampler_ticks_total", "Ticks of the sampler.", lambda s: s.ticks),
     _SAMPLER("sampler_late_ticks_total", "Ticks that came late.", lambda s: s.late_ticks),
-    _SAMPLER(
-        "sampler_lateness_seconds_total", "Lateness of all ticks.", lambda s: s.lateness_ns * 1e-9, form=MILLIONTHS
-    ),
+    _SAMPLER("sampler_lateness_seconds_total", "Lateness of all ticks.", lambda s: s.lateness_ns / 1e9),
     _SAMPLER(
         "sampler_dropped_frames_total", "Frames that the recorder did not take in time.", lambda s: s.dropped_frames
     ),
@@ -167,3 +144,20 @@ RECORDER = (
     _RECORDER("store_queue_batches", "Batches that wait for the store.", lambda s: s.store_queue, kind="gauge"),
     _RECORDER("bursts_active", "Bursts that are open now.", lambda s: s.bursts_active, kind="gauge"),
 )
+
+_COLLECTOR = Column[CollectorHealth]
+COLLECTOR = (
+    _COLLECTOR("collector_success", "1 if the last read went well.", lambda s: s.success, kind="gauge"),
+    _COLLECTOR("collector_faults_total", "Reads that failed.", lambda s: s.faults),
+    _COLLECTOR("collector_duration_seconds_total", "Time spent in reading.", lambda s: s.seconds),
+    _COLLECTOR("collector_unavailable", "1 if it cannot work on this host.", lambda s: s.unavailable, kind="gauge"),
+)
+
+_PROCESS = Column[ProcessHealth]
+PROCESS = (
+    _PROCESS("cpu_seconds_total", "CPU time of ckptprof itself.", lambda s: s.cpu_seconds),
+    _PROCESS("resident_memory_bytes", "Memory of ckptprof itself.", lambda s: s.resident_bytes, kind="gauge"),
+)
+
+ACTIVE = (Column[bool]("trace_active", "1 while every read and write is traced, 0 while polled.", int, kind="gauge"),)
+DROPPED = (Column[int]("series_dropped_total", "Names over the cap of their kind, shown as `other`.", int),)

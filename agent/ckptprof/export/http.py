@@ -15,8 +15,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError
-from ckptprof.export.exposition import CONTENT_TYPE
-from ckptprof.export.request import END_OF_HEAD, MAX_HEAD_BYTES, Request, answer, parse, refuse
+from ckptprof.export.request import END_OF_HEAD, MAX_HEAD_BYTES, Request, answer, is_local_name, parse, refuse
 
 # Every port from 9100 to 9999 is given away in the Prometheus wiki's "Default port allocations", which went on past
 # 10000. 12578 is CKPT on the keys of a telephone (2578) above that, below the kernel's ephemeral ports (32768), and
@@ -51,10 +50,16 @@ class _Connection:
 class MetricsServer:
     """Serves GET and HEAD of /metrics, / and /healthz."""
 
-    def __init__(self, render: Callable[[], bytes], *, host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> None:
-        """Take what renders the page; port 0 is any free one. Nothing listens before `start`."""
+    def __init__(
+        self, render: Callable[[str], tuple[bytes, str]], *, host: str = "127.0.0.1", port: int = DEFAULT_PORT
+    ) -> None:
+        """Take what renders the page for an Accept header, and its type; port 0 is any free one.
+
+        Nothing listens before `start`.
+        """
         self._render = render
         self._host = host
+        self._is_local = host in {"localhost", "::1"} or host.startswith("127.")
         self._port = port
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -168,11 +173,13 @@ class MetricsServer:
             return answer(HTTPStatus.OK, _INDEX, request=request, content_type="text/html; charset=utf-8")
         if request.path == "/healthz":
             return answer(HTTPStatus.OK, b"ok\n", request=request)
+        if self._is_local and not is_local_name(request.host):
+            return refuse(HTTPStatus.MISDIRECTED_REQUEST, request)
         try:
-            body = self._render()
+            body, content_type = self._render(request.accept)
         except Exception:  # noqa: BLE001 - a fault in one scrape must not end this thread and with it all further ones
             return refuse(HTTPStatus.INTERNAL_SERVER_ERROR, request)
-        return answer(HTTPStatus.OK, body, request=request, content_type=CONTENT_TYPE)
+        return answer(HTTPStatus.OK, body, request=request, content_type=content_type)
 
     def _reply(self, connection: _Connection, response: bytes) -> None:
         connection.received = bytearray()

@@ -7,13 +7,20 @@ No label ever holds a path, a pid or a job.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics, values
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.exposition import ALLOWUTF8, generate_latest
 
 import ckptprof
 from ckptprof.export import families
 from ckptprof.export.checkpoints import FRAMEWORKS_CAP, UNKNOWN, CheckpointFamilies
-from ckptprof.export.exposition import MILLIONTHS, Labelled, Names, render_scalars
-from ckptprof.export.families import RecorderHealth
+from ckptprof.export.columns import Labels, collect, unlabelled
+from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
+from ckptprof.export.labels import Names
 from ckptprof.export.tables import About, Table
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import (
@@ -37,6 +44,9 @@ _HIDDEN_KINDS = frozenset({"partition", "ram"})  # their bytes are the disk's, o
 
 __all__ = ["FRAMEWORKS_CAP", "Metrics", "RecorderHealth"]
 
+disable_created_metrics()  # type: ignore[no-untyped-call]
+values.ValueClass = values.MutexValue  # never files, also where the environment of a job names PROMETHEUS_MULTIPROC_DIR
+
 
 class Metrics:
     """What a scrape shows; every method may be called from any thread."""
@@ -44,27 +54,20 @@ class Metrics:
     def __init__(self, *, version: str = ckptprof.__version__) -> None:
         """Start with nothing seen but the counters of saves and restores at zero."""
         self._lock = threading.Lock()
+        self._registry = CollectorRegistry()
+        build = Gauge("ckptprof_build_info", "The version that runs; always 1.", ["version"], registry=self._registry)
+        build.labels(version).set(1)
         self._disks = _disk_table()
         self._nics = _nic_table()
         self._rdma = _rdma_table()
-        self._checkpoints = CheckpointFamilies()
-        self._collectors = _CollectorFamilies()
+        self._checkpoints = CheckpointFamilies(self._registry)
+        self._collectors = _Collectors()
         self._memory: MemorySample | None = None
         self._sampler: SamplerHealth | None = None
         self._trace: TraceHealth | None = None
+        self._tracing: bool | None = None  # None: no sampler has begun
         self._recorder = RecorderHealth()
-        self._build = Labelled("build_info", "The version that runs; always 1.", ("version",), kind="gauge")
-        self._build.set(1, version)
-        self._active = Labelled(
-            "trace_active", "1 while every read and write is traced, 0 while polled.", (), kind="gauge"
-        )
-        self._dropped = Labelled(
-            "series_dropped_total", "Names over the cap of their kind, shown as `other`.", ("kind",), kind="counter"
-        )
-        self._cpu = Labelled(
-            "cpu_seconds_total", "CPU time of ckptprof itself.", ("process",), kind="counter", form=MILLIONTHS
-        )
-        self._resident = Labelled("resident_memory_bytes", "Memory of ckptprof itself.", ("process",), kind="gauge")
+        self._registry.register(self)
         self._handlers: dict[type, Callable[..., None]] = {
             DiskSample: self._disk,
             NicSample: self._nic,
@@ -92,7 +95,7 @@ class Metrics:
         """Take note that a sampler has begun, and at which level; its counters begin at zero."""
         with self._lock:
             self._trace = None
-            self._active.set(int(level == "trace"))
+            self._tracing = level == "trace"
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint; of one that is told again (the same uid) only what is new."""
@@ -104,47 +107,45 @@ class Metrics:
         with self._lock:
             self._recorder = health
 
-    def render(self) -> bytes:
-        """Return everything in the text format 0.0.4."""
-        out: list[bytes] = []
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return everything and its content type: OpenMetrics 1.0.0 where `accept` names it, else text 0.0.4."""
+        # Without their parameters: a version or a way of escaping that a client invents is none of ours.
+        encode, content_type = choose_encoder(",".join(each.partition(";")[0] for each in accept.split(",")))
+        if content_type.startswith("application/openmetrics-text"):
+            # Our names are plain, so that no way of escaping changes one; looking at each letter takes half the time.
+            encode = partial(generate_latest, escaping=ALLOWUTF8)
         with self._lock:
-            self._own_cost()
-            self._build.render(out)
-            self._checkpoints.render(out)
-            self._disks.render(out)
-            self._nics.render(out)
-            self._rdma.render(out)
-            if self._memory is not None:
-                render_scalars(families.MEMORY, self._memory, out)
-            if self._sampler is not None:
-                render_scalars(families.SAMPLER, self._sampler, out)
-            self._active.render(out)
-            if self._trace is not None:
-                render_scalars(families.TRACE, self._trace, out)
-            render_scalars(families.RECORDER, self._recorder, out)
-            self._collectors.render(out)
-            for family in (self._cpu, self._resident, self._dropped):
-                family.render(out)
-        return b"".join(out)
+            return encode(self._registry), content_type
 
-    def _own_cost(self) -> None:
-        sampler = self._sampler
-        for process, cpu_seconds, resident in (
-            ("recorder", self._recorder.cpu_seconds, self._recorder.resident_bytes),
-            ("sampler", sampler.cpu_ns * 1e-9 if sampler else None, sampler.rss_bytes if sampler else None),
-        ):
-            if cpu_seconds is not None:
-                self._cpu.set(cpu_seconds, process)
-            if resident is not None:
-                self._resident.set(resident, process)
-        for kind, dropped in (
-            ("disk", self._disks.dropped),
-            ("network", self._nics.dropped),
-            ("infiniband", self._rdma.dropped),
-            ("framework", self._checkpoints.frameworks.refused),
-            ("collector", self._collectors.names.refused),
-        ):
-            self._dropped.set(dropped, kind)
+    def collect(self) -> Iterator[Metric]:
+        """Yield what is read off samples; `render` holds the lock."""
+        for table in (self._disks, self._nics, self._rdma):
+            yield from table.collect()
+        yield from collect(families.MEMORY, unlabelled(self._memory))
+        yield from collect(families.SAMPLER, unlabelled(self._sampler))
+        yield from collect(families.ACTIVE, unlabelled(self._tracing))
+        yield from collect(families.TRACE, unlabelled(self._trace))
+        yield from collect(families.RECORDER, unlabelled(self._recorder))
+        yield from self._collectors.collect()
+        yield from collect(families.PROCESS, self._processes())
+        yield from collect(families.DROPPED, self._drops())
+
+    def _processes(self) -> list[tuple[Labels, ProcessHealth]]:
+        recorder, sampler = self._recorder, self._sampler
+        rows = [({"process": "recorder"}, ProcessHealth(recorder.cpu_seconds, recorder.resident_bytes))]
+        if sampler is not None:
+            rows.append(({"process": "sampler"}, ProcessHealth(sampler.cpu_ns / 1e9, sampler.rss_bytes)))
+        return rows
+
+    def _drops(self) -> list[tuple[Labels, int]]:
+        dropped = {
+            "disk": self._disks.dropped,
+            "network": self._nics.dropped,
+            "infiniband": self._rdma.dropped,
+            "framework": self._checkpoints.frameworks.refused,
+            "collector": self._collectors.names.refused,
+        }
+        return [({"kind": kind}, count) for kind, count in dropped.items()]
 
     def _disk(self, sample: DiskSample, at_ns: int) -> None:
         # What never moved a byte is an empty loop or ram device: a hundred series of zeros on many hosts.
@@ -163,22 +164,22 @@ class Metrics:
 
     def _set_trace(self, sample: TraceHealth, _: int) -> None:
         self._trace = sample
-        self._active.set(int(bool(sample.programs)))  # one that has failed says so by having none
+        self._tracing = bool(sample.programs)  # one that has failed says so by having none
 
     def _device_info(self, info: DeviceInfo, _: int) -> None:
         rank = 2 if info.countable else 0 if info.kind in _HIDDEN_KINDS else 1
-        labels = (("kind", info.kind), ("transport", info.transport or UNKNOWN), ("countable", _word(info.countable)))
+        labels = {"kind": info.kind, "transport": info.transport or UNKNOWN, "countable": _word(info.countable)}
         self._disks.describe(info.device, About(rank, labels))
 
     def _nic_info(self, info: NicInfo, _: int) -> None:
         speed = info.speed_bits_per_second
-        labels = (("countable", _word(info.countable)),)
+        labels = {"countable": _word(info.countable)}
         about = About(2 if info.countable else 1, labels, None if speed is None else speed // 8)
         self._nics.describe(info.interface, about)
 
     def _rdma_info(self, info: RdmaInfo, _: int) -> None:
         rate = info.rate_bits_per_second
-        labels = (("link_layer", info.link_layer or UNKNOWN),)
+        labels = {"link_layer": info.link_layer or UNKNOWN}
         self._rdma.describe(info.port, About(2, labels, None if rate is None else rate // 8))
 
 
@@ -186,13 +187,13 @@ def _word(value: object) -> str:
     return "true" if value else "false"
 
 
-def _device_label(name: str) -> tuple[tuple[str, str], ...]:
-    return (("device", name),)
+def _device_label(name: str) -> Labels:
+    return {"device": name}
 
 
-def _port_labels(name: str) -> tuple[tuple[str, str], ...]:
+def _port_labels(name: str) -> Labels:
     device, _, port = name.rpartition("/")
-    return (("device", device), ("port", port))
+    return {"device": device, "port": port}
 
 
 def _disk_table() -> Table[DiskSample]:
@@ -224,37 +225,37 @@ def _rdma_table() -> Table[RdmaSample]:
     )
 
 
-class _CollectorFamilies:
+class _Collectors:
     """How each collector fares."""
 
     def __init__(self) -> None:
         self.names = Names(COLLECTORS_CAP)
-        label = ("collector",)
-        self._success = Labelled("collector_success", "1 if the last read went well.", label, kind="gauge")
-        self._faults = Labelled("collector_faults_total", "Reads that failed.", label, kind="counter")
-        self._seconds = Labelled(
-            "collector_duration_seconds_total", "Time spent in reading.", label, kind="counter", form=MILLIONTHS
-        )
-        self._missing = Labelled("collector_unavailable", "1 if it cannot work on this host.", label, kind="gauge")
+        self._health: dict[str, CollectorHealth] = {}
+
+    def _of(self, collector: str) -> CollectorHealth:
+        name = self.names.admit(collector)
+        health = self._health.get(name)
+        if health is None:
+            health = self._health[name] = CollectorHealth()
+        return health
 
     def read(self, collectors: tuple[str, ...]) -> None:
         for collector in collectors:
-            name = self.names.admit(collector)
-            self._success.set(1, name)
-            self._faults.add(0, name)
+            health = self._of(collector)
+            health.success = 1
+            health.faults = health.faults or 0
 
     def fault(self, collector: str) -> None:
-        name = self.names.admit(collector)
-        self._success.set(0, name)
-        self._faults.add(1, name)
+        health = self._of(collector)
+        health.success = 0
+        health.faults = (health.faults or 0) + 1
 
     def unavailable(self, collector: str) -> None:
-        self._missing.set(1, self.names.admit(collector))
+        self._of(collector).unavailable = 1
 
     def durations(self, read_ns: dict[str, int]) -> None:
         for collector, nanoseconds in read_ns.items():
-            self._seconds.set(nanoseconds * 1e-9, self.names.admit(collector))
+            self._of(collector).seconds = nanoseconds / 1e9
 
-    def render(self, out: list[bytes]) -> None:
-        for family in (self._success, self._faults, self._seconds, self._missing):
-            family.render(out)
+    def collect(self) -> Iterator[Metric]:
+        return collect(families.COLLECTOR, [({"collector": name}, health) for name, health in self._health.items()])

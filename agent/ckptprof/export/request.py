@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import zlib
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,7 +15,8 @@ _COMPRESS_FROM_BYTES = 1024
 
 # RFC 9112: method, one space, target, one space, version. Anything else is refused, never guessed at.
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]{1,2048}) HTTP/1\.([01])")
-_GZIP = re.compile(rb"(?:^|[,\s])(?:gzip|\*)\s*(?:;\s*q=([0-9.]{1,5}))?\s*(?:,|$)")
+_ADDRESS = re.compile(r"[0-9.]+|\[[0-9a-f:.]+\]")
+_GZIP = re.compile(r"(?:^|[,\s])(?:gzip|\*)\s*(?:;\s*q=([0-9.]{1,5}))?\s*(?:,|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Request:
 
     method: str
     path: str  # without a query, which Prometheus may append
+    host: str | None  # with its port
+    accept: str
     accepts_gzip: bool
 
 
@@ -33,16 +37,38 @@ def parse(head: bytes) -> Request | None:
     if match is None:
         return None
     method, target, _version = match.groups()
-    return Request(method.decode(), target.partition(b"?")[0].decode(), _accepts_gzip(fields))
+    return Request(
+        method=method.decode(),
+        path=target.partition(b"?")[0].decode(),
+        host=_field(fields, "host"),
+        accept=_field(fields, "accept") or "",
+        accepts_gzip=_accepts_gzip(_field(fields, "accept-encoding") or ""),
+    )
 
 
-def _accepts_gzip(fields: bytes) -> bool:
-    for field in fields.split(b"\r\n"):
-        name, _, value = field.partition(b":")
-        if name.lower() == b"accept-encoding":
-            found = _GZIP.search(value.strip().lower())
-            return found is not None and (found[1] is None or found[1].strip(b"0.") != b"")
-    return False
+def _field(fields: bytes, wanted: str) -> str | None:
+    """Return the value of the first field of this name."""
+    for field in fields.decode("latin-1").split("\r\n"):
+        name, _, value = field.partition(":")
+        if name.lower() == wanted:
+            return value.strip()
+    return None
+
+
+def _accepts_gzip(encodings: str) -> bool:
+    found = _GZIP.search(encodings.lower())
+    return found is not None and (found[1] is None or found[1].strip("0.") != "")
+
+
+def is_local_name(host: str | None) -> bool:
+    """Say whether a page of another site cannot have asked by this name: it would need a name with a dot.
+
+    Such a site lets its own name point at 127.0.0.1 and has the reader's browser ask (DNS rebinding).
+    """
+    if host is None:  # HTTP/1.0: no browser
+        return True
+    name = host.lower() if host.endswith("]") else host.lower().rpartition(":")[0] or host.lower()
+    return "." not in name or name == socket.gethostname().lower() or _ADDRESS.fullmatch(name) is not None
 
 
 def answer(
@@ -55,7 +81,7 @@ def answer(
         packer = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
         body = packer.compress(body) + packer.flush()
         lines.append("Content-Encoding: gzip")
-    lines += [f"Content-Length: {len(body)}", "Vary: Accept-Encoding", "X-Content-Type-Options: nosniff"]
+    lines += [f"Content-Length: {len(body)}", "Vary: Accept, Accept-Encoding", "X-Content-Type-Options: nosniff"]
     lines += [extra] if extra else []
     head = "\r\n".join([*lines, "Cache-Control: no-store", "Connection: close", "", ""]).encode()
     return head if request is not None and request.method == "HEAD" else head + body

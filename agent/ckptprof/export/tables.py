@@ -6,10 +6,14 @@ rows; what finds no row is added up in one row called `other`, which only ever g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
-from ckptprof.export.exposition import OTHER, Column, Number, clean, header, label_bytes
+from prometheus_client.core import Metric
+from prometheus_client.samples import Sample
+
+from ckptprof.export.columns import Column, Labels, Number, collect
+from ckptprof.export.labels import OTHER, clean
 
 REMEMBERED = 4096  # names outside the table of which the last sample or description is kept
 IDLE_BEFORE_EVICTION_NS = 3_600_000_000_000  # a row that has not changed for an hour may make room
@@ -18,27 +22,25 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class About:
-    """What a collector said of an entity, once: its labels, its rank and its speed."""
+class About(NamedTuple):
+    """What a collector said of an entity, once: its rank, its labels and its speed.
 
-    __slots__ = ("info", "rank", "speed")
+    Rank 0 is never shown, 1 may make room for 2.
+    """
 
-    def __init__(self, rank: int, info: tuple[tuple[str, str], ...], speed: Number | None = None) -> None:
-        """Rank 0 is never shown, 1 may make room for 2."""
-        self.rank = rank
-        self.info = info
-        self.speed = speed
+    rank: int
+    info: Labels
+    speed: Number | None = None
 
 
-_NOTHING_KNOWN = About(1, ())
+_NOTHING_KNOWN = About(1, {})
 
 
 class _Row(Generic[S]):
-    __slots__ = ("changed_ns", "label", "prefixes", "sample")
+    __slots__ = ("changed_ns", "labels", "sample")
 
-    def __init__(self, label: tuple[tuple[str, str], ...], prefixes: list[bytes]) -> None:
-        self.label = label
-        self.prefixes = prefixes
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
         self.sample: S | None = None
         self.changed_ns = 0
 
@@ -51,7 +53,7 @@ class Table(Generic[S]):
         columns: Sequence[Column[S]],
         *,
         cap: int,
-        labels: Callable[[str], tuple[tuple[str, str], ...]],
+        labels: Callable[[str], Labels],
         info: tuple[str, str],
         speed: tuple[str, str] | None = None,
     ) -> None:
@@ -59,23 +61,19 @@ class Table(Generic[S]):
         self._columns = tuple(columns)
         self._cap = cap
         self._labels = labels
-        self._other_labels = label_bytes(tuple((key, OTHER) for key, _ in labels("")))
-        self._info_name = f"ckptprof_{info[0]}"
-        self._info_header = header(self._info_name, "gauge", info[1])
-        self._speed_name = f"ckptprof_{speed[0]}" if speed else ""
-        self._speed_header = header(self._speed_name, "gauge", speed[1]) if speed else b""
+        self._other_labels = dict.fromkeys(labels(""), OTHER)
+        self._info = Column[About](*info, lambda _: 1, kind="gauge")
+        self._speeds = [Column[About](*speed, lambda about: about.speed, kind="gauge")] if speed else []
         self._rows: dict[str, _Row[S]] = {}
-        self._taken: set[tuple[tuple[str, str], ...]] = set()
+        self._taken: set[tuple[str, ...]] = set()
         self._about: dict[str, About] = {}
-        self._about_bytes: bytes | None = None
         self._folded: dict[str, S] = {}  # last sample of what has no row of its own
         self._other: list[Number] | None = None
         self.dropped = 0  # entities that were folded into `other`
 
     def describe(self, name: str, about: About) -> None:
         """Remember what a collector said of an entity."""
-        _remember(self._about, name, about)
-        self._about_bytes = None
+        _remember(self._about, name, about._replace(info={key: clean(value) for key, value in about.info.items()}))
         if about.rank == 0 and name in self._rows:
             self._release(name)
 
@@ -93,50 +91,30 @@ class Table(Generic[S]):
         row.sample = sample
         row.changed_ns = at_ns
 
-    def render(self, out: list[bytes]) -> None:
-        """Append every family, its rows in the order in which they were first seen."""
-        rows = [(row.prefixes, row.sample) for row in self._rows.values() if row.sample is not None]
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family that has a series, its rows in the order in which they were first seen."""
+        rows = [(row.labels, row.sample) for row in self._rows.values() if row.sample is not None]
         for index, column in enumerate(self._columns):
-            value, form = column.value, column.format
-            lines = [
-                prefixes[index] + form % number for prefixes, sample in rows if (number := value(sample)) is not None
-            ]
+            family = column.read(rows)
             if self._other is not None and column.is_counter:
-                lines.append(column.prefix(self._other_labels) + form % self._other[index])
-            if lines:
-                out.append(column.header)
-                out += lines
-        if self._about_bytes is None:
-            self._about_bytes = self._render_about()
-        out.append(self._about_bytes)
-
-    def _render_about(self) -> bytes:
-        infos, speeds = [], []
-        for name, row in self._rows.items():
-            about = self._about.get(name)
-            if about is None:
-                continue
-            infos.append(self._info_name.encode() + label_bytes((*row.label, *about.info)) + b" 1\n")
-            if about.speed is not None and self._speed_name:
-                speeds.append(self._speed_name.encode() + label_bytes(row.label) + b" %d\n" % about.speed)
-        parts = [self._info_header, *infos] if infos else []
-        if speeds:
-            parts += [self._speed_header, *speeds]
-        return b"".join(parts)
+                family.samples.append(Sample(column.series, self._other_labels, self._other[index]))
+            if family.samples:
+                yield family
+        known = [(row.labels, self._about[name]) for name, row in self._rows.items() if name in self._about]
+        yield from collect([self._info], [({**labels, **about.info}, about) for labels, about in known])
+        yield from collect(self._speeds, known)
 
     def _admit(self, name: str, rank: int, at_ns: int) -> _Row[S] | None:
-        label = tuple((key, clean(value)) for key, value in self._labels(name))
+        labels = {key: clean(value) for key, value in self._labels(name).items()}
         # Two names that differ only in what `clean` takes away would be one series twice: Prometheus refuses that.
-        if label in self._taken or any(value == OTHER for _, value in label):
+        if OTHER in labels.values() or tuple(labels.values()) in self._taken:
             return None
         if len(self._rows) >= self._cap and not self._make_room(rank, at_ns):
             return None
-        labels = label_bytes(label)
-        row: _Row[S] = _Row(label, [column.prefix(labels) for column in self._columns])
+        row: _Row[S] = _Row(labels)
         self._rows[name] = row
-        self._taken.add(label)
+        self._taken.add(tuple(labels.values()))
         self._folded.pop(name, None)
-        self._about_bytes = None
         return row
 
     def _make_room(self, rank: int, at_ns: int) -> bool:
@@ -152,8 +130,7 @@ class Table(Generic[S]):
 
     def _release(self, name: str) -> None:
         row = self._rows.pop(name)
-        self._taken.discard(row.label)
-        self._about_bytes = None
+        self._taken.discard(tuple(row.labels.values()))
         if row.sample is not None:
             _remember(self._folded, name, row.sample)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
+from typing import TYPE_CHECKING
 
 from ckptprof.errors import CkptprofError
 from ckptprof.export.http import DEFAULT_PORT, MetricsServer
-from ckptprof.export.metrics import Metrics
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.systemd import Notifier
@@ -25,6 +25,9 @@ from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
 from ckptprof.service.recorder.writerthread import WriterThread
+
+if TYPE_CHECKING:
+    from ckptprof.export.metrics import Metrics
 
 DRAIN_SECONDS = 8.0
 STORE_SECONDS = 20.0
@@ -74,6 +77,8 @@ class Agent:
         try:
             writer, self._saved_paths = open_writer(self._options.db)
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
+            from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
+
             metrics = Metrics()
             server = self._serve(metrics.render)
             recorder = self._recorder(writer, metrics)
@@ -120,7 +125,7 @@ class Agent:
             )
         )
 
-    def _serve(self, render: Callable[[], bytes]) -> MetricsServer | None:
+    def _serve(self, render: Callable[[str], tuple[bytes, str]]) -> MetricsServer | None:
         options = self._options
         if not options.serve:
             return None

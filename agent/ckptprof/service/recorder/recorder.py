@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ckptprof.detect.describe.revisions import newest
-from ckptprof.export.metrics import Metrics, RecorderHealth
+from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Session
 from ckptprof.recording import Header
 from ckptprof.service.recorder.detecting import Detection
@@ -15,6 +16,9 @@ from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
+
+if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 ms and 10 MB
+    from ckptprof.export.metrics import Metrics
 
 LATE_NS = 1_000_000_000
 SESSION_SECONDS = 10.0

@@ -1,0 +1,37 @@
+"""What ckptprof tells of itself on the metrics page; None is: not known, and gives no series."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CollectorHealth(msgspec.Struct, kw_only=True):
+    """How a collector fares."""
+
+    success: int | None = None  # 1 if the last read went well
+    faults: int | None = None
+    seconds: float | None = None  # spent in reading
+    unavailable: int | None = None  # 1 if it cannot work on this host
+
+
+class ProcessHealth(msgspec.Struct, frozen=True):
+    """What one of the two processes costs."""
+
+    cpu_seconds: float | None
+    resident_bytes: int | None
+
+
+class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The recorder's account of itself, cumulative but for the gauges."""
+
+    frames: int | None = None
+    dropped_frames: int | None = None  # not stored: the queue was full or the store failed
+    late_frames: int | None = None  # came more than a tick after their time
+    detection_faults: int | None = None  # what was going on was lost, and detection began anew
+    store_errors: int | None = None
+    store_bytes: int | None = None  # gauge: the database with its WAL
+    store_queue: int | None = None  # gauge: batches that wait for the writer
+    sampler_restarts: int | None = None
+    cpu_seconds: float | None = None  # user and system time of the recorder
+    resident_bytes: int | None = None  # gauge
+    bursts_active: int | None = None  # gauge: bursts that are open now
