@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckptprof_collectors import hostfacts
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.openfiles import OpenFiles
 from ckptprof_collectors.processes.process import (
@@ -304,6 +305,21 @@ def test_what_cannot_be_read_of_a_process_is_left_empty(tmp_path: Path) -> None:
     assert (info.runtimes, info.environment, info.cgroup) == ((), {}, None)
     assert places(process) == []
     process.close()
+
+
+def test_megabytes_of_arguments_hold_nobody_up() -> None:
+    """Whoever has an environment or a command line of more than is ever read is described without it."""
+    large = {"RANK": "3", **{f"A{number}": "x" * 100_000 for number in range(4)}}
+    arguments = ["/bin/sleep", "60", *["0"] * (hostfacts.MAX_WORDS_BYTES // 2)]
+    for command, environment in ((["/bin/sleep", "60"], large), (arguments, {"RANK": "3"})):
+        with subprocess.Popen(command, env=environment) as child:
+            process = Process(KernelFs(), child.pid)
+            info = describe(process)
+            process.close()
+            child.kill()
+
+        assert info.program == "sleep"
+        assert info.environment == ({} if environment is large else {"RANK": "3"})
 
 
 def test_places_are_the_working_folder_and_the_paths_among_the_arguments(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Processes: who is there, what each has read and written, and what it runs (/proc/PID/{stat,statm,io,maps,environ}).
+"""Processes: who is there, what each has read and written (/proc/PID/{stat,statm,io}), and what it runs.
+
+psutil tells a process's command line, environment and user when it is met; what a loop reads is read raw.
 
 A descriptor on /proc/PID/io stays bound to the process it was opened for: once that process is gone a read gives ESRCH,
 so that a recycled pid is never mistaken for its predecessor, and the hot loop is reads only.
@@ -9,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from ckptprof_collectors.hostfacts import Known
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.programs import environment_of, program_of
 from ckptprof_collectors.samples import ProcessExit, ProcessInfo, ProcessIo, ProcessStat, text
@@ -187,23 +190,26 @@ def describe(process: Process) -> ProcessInfo:
 
     It costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely.
     """
-    folder = process.folder
-    arguments = (_read(folder + b"/cmdline", 4096) or b"").split(b"\0")
-    comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
-    info = ProcessInfo(
-        pid=process.pid,
-        start_ticks=process.start_ticks,
-        parent_pid=process.parent_pid,
-        uid=_owner(folder),
-        comm=text(comm),
-        program=text(program_of(arguments, comm)),
-        runtimes=_runtimes(folder),
-        environment=environment_of(_read(folder + b"/environ", 1 << 20) or b""),
-        cgroup=_cgroup(folder),
-        is_fork=_is_fork(_stat_fields(_read(folder + b"/stat", 1024) or b"")),
-    )
+    info = _described(process.folder, process.start_ticks, process.parent_pid, runtimes=_runtimes(process.folder))
     process.confirm()
     return info
+
+
+def _described(folder: bytes, start_ticks: int, parent_pid: int, *, runtimes: tuple[str, ...] = ()) -> ProcessInfo:
+    known = Known(folder)
+    comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
+    return ProcessInfo(
+        pid=known.pid,
+        start_ticks=start_ticks,
+        parent_pid=parent_pid,
+        uid=known.uid(),
+        comm=text(comm),
+        program=text(program_of(known.arguments(), comm)),
+        runtimes=runtimes,
+        environment=environment_of(known.environment()),
+        cgroup=_cgroup(folder),
+        is_fork=_is_fork(known.stat),
+    )
 
 
 def starters(process: Process) -> list[ProcessInfo]:
@@ -217,31 +223,20 @@ def starters(process: Process) -> list[ProcessInfo]:
     while pid > _INIT and len(found) < _MAX_ABOVE:
         folder = proc + b"/%d" % pid
         fields = _stat_fields(_read(folder + b"/stat", 1024) or b"")
-        arguments = (_read(folder + b"/cmdline", 4096) or b"").split(b"\0")
-        if len(fields) < 20 or os.path.basename(arguments[0]).lstrip(b"-").startswith(_INTERPRETERS):
+        if len(fields) < 20 or _runs_interpreter(folder):
             break
-        comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
-        found.append(
-            ProcessInfo(
-                pid=pid,
-                start_ticks=int(fields[19]),
-                parent_pid=int(fields[1]),
-                uid=_owner(folder),
-                comm=text(comm),
-                program=text(program_of(arguments, comm)),
-                runtimes=(),
-                environment=environment_of(_read(folder + b"/environ", 1 << 20) or b""),
-                cgroup=_cgroup(folder),
-                is_fork=_is_fork(fields),
-            )
-        )
+        found.append(_described(folder, int(fields[19]), int(fields[1])))
         pid = found[-1].parent_pid
     return found
 
 
 def is_interpreter(process: Process) -> bool:
     """Return whether it is one of the programs that training scripts run in."""
-    executable = os.path.basename((_read(process.folder + b"/cmdline", 4096) or b"").split(b"\0")[0])
+    return _runs_interpreter(process.folder)
+
+
+def _runs_interpreter(folder: bytes) -> bool:
+    executable = os.path.basename((_read(folder + b"/cmdline", 4096) or b"").split(b"\0")[0])
     return executable.lstrip(b"-").startswith(_INTERPRETERS)
 
 
@@ -272,13 +267,6 @@ def _cgroup(folder: bytes) -> str | None:
     paths = [line.split(b":", 2)[2] for line in lines if line.count(b":") >= 2]
     deepest = max(paths, key=len, default=b"/")
     return text(deepest) if deepest != b"/" else None
-
-
-def _owner(folder: bytes) -> int | None:
-    try:
-        return os.stat(folder).st_uid
-    except OSError:
-        return None
 
 
 def _read(path: bytes, limit: int) -> bytes | None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ckptprof_collectors.samples import text
 
 ENVIRONMENT_KEYS = frozenset(
     (
-        b"RANK", b"LOCAL_RANK", b"WORLD_SIZE", b"LOCAL_WORLD_SIZE", b"GROUP_RANK", b"NODE_RANK",
-        b"TORCHELASTIC_RUN_ID", b"MASTER_ADDR", b"MASTER_PORT", b"SLURM_JOB_ID", b"SLURM_STEP_ID", b"SLURM_STEPID",
-        b"SLURM_PROCID", b"SLURM_LOCALID", b"SLURM_NTASKS", b"SLURM_STEP_NUM_TASKS", b"SLURM_JOB_NAME",
-        b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_SIZE", b"OMPI_COMM_WORLD_LOCAL_RANK", b"OMPI_MCA_ess_base_jobid",
-        b"PMI_RANK", b"PMI_SIZE", b"PMIX_RANK", b"PMIX_NAMESPACE", b"MV2_COMM_WORLD_RANK", b"MV2_COMM_WORLD_SIZE",
-        b"PALS_RANKID", b"HOROVOD_RANK", b"HOROVOD_SIZE", b"FLUX_JOB_ID", b"FLUX_TASK_RANK", b"FLUX_JOB_SIZE",
-        b"JAX_PROCESS_ID", b"JAX_NUM_PROCESSES", b"JAX_COORDINATOR_ADDRESS", b"COORDINATOR_ADDRESS",
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK",
+        "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEPID",
+        "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_NAME",
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_ess_base_jobid",
+        "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+        "PALS_RANKID", "HOROVOD_RANK", "HOROVOD_SIZE", "FLUX_JOB_ID", "FLUX_TASK_RANK", "FLUX_JOB_SIZE",
+        "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS", "COORDINATOR_ADDRESS",
     )
 )  # fmt: skip
 _MAX_VALUE_BYTES = 256
@@ -67,11 +67,8 @@ def _script(path: bytes) -> bytes:
     return name
 
 
-def environment_of(raw: bytes) -> dict[str, str]:
-    """Return the known variables of an environment as /proc/PID/environ gives it; the first of a name counts."""
-    found: dict[str, str] = {}
-    for entry in raw.split(b"\0"):
-        key, _, value = entry.partition(b"=")
-        if key in ENVIRONMENT_KEYS:
-            found.setdefault(text(key), text(value[:_MAX_VALUE_BYTES]))
-    return found
+def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the known variables of an environment, cleaned and cut."""
+    return {
+        key: text(os.fsencode(variables[key])[:_MAX_VALUE_BYTES]) for key in sorted(ENVIRONMENT_KEYS & variables.keys())
+    }

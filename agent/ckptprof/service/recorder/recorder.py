@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from ckptprof.service.recorder.detecting import Detection
 from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.timeline import TimelineBuilder
+from ckptprof_collectors.hostfacts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
 
 if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 ms and 10 MB
@@ -159,7 +159,7 @@ class Recorder:
             store_queue=writer.queued if writer else None,
             sampler_restarts=sampler_restarts,
             cpu_seconds=time.process_time(),
-            resident_bytes=_resident_bytes(),
+            resident_bytes=own_memory_bytes(),
             bursts_active=int(self._detector.active) if self._detector else 0,
         )
 
@@ -170,11 +170,3 @@ def _extended(session: Session, end_ns: int, dropped_frames: int, *, clean: bool
         level=session.level, start_ns=session.start_ns, end_ns=max(end_ns, session.end_ns), clean=clean,
         dropped_frames=dropped_frames,
     )  # fmt: skip
-
-
-def _resident_bytes() -> int | None:
-    try:
-        with open("/proc/self/statm", "rb") as stream:  # noqa: PTH123 - one read, no need of a Path
-            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from ckptprof.service.sampler.outputqueue import OutputQueue
-from ckptprof.service.sampler.population import Population, own_memory_bytes
+from ckptprof.service.sampler.population import Population
+from ckptprof_collectors.hostfacts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, SamplerHealth
 
 _LATE_NS = 5_000_000

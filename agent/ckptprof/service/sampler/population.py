@@ -266,15 +266,6 @@ def _of_trace() -> int:
     return held
 
 
-def own_memory_bytes() -> int | None:
-    """Return how much memory this process has in use; None if the kernel does not tell."""
-    try:
-        with open("/proc/self/statm", "rb") as stream:
-            return int(stream.read().split()[1]) * page_bytes()
-    except (OSError, IndexError, ValueError):
-        return None
-
-
 def page_bytes() -> int:
     """Return the size of a page of memory."""
     return os.sysconf("SC_PAGE_SIZE")

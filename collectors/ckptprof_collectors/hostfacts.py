@@ -1,0 +1,78 @@
+"""psutil, pointed at the /proc that is meant: for whatever is read once, or rarely.
+
+What a loop reads again and again is read raw, from descriptors that are kept (docs/benchmarks.md has the difference).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import psutil
+
+MAX_WORDS_BYTES = 256 << 10  # of a command line or an environment: whoever makes one of megabytes is not waited for
+_ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)  # arg_start and arg_end, env_start and env_end, counted from `state`
+_OWN = psutil.Process()
+
+
+def look_at(proc: Path | bytes) -> None:
+    """Let psutil read this /proc from now on; its root is one variable of the module."""
+    psutil.PROCFS_PATH = os.fsdecode(proc)
+
+
+def own_memory_bytes() -> int | None:
+    """Return how much memory this process has in use; None if the kernel does not tell."""
+    try:
+        return int(_OWN.memory_info().rss)
+    except (psutil.Error, OSError):
+        return None
+
+
+class Known:
+    """What psutil tells of a process that is met; empty what may not be read, or is gone."""
+
+    def __init__(self, folder: bytes) -> None:
+        """Take its folder in /proc."""
+        proc, pid = os.path.split(folder)
+        self.pid = int(pid)
+        self.stat: list[bytes] = []  # the fields of its `stat`, from the state on
+        self._process: psutil.Process | None = None
+        look_at(proc)
+        with contextlib.suppress(psutil.Error, OSError, ValueError, IndexError):
+            with open(folder + b"/stat", "rb") as file:
+                self.stat = file.read().rpartition(b")")[2].split()
+            self._process = psutil.Process(self.pid)
+
+    def arguments(self) -> list[bytes]:
+        """Return its command line."""
+        if self._process is None or self._bytes(_ARGUMENTS) > MAX_WORDS_BYTES:
+            return []
+        try:
+            return [os.fsencode(word) for word in self._process.cmdline()]
+        except (psutil.Error, OSError):
+            return []
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment that it was started with; names and values may hold surrogates."""
+        if self._process is None or self._bytes(_ENVIRONMENT) > MAX_WORDS_BYTES:
+            return {}
+        try:
+            return self._process.environ()
+        except (psutil.Error, OSError):
+            return {}
+
+    def uid(self) -> int | None:
+        """Return its effective user."""
+        try:
+            return None if self._process is None else int(self._process.uids().effective)
+        except (psutil.Error, OSError):
+            return None
+
+    def _bytes(self, edges: tuple[int, int]) -> int:
+        """Return how long the kernel says that it is; 0 where it does not say: then it may not be read either."""
+        start, end = edges
+        try:
+            return int(self.stat[end]) - int(self.stat[start])
+        except (IndexError, ValueError):
+            return 0
