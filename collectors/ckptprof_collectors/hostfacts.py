@@ -13,7 +13,6 @@ import psutil
 
 MAX_WORDS_BYTES = 256 << 10  # of a command line or an environment: whoever makes one of megabytes is not waited for
 _ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)  # arg_start and arg_end, env_start and env_end, counted from `state`
-_OWN = psutil.Process()
 
 
 def look_at(proc: Path | bytes) -> None:
@@ -21,10 +20,16 @@ def look_at(proc: Path | bytes) -> None:
     psutil.PROCFS_PATH = os.fsdecode(proc)
 
 
+def own() -> psutil.Process:
+    """Return this very process; raises psutil.Error, OSError."""
+    look_at(b"/proc")
+    return psutil.Process()
+
+
 def own_memory_bytes() -> int | None:
     """Return how much memory this process has in use; None if the kernel does not tell."""
     try:
-        return int(_OWN.memory_info().rss)
+        return int(own().memory_info().rss)
     except (psutil.Error, OSError):
         return None
 

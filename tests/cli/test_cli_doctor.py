@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from ckptprof_collectors.processes.pystacks import find_program
 
 FULL = "000001ffffffffff"
 NONE = "0000000000000000"
+ZEROS = "0 " * 16  # of /proc/net/dev
 BOTH = f"{1 << 19 | 1 << 2:016x}"
 
 
@@ -53,8 +53,8 @@ def test_a_whole_tree_is_fine(tree: Callable[..., KernelFs], tmp_path: Path) -> 
     fs = tree(
         proc__self__status=f"CapEff:\t{FULL}\n", proc__self__io="rchar: 1\n",
         proc__diskstats="8 0 sda 5 0 0 0\n7 0 loop0 0\n",
-        proc__self__mountinfo="22 1 0:20 / /proc rw,nosuid - proc proc rw\n",
-        proc__net__dev="Inter-| Receive\n face |bytes\n lo: 1\n eth0: 2\n", proc__pressure__io="some\n",
+        proc__self__mounts="proc /proc proc rw,nosuid 0 0\n",
+        proc__net__dev=f"Inter-| Receive\n face |bytes\n lo: {ZEROS}\n eth0: {ZEROS}\n", proc__pressure__io="some\n",
         proc__sys__kernel__task_delayacct="1\n", run__udev__control="",
     )  # fmt: skip
     found = [
@@ -79,7 +79,7 @@ def test_hidepid(options: str, mask: str, status: str, tree: Callable[..., Kerne
     """Hidden processes matter only to who has not the capability that sees them."""
     fs = tree(
         proc__self__status=f"CapEff:\t{mask}\n",
-        proc__self__mountinfo=f"22 1 0:20 / /proc rw,nosuid shared:1 - proc proc {options}\n",
+        proc__self__mounts=f"proc /proc proc {options} 0 0\n",
     )
 
     assert checks.hidepid(fs).status == status
@@ -140,19 +140,21 @@ def test_gpus(tree: Callable[..., KernelFs]) -> None:
 
 def test_private_network_is_noticed(tree: Callable[..., KernelFs]) -> None:
     """/proc/net/dev reads well there, and is wrong."""
-    assert checks.network(tree(proc__net__dev="h\nh\n    lo: 0 0\n")).status == "warn"
+    assert checks.network(tree(proc__net__dev=f"h\nh\n    lo: {ZEROS}\n")).status == "warn"
 
 
 def test_processes_of_others_are_tried(tree: Callable[..., KernelFs], tmp_path: Path) -> None:
     """A process of another user counts as seen only if its counters and files can be read."""
-    fs = tree(proc__77__io="rchar: 1\n")
-    (tmp_path / "proc/77/exe").symlink_to("/bin/true")
-    other = os.geteuid() + 1
+    counters = "rchar: 1\nwchar: 1\nsyscr: 1\nsyscw: 1\nread_bytes: 1\nwrite_bytes: 1\n"
+    fs = tree(
+        proc__77__io=counters, proc__77__stat="77 (x) S 1 " + "0 " * 48, proc__77__cmdline="x\0",
+        proc__77__status="Uid:\t7\t7\t7\t7\n",
+    )  # fmt: skip
 
-    assert checks.other_processes(fs, uid=os.geteuid()).status == "note"  # ours: proves nothing
-    assert checks.other_processes(fs, uid=other).status == "note"  # without fd it is as if it had ended
+    assert checks.other_processes(fs, uid=7).status == "note"  # ours: proves nothing
+    assert checks.other_processes(fs, uid=8).status == "note"  # without fd it is as if it had ended
     (tmp_path / "proc/77/fd").mkdir()
-    assert checks.other_processes(fs, uid=other).status == "ok"
+    assert checks.other_processes(fs, uid=8).status == "ok"
 
 
 @pytest.mark.parametrize(("free", "status"), [(1 << 20, "fail"), (500 << 20, "warn"), (50 << 30, "ok")])

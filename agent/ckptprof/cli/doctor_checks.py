@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from ckptprof.report.doctor import Check
+from ckptprof_collectors import hostfacts
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 
 # include/uapi/linux/capability.h: bit numbers
@@ -41,13 +45,14 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
 def other_processes(fs: KernelFs, *, uid: int) -> Check:
     """Try what matters: the byte counters and open files of a process of another user."""
     readable, refused = 0, 0
-    for process in _of_others(fs, uid):
+    hostfacts.look_at(fs.proc)
+    for process in _of_others(uid):
         try:
-            (process / "io").read_bytes()
-            list((process / "fd").iterdir())
-        except PermissionError:
+            process.io_counters()
+            process.num_fds()
+        except psutil.AccessDenied:
             refused += 1
-        except OSError:  # it ended meanwhile
+        except (psutil.Error, OSError):  # it ended meanwhile
             continue
         else:
             readable += 1
@@ -63,18 +68,16 @@ def other_processes(fs: KernelFs, *, uid: int) -> Check:
     )
 
 
-def _of_others(fs: KernelFs, uid: int) -> Iterator[Path]:
+def _of_others(uid: int) -> Iterator[psutil.Process]:
     try:
-        names = [entry.name for entry in fs.proc.iterdir() if entry.name.isdecimal()]
+        pids = psutil.pids()
     except OSError:
         return
-    for name in sorted(names, key=int):
-        process = fs.proc / name
-        try:
-            if process.stat().st_uid != uid and (process / "exe").is_symlink():
+    for pid in sorted(pids):
+        with contextlib.suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            if process.uids().effective != uid and process.cmdline():  # the kernel's own threads have none
                 yield process
-        except OSError:
-            continue
 
 
 def io_accounting(fs: KernelFs) -> Check:
@@ -91,11 +94,12 @@ def io_accounting(fs: KernelFs) -> Check:
 
 def hidepid(fs: KernelFs) -> Check:
     """Look at how /proc is mounted."""
-    for line in (read_text(fs.proc / "self/mountinfo") or "").splitlines():
-        fields, _, rest = line.partition(" - ")
-        if not rest.startswith("proc ") or fields.split()[4:5] != ["/proc"]:
-            continue
-        options = rest.split(" ")[-1].split(",")
+    hostfacts.look_at(fs.proc)
+    try:
+        mounts = psutil.disk_partitions(all=True)
+    except OSError:
+        mounts = []
+    for options in [mount.opts.split(",") for mount in mounts if (mount.mountpoint, mount.fstype) == ("/proc", "proc")]:
         hiding = next((option for option in options if option.startswith("hidepid=")), "hidepid=0")
         if hiding in ("hidepid=0", "hidepid=off"):
             break
@@ -119,10 +123,11 @@ def block_devices(fs: KernelFs) -> Check:
 
 def network(fs: KernelFs) -> Check:
     """Look whether the interfaces are the host's: in a network namespace of its own /proc/net/dev is quietly wrong."""
-    text = read_text(fs.proc / "net/dev")
-    if text is None:
+    hostfacts.look_at(fs.proc)
+    try:
+        names = list(psutil.net_io_counters(pernic=True, nowrap=False))
+    except (OSError, ValueError):
         return Check("network", "warn", "/proc/net/dev cannot be read: no network interface is watched", "mount /proc")
-    names = [line.partition(":")[0].strip() for line in text.splitlines() if ":" in line]
     if [name for name in names if name != "lo"]:
         return Check("network", "ok", f"{len(names)} network interfaces in sight")
     return Check(

@@ -8,6 +8,8 @@ import socket
 import sys
 from pathlib import Path
 
+import psutil
+
 from ckptprof.cli import doctor_checks as kernel
 from ckptprof.cli import doctor_trace, doctor_training
 from ckptprof.errors import CkptprofError
@@ -94,14 +96,13 @@ def room(db: str | Path) -> list[Check]:
     """Look at the file system that the database is or will be on."""
     try:
         folder = next(parent for parent in to_path(db).parents if parent.is_dir())
-        usage = os.statvfs(folder)
+        usage = psutil.disk_usage(str(folder))
         birth_ns = statx(os.fsencode(folder)).birth_ns
     except (CkptprofError, OSError, StopIteration) as error:
         return [Check("disk-free", "warn", f"the database's file system cannot be seen: {error}")]
-    free, total = usage.f_bavail * usage.f_frsize, usage.f_blocks * usage.f_frsize
     return [
         kernel.birth_time(folder, birth_ns=birth_ns),
-        kernel.disk_free(folder, free_bytes=free, total_bytes=total),
+        kernel.disk_free(folder, free_bytes=usage.free, total_bytes=usage.total),
     ]
 
 

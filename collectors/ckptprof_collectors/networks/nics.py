@@ -1,4 +1,4 @@
-"""Network interfaces: counters from /proc/net/dev, the rest from /sys/class/net (ABI/testing/sysfs-class-net).
+"""Network interfaces: counters from /proc/net/dev, links from psutil, the rest from /sys/class/net.
 
 Which interface counts (`countable`), so that a sum counts no byte twice: one with hardware behind it (PCI, virtio, Xen,
 USB: sysfs has `device`) and nothing below it (`lower_*`), for the bytes of a bond, vlan, bridge, team or failover pair
@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
+
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError, read_int, read_text
 from ckptprof_collectors.linetable import LineTable
 from ckptprof_collectors.samples import Gone, NicInfo, NicSample, Sample, text
@@ -21,6 +23,9 @@ from ckptprof_collectors.samples import Gone, NicInfo, NicSample, Sample, text
 REVIEW_SECONDS = 10.0  # speed and carrier are asked of the driver: not more often than this
 _FIELDS = 16  # eight received, eight sent
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+[vs]f\d+")  # phys_port_name, drivers of switchdev
+
+
+_Link = tuple[int | None, int | None]  # speed in Mbit/s (0 or less: not known), carrier
 
 
 def name_of(line: bytes) -> bytes | None:
@@ -49,6 +54,7 @@ class Nics:
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Open /proc/net/dev of the agent's own network namespace; raises UnavailableError."""
         self._net = fs.sys / "class" / "net"
+        self._is_live = fs.is_live
         self._clock = clock
         try:
             self._file = KeptFile(fs.proc / "self" / "net" / "dev")  # /proc/net is a link to self/net
@@ -84,10 +90,10 @@ class Nics:
 
     def _describe(self, names: set[bytes]) -> list[Sample]:
         """Return the descriptions of these interfaces that are new or differ."""
-        countable = self._countable()
+        countable, links = self._countable(), self._links()
         samples: list[Sample] = []
         for name in sorted(names):
-            info = self._info(name, countable=name in countable)
+            info = self._info(name, links.get(os.fsdecode(name)), countable=name in countable)
             if info != self._infos.get(name):
                 self._infos[name] = info
                 samples.append(info)
@@ -107,14 +113,15 @@ class Nics:
         links = {name: read_int(self._folder(name) / "iflink") for name in bottom}
         return {name for name, link in links.items() if link and link not in here}  # 0: a tunnel with no end
 
-    def _info(self, name: bytes, *, countable: bool) -> NicInfo:
+    def _info(self, name: bytes, link: _Link | None, *, countable: bool) -> NicInfo:
         folder = self._folder(name)
-        megabits = read_int(folder / "speed")  # EINVAL where the driver knows none, -1 where it does not know now
-        carrier = read_int(folder / "carrier")  # EINVAL while the interface is down
         try:
             driver = text(os.fsencode(os.readlink(folder / "device" / "driver").rpartition("/")[2]))
         except OSError:
             driver = None
+        if link is None:
+            link = read_int(folder / "speed"), read_int(folder / "carrier")  # EINVAL: not known, or the link is down
+        megabits, carrier = link
         return NicInfo(
             interface=text(name),
             speed_bits_per_second=megabits * 1_000_000 if megabits is not None and megabits > 0 else None,
@@ -122,6 +129,16 @@ class Nics:
             driver=driver,
             countable=countable,
         )
+
+    def _links(self) -> dict[str, _Link]:
+        """Return what psutil knows of all links; nothing of another tree, or if one name is no UTF-8."""
+        try:
+            links = psutil.net_if_stats() if self._is_live else {}
+        except (OSError, UnicodeError):
+            return {}
+        return {
+            name: (link.speed, link.isup if "up" in link.flags.split(",") else None) for name, link in links.items()
+        }
 
     def _folder(self, name: bytes) -> Path:
         return self._net / os.fsdecode(name)

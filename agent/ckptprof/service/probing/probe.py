@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
+import psutil
 
 from ckptprof import __version__
 from ckptprof.diagnose.ceilings import MIB, Ceilings, Ended, Measure, Work
@@ -23,6 +24,7 @@ from ckptprof.service.probing.moving import Limits, Tally
 from ckptprof.service.probing.phases import PHASES, Phase
 from ckptprof.service.probing.place import Place, working
 from ckptprof.service.probing.planning import Plan, room_bytes, room_files
+from ckptprof_collectors import hostfacts
 
 IN_MEMORY = frozenset(("tmpfs", "ramfs", "hugetlbfs"))
 _FIRST_BYTES = 4 * MIB  # of buffered writes while nobody knows how long their fsync takes
@@ -303,9 +305,8 @@ def _unlink(fd: int, number: int) -> int:
 
 
 def _read_bytes() -> int | None:
-    """Return what this process has had fetched from storage (/proc/PID/io), None if it cannot be seen."""
+    """Return what this process has had fetched from storage, None if it cannot be seen."""
     try:
-        with open("/proc/self/io", "rb") as lines:  # noqa: PTH123 # our own process, wherever a test's tree is
-            return int(next(line for line in lines if line.startswith(b"read_bytes:")).split()[1])
-    except (OSError, StopIteration, ValueError):
+        return int(hostfacts.own().io_counters().read_bytes)
+    except (psutil.Error, OSError):
         return None
