@@ -33,6 +33,7 @@ QUICK: dict[str, list[str]] = {
     "store": ["--hours", "0.05", "--days", "1", "--narrow-minutes", "1", "--runs", "1"],
     "report": ["--days", "0.5", "--runs", "1"],
     "scrape": ["--rounds", "1", "--scrapes", "2"],
+    "reads": ["--number", "10"],
     "lateness": ["--seconds", "2", "--rates", "10", "--busy", "1"],
     "accuracy": ["--size-mb", "16", "--interval", "0.5", "--saves", "1", "--frameworks", "numpy", "--ways", "run"],
     "frameworks": ["--jobs", "torch-save-zip", "--level", "poll", "--saves", "1"],

@@ -15,6 +15,7 @@ import sys
 import time
 
 import msgspec
+import psutil
 
 from ckptprof import __version__
 from ckptprof.recording import Header, pack
@@ -104,7 +105,7 @@ class Sampler:
             wall_ns=time.time_ns(),
             ticks_per_second=os.sysconf("SC_CLK_TCK"),
             page_size=self._page_bytes,
-            cores=os.cpu_count(),
+            cores=psutil.cpu_count(),
             monitor_pids=(os.getpid(), *self._options.monitor_pids),
             note=self._options.note,
         )
