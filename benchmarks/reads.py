@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import psutil
 
-from ckptprof_collectors import diskstats, nics
+from ckptprof_collectors.devices import diskstats
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs
 from ckptprof_collectors.linetable import LineTable
-from ckptprof_collectors.processes import Process, parse_io, parse_stat
+from ckptprof_collectors.networks import nics
+from ckptprof_collectors.processes.process import Process, parse_io, parse_stat
 from figures import parser, show
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

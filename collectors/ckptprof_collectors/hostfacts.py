@@ -6,7 +6,9 @@ What a loop reads again and again is read raw, from descriptors that are kept (d
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,14 +17,19 @@ MAX_WORDS_BYTES = 256 << 10  # of a command line or an environment: whoever make
 _ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)  # arg_start and arg_end, env_start and env_end, counted from `state`
 
 
-def look_at(proc: Path | bytes) -> None:
-    """Let psutil read this /proc from now on; its root is one variable of the module."""
-    psutil.PROCFS_PATH = os.fsdecode(proc)
+@contextlib.contextmanager
+def reading(proc: Path | bytes) -> Iterator[None]:
+    """Let psutil read this /proc meanwhile: its root is one variable of the module."""
+    before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, os.fsdecode(proc)
+    try:
+        yield
+    finally:
+        psutil.PROCFS_PATH = before
 
 
+@functools.cache
 def own() -> psutil.Process:
     """Return this very process; raises psutil.Error, OSError."""
-    look_at(b"/proc")
     return psutil.Process()
 
 
@@ -43,8 +50,7 @@ class Known:
         self.pid = int(pid)
         self.stat: list[bytes] = []  # the fields of its `stat`, from the state on
         self._process: psutil.Process | None = None
-        look_at(proc)
-        with contextlib.suppress(psutil.Error, OSError, ValueError, IndexError):
+        with contextlib.suppress(psutil.Error, OSError, ValueError, IndexError), reading(proc):
             with open(folder + b"/stat", "rb") as file:
                 self.stat = file.read().rpartition(b")")[2].split()
             self._process = psutil.Process(self.pid)

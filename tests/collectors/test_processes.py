@@ -6,6 +6,7 @@ import mmap
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -313,6 +314,8 @@ def test_megabytes_of_arguments_hold_nobody_up() -> None:
     arguments = ["/bin/sleep", "60", *["0"] * (hostfacts.MAX_WORDS_BYTES // 2)]
     for command, environment in ((["/bin/sleep", "60"], large), (arguments, {"RANK": "3"})):
         with subprocess.Popen(command, env=environment) as child:
+            while not Path(f"/proc/{child.pid}/environ").read_bytes():  # exec returns before it has filled them in
+                time.sleep(0.01)
             process = Process(KernelFs(), child.pid)
             info = describe(process)
             process.close()

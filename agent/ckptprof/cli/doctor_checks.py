@@ -44,20 +44,8 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
 
 def other_processes(fs: KernelFs, *, uid: int) -> Check:
     """Try what matters: the byte counters and open files of a process of another user."""
-    readable, refused = 0, 0
-    hostfacts.look_at(fs.proc)
-    for process in _of_others(uid):
-        try:
-            process.io_counters()
-            process.num_fds()
-        except psutil.AccessDenied:
-            refused += 1
-        except (psutil.Error, OSError):  # it ended meanwhile
-            continue
-        else:
-            readable += 1
-        if readable or refused >= _LOOKED_AT:
-            break
+    with hostfacts.reading(fs.proc):
+        readable, refused = _tried(uid)
     if readable:
         return Check("processes", "ok", "byte counters and open files of other users' processes can be read")
     if refused:
@@ -66,6 +54,23 @@ def other_processes(fs: KernelFs, *, uid: int) -> Check:
     return Check(
         "processes", "note", "no process of another user is in sight, so whether it could be read is not known"
     )
+
+
+def _tried(uid: int) -> tuple[int, int]:
+    """Return how many could be read and how many not; the first that can be read ends it."""
+    refused = 0
+    for process in _of_others(uid):
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):  # it ended meanwhile
+            try:
+                process.io_counters()
+                process.num_fds()
+            except psutil.AccessDenied:
+                refused += 1
+            else:
+                return 1, refused
+        if refused >= _LOOKED_AT:
+            break
+    return 0, refused
 
 
 def _of_others(uid: int) -> Iterator[psutil.Process]:
@@ -94,9 +99,9 @@ def io_accounting(fs: KernelFs) -> Check:
 
 def hidepid(fs: KernelFs) -> Check:
     """Look at how /proc is mounted."""
-    hostfacts.look_at(fs.proc)
     try:
-        mounts = psutil.disk_partitions(all=True)
+        with hostfacts.reading(fs.proc):
+            mounts = psutil.disk_partitions(all=True)
     except OSError:
         mounts = []
     for options in [mount.opts.split(",") for mount in mounts if (mount.mountpoint, mount.fstype) == ("/proc", "proc")]:
@@ -123,9 +128,9 @@ def block_devices(fs: KernelFs) -> Check:
 
 def network(fs: KernelFs) -> Check:
     """Look whether the interfaces are the host's: in a network namespace of its own /proc/net/dev is quietly wrong."""
-    hostfacts.look_at(fs.proc)
     try:
-        names = list(psutil.net_io_counters(pernic=True, nowrap=False))
+        with hostfacts.reading(fs.proc):
+            names = list(psutil.net_io_counters(pernic=True, nowrap=False))
     except (OSError, ValueError):
         return Check("network", "warn", "/proc/net/dev cannot be read: no network interface is watched", "mount /proc")
     if [name for name in names if name != "lo"]:
