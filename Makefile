@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 FRAMEWORK ?= numpy
 WORKERS ?= 2
-# Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA.
+# Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
+# is what the demo takes if nothing is said.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?=
 OLD ?= main
@@ -16,7 +17,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-TORCH := torch==2.13.0
+TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
 PIP = -m pip --disable-pip-version-check -qq
 EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
@@ -69,8 +70,8 @@ packages: ## as root on Debian and Ubuntu: install the programs that tests run a
 $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')
 	@echo "Installing into $(DEMO_VENV) (once) ..."
 	@.ci/venv $(PYTHON) $(DEMO_VENV)
-	@$(DEMO_VENV)/bin/python $(PIP) install . numpy safetensors \
-		$(if $(filter torch,$(FRAMEWORK)),$(TORCH) $(EXTRA_INDEX))
+	@$(DEMO_VENV)/bin/python $(PIP) install . numpy safetensors
+	@$(if $(filter torch,$(FRAMEWORK)),.ci/torch $(DEMO_VENV)/bin/python $(TORCH_VERSION) $(TORCH_INDEX))
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml

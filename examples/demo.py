@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def ckptprof() -> str:
 
 def call(*command: str) -> None:
     """Show a command and run it; raises SystemExit with its exit code if it fails."""
-    print(f"\n$ {' '.join(command)}", flush=True)
+    print(f"\n$ {shlex.join(command)}", flush=True)
     code = subprocess.run(command, check=False).returncode  # noqa: S603 - a demo runs programs
     if code:
         raise SystemExit(code)
@@ -55,6 +56,16 @@ def forget(directory: Path) -> None:
                 os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def own_directory(work: Path | None) -> Path:
+    """Make a new directory in `work`, or where temporary files go: what is there already is never touched."""
+    try:
+        if work is not None:
+            work.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="ckptprof-demo-", dir=work)).resolve()
+    except OSError as error:
+        raise SystemExit(f"no directory to work in: {error}") from error
+
+
 def demo(options: argparse.Namespace, directory: Path) -> bool:
     """Run the job twice and compare; return whether all was found and nothing invented."""
     database, truth = str(directory / "ckptprof.db"), directory / "truth.jsonl"
@@ -70,29 +81,40 @@ def demo(options: argparse.Namespace, directory: Path) -> bool:
     call(*watch, *job, "--resume", "--saves", "2")
     print("\nWhat was recorded of both:")
     call(ckptprof(), "report", "--db", database)
-    comparison = compare(read_log(truth), ask(ckptprof(), "report", "--json", "--db", database)["checkpoints"])
+    seen = ask(ckptprof(), "report", "--json", "--db", database)["checkpoints"]
+    comparison = compare(read_log(truth), seen)
     print("\nThe training script's own log, and how far ckptprof is from it:\n")
     print(table(comparison))
+    say_what_next(directory, seen)
     return comparison.faithful
 
 
+def say_what_next(directory: Path, seen: list[dict[str, Any]]) -> None:
+    """Name the commands that tell more of what was recorded, fit to be pasted into a shell anywhere."""
+    of_database = ["--db", str(directory / "ckptprof.db")]
+    print(f"\nThe recording is kept in {directory}. Look at it again, and at the checkpoint that took longest:\n")
+    print(shlex.join([ckptprof(), "report", *of_database]))
+    if seen:
+        longest = max(seen, key=lambda one: int(one["end_ns"]) - int(one["start_ns"]))
+        print(shlex.join([ckptprof(), "show", str(longest["id"]), *of_database]))
+
+
 def main() -> None:
-    """Read the command line and leave nothing behind but what --work asks for."""
+    """Read the command line, run, and keep the recording; the checkpoints only where --work asks for them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", choices=("numpy", "torch"), default="numpy")
     parser.add_argument("--format", help="npz, npy or safetensors; with torch: torch, dcp or safetensors")
     parser.add_argument("--saves", type=int, default=4, help="saves of the first run; the second saves twice")
     parser.add_argument("--size-mb", type=float, default=256)
     parser.add_argument("--interval", type=float, default=2.0, help="seconds of training between saves")
-    parser.add_argument("--work", type=Path, help="keep checkpoints and database here; default: a temporary directory")
+    parser.add_argument("--work", type=Path, help="keep checkpoints and database in a new directory in here")
     options = parser.parse_args()
-    if options.work is None:
-        with tempfile.TemporaryDirectory(prefix="ckptprof-demo-") as directory:
-            good = demo(options, Path(directory))
-    else:
-        shutil.rmtree(options.work, ignore_errors=True)
-        options.work.mkdir(parents=True)
-        good = demo(options, options.work)
+    directory = own_directory(options.work)
+    try:
+        good = demo(options, directory)
+    finally:
+        if options.work is None:  # hundreds of megabytes, in memory where /tmp is
+            shutil.rmtree(directory / "checkpoints", ignore_errors=True)
     if not good:
         print("\nckptprof missed or invented something: this is a bug, please report it.", file=sys.stderr)
     raise SystemExit(0 if good else 1)

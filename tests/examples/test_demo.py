@@ -1,0 +1,100 @@
+"""The demo: it touches nothing that it did not make, keeps what it recorded, and names commands that work."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = [sys.executable, str(ROOT / "examples" / "demo.py")]
+SMALL = ["--size-mb", "16", "--interval", "0.3", "--saves", "2"]
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+PIP = r"""#!/bin/sh
+shift 3 # -m pip --disable-pip-version-check
+case "$*" in
+list) echo "Package Version"; echo "$INSTALLED" ;;
+*--extra-index-url\ https://download.pytorch.org/whl/cpu) echo "$OFFERED" ;;
+"index versions"*) echo "$NEAR" ;;
+*) echo "pip $*" ;;
+esac
+"""
+
+
+def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run to the end; /tmp of the demo is a directory of the test's own."""
+    env = {**os.environ, "TMPDIR": str(cwd), **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env, timeout=120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [True, False], ids=["work", "temporary"])
+def test_the_commands_that_it_ends_with_work_from_anywhere(tmp_path: Path, *, kept: bool) -> None:
+    """They show what was recorded. Checkpoints stay only where --work asks for them, beside what was there before."""
+    home = tmp_path / "a home"
+    (home / "thesis").mkdir(parents=True)
+    (home / "thesis" / "chapter").write_text("years of work")
+    result = run(*DEMO, *SMALL, *(["--work", str(home)] if kept else []), cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+    report, show = result.stdout.splitlines()[-2:]
+    shown = [subprocess.run(["sh", "-c", line], capture_output=True, check=False, cwd="/") for line in (report, show)]
+
+    assert [one.returncode for one in shown] == [0, 0]
+    assert f" {shlex.split(show)[2]}, " in shown[1].stdout.decode().splitlines()[0]
+    assert (home / "thesis" / "chapter").read_text() == "years of work"
+    directory = Path(shlex.split(show)[-1]).parent
+    assert directory.parent == (home if kept else tmp_path)
+    assert (directory / "checkpoints").exists() is kept
+
+
+def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
+    """It says so and leaves it as it is."""
+    (tmp_path / "file").write_text("precious")
+
+    result = run(*DEMO, "--work", str(tmp_path / "file"), cwd=tmp_path)
+
+    assert result.returncode == 1
+    assert result.stderr.startswith("no directory to work in: ")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("index", "near", "offered", "says", "installs"),
+    [
+        ("", "2.13.0", "2.13.0+cpu, 2.13.0", "about 200 MB", f"--extra-index-url {CPU_INDEX} torch==2.13.0+cpu"),
+        ("", "2.13.0+cpu, 2.13.0", "", "about 200 MB", "torch==2.13.0+cpu"),
+        ("", "2.13.0", "2.13.0, 2.12.1+cpu", "about 2.6 GB", "torch==2.13.0"),
+        ("https://other/cu130", "2.13.0+cpu", "", "other", "--extra-index-url https://other/cu130 torch==2.13.0"),
+    ],
+    ids=["offered", "near", "out-of-reach", "told-otherwise"],
+)
+def test_torch_comes_without_cuda_unless_told_otherwise(
+    tmp_path: Path, *, index: str, near: str, offered: str, says: str, installs: str
+) -> None:
+    """How much will be fetched is said before."""
+    pip = tmp_path / "python"
+    pip.write_text(PIP)
+    pip.chmod(0o755)
+
+    result = run(str(ROOT / ".ci" / "torch"), str(pip), "2.13.0", index, cwd=tmp_path, NEAR=near, OFFERED=offered)
+
+    told, done = result.stdout.rsplit("\n", 2)[:2]
+    assert says in told
+    assert done == f"pip -qq install {installs}"
+
+
+@pytest.mark.parametrize("installed", ["torch   2.13.0", "torch   2.13.0+cu130"])
+def test_torch_that_is_there_is_not_fetched_again(tmp_path: Path, installed: str) -> None:
+    """Whichever build it is."""
+    pip = tmp_path / "python"
+    pip.write_text(PIP)
+    pip.chmod(0o755)
+
+    result = run(str(ROOT / ".ci" / "torch"), str(pip), "2.13.0", cwd=tmp_path, INSTALLED=installed)
+
+    assert (result.returncode, result.stdout) == (0, "")
