@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,10 @@ from sqlalchemy import inspect
 
 from ckptprof.errors import StoreError
 from ckptprof.measures import Measures, ThreadMeasure
-from ckptprof.model import Checkpoint, CheckpointQuery, DeviceShare, Kind, Metadata, Moments, Overhead, Status
-from ckptprof.store import schema
-from ckptprof.store.migrations import LATEST
+from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Moments, Overhead, Status
+from ckptprof.store import migrations, schema
+from ckptprof.store import reader as reader_module
+from ckptprof.store.migrations import APPLICATION_ID, LATEST, OLDEST, Step
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 from ckptprof.verdicts import Cost, Limit
@@ -32,85 +34,102 @@ def test_tables_and_migrations_agree(writer: StoreWriter) -> None:
         assert real[1:] == expected[1:]
 
 
-@pytest.mark.parametrize("version", range(1, LATEST + 1))
-def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> None:
-    """A database of each version, as it was then, opens, keeps its rows and can be read."""
-    old = sqlite3.connect(db)
-    old.executescript((_FIXTURES / f"schema-{version}.sql").read_text(encoding="utf-8"))
-    old.close()
-    StoreWriter(db).close()
-    with StoreReader(db) as reader:
-        (checkpoint,) = reader.report(CheckpointQuery()).checkpoints
+def put_released(path: Path, version: int = OLDEST) -> None:
+    """Make a database of a released schema as it was then, from its text."""
+    with contextlib.closing(sqlite3.connect(path)) as made:
+        made.executescript((_FIXTURES / f"schema-{version}.sql").read_text(encoding="utf-8"))
+
+
+def read_all(path: Path) -> Checkpoint:
+    """Return the one checkpoint of a released database; its series and session are asserted."""
+    with StoreReader(path) as reader:
+        (listed,) = reader.report(CheckpointQuery()).checkpoints
+        checkpoint = reader.checkpoint(1)
         series = reader.series("disk:vda", 0, 1 << 62)
         sessions = reader.sessions()
-
-    assert (checkpoint.job, checkpoint.bytes, len(checkpoint.writers)) == ("train", 1234, 1)
     assert (series.times_ns, series.columns) == ([60_000_000_000, 61_000_000_000], {"read_ios": [1, 5]})
     assert [session.host for session in sessions] == ["node-1"]
+    assert checkpoint is not None
+    assert (listed.verdict, listed.measures) == (checkpoint.verdict, None)  # these are read for one checkpoint only
+    return checkpoint
 
 
-def test_devices_of_the_first_schema_keep_what_was_known_of_them(db: Path) -> None:
-    """And what is asked of them since is not known; a reader that cannot upgrade says what does."""
-    old = sqlite3.connect(db)
-    old.executescript((_FIXTURES / "schema-1.sql").read_text(encoding="utf-8"))
-    old.execute("INSERT INTO devices VALUES (1, 0, 'vda', 'block', 7, 1234, 0.5, '/c')")
-    old.commit()
-    old.close()
-    with pytest.raises(StoreError, match=rf"older ckptprof \(schema 1, this one reads {LATEST}\)"):
-        StoreReader(db)
+@pytest.mark.parametrize("version", range(OLDEST, LATEST + 1))
+def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> None:
+    """A database of each version, as it was then, opens, keeps its rows and can be read."""
+    put_released(db, version)
     StoreWriter(db).close()
-    with StoreReader(db) as reader:
-        found = reader.checkpoint(1)
+    checkpoint = read_all(db)
 
-    assert found is not None
-    assert found.devices == (
-        DeviceShare(device="vda", kind="block", read_bytes=7, written_bytes=1234, busy_seconds=0.5, under="/c"),
-    )
-
-
-def test_checkpoints_of_the_second_schema_are_complete_and_of_an_unknown_course(db: Path) -> None:
-    """What was not looked for then is not known now; what the third schema holds is read as it is."""
-    found: list[Checkpoint] = []
-    for version in (2, 3):
-        path = db.with_name(f"{version}.db")
-        old = sqlite3.connect(path)
-        old.executescript((_FIXTURES / f"schema-{version}.sql").read_text(encoding="utf-8"))
-        old.close()
-        StoreWriter(path).close()
-        with StoreReader(path) as reader:
-            found += reader.report(CheckpointQuery()).checkpoints
-    second, third = found
-
-    assert (second.status, second.moments, second.overheads) == (Status.COMPLETE, Moments(), ())
-    assert (second.written_bytes, second.unique_bytes, second.storage_bytes, second.cache) == (None, None, None, None)
-    assert (second.writers[0].start_ns, second.writers[0].role) == (None, None)
-    assert (third.status, third.moments.committed_ns) == (Status.INCOMPLETE, 60_950_000_000)
-    assert (second.metadata, third.metadata.created, third.metadata.at_least) == (Metadata(), 20_000, True)
-    assert third.overheads == (Overhead(reason="staging", bytes=1234, text="staged in /tmp"),)
-    assert (third.writers[0].end_ns, third.writers[0].role) == (61_000_000_000, "thread")
-
-
-def test_checkpoints_before_the_fourth_schema_have_no_diagnosis(db: Path) -> None:
-    """None was made; what the fourth schema holds is read as it is, the measures for one checkpoint only."""
-    found: list[tuple[Checkpoint, Checkpoint | None]] = []
-    for version in (3, 4):
-        path = db.with_name(f"{version}.db")
-        old = sqlite3.connect(path)
-        old.executescript((_FIXTURES / f"schema-{version}.sql").read_text(encoding="utf-8"))
-        old.close()
-        StoreWriter(path).close()
-        with StoreReader(path) as reader:
-            found.append((reader.report(CheckpointQuery()).checkpoints[0], reader.checkpoint(1)))
-    (third, _), (fourth, whole) = found
-
-    assert (third.verdict, third.cost, third.measures) == (None, None, None)
-    assert fourth.verdict is not None
-    assert whole is not None
-    assert (fourth.verdict.limit, fourth.verdict.accounts[1].limit, fourth.measures) == (Limit.FLUSH, None, None)
-    assert fourth.cost == Cost(stall_seconds=0.25, gpus=8, gpus_from="given", gpu_seconds=2.0)
-    assert whole.measures == Measures(
+    assert (checkpoint.job, checkpoint.bytes) == ("train", 1234)
+    assert (checkpoint.status, checkpoint.moments.committed_ns) == (Status.INCOMPLETE, 60_950_000_000)
+    assert (checkpoint.metadata.created, checkpoint.metadata.at_least) == (20_000, True)
+    assert checkpoint.overheads == (Overhead(reason="staging", bytes=1234, text="staged in /tmp"),)
+    (writer,) = checkpoint.writers
+    assert (writer.end_ns, writer.role) == (61_000_000_000, "thread")
+    (device,) = checkpoint.devices
+    assert (device.device, device.requests, device.max_in_flight) == ("vda", 3, 2)
+    assert checkpoint.verdict is not None
+    assert (checkpoint.verdict.limit, checkpoint.verdict.accounts[1].limit) == (Limit.FLUSH, None)
+    assert checkpoint.cost == Cost(stall_seconds=0.25, gpus=8, gpus_from="given", gpu_seconds=2.0)
+    assert checkpoint.measures == Measures(
         threads=(ThreadMeasure(pid=1, tid=2, comm="python", start_ns=60_000_000_000, end_ns=61_000_000_000),), cores=2
     )
+
+
+def test_what_is_made_now_is_what_was_released(db: Path) -> None:
+    """Every table, column, default, index and view, however the statements that made them were laid out."""
+    released = db.with_name("released.db")
+    put_released(released, LATEST)
+    StoreWriter(db).close()
+
+    assert laid_out(db) == laid_out(released)
+
+
+def laid_out(path: Path) -> dict[str, object]:
+    """Return what a database consists of: columns of tables, statements of the rest without their line breaks."""
+    with contextlib.closing(sqlite3.connect(path)) as opened:
+        parts = opened.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        return {
+            name: opened.execute(f"PRAGMA table_xinfo({name})").fetchall() if kind == "table" else sql.split()
+            for kind, name, sql in parts
+        }
+
+
+def test_the_next_schema_is_reached_in_one_step(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the latest, whose rows stay, and from nothing; a reader that cannot upgrade says what does."""
+    put_released(db, LATEST)
+    fresh = db.with_name("fresh.db")
+    monkeypatch.setattr(
+        migrations, "STEPS", (*migrations.STEPS, Step(("ALTER TABLE sessions ADD COLUMN colour TEXT",)))
+    )
+    for module in (migrations, reader_module):
+        monkeypatch.setattr(module, "LATEST", LATEST + 1)
+    with pytest.raises(StoreError, match=rf"older ckptprof \(schema {LATEST}, this one reads {LATEST + 1}\)"):
+        StoreReader(db)
+    for path in (db, fresh, db):
+        StoreWriter(path).close()
+
+        with contextlib.closing(sqlite3.connect(path)) as opened:
+            assert opened.execute("PRAGMA user_version").fetchone() == (LATEST + 1,)
+            assert opened.execute("SELECT count(colour) FROM sessions").fetchone() == (0,)
+    read_all(db)
+
+
+@pytest.mark.parametrize("opener", [StoreWriter, StoreReader])
+def test_a_schema_that_was_never_released_is_refused(db: Path, opener: Callable[[Path], object]) -> None:
+    """It says what to do, and what is in the file stays as it is."""
+    with contextlib.closing(sqlite3.connect(db)) as made:
+        made.executescript(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {OLDEST - 1}")
+        made.execute("CREATE TABLE checkpoints (id INTEGER PRIMARY KEY)")
+
+    with pytest.raises(StoreError, match=rf"never released \(schema {OLDEST - 1}, the first is {OLDEST}\)") as error:
+        opener(db)
+
+    assert (error.value.hint or "").startswith("move it away")
+    with contextlib.closing(sqlite3.connect(db)) as kept:
+        assert list(laid_out(db)) == ["checkpoints"]
+        assert kept.execute("PRAGMA user_version").fetchone() == (OLDEST - 1,)
 
 
 def test_the_view_tells_the_limit(db: Path, writer: StoreWriter, checkpoint: Callable[..., Checkpoint]) -> None:

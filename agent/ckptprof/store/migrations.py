@@ -1,6 +1,7 @@
 """The schema's history: numbered steps, each in a transaction of its own, recorded in PRAGMA user_version.
 
-A released step is never changed; a change of the schema is a new step at the end of `STEPS`.
+The first step makes schema 4: those before it were never released. A released step is never changed; a change of the
+schema is a new step at the end of `STEPS`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ckptprof.errors import StoreError
 from ckptprof.store.connection import transaction
 
 APPLICATION_ID = 0x434B5054  # "CKPT": what file(1) and we know our databases by
+OLDEST = 4
 
 
 class Step(NamedTuple):
@@ -35,17 +37,22 @@ _FIRST = Step(
             framework TEXT, step INTEGER, ranks INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
             durable_ns INTEGER, bytes INTEGER NOT NULL, files INTEGER NOT NULL, path TEXT, mode TEXT,
             stall_ns INTEGER, level TEXT NOT NULL, confidence REAL NOT NULL, pattern_class TEXT,
-            pattern TEXT NOT NULL, verdict TEXT, blind TEXT NOT NULL, timeline BLOB NOT NULL)""",
+            pattern TEXT NOT NULL, verdict TEXT, blind TEXT NOT NULL, timeline BLOB NOT NULL,
+            status TEXT NOT NULL DEFAULT 'complete', moments TEXT NOT NULL DEFAULT '{}',
+            metadata TEXT NOT NULL DEFAULT '{}', written_bytes INTEGER, unique_bytes INTEGER,
+            overheads TEXT NOT NULL DEFAULT '[]', storage_bytes INTEGER, cache TEXT, cost TEXT, measures TEXT)""",
         "CREATE INDEX checkpoints_by_start ON checkpoints (start_ns)",
         f"""CREATE TABLE writers ({_CHILD}, pid INTEGER NOT NULL, comm TEXT NOT NULL, bytes INTEGER NOT NULL,
-            rank INTEGER, PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
+            rank INTEGER, start_ns INTEGER, end_ns INTEGER, role TEXT,
+            PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
         f"""CREATE TABLE evidence ({_CHILD}, name TEXT NOT NULL, weight REAL NOT NULL, text TEXT NOT NULL,
             PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
         f"""CREATE TABLE streams ({_CHILD}, pid INTEGER NOT NULL, comm TEXT NOT NULL, path TEXT NOT NULL,
             bytes INTEGER NOT NULL, size INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, class TEXT,
             seen_by TEXT NOT NULL, PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
         f"""CREATE TABLE devices ({_CHILD}, device TEXT NOT NULL, kind TEXT NOT NULL, read_bytes INTEGER NOT NULL,
-            written_bytes INTEGER NOT NULL, busy_seconds REAL, under TEXT,
+            written_bytes INTEGER NOT NULL, busy_seconds REAL, under TEXT, requests INTEGER, mean_request_bytes REAL,
+            sequential_share_bytes REAL, latency_p50_seconds REAL, latency_p99_seconds REAL, max_in_flight INTEGER,
             PRIMARY KEY (checkpoint_id, ordinal)) WITHOUT ROWID""",
         """CREATE TABLE entities (
             id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, seen_ns INTEGER NOT NULL)""",
@@ -53,67 +60,6 @@ _FIRST = Step(
         _BLOCKS.format("minutes"),
         _BLOCKS.format("hours"),
         _BLOCKS.format("rollups"),
-        """CREATE VIEW v_checkpoints AS SELECT
-            id, kind, job, framework, step, ranks, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time,
-            durable_ns / 1e9 AS durable_time, (end_ns - start_ns) / 1e9 AS duration_seconds, bytes,
-            bytes * 1e9 / max(end_ns - start_ns, 1) AS bytes_per_second, files, path, mode,
-            stall_ns / 1e9 AS stall_seconds, pattern_class, level, confidence FROM checkpoints""",
-        """CREATE VIEW v_sessions AS SELECT
-            id, host, kernel, version, level, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time, clean,
-            dropped_frames FROM sessions""",
-    )
-)
-
-_DEVICE_REQUESTS = Step(
-    tuple(
-        f"ALTER TABLE devices ADD COLUMN {column}"
-        for column in (
-            "requests INTEGER",
-            "mean_request_bytes REAL",
-            "sequential_share_bytes REAL",
-            "latency_p50_seconds REAL",
-            "latency_p99_seconds REAL",
-            "max_in_flight INTEGER",
-        )
-    )
-)
-
-_COURSE = Step(
-    (
-        *(
-            f"ALTER TABLE checkpoints ADD COLUMN {column}"
-            for column in (
-                "status TEXT NOT NULL DEFAULT 'complete'",
-                "moments TEXT NOT NULL DEFAULT '{}'",
-                "metadata TEXT NOT NULL DEFAULT '{}'",
-                "written_bytes INTEGER",
-                "unique_bytes INTEGER",
-                "overheads TEXT NOT NULL DEFAULT '[]'",
-                "storage_bytes INTEGER",
-                "cache TEXT",
-            )
-        ),
-        *(f"ALTER TABLE writers ADD COLUMN {column}" for column in ("start_ns INTEGER", "end_ns INTEGER", "role TEXT")),
-        "DROP VIEW v_checkpoints",
-        """CREATE VIEW v_checkpoints AS SELECT
-            id, kind, status, job, framework, step, ranks, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time,
-            json_extract(moments, '$.committed_ns') / 1e9 AS committed_time, durable_ns / 1e9 AS durable_time,
-            (end_ns - start_ns) / 1e9 AS duration_seconds,
-            CASE kind WHEN 'save' THEN
-                max(0, durable_ns - coalesce(json_extract(moments, '$.committed_ns'), end_ns)) / 1e9
-            END AS at_risk_seconds,
-            bytes, bytes * 1e9 / max(end_ns - start_ns, 1) AS bytes_per_second, files, path, mode,
-            stall_ns / 1e9 AS stall_seconds, written_bytes, unique_bytes,
-            CASE kind WHEN 'save' THEN written_bytes * 1.0 / nullif(unique_bytes, 0) END AS write_amplification,
-            storage_bytes, cache, pattern_class, level, confidence FROM checkpoints""",
-    )
-)
-
-_DIAGNOSIS = Step(
-    (
-        "ALTER TABLE checkpoints ADD COLUMN cost TEXT",
-        "ALTER TABLE checkpoints ADD COLUMN measures TEXT",  # the last: it is long, and read for one checkpoint only
-        "DROP VIEW v_checkpoints",
         """CREATE VIEW v_checkpoints AS SELECT
             id, kind, status, job, framework, step, ranks, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time,
             json_extract(moments, '$.committed_ns') / 1e9 AS committed_time, durable_ns / 1e9 AS durable_time,
@@ -129,11 +75,14 @@ _DIAGNOSIS = Step(
             json_extract(verdict, '$.confidence') AS limit_confidence,
             json_extract(verdict, '$.expected_seconds') AS expected_seconds,
             json_extract(cost, '$.gpu_seconds') AS gpu_seconds FROM checkpoints""",
+        """CREATE VIEW v_sessions AS SELECT
+            id, host, kernel, version, level, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time, clean,
+            dropped_frames FROM sessions""",
     )
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _DEVICE_REQUESTS, _COURSE, _DIAGNOSIS)
-LATEST = len(STEPS)
+STEPS: tuple[Step, ...] = (_FIRST,)
+LATEST = OLDEST + len(STEPS) - 1
 
 
 def pragma(connection: Connection, name: str) -> int:
@@ -142,7 +91,7 @@ def pragma(connection: Connection, name: str) -> int:
 
 
 def check_version(connection: Connection, where: str) -> int:
-    """Return the schema's version, 0 for an empty database; raises StoreError if it is not ours, or newer."""
+    """Return the schema's version, 0 for an empty database; raises StoreError if it is not ours, too old or newer."""
     version = pragma(connection, "user_version")
     if pragma(connection, "application_id") != APPLICATION_ID:
         if version or connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
@@ -153,13 +102,20 @@ def check_version(connection: Connection, where: str) -> int:
             f"{where} was written by a newer ckptprof (schema {version}, this one knows up to {LATEST})",
             hint="upgrade ckptprof, or give another path with --db",
         )
+    if 0 < version < OLDEST:
+        raise StoreError(
+            f"{where} was written by a ckptprof that was never released (schema {version}, the first is {OLDEST})",
+            hint="move it away: a new one is made; only the ckptprof that wrote the old one reads it",
+        )
     return version
 
 
 def migrate(connection: Connection, where: str) -> None:
-    """Bring the database to the latest schema; raises StoreError if it is not ours or newer."""
+    """Bring the database to the latest schema; raises StoreError if it is not ours, too old or newer."""
     version = check_version(connection, where)
-    for number, step in enumerate(STEPS[version:], start=version + 1):
+    for number, step in enumerate(STEPS, start=OLDEST):
+        if number <= version:
+            continue
         with transaction(connection, durable=True):
             for statement in step.statements:
                 connection.exec_driver_sql(statement)
