@@ -32,7 +32,7 @@ demo: $(DEMO_VENV)/.installed ## watch a real training run and its restart, unde
 	$(DEMO_VENV)/bin/python examples/demo.py --framework $(FRAMEWORK) $(DEMO_FLAGS)
 
 test: packages $(VENV)/.installed-all ## the whole suite; as root with the tests that need root
-	$(VENV)/bin/python -m pytest -n $(WORKERS) $(PYTEST_FLAGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_FLAGS)
 
 check: $(VENV)/.installed lint ## what every commit should pass, under three minutes
 	$(VENV)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_FLAGS)

@@ -1,4 +1,4 @@
-"""What a test may ask of the machine, and how tests that measure time get the machine for themselves.
+"""What a test may ask of the machine, and how those that need it get it for themselves, or one at a time.
 
 A marker that names a requirement turns into a skip that says what is missing. CKPTPROF_REQUIRE=all turns every skip
 into a failure (a comma list of markers: those only), so that a green run cannot come from skipping.
@@ -13,7 +13,9 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +96,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put modules that run `alone` last: until then no worker waits for the other."""
-    items.sort(key=_is_of_lonely_module)
+    """Put groups first, the largest in front, and what runs `alone` last: until then no worker waits for the other.
+
+    With `--dist loadgroup` one worker does a whole group, so that another has all the rest to do meanwhile.
+    """
+    sizes = Counter(map(group_of, items))
+    items.sort(key=lambda item: (_is_alone(item), -sizes[group_of(item)] if group_of(item) else 0))
 
 
-def _is_of_lonely_module(item: pytest.Item) -> bool:
-    module = item.getparent(pytest.Module)
-    return module is not None and module.get_closest_marker("alone") is not None
+def group_of(item: pytest.Item) -> str:
+    """Return the name of the item's `xdist_group`; no two tests of one group run at the same time."""
+    marker = item.get_closest_marker("xdist_group")
+    return "" if marker is None else str(marker.args[0])
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -142,19 +153,25 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let a test marked `alone` run beside no other test of any pytest-xdist worker.
 
     A lock shared by all workers is held shared by ordinary tests, exclusively by these; a second lock in front of it
-    is held while waiting, so that a steady stream of ordinary tests cannot keep one waiting for ever. This wraps
-    pytest-timeout's own hook: the time spent waiting is not the test's.
+    is held while waiting, so that a steady stream of ordinary tests cannot keep one waiting for ever. A group has
+    a lock of its own. This wraps pytest-timeout's own hook: the time spent waiting is not the test's.
     """
-    kind = fcntl.LOCK_SH if item.get_closest_marker("alone") is None else fcntl.LOCK_EX
+    name = group_of(item)
     locks = Path(os.environ[LOCKS])
-    with (locks / "queue").open("a") as queue, (locks / "machine").open("a") as machine:
-        fcntl.flock(queue, fcntl.LOCK_EX)
-        fcntl.flock(machine, kind)
-        fcntl.flock(queue, fcntl.LOCK_UN)
-        try:
-            return (yield)
-        finally:
-            fcntl.flock(machine, fcntl.LOCK_UN)  # a child that a test forked may still hold the descriptor
+    with ExitStack() as held:
+        if name:
+            _lock(held, locks / f"group-{name}", fcntl.LOCK_EX)
+        with ExitStack() as waiting:
+            _lock(waiting, locks / "queue", fcntl.LOCK_EX)
+            _lock(held, locks / "machine", fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)
+        return (yield)
+
+
+def _lock(held: ExitStack, path: Path, kind: int) -> None:
+    """Lock a file until the stack unwinds."""
+    file = held.enter_context(path.open("a"))
+    fcntl.flock(file, kind)
+    held.callback(fcntl.flock, file, fcntl.LOCK_UN)  # a child that a test forked may still hold the descriptor
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

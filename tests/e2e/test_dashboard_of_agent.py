@@ -12,7 +12,13 @@ from tests.dashboards import prometheus_harness
 
 from ckptprof.assets import asset
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.root, pytest.mark.prometheus, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("live"),
+    pytest.mark.root,
+    pytest.mark.prometheus,
+    pytest.mark.timeout(180),
+]
 
 
 def metrics_url(log: Path) -> str:

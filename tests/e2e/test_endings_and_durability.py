@@ -16,7 +16,7 @@ from recorder import Recorder
 
 from ckptprof_collectors.files.cachestat import unwritten_bytes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.timeout(180)]
 
 MIB = 1 << 20
 LEVELS = pytest.mark.parametrize("level", [pytest.param("trace", marks=[pytest.mark.root, pytest.mark.bpf]), "poll"])

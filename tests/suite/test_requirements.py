@@ -24,18 +24,21 @@ CROWD = """
     import os, pytest, time
     from pathlib import Path
     HERE = Path(os.environ["MEETING"])
-    def meet(alone):
-        mine = HERE / str(os.getpid())
+    def meet(kind, apart=()):
+        mine = HERE / f"{kind}-{os.getpid()}"
         mine.touch()
         time.sleep(0.05)
-        others = len(list(HERE.iterdir())) - 1
+        others = [path for path in HERE.iterdir() if path != mine and path.name.startswith(apart)]
         mine.unlink()
-        assert not (alone and others)
+        assert not others
     @pytest.mark.alone
     @pytest.mark.parametrize("i", range(4))
-    def test_alone(i): meet(True)
+    def test_alone(i): meet("alone", "")
+    @pytest.mark.xdist_group("one")
+    @pytest.mark.parametrize("i", range(4))
+    def test_group(i): meet("group", "group")
     @pytest.mark.parametrize("i", range(12))
-    def test_together(i): meet(False)
+    def test_together(i): meet("together")
 """
 
 
@@ -92,12 +95,13 @@ def test_a_module_that_skips_itself_fails_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_alone_means_beside_no_other_worker(tmp_path: Path) -> None:
-    """With three workers, a test that measures time never overlaps another."""
+@pytest.mark.parametrize("way", ["load", "loadgroup"])
+def test_alone_means_beside_no_other_worker(tmp_path: Path, way: str) -> None:
+    """With three workers, a test that measures time never overlaps another, nor one of a group another of it."""
     meeting = tmp_path / "meeting"
     meeting.mkdir()
 
-    result = run_suite(tmp_path, CROWD, "-n", "3", MEETING=str(meeting))
+    result = run_suite(tmp_path, CROWD, "-n", "3", "--dist", way, MEETING=str(meeting))
 
     assert result.returncode == 0, result.stdout
-    assert "16 passed" in result.stdout
+    assert "20 passed" in result.stdout

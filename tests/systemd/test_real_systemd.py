@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bootedmachine import DATABASE, PROGRAM, STATE, Machine, booted, copy_of_tree, leftovers, until
 
-pytestmark = [pytest.mark.root, pytest.mark.nspawn, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.root, pytest.mark.nspawn, pytest.mark.slow, pytest.mark.xdist_group("systemd")]
 
 README = Path(__file__).resolve().parents[2] / "systemd" / "README.md"
 # capabilities(7): CAP_SYS_PTRACE is 19, CAP_DAC_READ_SEARCH is 2, CAP_PERFMON is 38, CAP_BPF is 39
