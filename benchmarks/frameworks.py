@@ -87,7 +87,7 @@ def measure(job: Job, level: str, saves: int) -> Comparison:
     """Run one job in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="ckptprof-bench-") as directory:
         recorder = Recorder(Path(directory), level=level)
-        return run_job(recorder, job, saves=saves)
+        return run_job(recorder, job, saves=saves)[0]
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ JOBS = (
     Job("torch_save", "pickle", proven=BOTH),
     Job("torch_save", "joblib", proven=BOTH),
     Job("dcp", "sync", ranks=4, family="torch", proven=BOTH, usual=BOTH),
-    Job("dcp", "async-thread", ranks=4, family="torch", usual=("trace",)),
+    Job("dcp", "async-thread", ranks=2, family="torch", usual=("trace",)),
     Job("dcp", "async-process", ranks=4, family="torch", proven=()),
     Job("hf_trainer", proven=BOTH, usual=("trace",)),
     Job("accelerator", "plain", ranks=2),
@@ -69,16 +69,19 @@ JOBS = (
 )
 
 
-def run_job(recorder: Recorder, job: Job, *, saves: int = 3) -> Comparison:
-    """Save under `ckptprof run`, restore in a second life without the files in memory, and compare."""
+def run_job(recorder: Recorder, job: Job, *others: Recorder, saves: int = 3) -> list[Comparison]:
+    """Save under `ckptprof run`, restore in a second life without the files in memory, and compare.
+
+    All recorders watch the same two lives; the comparisons are in their order.
+    """
     directory, log = recorder.work / "job", recorder.work / "truth" / "truth.jsonl"
     log.parent.mkdir(exist_ok=True)
     recorder.environment |= OFFLINE
     arguments = ("--dir", str(directory), "--truth", str(log))
-    _must_succeed(recorder.run(*job.command(*arguments, "--saves", str(saves))))
+    _must_succeed(recorder.run_with(others, *job.command(*arguments, "--saves", str(saves))))
     recorder.forget_cache()
-    _must_succeed(recorder.run(*job.command(*arguments, "--saves", "0", "--resume")))
-    return compare(read_log(log), recorder.checkpoints())
+    _must_succeed(recorder.run_with(others, *job.command(*arguments, "--saves", "0", "--resume")))
+    return [compare(read_log(log), one.checkpoints()) for one in (recorder, *others)]
 
 
 def _must_succeed(result: subprocess.CompletedProcess[bytes]) -> None:

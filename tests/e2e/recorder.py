@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,16 @@ class Recorder:
     def run(self, *job: str) -> subprocess.CompletedProcess[bytes]:
         """Run a job under `ckptprof run`."""
         return self.call("run", *self.options, "--", *job)
+
+    def run_with(self, others: Sequence[Recorder], *job: str) -> subprocess.CompletedProcess[bytes]:
+        """Run a job under this recorder's `ckptprof run` and, within it, under those of others."""
+        for one in others:
+            job = (*one.ckptprof("run", *one.options, "--"), *job)
+        return self.run(*job)
+
+    def at(self, level: str) -> Recorder:
+        """Return a recorder of the same job that looks at this level, with a database of its own."""
+        return replace(self, level=level, name=f"{level}.db")
 
     def alone(self, *job: str) -> subprocess.CompletedProcess[bytes]:
         """Run a job that ckptprof did not start."""

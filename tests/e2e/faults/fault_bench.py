@@ -80,18 +80,20 @@ class Outcome:
         return promised / self.control.seconds - 1
 
 
-def run_case(case: Case, size_mb: int, *, saves: int = 3, probed: bool = True) -> list[Outcome]:
+def run_case(case: Case, size_mb: int, *, saves: int = 3, probed: bool = True, whole: bool = False) -> list[Outcome]:
     """Plant it, run it, take it away, run the control; both levels look at the same runs.
 
+    `whole`: each event comes with what was measured, which `ckptprof show` tells of one at a time.
     Where a promise is held to the control, `ckptprof ceiling` has probed the directory before the fault was planted.
     """
     fault, control = (
-        _run(case, one, size_mb, saves=saves, probed=probed and case.gain) for one in (case.fault, case.control)
+        _run(case, one, size_mb, saves=saves, probed=probed and case.gain, whole=whole)
+        for one in (case.fault, case.control)
     )
     return [Outcome(case, size_mb, level, fault[level], control[level]) for level in LEVELS]
 
 
-def _run(case: Case, planted: Work, size_mb: int, *, saves: int, probed: bool) -> dict[str, Told]:
+def _run(case: Case, planted: Work, size_mb: int, *, saves: int, probed: bool, whole: bool) -> dict[str, Told]:
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-faults-")))
         probe = partial(_probe, work / "trace.db") if probed else _leave
@@ -110,7 +112,7 @@ def _run(case: Case, planted: Work, size_mb: int, *, saves: int, probed: bool) -
         _call(job, work)
         logged = [json.loads(line) for line in truth.read_text().splitlines()]
         seconds = tuple((one["end_ns"] - one["start_ns"]) / 1e9 for one in logged if one["kind"] == case.kind)
-        return {level: Told(tuple(_events(work, level, case)), seconds[case.skip :]) for level in LEVELS}
+        return {level: Told(tuple(_events(work, level, case, whole=whole)), seconds[case.skip :]) for level in LEVELS}
 
 
 def _leave(_: Path) -> None:
@@ -129,8 +131,8 @@ def _call(command: list[str], work: Path) -> None:
         raise RuntimeError(f"{command}: {done.stdout.decode()} {done.stderr.decode(errors='replace')}")
 
 
-def _events(work: Path, level: str, case: Case) -> Iterator[dict[str, Any]]:
-    """Yield what was told of the case's kind, whole."""
+def _events(work: Path, level: str, case: Case, *, whole: bool) -> Iterator[dict[str, Any]]:
+    """Yield what was told of the case's kind."""
     database = ["--db", str(work / f"{level}.db")]
     listed = subprocess.run(
         [*ckptprof_command(), "report", "--json", *database], capture_output=True, check=False, timeout=60
@@ -139,6 +141,9 @@ def _events(work: Path, level: str, case: Case) -> Iterator[dict[str, Any]]:
         one for one in json.loads(listed.stdout or b'{"checkpoints": []}')["checkpoints"] if one["kind"] == case.kind
     ]
     for one in found[case.skip :]:
+        if not whole:
+            yield one
+            continue
         shown = subprocess.run(
             [*ckptprof_command(), "show", str(one["id"]), "--json", *database],
             capture_output=True,
