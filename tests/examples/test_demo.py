@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -32,13 +34,12 @@ def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kept", [True, False], ids=["work", "temporary"])
-def test_the_commands_that_it_ends_with_work_from_anywhere(tmp_path: Path, *, kept: bool) -> None:
-    """They show what was recorded. Checkpoints stay only where --work asks for them, beside what was there before."""
+def test_the_commands_that_it_ends_with_work_from_anywhere(tmp_path: Path) -> None:
+    """They show what was recorded; what was in the directory before is untouched."""
     home = tmp_path / "a home"
     (home / "thesis").mkdir(parents=True)
     (home / "thesis" / "chapter").write_text("years of work")
-    result = run(*DEMO, *SMALL, *(["--work", str(home)] if kept else []), cwd=tmp_path)
+    result = run(*DEMO, *SMALL, "--work", str(home), cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
 
     report, show = result.stdout.splitlines()[-2:]
@@ -47,9 +48,40 @@ def test_the_commands_that_it_ends_with_work_from_anywhere(tmp_path: Path, *, ke
     assert [one.returncode for one in shown] == [0, 0]
     assert f" {shlex.split(show)[2]}, " in shown[1].stdout.decode().splitlines()[0]
     assert (home / "thesis" / "chapter").read_text() == "years of work"
-    directory = Path(shlex.split(show)[-1]).parent
-    assert directory.parent == (home if kept else tmp_path)
-    assert (directory / "checkpoints").exists() is kept
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["work", "temporary"])
+def test_checkpoints_stay_only_where_work_asks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asked: bool
+) -> None:
+    """The recording always does, each time in another directory."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["demo.py", *(["--work", str(tmp_path / "new")] if asked else [])])
+    spec = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    used: list[Path] = []
+
+    def recorded(_: object, directory: Path) -> bool:
+        assert list(directory.iterdir()) == []
+        used.append(directory)
+        (directory / "checkpoints").mkdir()
+        (directory / "ckptprof.db").touch()
+        return True
+
+    monkeypatch.setattr(demo, "demo", recorded)
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            demo.main()
+        assert end.value.code == 0
+
+    assert {directory.parent for directory in used} == {tmp_path / "new" if asked else tmp_path}
+    assert len(set(used)) == 2
+    kept = ["checkpoints", "ckptprof.db"] if asked else ["ckptprof.db"]
+    assert [sorted(path.name for path in directory.iterdir()) for directory in used] == [kept, kept]
 
 
 def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
