@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 FRAMEWORK ?= numpy
 WORKERS ?= 2
+# More than cores: each group of live tests has a worker, and mostly waits.
+TEST_WORKERS ?= 3
 # Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
 # is what the demo takes if nothing is said.
 TORCH_INDEX ?=
@@ -32,7 +34,7 @@ demo: $(DEMO_VENV)/.installed ## watch a real training run and its restart, unde
 	$(DEMO_VENV)/bin/python examples/demo.py --framework $(FRAMEWORK) $(DEMO_FLAGS)
 
 test: packages $(VENV)/.installed-all ## the whole suite; as root with the tests that need root
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_FLAGS)
+	$(VENV)/bin/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(PYTEST_FLAGS)
 
 check: $(VENV)/.installed lint ## what every commit should pass, under three minutes
 	$(VENV)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_FLAGS)

@@ -32,7 +32,6 @@ from everyday.store import make_store
 from everyday.table import TASKS
 from everyday.task import Task
 
-SETTLE_SECONDS = 15
 DISK = Path("/var/tmp")  # noqa: S108 - a folder of its own is made in it; /tmp may be memory
 
 
@@ -43,13 +42,13 @@ def chosen(names: list[str] | None) -> tuple[list[Task], list[str]]:
     return [task for task in wanted if not task.missing], lacking
 
 
-def alone(office: Office, job: JobBeside, seconds: float) -> dict[str, dict[str, Any]]:
+def alone(office: Office, job: JobBeside, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Let the job train with nothing beside; return its figures per level."""
     with office.watched():
         job.start()
-        time.sleep(seconds)
+        time.sleep(60 * options.alone_minutes)
         job.end()
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(options.settle)
     return {level: summary(job.compared(office.findings(level))) for level in office.levels}
 
 
@@ -63,7 +62,7 @@ def beside(office: Office, job: JobBeside | None, tasks: list[Task], options: ar
         finally:
             if job is not None:
                 job.end()
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(options.settle)
 
 
 def sorted_out(
@@ -123,6 +122,7 @@ def settings() -> argparse.Namespace:
     arguments.add_argument("--minutes", type=float, default=30)
     arguments.add_argument("--level", default="trace,poll", help="levels, with commas; an agent for each")
     arguments.add_argument("--beside-job", action="store_true")
+    arguments.add_argument("--settle", type=float, default=15, help="seconds that agents go on after the work")
     arguments.add_argument("--alone-minutes", type=float, default=2, help="of the job before the work begins")
     arguments.add_argument("--at-once", type=int, default=2, help="tasks at the same time")
     arguments.add_argument("--tasks", nargs="*", help="only those with one of these words in their name")
@@ -150,7 +150,7 @@ def main() -> None:
         job = JobBeside(Path(directory) / "training") if options.beside_job else None
         if job is not None:
             before.root.mkdir()
-            quiet = alone(before, JobBeside(before.root / "training"), 60 * options.alone_minutes)
+            quiet = alone(before, JobBeside(before.root / "training"), options)
         beside(office, job, tasks, options)
         alarms, copies, others = sorted_out(office, job, whole_host=options.whole_host)
         table = rows(office, alarms, copies)

@@ -60,28 +60,40 @@ def main(folder: Path) -> None:
         time.sleep(PAUSE_SECONDS)
     path = folder / "step_0.pt"
     environment = {**os.environ, "WORLD_SIZE": "2", "SLURM_JOB_ID": "77"}
-    go = str(time.time() + 15)  # both have PyTorch by then
     ranks = [
-        subprocess.Popen([sys.executable, __file__, str(folder), go], env={**environment, "RANK": str(rank)})
+        subprocess.Popen(
+            [sys.executable, __file__, str(folder), "rank"],
+            env={**environment, "RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         for rank in range(2)
     ]
-    time.sleep(float(go) - time.time() - 1)
+    for rank in ranks:
+        assert rank.stdout.readline() == b"has PyTorch\n"
+    time.sleep(PAUSE_SECONDS)
     forget(path)
+    go = time.time() + 1
+    for rank in ranks:
+        rank.stdin.write(f"{go}\n".encode())
+        rank.stdin.flush()
     for rank in ranks:
         assert rank.wait() == 0
-    tell(start=float(go), cache="cold", mapped=False, ranks=2)
+    tell(start=go, cache="cold", mapped=False, ranks=2)
 
 
-def one_rank(folder: Path, go: float) -> None:
-    """Restore when the other does."""
+def one_rank(folder: Path) -> None:
+    """Restore when the other does: at the time that is told when both are ready."""
     torch.set_num_threads(1)
-    time.sleep(max(0.0, go - time.time()))
+    sys.stdout.write("has PyTorch\n")
+    sys.stdout.flush()
+    time.sleep(max(0.0, float(sys.stdin.readline()) - time.time()))
     restore(folder / "step_0.pt", mapped=False)
     time.sleep(PAUSE_SECONDS)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        one_rank(Path(sys.argv[1]), float(sys.argv[2]))
+        one_rank(Path(sys.argv[1]))
     else:
         main(Path(sys.argv[1]))

@@ -22,41 +22,46 @@ pytestmark = [
     pytest.mark.bpf,
     pytest.mark.torch,
     pytest.mark.slow,
-    pytest.mark.xdist_group("live"),
+    pytest.mark.xdist_group("hosts"),
     pytest.mark.timeout(400),
 ]
 
 LEVELS = ("trace", "poll")
 WRITERS = int(os.environ.get("BAD_WRITERS", "300"))  # BAD_WRITERS=5000 and BAD_FILES=100000 take minutes
 FILES = int(os.environ.get("BAD_FILES", "3000"))
-Seen = Callable[..., dict[str, list[dict[str, Any]]]]
+JOBS = ("dies", "late-rank", "short-lived-writers", "many-files")
+Seen = Callable[[str], dict[str, list[dict[str, Any]]]]
 SETTLE_SECONDS = 14
 MOST_MEMORY_BYTES = 400 << 20
 
 
-@pytest.fixture
-def seen(tmp_path: Path) -> Iterator[Seen]:
-    """Return what runs one bad job under an agent of each level and returns what each reported of it."""
-    office = Office(tmp_path, LEVELS)
-
-    def run(what: str, **settings: str) -> dict[str, list[dict[str, Any]]]:
-        command = [sys.executable, str(PROGRAMS / "badjobs.py"), what, str(tmp_path / "job"), str(tmp_path / "truth")]
-        with office.watched():
-            subprocess.run(
-                command, check=False, stdout=subprocess.DEVNULL, env={**office.recorder("poll").environment, **settings}
-            )
-            time.sleep(SETTLE_SECONDS)
-        assert max(office.memory_bytes.values()) < MOST_MEMORY_BYTES
-        return {
-            level: [
-                finding.checkpoint
-                for finding in office.findings(level)
-                if Path(finding.checkpoint["path"] or "/").is_relative_to(tmp_path)
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """Run the bad jobs one after another under an agent of each level; return what tells what was reported of one."""
+    work = tmp_path_factory.mktemp("bad")
+    office = Office(work, LEVELS)
+    environment = {**office.recorder("poll").environment, "BAD_WRITERS": str(WRITERS), "BAD_FILES": str(FILES)}
+    with office.watched():
+        for what in JOBS:
+            command = [
+                sys.executable,
+                str(PROGRAMS / "badjobs.py"),
+                what,
+                str(work / what),
+                str(work / f"{what}.truth"),
             ]
-            for level in LEVELS
+            subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=environment)
+        time.sleep(SETTLE_SECONDS)
+    assert max(office.memory_bytes.values()) < MOST_MEMORY_BYTES
+    found = {level: [finding.checkpoint for finding in office.findings(level)] for level in LEVELS}
+
+    def told(what: str) -> dict[str, list[dict[str, Any]]]:
+        return {
+            level: [one for one in events if Path(one["path"] or "/").is_relative_to(work / what)]
+            for level, events in found.items()
         }
 
-    yield run
+    yield told
     for level in LEVELS:
         office.recorder(level).close()
 
@@ -80,7 +85,7 @@ def test_a_rank_that_comes_late_is_of_the_same_save(seen: Seen) -> None:
 
 def test_writers_that_end_at_once_are_one_save(seen: Seen, record_property: Callable[[str, object], None]) -> None:
     """One save: the trace tells of all files, polling of those that their times show, or of what it did not see."""
-    found = seen("short-lived-writers", BAD_WRITERS=str(WRITERS))
+    found = seen("short-lived-writers")
 
     record_property("figure", f"{WRITERS} writers: files {files_of(found)}")
     (traced,) = found["trace"]
@@ -94,7 +99,7 @@ def test_writers_that_end_at_once_are_one_save(seen: Seen, record_property: Call
 
 def test_very_many_files_are_told_as_one_step(seen: Seen, record_property: Callable[[str, object], None]) -> None:
     """Within bounded memory; what was only counted is said."""
-    found = seen("many-files", BAD_FILES=str(FILES))
+    found = seen("many-files")
 
     record_property("figure", f"{FILES} files: files {files_of(found)}")
     # A known limit: thousands of files a second outrun the trace, and those that are found by their times after the

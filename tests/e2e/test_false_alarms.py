@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.bpf,
     pytest.mark.torch,
     pytest.mark.slow,
-    pytest.mark.xdist_group("live"),
+    pytest.mark.xdist_group("hosts"),
     pytest.mark.timeout(420),
 ]
 
