@@ -30,6 +30,7 @@ LAUNCHERS = {
 @pytest.mark.bpf
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.xdist_group("jobs")
 @pytest.mark.flaky(reruns=1, only_rerun="agent poll")
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_trainings_of_a_sweep_are_two_jobs(recorder: Recorder, launcher: str) -> None:
