@@ -367,7 +367,7 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
 class OperationKind(IntFlag):
     """By which calls a file was used: the bits of `FileActivity.kinds`, as the BPF programs set them."""
 
-    READ_WRITE = 1  # read, write and their vectored kin
+    READ_WRITE = 1  # read, write and their vectored variants
     POSITIONED = 2  # pread, pwrite
     AIO = 4  # io_submit
     URING = 8

@@ -16,15 +16,18 @@ Listen = Annotated[
         "--listen",
         envvar="CKPTPROF_LISTEN",
         metavar="HOST:PORT",
-        help="Where to serve /metrics. Without it: 127.0.0.1:12578.",
+        help="The address that serves /metrics. Default: 127.0.0.1:12578.",
         show_default=False,
     ),
 ]
-NoMetrics = Annotated[bool, typer.Option("--no-metrics", help="Serve no /metrics.")]
+NoMetrics = Annotated[bool, typer.Option("--no-metrics", help="Do not serve /metrics.")]
 Rate = Annotated[
     float,
     typer.Option(
-        "--rate", min=0.5, max=100.0, help="Looks per second at processes that train; 2.5 times that in a burst."
+        "--rate",
+        min=0.5,
+        max=100.0,
+        help="How often to read the processes that train, per second; 2.5 times as often while one moves data.",
     ),
 ]
 FixedRate = Annotated[bool, typer.Option("--fixed-rate", help="Keep that rate for everything, always.", hidden=True)]
@@ -41,7 +44,7 @@ def command(
 ) -> int:
     """Watch the whole host in the foreground and record every checkpoint, as the service does.
 
-    Ends on SIGTERM or Ctrl-C, with everything seen so far stored; a second one ends it at once.
+    It stores everything seen so far and ends on SIGTERM or Ctrl-C; a second signal ends it at once.
     """
     host, port = _address(listen)
     if not math.isfinite(rate):

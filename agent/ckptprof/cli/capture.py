@@ -1,4 +1,4 @@
-"""Record raw samples into a file, to be replayed here or elsewhere."""
+"""Record raw samples into a file, which `ckptprof replay` reads here or elsewhere."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import typer
 from ckptprof.cli import options
 from ckptprof.errors import UsageError
 
-File = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Where to write, e.g. node.ckptrec.gz.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", readable=False, help="The file to write, for example node.ckptrec.gz.")
+]
 Seconds = Annotated[
     float | None,
     typer.Option(
-        "--seconds", "-s", min=0.1, help="Stop after so many seconds. Without it: on Ctrl-C.", show_default=False
+        "--seconds", "-s", min=0.1, help="Stop after this many seconds. Default: on Ctrl-C.", show_default=False
     ),
 ]
-Note = Annotated[str, typer.Option("--note", help="A line about what is recorded, kept in the file.")]
+Note = Annotated[str, typer.Option("--note", help="A line of text about the recording, kept in the file.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite FILE.")]
-Rate = Annotated[float, typer.Option("--rate", min=0.5, max=100.0, help="Looks per second at processes that train.")]
+Rate = Annotated[
+    float, typer.Option("--rate", min=0.5, max=100.0, help="How often to read the processes that train, per second.")
+]
 
 
 def command(
@@ -32,10 +36,11 @@ def command(
     rate: Rate = 10.0,
     level: options.Level = "auto",
 ) -> None:
-    """Record raw samples into a file, to be replayed here or elsewhere.
+    """Record raw samples into a file, which `ckptprof replay` reads here or elsewhere.
 
-    The file holds counters, the names of processes, files and devices, Python stacks of writers, the variables that
-    place a process in its job, and the first 16 bytes of files; no arguments and no other contents.
+    The file holds counters, the names of processes, files and devices, Python stacks of writers, the environment
+    variables that place a process in its job, and the first 16 bytes of files. It holds no command-line arguments and
+    no other contents of files.
     """
     if not math.isfinite(rate) or not math.isfinite(seconds or 0.0):
         raise UsageError("--seconds and --rate are finite numbers")

@@ -1,4 +1,4 @@
-"""Measure what a directory can do at best, by a short probe that leaves nothing behind."""
+"""Measure the best rates that a directory reaches, by a short probe that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _LONGEST_SECONDS = 60.0
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory on the file system to probe.")]
 Size = Annotated[
-    str, typer.Option("--size", metavar="BYTES", help="Write at most this much in all, 32M at least: 256M, 1G, 20G.")
+    str, typer.Option("--size", metavar="BYTES", help="How much to write in all, at most; 32M or more: 256M, 1G, 20G.")
 ]
 SecondsOption = Annotated[
-    float, typer.Option("--seconds", metavar="S", help="Take at most this long for each phase, up to 60.")
+    float, typer.Option("--seconds", metavar="S", help="How many seconds a phase takes, at most; up to 60.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before much is written.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write more than 256 MiB without asking.")]
 
 
 def command(
@@ -51,10 +51,10 @@ def command(
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
-    """Measure what a directory can do at best, by a short probe that leaves nothing behind.
+    """Measure the best rates that a directory reaches, by a short probe that leaves nothing behind.
 
-    At most a tenth of the free space is used, for about half a minute. More than 256 MiB is written only with --yes, or
-    if you say so when asked. What was found is kept beside the database, for later verdicts.
+    The probe takes about half a minute and at most a tenth of the free space. It writes more than 256 MiB only with
+    --yes, or after you agree when it asks. The rates are kept beside the database, for later verdicts.
     """
     from ckptprof.service.probing import planning  # noqa: PLC0415 # `--help` needs none of it
 

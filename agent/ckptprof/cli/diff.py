@@ -1,4 +1,4 @@
-"""Compare two runs, before and after a change, and tell what differs by more than noise."""
+"""Compare two runs, before and after a change, and show what differs by more than noise."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ckptprof.model import CheckpointQuery
 if TYPE_CHECKING:
     from ckptprof.report.comparison import Side
 
-_FORMS = "a database, a job (* and ? stand for any text), or a time range as 2h..1h or 2026-03-20..2026-03-21"
+_FORMS = "a database, a job (* and ? stand for any text), or a time range such as 2h..1h or 2026-03-20..2026-03-21"
 _RANGE = ".."
 
 Before = Annotated[str, typer.Argument(metavar="A", help=f"The run before: {_FORMS}.", show_default=False)]
-After = Annotated[str, typer.Argument(metavar="B", help="The run after.", show_default=False)]
+After = Annotated[str, typer.Argument(metavar="B", help="The run after: the same forms.", show_default=False)]
 
 
 def command(  # each argument is an option of the command line
@@ -38,15 +38,15 @@ def command(  # each argument is an option of the command line
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Compare two runs, before and after a change, and tell what differs by more than noise.
+    """Compare two runs, before and after a change, and show what differs by more than noise.
 
-    A and B are databases, jobs of one database, or time ranges in it. The options narrow both down. Exits with 3 if
-    a side has no checkpoint.
+    A and B are databases, jobs of one database, or time ranges in it. The options select checkpoints on both sides. The
+    exit code is 3 if one side has no checkpoint.
 
-    --fail-on takes NAME, > or <, and a change: 'duration>10%', 'throughput<-10%', 'stall>5s'. The names are duration,
-    stall, size and throughput, of saves, with or without save_ before them; and restore_duration, restore_size,
-    restore_throughput. A condition holds only of a change that is more than noise; then the exit code is 7. With too
-    few checkpoints nothing can be told: then it is 8, or 0 with --allow-unknown.
+    --fail-on takes NAME, > or <, and a change: 'duration>10%', 'throughput<-10%', 'stall>5s'. The names for saves are
+    duration, stall, size and throughput, with or without save_ before them; the names for restores are
+    restore_duration, restore_size and restore_throughput. A condition holds only if the change is more than noise; then
+    the exit code is 7. If there are too few checkpoints to judge, it is 8, or 0 with --allow-unknown.
     """
     from ckptprof.report import comparison as comparisons  # noqa: PLC0415 # `--help` needs none of these
     from ckptprof.report import conditions, diff, document  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Tell what this host lets us see, and the command that fixes what is missing."""
+"""Check what ckptprof can see on this host, and name the command that adds what is missing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DEGRADED = 4
 
 
 def command(*, db: options.Db = None, json: options.Json = False, no_color: options.NoColor = False) -> None:
-    """Tell what this host lets us see, and the command that fixes what is missing.
+    """Check what ckptprof can see on this host, and name the command that adds what is missing.
 
-    Exits with 4 if something that ckptprof uses is missing (warn) or does not work (fail).
+    The exit code is 4 if something that ckptprof uses is missing (warn) or does not work (fail).
     """
     where = default_path() if db is None else db
     checks = doctor_host.everything(KernelFs(), where, run=Path("/run"), port=DEFAULT_PORT, now_ns=time.time_ns())

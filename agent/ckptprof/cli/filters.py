@@ -16,28 +16,32 @@ LARGEST = 2**63 - 1  # number that the database takes
 
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help=f"Only what ended after this time: {_FORMS}.", show_default=False),
+    typer.Option(
+        "--since", metavar="TIME", help=f"Only checkpoints that ended after this time: {_FORMS}.", show_default=False
+    ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Only what began before this time.", show_default=False),
+    typer.Option("--until", metavar="TIME", help="Only checkpoints that began before this time.", show_default=False),
 ]
 Job = Annotated[
     str | None,
-    typer.Option("--job", metavar="NAME", help="Only this job; * and ? stand for any text.", show_default=False),
+    typer.Option(
+        "--job", metavar="NAME", help="Only checkpoints of this job; * and ? stand for any text.", show_default=False
+    ),
 ]
 KindOption = Annotated[
     Kind | None,
     typer.Option(
         "--kind",
-        help="Only these; copies of checkpoint files are left out unless asked for.",
+        help="Only checkpoints of this kind. Without this option, copies of checkpoint files are left out.",
         case_sensitive=False,
         show_default=False,
     ),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", metavar="N", min=1, max=LARGEST, help="Only the newest N.", show_default=False),
+    typer.Option("--limit", metavar="N", min=1, max=LARGEST, help="Only the newest N checkpoints.", show_default=False),
 ]
 
 _NS = 1_000_000_000

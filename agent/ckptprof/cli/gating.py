@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ckptprof.report.conditions import Judged
 
 HOLDS = 7  # a condition holds
-NOT_JUDGED = 8  # none does, but of one it cannot be said
+NOT_JUDGED = 8  # no condition holds, but one cannot be judged
 
 
 def _fail_on(example: str) -> Any:
     return typer.Option(
         "--fail-on",
         metavar="CONDITION",
-        help=f"Exit with {HOLDS} if this holds, as '{example}'; several by commas or by repeating it; see above.",
+        help=f"Exit with {HOLDS} if this condition holds: '{example}'. Give several with commas, or repeat it.",
         show_default=False,
     )
 
@@ -31,7 +31,9 @@ FailOn = Annotated[list[str] | None, _fail_on("stall_p95>60s")]
 FailOnChange = Annotated[list[str] | None, _fail_on("duration>10%")]
 AllowUnknown = Annotated[
     bool,
-    typer.Option("--allow-unknown", help=f"Let pass what --fail-on cannot judge, which else exits with {NOT_JUDGED}."),
+    typer.Option(
+        "--allow-unknown", help=f"Exit with 0, not {NOT_JUDGED}, if a condition of --fail-on cannot be judged."
+    ),
 ]
 
 

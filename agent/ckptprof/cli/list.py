@@ -22,9 +22,9 @@ def command(  # each argument is an option of the command line
 ) -> None:
     """List checkpoints, one line each, for pipes and grep.
 
-    Fields are separated by tabs: id, start, kind, seconds, bytes, pattern, step, job, path, status, mode, stall in
-    seconds, limit, confidence of that limit. What was not seen is -. With --json the document is that of
-    `ckptprof report --json`. Exits with 3 if there are none.
+    The fields are separated by tabs: id, start, kind, seconds, bytes, pattern, step, job, path, status, mode, stall in
+    seconds, limit, confidence of that limit. A field that was not seen is `-`. With --json the document is the same as
+    that of `ckptprof report --json`. The exit code is 3 if there is no checkpoint.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     with reading(db) as reader:

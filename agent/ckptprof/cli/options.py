@@ -10,7 +10,7 @@ from ckptprof.errors import UsageError
 
 
 def not_empty(path: str | None) -> str | None:
-    """Return the path as it was given; raises UsageError for an empty one, which would be the working directory."""
+    """Return the path as it was given; raises UsageError for an empty path, which would be the working directory."""
     if path == "":
         raise UsageError("--db is empty", hint="give the path of a file, or leave --db out")
     return path
@@ -22,7 +22,7 @@ Db = Annotated[
         "--db",
         envvar="CKPTPROF_DB",
         metavar="PATH",
-        help="The database. Without it: /var/lib/ckptprof/ckptprof.db for root, "
+        help="The database. Default: /var/lib/ckptprof/ckptprof.db for root, "
         "~/.local/state/ckptprof/ckptprof.db for others.",
         callback=not_empty,
         show_default=False,
@@ -33,7 +33,8 @@ Level = Annotated[
     typer.Option(
         "--level",
         envvar="CKPTPROF_LEVEL",
-        help="How to look: `trace` by eBPF at each call, `poll` now and then; `auto` takes the best that works here.",
+        help="How to observe: `trace` counts each call by eBPF, `poll` reads counters now and then, "
+        "`auto` takes the best level that works here.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -42,6 +43,6 @@ Gpus = Annotated[
     int | None,
     typer.Option(
         "--gpus", metavar="N", min=1, show_default=False,
-        help="GPUs that wait while training is held. Without it those that NVML shows, else one for each rank.",
+        help="GPUs that wait while training is blocked. Default: those that NVML shows, or one for each rank.",
     ),
 ]  # fmt: skip

@@ -54,8 +54,8 @@ def command(  # each argument is an option of the command line
 ) -> None:
     """Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.
 
-    Recorded checkpoints are read where --db, --since, --until, --job or --limit ask for them, and where none of
-    --size, --parameters, --cost and --write is given. What is given goes before what was measured.
+    Recorded checkpoints are read if --db, --since, --until, --job or --limit is given, or if none of --size,
+    --parameters, --cost and --write is given. A figure that you give is used instead of a measured one.
     """
     given = Given(
         parameters=parameters,

@@ -1,4 +1,4 @@
-"""Send a recording through the same detection and report what it holds."""
+"""Replay a recording through the same detection, and report the checkpoints in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ckptprof.errors import NothingFoundError
 from ckptprof.report import document, terminal
 from ckptprof.report.summary import of_kind
 
-File = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="What `ckptprof capture` wrote.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="A file that `ckptprof capture` wrote.")]
 _WHY = "--why tells what was seen and left out"
 Why = Annotated[bool, typer.Option("--why", help="Tell also what was no checkpoint, and why.")]
 
@@ -25,7 +25,7 @@ def command(
         typer.Option(
             "--db",
             metavar="PATH",
-            help="Store what is found in this database.",
+            help="Store the checkpoints in this database.",
             callback=options.not_empty,
             show_default=False,
         ),
@@ -35,9 +35,9 @@ def command(
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
-    """Send a recording through the same detection and report what it holds.
+    """Replay a recording through the same detection, and report the checkpoints in it.
 
-    Nothing is stored unless --db is given. Exits with 3 if there are no checkpoints.
+    Nothing is stored unless --db is given. The exit code is 3 if there is no checkpoint.
     """
     from ckptprof.service.commands.replaying import replay  # noqa: PLC0415 - `--help` needs none of it
 

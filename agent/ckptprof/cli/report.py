@@ -1,4 +1,4 @@
-"""Report the checkpoints that were recorded, and what they come to."""
+"""Report the recorded checkpoints, what they cost and what limited them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ def command(  # each argument is an option of the command line
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Report the checkpoints that were recorded, and what they come to.
+    """Report the recorded checkpoints, what they cost and what limited them.
 
-    It opens with what limited most of the lost time and what to do first. Exits with 3 if there are none.
+    The first line says what limited most of the lost time, the second what to do first. The exit code is 3 if there is
+    no checkpoint.
 
-    --fail-on takes NAME, one of > >= < <= (of counts also = !=, of limit only those), and VALUE with its unit:
+    --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
+    with its unit:
     'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'count<1',
     'limit=device'. The names are count, saves, restores, incomplete, share, stall_share, limit; and duration, save,
     restore, stall, at_risk, gpu_seconds, throughput, save_throughput, restore_throughput, size, amplification,
-    ceiling_share, each with _min, _mean, _median, _p95, _p99, _max or, of times and sizes, _total. What holds is told
-    on stderr, and the exit code is 7. Where fewer than half of the checkpoints tell a figure, or there is no checkpoint
-    of that kind, it cannot be judged: then it is 8, or 0 with --allow-unknown.
+    ceiling_share, each with _min, _mean, _median, _p95, _p99, _max or, for times and sizes, _total. If a condition
+    holds, stderr names it and the exit code is 7. A condition cannot be judged if fewer than half of the checkpoints
+    have its figure, or if there is no checkpoint of its kind: then the exit code is 8, or 0 with --allow-unknown.
     """
     from ckptprof.report import answer, document, terminal  # noqa: PLC0415 - `--help` needs none of them
 

@@ -32,7 +32,7 @@ Output = Annotated[
         show_default=False,
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store, and report nothing at the end.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store the checkpoints, and print no report at the end.")]
 
 
 def command(
@@ -47,7 +47,7 @@ def command(
 ) -> int:
     """Run one command and report every checkpoint that it and its descendants save or restore.
 
-    No privilege is needed for one's own processes. Exits with the command's code; the report goes to stderr.
+    No privilege is needed for your own processes. The report goes to stderr; the exit code is the command's own.
     """
     if not arguments:
         raise UsageError("no command was given", hint="ckptprof run -- python train.py")

@@ -15,7 +15,7 @@ from ckptprof.report import show as rendering
 
 def command(
     checkpoint_id: Annotated[
-        int, typer.Argument(metavar="ID", min=0, max=filters.LARGEST, help="As `report` and `list` print it.")
+        int, typer.Argument(metavar="ID", min=0, max=filters.LARGEST, help="The id that `report` and `list` print.")
     ],
     *,
     db: options.Db = None,
@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Show one checkpoint: its course over time, streams, devices and evidence.
 
-    Exits with 3 if there is none of this id.
+    The exit code is 3 if there is no checkpoint with this id.
     """
     with reading(db) as reader:
         found = reader.checkpoint(checkpoint_id)

@@ -188,5 +188,5 @@ def tidy(connection: Connection) -> None:
 
 
 def empty_log(connection: Connection) -> None:
-    """Bring the log into the database and begin it anew, if no reader holds it; its file keeps its room on the disk."""
+    """Copy the log into the database and start it again, unless a reader uses it; its file keeps its size."""
     run_to_its_end(connection, "PRAGMA wal_checkpoint(RESTART)")

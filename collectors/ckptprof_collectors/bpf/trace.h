@@ -45,7 +45,7 @@ struct {
 	__uint(max_entries, 4 << 20);
 } ring SEC(".maps");
 
-/* processes that are traced (1), and those of whom only the children are (2); used if config.family_only */
+/* processes that are traced (1), and processes of which only the children are traced (2); used if config.family_only */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);

@@ -90,7 +90,7 @@ class OpenFiles:
             finally:
                 os.close(fd)
             if _names_another(info, status.inode) and os.readlink(name.encode(), dir_fd=self._fd_folder) != path:
-                return None  # closed and opened anew while we looked
+                return None  # closed and opened again while we looked
         except OSError:
             return None  # closed while we looked
         position, flags = parse_fdinfo(info)

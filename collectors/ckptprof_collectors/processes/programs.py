@@ -22,7 +22,7 @@ ENVIRONMENT_KEYS = frozenset(
 _MAX_VALUE_BYTES = 256
 _INTERPRETERS = (b"python", b"pypy")
 _WITH_VALUE = b"WX"  # options of one letter that take a value, beside -c and -m (`python --help`)
-# what the standard library and its kin hand to `python -c`: from multiprocessing.spawn import spawn_main; ...
+# what the standard library and similar packages pass to `python -c`: from multiprocessing.spawn import spawn_main; ...
 _POOL = re.compile(rb"\s*(?:import sys;\s*)?from ((?:multiprocessing|multiprocess|billiard|joblib|loky)[.\w]*) import ")
 
 

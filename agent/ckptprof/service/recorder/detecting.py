@@ -13,7 +13,7 @@ from ckptprof_collectors.samples import Frame
 
 
 class Detection:
-    """Begins anew after each fault; `complain` is told of each, `faults` counts them."""
+    """Starts again after each fault; `complain` gets each fault, `faults` counts them."""
 
     def __init__(self, header: Header, *, saved_paths: tuple[str, ...], complain: Callable[[str], None]) -> None:
         """Take the header of the recording, and what was saved before it."""

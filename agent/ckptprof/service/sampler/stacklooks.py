@@ -67,7 +67,7 @@ class StackLooks:
 
     def __init__(self) -> None:
         """Start with nobody writing."""
-        self._writings: dict[int, _Writing] = {}  # by the pid of the eldest of a job
+        self._writings: dict[int, _Writing] = {}  # by the pid of the oldest process of a job
         self._looks: deque[int] = deque(maxlen=MAX_PER_MINUTE)
 
     def due(self, now_ns: int, watched: dict[int, Watching]) -> list[Watching]:
@@ -78,12 +78,12 @@ class StackLooks:
                 line = line_of(watching, watched)
                 if line:
                     families.setdefault(line[-1].process.pid, []).extend(line)
-        for eldest, members in families.items():
-            self._writings.setdefault(eldest, _Writing()).writes(now_ns, _in_order(members))
-        for eldest, writing in list(self._writings.items()):
+        for oldest, members in families.items():
+            self._writings.setdefault(oldest, _Writing()).writes(now_ns, _in_order(members))
+        for oldest, writing in list(self._writings.items()):
             writing.fill(now_ns)
             if writing.is_over:
-                del self._writings[eldest]
+                del self._writings[oldest]
         if len(self._looks) == MAX_PER_MINUTE and now_ns - self._looks[0] < _MINUTE_NS:
             return []
         queues = (writing.queue for writing in self._writings.values())
@@ -128,7 +128,7 @@ def _offset_ns(count: int) -> int:
 
 
 def line_of(writer: Watching, watched: dict[int, Watching]) -> list[Watching]:
-    """Return those of a writer and its forebears that run a framework, the eldest last."""
+    """Return the processes that run a framework among a writer and its ancestors, the oldest last."""
     found: dict[int, Watching] = {}
     watching: Watching | None = writer
     while watching is not None and watching.process.pid not in found:

@@ -279,7 +279,7 @@ def mates(bursting: Iterable[Watching], watched: dict[int, Watching]) -> list[Wa
 
 
 def _family(watching: Watching, watched: dict[int, Watching]) -> int:
-    """Return the pid that the processes of a job descend from: what started the eldest that trains."""
+    """Return the pid of the process that started the oldest one of a job that trains: all others descend from it."""
     seen = {watching.process.pid}
     while (parent := watched.get(watching.process.parent_pid)) is not None and parent.trains:
         if parent.process.pid in seen:
