@@ -135,7 +135,7 @@ def test_gpus(tree: Callable[..., KernelFs]) -> None:
     hidden = doctor_training.gpus(tree(proc__driver__nvidia__version="NVRM"), _Driver(None))
 
     assert [check.status for check in (*found, hidden)] == ["ok", "note", "warn", "warn"]
-    assert found[0].text == "NVML tells the use of 8 GPUs"
+    assert found[0].text == "NVML shows the use of 8 GPUs"
 
 
 def test_private_network_is_noticed(tree: Callable[..., KernelFs]) -> None:

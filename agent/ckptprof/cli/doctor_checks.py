@@ -37,7 +37,7 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
         return Check("capabilities", "warn", f"{user}; the capabilities cannot be seen", "mount /proc")
     missing = [f"CAP_{name}" for name in FOR_OTHERS if name not in held]
     if not missing:
-        return Check("capabilities", "ok", f"{user}, with what it takes to see the processes of every user")
+        return Check("capabilities", "ok", f"{user}, with the capabilities to see the processes of all users")
     text = f"{user}, without {' and '.join(missing)}: only your own processes can be watched"
     return Check("capabilities", "warn", text, f"to watch the whole host, {AS_SERVICE}")
 
@@ -49,11 +49,9 @@ def other_processes(fs: KernelFs, *, uid: int) -> Check:
     if readable:
         return Check("processes", "ok", "byte counters and open files of other users' processes can be read")
     if refused:
-        text = "byte counters and open files of other users' processes cannot be read: jobs of others stay unseen"
+        text = "byte counters and open files of other users' processes cannot be read: jobs of other users are not seen"
         return Check("processes", "warn", text, AS_SERVICE)
-    return Check(
-        "processes", "note", "no process of another user is in sight, so whether it could be read is not known"
-    )
+    return Check("processes", "note", "there is no process of another user, so it is not known whether one can be read")
 
 
 def _tried(uid: int) -> tuple[int, int]:
@@ -93,7 +91,7 @@ def io_accounting(fs: KernelFs) -> Check:
         "io-accounting",
         "fail",
         "the kernel does not count bytes by process: no checkpoint can be found",
-        "use a kernel built with CONFIG_TASK_IO_ACCOUNTING (every distribution's is)",
+        "use a kernel built with CONFIG_TASK_IO_ACCOUNTING (as every distribution does)",
     )
 
 
@@ -110,8 +108,8 @@ def hidepid(fs: KernelFs) -> Check:
             break
         held = held_capabilities(fs) or frozenset()
         if "SYS_PTRACE" in held:
-            return Check("hidepid", "ok", f"/proc is mounted with {hiding}, which CAP_SYS_PTRACE sees through")
-        text = f"/proc is mounted with {hiding}: processes of others are hidden"
+            return Check("hidepid", "ok", f"/proc is mounted with {hiding}, and CAP_SYS_PTRACE overrides it")
+        text = f"/proc is mounted with {hiding}: processes of other users are hidden"
         return Check("hidepid", "warn", text, "give CAP_SYS_PTRACE, or `mount -o remount,hidepid=0 /proc`")
     return Check("hidepid", "ok", "/proc hides no process")
 
@@ -138,8 +136,8 @@ def network(fs: KernelFs) -> Check:
     return Check(
         "network",
         "warn",
-        "only lo is in sight: this is a network namespace of its own, or the host has no network",
-        "in a unit set PrivateNetwork=no, in a container use the host's network",
+        "the only interface is lo: this is a separate network namespace, or the host has no network",
+        "in a unit, set PrivateNetwork=no; in a container, use the network of the host",
     )
 
 
@@ -148,7 +146,7 @@ def pressure(fs: KernelFs) -> Check:
     try:
         (fs.proc / "pressure/io").read_bytes()
     except OSError:
-        text = "pressure (PSI) is off or out of reach: time stalled on I/O and memory is not recorded"
+        text = "pressure (PSI) is off or cannot be read: time stalled on I/O and memory is not recorded"
         return Check("pressure", "note", text, "boot with psi=1 on the kernel's command line")
     return Check("pressure", "ok", "pressure (PSI) of I/O and memory can be read")
 
@@ -158,22 +156,24 @@ def delay_accounting(fs: KernelFs) -> Check:
     state = read_text(fs.proc / "sys/kernel/task_delayacct")
     if state == "1":
         return Check("delay-accounting", "ok", "the kernel counts the time that single threads wait for block I/O")
-    text = "the time that single threads wait for block I/O is not counted: polled verdicts know less"
+    text = (
+        "the time that single threads wait for block I/O is not counted: verdicts at the level poll have less evidence"
+    )
     return Check("delay-accounting", "note", text, "sysctl kernel.task_delayacct=1")
 
 
 def udev(run: Path) -> Check:
     """Look for a udev daemon."""
     if (run / "udev/control").exists():
-        return Check("udev", "ok", "udev tells of devices that come and go")
-    return Check("udev", "note", "no udev daemon: devices that come and go are found by looking again")
+        return Check("udev", "ok", "udev reports devices that appear and disappear")
+    return Check("udev", "note", "no udev daemon: devices that appear and disappear are found by reading again")
 
 
 def birth_time(directory: Path, *, birth_ns: int | None) -> Check:
     """Judge what statx said of a directory's birth."""
     if birth_ns is not None:
         return Check("birth-time", "ok", f"the file system of {directory} keeps birth times of files")
-    text = f"the file system of {directory} keeps no birth times: new files are told by other marks"
+    text = f"the file system of {directory} keeps no birth times: new files are recognised by other evidence"
     return Check("birth-time", "note", text)
 
 
@@ -194,5 +194,5 @@ def clock(*, now_ns: int, newest_ns: int | None) -> Check:
     if now_ns < 1_700_000_000 * 1_000_000_000:
         return Check("clock", "warn", "the wall clock is years behind: times in reports will be wrong", fix)
     if newest_ns is not None and newest_ns > now_ns + 60 * 1_000_000_000:
-        return Check("clock", "warn", "the wall clock is behind what was recorded already: it has jumped back", fix)
+        return Check("clock", "warn", "the wall clock is behind the newest record: it went back", fix)
     return Check("clock", "ok", "the wall clock is plausible")

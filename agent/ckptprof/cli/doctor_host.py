@@ -63,7 +63,7 @@ def sqlite(version: tuple[int, ...]) -> Check:
     if library.has_wal_reset_fix(version):
         return Check("sqlite", "ok", f"SQLite {name}")
     text = (
-        f"SQLite {name} is older than the fix of the WAL-reset bug (3.51.3), which takes two writers to strike; "
+        f"SQLite {name} is older than the fix of the WAL-reset bug (3.51.3), which needs two writers to happen; "
         "ckptprof has one, so let no other program write to its database"
     )
     return Check("sqlite", "note", text)
@@ -114,7 +114,7 @@ def metrics_port(port: int) -> Check:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                return Check("metrics-port", "warn", f"port {port} cannot be had: {error.strerror}")
-            text = f"port {port} is taken, which is right if the agent is running"
-            return Check("metrics-port", "note", text, f"`ss -tlnp sport = :{port}` tells by whom")
+                return Check("metrics-port", "warn", f"port {port} cannot be used: {error.strerror}")
+            text = f"port {port} is in use, as it is while the agent runs"
+            return Check("metrics-port", "note", text, f"`ss -tlnp sport = :{port}` shows by which program")
     return Check("metrics-port", "ok", f"port {port} is free for /metrics")

@@ -10,9 +10,11 @@ from ckptprof.report.doctor import Check
 from ckptprof.service.sampler import tracing
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 
-GET_LIBBPF = "`apt install libbpf1`, `dnf install libbpf` (1.0 or newer), or take the wheel of ckptprof that carries it"
-NEWER = "boot a newer kernel; eBPF programs are fitted to any with BTF since 5.10"
-GET_EBPF = "give eBPF what it lacks here: the checks above say what that is"
+GET_LIBBPF = (
+    "`apt install libbpf1`, `dnf install libbpf` (1.0 or newer), or install the wheel of ckptprof that contains it"
+)
+NEWER = "boot a newer kernel: eBPF works with any kernel that has BTF, from 5.10 on"
+GET_EBPF = "add what eBPF needs: the checks above name it"
 _SINCE = re.compile(r"since (\d+\.\d+)")
 
 
@@ -25,9 +27,9 @@ def types(fs: KernelFs) -> Check:
     """Look for the kernel's own types (BTF), which the programs are fitted to."""
     release = read_text(fs.proc / "sys/kernel/osrelease") or "of unknown version"
     if os.access(fs.sys / "kernel/btf/vmlinux", os.R_OK):
-        return Check("trace-btf", "ok", f"the kernel ({release}) tells its types, which eBPF programs are fitted to")
-    text = f"the kernel ({release}) does not tell its types (BTF): no eBPF program can be fitted to it"
-    fix = "boot a kernel of 5.10 or newer with CONFIG_DEBUG_INFO_BTF=y, as Debian has since 11, RHEL since 8.2"
+        return Check("trace-btf", "ok", f"the kernel ({release}) has type information (BTF), which eBPF programs need")
+    text = f"the kernel ({release}) has no type information (BTF): no eBPF program can be loaded"
+    fix = "boot a kernel of 5.10 or newer with CONFIG_DEBUG_INFO_BTF=y: Debian 11, RHEL 8.2, or newer"
     return Check("trace-btf", "warn", text, fix)
 
 
@@ -36,8 +38,8 @@ def privileges(fs: KernelFs) -> Check:
     held = held_capabilities(fs) or frozenset()
     missing = [f"CAP_{name}" for name in ("BPF", "PERFMON") if name not in held]
     if not missing or "SYS_ADMIN" in held:
-        return Check("trace-privileges", "ok", "eBPF programs may be attached")
-    text = f"eBPF programs may not be attached, for want of {' and '.join(missing)}"
+        return Check("trace-privileges", "ok", "eBPF programs can be attached")
+    text = f"eBPF programs cannot be attached without {' and '.join(missing)}"
     return Check("trace-privileges", "warn", text, AS_SERVICE)
 
 
@@ -59,18 +61,18 @@ def lockdown(fs: KernelFs) -> Check:
     text = read_text(fs.sys / "kernel/security/lockdown")
     degree = re.search(r"\[(\w+)\]", text or "")
     if degree is None:
-        text = "whether the kernel is locked down cannot be seen; the try below tells"
+        text = "whether the kernel is locked down cannot be seen; the next check tries it"
         return Check("trace-lockdown", "note", text, "`mount -t securityfs none /sys/kernel/security` shows it")
     if degree[1] == "confidentiality":
-        text = "the kernel is locked down for confidentiality: eBPF programs may read nothing"
-        return Check("trace-lockdown", "warn", text, "boot with lockdown=integrity, or without")
+        text = "the kernel is locked down for confidentiality: eBPF programs can read nothing"
+        return Check("trace-lockdown", "warn", text, "boot with lockdown=integrity, or without lockdown")
     return Check("trace-lockdown", "ok", f"lockdown of the kernel: {degree[1]}, which lets eBPF programs read")
 
 
 def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach) -> list[Check]:
     """Attach the programs for a moment, seeing only what we start ourselves, and say what came of it."""
     if not fs.is_live:
-        return [Check("trace", "note", "not tried: this is not the machine's own /proc")]
+        return [Check("trace", "note", "not tried: this is not the /proc of this machine")]
     try:
         tracer = attach(fs, family_of=(os.getpid(),), ignore=())
     except UnavailableError as error:

@@ -11,8 +11,8 @@ from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes.pystacks import dump, find_program, parse
 
-_TRIES = 3  # a look that does not stop its target fails now and then
-_WITHOUT = "whether a save held training is told by its pace only"
+_TRIES = 3  # py-spy does not stop its target, so a look can fail
+_WITHOUT = "whether a save blocks training is judged by the rhythm of its threads only"
 
 
 def everything(fs: KernelFs) -> list[Check]:
@@ -24,13 +24,13 @@ def ptrace_scope(fs: KernelFs) -> Check:
     """Look at Yama, which may keep py-spy from reading processes that it did not start (ptrace(2))."""
     scope = read_text(fs.proc / "sys/kernel/yama/ptrace_scope")
     if scope in (None, "0"):
-        return Check("ptrace-scope", "ok", "no kernel.yama.ptrace_scope keeps py-spy from reading Python stacks")
+        return Check("ptrace-scope", "ok", "kernel.yama.ptrace_scope lets py-spy read Python stacks")
     text = f"kernel.yama.ptrace_scope is {scope}"
     if scope == "3":
-        fix = "set it to 0 where it is set (/etc/sysctl.d), and boot again: it cannot be lowered before"
-        return Check("ptrace-scope", "warn", f"{text}: nobody may read Python stacks, {_WITHOUT}", fix)
+        fix = "set it to 0 in /etc/sysctl.d and reboot: a running kernel cannot lower it"
+        return Check("ptrace-scope", "warn", f"{text}: no process can read Python stacks, {_WITHOUT}", fix)
     if "SYS_PTRACE" in (held_capabilities(fs) or frozenset()):
-        return Check("ptrace-scope", "ok", f"{text}, which CAP_SYS_PTRACE sees through")
+        return Check("ptrace-scope", "ok", f"{text}, and CAP_SYS_PTRACE overrides it")
     fix = f"sysctl kernel.yama.ptrace_scope=0, or {AS_SERVICE}"
     return Check("ptrace-scope", "warn", f"{text}: Python stacks cannot be read, {_WITHOUT}", fix)
 
@@ -48,18 +48,18 @@ def stacks(program: str | None) -> Check:
             break
         if parse(raw):
             return Check("py-spy", "ok", f"{program} reads Python stacks")
-    return Check("py-spy", "warn", f"{complaint or 'py-spy told nothing'}; {_WITHOUT}", AS_SERVICE)
+    return Check("py-spy", "warn", f"{complaint or 'py-spy returned no stack'}; {_WITHOUT}", AS_SERVICE)
 
 
 def gpus(fs: KernelFs, driver: Gpus) -> Check:
     """Look whether the NVIDIA driver tells how busy its GPUs are."""
     number = driver.count()
     if number is not None:
-        return Check("gpus", "ok", f"NVML tells the use of {units.plural(number, 'GPU')}")
+        return Check("gpus", "ok", f"NVML shows the use of {units.plural(number, 'GPU')}")
     if driver.has_library:
-        fix = "`nvidia-smi` tells what is wrong with the driver"
-        return Check("gpus", "warn", f"{driver.reason}: how busy GPUs are is not seen", fix)
+        fix = "`nvidia-smi` shows what is wrong with the driver"
+        return Check("gpus", "warn", f"{driver.reason}: the use of GPUs is not seen", fix)
     if (fs.proc / "driver/nvidia").exists():
-        fix = "in a container, let the NVIDIA runtime bring it in (NVIDIA_DRIVER_CAPABILITIES=utility)"
+        fix = "in a container, set NVIDIA_DRIVER_CAPABILITIES=utility for the NVIDIA runtime"
         return Check("gpus", "warn", f"there is an NVIDIA driver, but no {LIBRARY}: its GPUs are not seen", fix)
-    return Check("gpus", "note", "no NVIDIA driver: no GPU is asked how busy it is")
+    return Check("gpus", "note", "no NVIDIA driver: the use of GPUs is not read")
