@@ -50,7 +50,7 @@ class Panel:
     unit: str
     text: str
     queries: tuple[Query, ...]
-    steps: bool = False  # a value that holds until the next one
+    steps: bool = False  # a value that stays until the next one
     maximum: float | None = None
 
 
@@ -112,14 +112,14 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Duration",
                 "s",
-                "Duration of the newest save and restore of each node, held until the next one ends.",
+                "Duration of the newest save and restore of each node, shown until the next one ends.",
                 (Query("ckptprof_last_checkpoint_duration_seconds{NODE}", "{{instance}} {{kind}}"),),
                 steps=True,
             ),
             Panel(
                 "Size",
                 "bytes",
-                "Bytes of the newest save and restore of each node, held until the next one ends.",
+                "Bytes of the newest save and restore of each node, shown until the next one ends.",
                 (Query("ckptprof_last_checkpoint_bytes{NODE}", "{{instance}} {{kind}}"),),
                 steps=True,
             ),
@@ -138,9 +138,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 steps=True,
             ),
             Panel(
-                "Training held by saves",
+                "Training blocked by saves",
                 "percentunit",
-                "Share of the time in which a save held training, as far as it was seen; 5 % is a usual limit.",
+                "Share of the time in which a save blocked training, as far as it was seen; 5 % is a usual limit.",
                 (Query(_rate("checkpoint_stall_seconds_total", "instance")),),
             ),
             Panel(
@@ -175,9 +175,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 steps=True,
             ),
             Panel(
-                "GPU time held by saves",
+                "GPU time blocked by saves",
                 "short",
-                "GPUs that stood still for saves, in the mean: the time in which training was held, times its GPUs.",
+                "GPUs that waited for saves, in the mean: the time in which training was blocked, times its GPUs.",
                 (Query(_rate("checkpoint_gpu_seconds_total", "instance")),),
             ),
             Panel(
@@ -264,7 +264,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Waiting for the disk",
                 "bytes",
-                "Dirty pages, pages under writeback, and the amount of dirty pages at which writers are held back.",
+                "Dirty pages, pages under writeback, and the amount of dirty pages at which the kernel blocks writers.",
                 (
                     Query("ckptprof_memory_dirty_bytes{NODE}", "{{instance}} dirty"),
                     Query("ckptprof_memory_writeback_bytes{NODE}", "{{instance}} writeback"),
