@@ -45,7 +45,8 @@ def adopt(file: Path, name: str, command: str, streams: Path = STREAMS, golden: 
     path.write_bytes(plain.getvalue())
     labels = json.loads((streams / "labels.json").read_text(encoding="utf-8"))
     date = time.strftime("%Y-%m-%d", time.gmtime(header.wall_ns / 1e9))
-    labels[name] = {"command": command, "date": date, "events": [], "kernel": header.kernel, "level": header.level}
+    about = {"date": date, "kernel": header.kernel, "level": header.level, "from": "adopt.py"}
+    labels[name] = {"command": command, "events": [], **about}
     (streams / "labels.json").write_text(json.dumps(labels, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     (golden / f"{name}.txt").write_text(told(replay(path, None)), encoding="utf-8")
     return path
