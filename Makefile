@@ -9,6 +9,8 @@ TEST_WORKERS ?= 3
 # is what the demo takes if nothing is said.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?=
+NAMES ?=
+AGAIN ?=
 OLD ?= main
 NEW ?=
 ONLY ?=
@@ -25,7 +27,7 @@ PIP = -m pip --disable-pip-version-check -qq
 EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SOURCES := agent collectors tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test check shadow bench bpf fmt lint clean packages
+.PHONY: help demo test check record shadow bench bpf fmt lint clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +46,9 @@ lint: $(VENV)/.installed ## style, types and import directions
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+record: packages $(VENV)/.installed-all ## record the jobs of the end-to-end tests, as root: NAMES='work-* fault-gather' AGAIN=1
+	$(VENV)/bin/python tests/recording/record.py $(if $(AGAIN),--again) $(foreach name,$(NAMES),'$(name)')
 
 shadow: $(VENV)/.installed ## replay all captures through two trees and print what differs: OLD=main (NEW=REV)
 	$(VENV)/bin/python tests/recording/shadow.py $(if $(ONLY),--only '$(ONLY)') $(OLD) $(NEW)

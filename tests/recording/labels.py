@@ -1,0 +1,74 @@
+"""Holds what is told of a recording against its label: what the job itself logged, or what is known to be right."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).resolve().parents[1] / "fixtures" / "streams" / "labels.json"
+NEARBY_NS = 500_000_000
+BYTES_SHARE = 0.02
+WORDS = ("step", "framework", "mode", "status", "cache")
+TRACED_WORDS = ("ranks",)
+
+
+def differences(label: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each thing that is told otherwise; `seen` are saves and restores by their start."""
+    left, lines = list(seen), []
+    for event in label["truth"]:
+        one = next((one for one in left if _is_of(event, one)), None)
+        if one is None:
+            lines.append(f"missed: {_name(event)}")
+            continue
+        left.remove(one)
+        lines += [f"{_name(event)}: {text}" for text in _wrong(event, one)]
+        limit = one["verdict"]["limit"] if one["verdict"] else None
+        if label.get("limits") and limit not in label["limits"] and event["kind"] == label["kind"]:
+            lines.append(f"{_name(event)}: limited by {limit} instead of {' or '.join(label['limits'])}")
+    return lines + [f"invented: {_name(one)}" for one in left]
+
+
+def read() -> dict[str, dict[str, Any]]:
+    """Return the label of each capture."""
+    labels: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return labels
+
+
+def add(labels: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add labels, or replace them; somebody else may be doing the same."""
+    with FILE.open("r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        text = json.dumps(json.load(file) | labels, indent=1, sort_keys=True) + "\n"
+        file.seek(0)
+        file.truncate()
+        file.write(text)
+
+
+def _is_of(event: Mapping[str, Any], one: Mapping[str, Any]) -> bool:
+    if event["kind"] != one["kind"]:
+        return False
+    if "start_ns" in event:
+        return bool(one["start_ns"] <= event["end_ns"] + NEARBY_NS and event["start_ns"] <= one["end_ns"] + NEARBY_NS)
+    return event.get("step") in (None, one["step"])
+
+
+def _wrong(event: Mapping[str, Any], one: Mapping[str, Any]) -> list[str]:
+    words = WORDS + (TRACED_WORDS if one["level"] == "trace" else ())
+    lines = [
+        f"{word} {one[word]} instead of {event[word]}"
+        for word in words
+        if event.get(word) is not None and one[word] != event[word]
+    ]
+    if "path" in event and Path(one["path"] or "/") != Path(event["path"]):
+        lines.append(f"path {one['path']}")
+    if event.get("bytes") and abs(one["bytes"] / event["bytes"] - 1) > BYTES_SHARE:
+        lines.append(f"{one['bytes']} bytes instead of {event['bytes']}")
+    return lines
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    step = "" if event.get("step") is None else f" {event['step']}"
+    return f"{event['kind']}{step}"
