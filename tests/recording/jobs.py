@@ -59,6 +59,7 @@ class Job:
     before: str | None = None  # done first, unwatched
     expected: tuple[dict[str, Any], ...] | None = None  # where the job keeps no log
     limits: tuple[str, ...] = ()  # what was planted
+    skip: int = 0  # events at the beginning that the fault does not reach
     mode: str | None = None  # sync | async
     environment: tuple[tuple[str, str], ...] = ()
 
@@ -124,6 +125,7 @@ def fault(case: Case, work: Work, *, planted: bool) -> Job:
         ground=work.ground,
         before=before,
         limits=case.limits if planted else case.control_limits,
+        skip=case.skip,
     )
 
 

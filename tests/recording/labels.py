@@ -26,8 +26,8 @@ def differences(label: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> 
         left.remove(one)
         lines += [f"{_name(event)}: {text}" for text in _wrong(event, one)]
         limit = one["verdict"]["limit"] if one["verdict"] else None
-        if label.get("limits") and limit not in label["limits"] and event["kind"] == label["kind"]:
-            lines.append(f"{_name(event)}: limited by {limit} instead of {' or '.join(label['limits'])}")
+        if limit not in event.get("limits", (limit,)):
+            lines.append(f"{_name(event)}: limited by {limit} instead of {' or '.join(event['limits'])}")
     return lines + [f"invented: {_name(one)}" for one in left]
 
 

@@ -164,12 +164,13 @@ def right(job: Job, events: list[dict[str, Any]]) -> dict[str, Any]:
     known = {"kind": "save", "framework": job.framework, "mode": job.mode}
     logged = [known | {name: value for name, value in one.items() if value is not None} for one in events]
     truth = [{name: value for name, value in one.items() if value is not None} for one in job.expected or logged]
-    label: dict[str, Any] = {"truth": sorted(truth, key=lambda one: one.get("start_ns", 0))}
+    truth.sort(key=lambda one: one.get("start_ns", 0))
     if job.limits:  # whole pages written past the page cache end before the format does: no status is right
         for event in truth:
             event.pop("status", None)
-        label |= {"limits": list(job.limits), "kind": "restore" if "--restore" in job.command else "save"}
-    return label
+        for event in truth[job.skip :]:
+            event["limits"] = list(job.limits)
+    return {"truth": truth}
 
 
 def interrupted(folder: Path, events: list[dict[str, Any]]) -> dict[str, Any]:
