@@ -173,6 +173,17 @@ def beside_copies(name: str) -> Job:
     return Job(command, "test_no_checkpoint.py", "numpy", host="disks")
 
 
+def sweep(how: str) -> Job:
+    """Return two independent trainings that a launcher starts at the same time."""
+    train = f"{{python}} {ROOT}/examples/train_numpy.py --size-mb 40 --interval 1.2 --saves 2 --truth {{truth}}"
+    commands = {
+        "xargs": f"seq 2 | xargs -P2 -I@ {train} --dir {{dir}}/run@",
+        "shell": f"for n in 1 2; do {train} --dir {{dir}}/run$n & done; wait",
+    }
+    command = commands.get(how, f"{{python}} {E2E}/jobs/sweep.py {how} {{dir}} {train}")
+    return Job(command, "test_sweeps.py", "numpy", host="disks")
+
+
 def everyday(name: str) -> Job:
     """Return a piece of everyday work."""
     command = f"{{python}} {E2E}/everyday/once.py {shlex.quote(name)} {{dir}}/out {{store}}"
@@ -247,6 +258,7 @@ JOBS = {
     "bad-late-rank": bad("late-rank"),
     "bad-short-lived-writers": bad("short-lived-writers", BAD_WRITERS="100"),
     "bad-many-files": bad("many-files", BAD_FILES="400"),
+    **{f"sweep-{how}": sweep(how) for how in ("xargs", "shell", "popen", "workers")},
     "beside-copies-of-data": beside_copies("dataset.bin"),
     "beside-copies-of-a-checkpoint": beside_copies("ckpt_00000001.npz"),
     "reads-its-data": Job(
