@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, TORCH_ZIP, Actor, Stage
 from tests.detect.tracer import life
 
-from ckptprof.detect.events.evidence import confidence, score
+from ckptprof.detect.events.decision import decide
+from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.past_events import PastEvent, PastEvents
+from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.pipeline import Detector
-from ckptprof.model import Checkpoint, Evidence, Kind
+from ckptprof.model import Checkpoint, Kind
 
 LEVELS = pytest.mark.parametrize("trace", [False, True])
 ALIEN: dict[str, Any] = {"comm": "train_gpt2", "program": "train_gpt2", "runtimes": ()}
@@ -223,12 +225,15 @@ def test_reads_by_what_builds_serves_or_searches_are_nothing() -> None:
     assert stage.play(30, saved_paths=("/ckpt/step_7.pt",)) == []
 
 
-@given(st.permutations([Evidence(name=str(i), weight=w, text="") for i, w in enumerate((0.6, -0.4, 0.35, 0.15, -0.9))]))
+@given(st.permutations([Signal(name, name, "x") for name in ("writes", "step", "runtime-none", "rank", "foreign")]))
 @settings(max_examples=30, deadline=None)
-def test_the_order_of_evidence_does_not_matter(evidence: list[Evidence]) -> None:
-    """The sum is the same, and how sure a candidate is lies between a half and nearly one."""
-    assert score(evidence) == pytest.approx(-0.2)
-    assert 0.5 <= confidence(score(evidence)) <= 0.99
+def test_the_order_of_signals_does_not_matter(signals: list[Signal]) -> None:
+    """The sum is the same, and how sure an event is lies between a half and nearly one."""
+    decision = decide(tuple(signals))
+
+    assert decision.made == pytest.approx(-1.4)
+    assert decision.hypothesis is Hypothesis.DATA
+    assert 0.5 <= decision.confidence <= 0.99
 
 
 @given(

@@ -9,7 +9,7 @@ from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.gathering import Gatherer, is_endless, is_too_much, settled
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.recognition import Recogniser, Rejected
+from ckptprof.detect.recognition import Judged, Recogniser
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World
@@ -41,9 +41,14 @@ class Detector:
         self._forgotten_ns = 0
 
     @property
-    def rejected(self) -> deque[Rejected]:
-        """The last candidates that were not recognised."""
-        return self._recogniser.rejected
+    def judged(self) -> deque[Judged]:
+        """The last events that were judged."""
+        return self._recogniser.judged
+
+    @property
+    def rejected(self) -> list[Judged]:
+        """Those of them that were not recognised."""
+        return [judged for judged in self.judged if judged.is_rejected]
 
     @property
     def active(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ckptprof.detect.describe.patterns import SEEN_SHARE
 from ckptprof.detect.events.candidates import Candidate, is_traced
-from ckptprof.detect.events.evidence import candidate_bytes
+from ckptprof.detect.events.traits import candidate_bytes
 from ckptprof.detect.transfers.part import Part, is_mapped
 from ckptprof.detect.transfers.traced import Traced
 from ckptprof.detect.world.keys import ProcessKey

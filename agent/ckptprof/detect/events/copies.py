@@ -8,7 +8,7 @@ from heapq import nlargest
 
 from ckptprof.detect.events.candidates import Candidate, is_traced
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.signals.weights import WEIGHTS
+from ckptprof.detect.events.signal import Found
 from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.transfers.recent import RecentTransfer
 from ckptprof.detect.transfers.saved_files import SavedFiles
@@ -16,7 +16,7 @@ from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.traced import copies_in_kernel
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import writing
-from ckptprof.model import Checkpoint, Evidence
+from ckptprof.model import Checkpoint
 
 AHEAD_NS = 500_000_000  # what is written was read before
 SELF_NS = 2_000_000_000  # what was written so lately by the same process is staging, or a further name of one save
@@ -34,7 +34,7 @@ _MAX_PROCESSES = 64
 _MAX_RECENT = 256
 
 
-def copies(candidate: Candidate, known: Knowledge) -> Evidence | None:
+def copies(candidate: Candidate, known: Knowledge) -> Found | None:
     """Weigh that as much moved the other way by the same processes: file by file, in the kernel, or in sum."""
     if sum(part.bytes for part in candidate.parts if part.staged is not None) * 2 > _bytes(candidate):
         return None  # written elsewhere first, by the same hand: one save
@@ -42,13 +42,13 @@ def copies(candidate: Candidate, known: Knowledge) -> Evidence | None:
     if found:
         other = found[0].path.rpartition("/")[2][:40]
         text = f"{'copied from' if candidate.writes else 'copied to'} a file of the same size, {other!r}"
-        return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+        return Found(text, "copies-exactly")
     return _unpacked(candidate, known) or (
         _traced(candidate, known) if is_traced(candidate) else _polled(candidate, known)
     )
 
 
-def _unpacked(candidate: Candidate, known: Knowledge) -> Evidence | None:
+def _unpacked(candidate: Candidate, known: Knowledge) -> Found | None:
     """Weigh that an archive was read meanwhile: what comes out of it may be more than what went in."""
     if not candidate.writes:
         return None
@@ -56,7 +56,7 @@ def _unpacked(candidate: Candidate, known: Knowledge) -> Evidence | None:
     for move, moved in _other_way(candidate, known, _own_files(candidate), AHEAD_NS).items():
         if move.path.endswith(_ARCHIVES) and moved > least:
             text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
-            return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+            return Found(text, "copies-exactly")
     return None
 
 
@@ -120,7 +120,7 @@ def _written_lately(candidate: Candidate, known: Knowledge) -> set[FileKey]:
     }
 
 
-def _traced(candidate: Candidate, known: Knowledge) -> Evidence | None:
+def _traced(candidate: Candidate, known: Knowledge) -> Found | None:
     """Weigh the sums, from the trace: packing, splitting, or many at once."""
     own_files = _own_files(candidate)
     if candidate.writes:
@@ -145,11 +145,11 @@ def _traced(candidate: Candidate, known: Knowledge) -> Evidence | None:
         return None
     if in_kernel * 2 > own:
         text = "copied by the kernel from file to file, as much read as written"
-        return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+        return Found(text, "copies-exactly")
     return _in_sum()
 
 
-def _polled(candidate: Candidate, known: Knowledge) -> Evidence | None:
+def _polled(candidate: Candidate, known: Knowledge) -> Found | None:
     """Weigh the sums, from the counters; those of a trainer only if both went hand in hand: it may read data."""
     if candidate.writes and _reads_own(candidate, known):
         return None
@@ -182,7 +182,7 @@ def _polled(candidate: Candidate, known: Knowledge) -> Evidence | None:
     if not same or together < _LIKE[0] * written:
         return None
     text = "its process read as much as it wrote, hand in hand"
-    return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
+    return Found(text, "copies-exactly")
 
 
 def _after_loading(read: int, wrote: int) -> int:
@@ -200,9 +200,8 @@ def _reads_own(candidate: Candidate, known: Knowledge) -> bool:
     )
 
 
-def _in_sum() -> Evidence:
-    text = "its process read as much as it wrote, at the same time"
-    return Evidence(name="copies", weight=WEIGHTS["copies"], text=text)
+def _in_sum() -> Found:
+    return Found("its process read as much as it wrote, at the same time", "copies-in-sum")
 
 
 def _own_files(candidate: Candidate) -> set[FileKey]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
+
+import msgspec
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.decision_table import Hypothesis
+from ckptprof.detect.events.evidence import evidence_of
 from ckptprof.detect.events.past_events import PastEvent
-from ckptprof.detect.events.signals.weights import WEIGHTS
+from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.model import Checkpoint, Evidence
+from ckptprof.model import Checkpoint
 
 MAX_HELD = 64
 MAX_HELD_FILES = 4096  # of all of them together, but for the last two
@@ -21,23 +24,14 @@ _SERIES_NS = 3_600_000_000_000  # an unknown trainer may take so long from save 
 _LIKE = 2.0  # sizes of one series differ by less than this factor
 
 
-class IfAlone(Enum):
-    """What a held candidate was, if nothing more comes."""
-
-    SAVE = "save"
-    COPY = "copy"
-    NOTHING = "nothing"
-
-
 @dataclass(slots=True)
 class Deferred:
-    """A candidate with what spoke for and against it when it was over."""
+    """An event that waits."""
 
     candidate: Candidate
-    evidence: list[Evidence]
     event: PastEvent
     checkpoint: Checkpoint  # as it would be told: counters are forgotten while it waits
-    otherwise: IfAlone = field(default=IfAlone.NOTHING)
+    if_alone: Hypothesis  # what it is if nothing more comes
 
 
 class DeferredEvents:
@@ -48,9 +42,8 @@ class DeferredEvents:
         self._held: list[Deferred] = []
         self._over: list[Deferred] = []
 
-    def hold(self, held: Deferred, otherwise: IfAlone) -> None:
+    def hold(self, held: Deferred) -> None:
         """Keep one until more is known."""
-        held.otherwise = otherwise
         self._held.append(held)
         files = sum(len(one.candidate.parts) for one in self._held)
         while len(self._held) > MAX_HELD or (len(self._held) > _LEAST_HELD and files > MAX_HELD_FILES):
@@ -59,47 +52,45 @@ class DeferredEvents:
 
     def release(self, job: str, event: PastEvent) -> list[Deferred]:
         """Return the earlier ones of a series that was recognised: too little for one is enough for several."""
-        reason = Evidence(name="recurs", weight=2 * WEIGHTS["recurs"], text="the job wrote the like of it again")
         return self._take(
             lambda held: (
                 held.candidate.job == job
                 and bool(held.event.shapes & event.shapes)
                 and max(held.event.bytes, event.bytes) <= _LIKE * min(held.event.bytes, event.bytes)
             ),
-            reason,
+            Signal("recurs", "recurs", "the job wrote the like of it again", strength=2),
         )
 
     def read_again(self, event: PastEvent) -> list[Deferred]:
         """Return those whose files a later run of the same program reads."""
-        reason = Evidence(
-            name="read-again", weight=WEIGHTS["read-again"], text="a later run of the same program read it"
-        )
-        return self._take(lambda held: bool(held.event.paths & event.paths), reason)
+        again = Signal("read-again", "read-again", "a later run of the same program read it")
+        return self._take(lambda held: bool(held.event.paths & event.paths), again)
 
     def drop(self, job: str, shapes: frozenset[str]) -> None:
         """Forget those of a series that turned out to be data."""
         self._held = [held for held in self._held if held.candidate.job != job or not held.event.shapes & shapes]
 
-    def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[tuple[Deferred, IfAlone]]:
-        """Return those for which nothing more will come, with what they were then."""
+    def expire(self, now_ns: int, ended: dict[ProcessKey, int]) -> list[Deferred]:
+        """Return those for which nothing more will come, and which are what they are alone."""
         gone, self._over = self._over, []
         for held in self._held:
             if now_ns >= _due_ns(held, ended):
                 gone.append(held)
         self._held = [held for held in self._held if held not in gone]
-        return [(held, held.otherwise) for held in gone]
+        return gone
 
-    def _take(self, is_such: Callable[[Deferred], bool], reason: Evidence) -> list[Deferred]:
+    def _take(self, is_such: Callable[[Deferred], bool], reason: Signal) -> list[Deferred]:
         found = [held for held in self._held if is_such(held)]
         self._held = [held for held in self._held if held not in found]
         for held in found:
-            held.evidence = [*held.evidence, reason]
+            more = (*held.checkpoint.evidence, *evidence_of((reason,)))
+            held.checkpoint = msgspec.structs.replace(held.checkpoint, evidence=more)
         return found
 
 
 def _due_ns(held: Deferred, ended: dict[ProcessKey, int]) -> int:
-    due_ns = held.event.end_ns + (_DOUBT_NS if held.otherwise is IfAlone.SAVE else _SERIES_NS)
-    if held.otherwise is IfAlone.NOTHING:
+    due_ns = held.event.end_ns + (_DOUBT_NS if held.if_alone is Hypothesis.SAVE else _SERIES_NS)
+    if held.if_alone not in (Hypothesis.SAVE, Hypothesis.COPY):
         return due_ns  # a later run may read it
     ends = [ended.get(process) for process in held.candidate.processes]
     known = [end_ns for end_ns in ends if end_ns is not None]

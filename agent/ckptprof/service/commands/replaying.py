@@ -9,7 +9,7 @@ import msgspec
 
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.pipeline import Detector
-from ckptprof.detect.recognition import Rejected
+from ckptprof.detect.recognition import Judged
 from ckptprof.errors import RecordingError
 from ckptprof.model import Checkpoint, Report, Session, Watched
 from ckptprof.recording import Header, read_file
@@ -85,7 +85,7 @@ def _store(
         writer.close()
 
 
-def _line(rejected: Rejected) -> str:
+def _line(rejected: Judged) -> str:
     kind = "written" if rejected.writes else "read"
     reasons = "; ".join(f"{reason.weight:+.2f} {reason.text}" for reason in rejected.evidence)
     return clean(

@@ -1,54 +1,82 @@
-"""The signs for and against: each one small function of a candidate and what is known around it."""
+"""The signals: each a predicate on an event and what is known around it, with its name and its text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.copies import copies
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.signals import course, foreign, names, passes, reads, series, who
-from ckptprof.model import Evidence
+from ckptprof.detect.events.signal import Found, Signal
+from ckptprof.detect.events.signals import circumstances, course, foreign, names, passes, reads, series, who
 
-Signal = Callable[[Candidate, Knowledge], Evidence | None]
+Answer = bool | str | Found | None  # a text is the detail that takes the place of {}
 
-SIGNALS: tuple[Signal, ...] = (
-    names.named,
-    names.formatted,
-    names.hinted,
-    who.runtime,
-    who.rank,
-    who.computes,
-    who.tool,
-    who.service,
-    course.renamed,
-    course.committed,
-    course.tensors,
-    course.bulk,
-    course.appends,
-    course.random,
-    series.recurs,
-    series.regular,
-    series.overwrites,
-    series.rotates,
-    series.shards,
-    series.workers,
-    series.continuous,
-    series.rapid,
-    reads.read_back,
-    reads.read_again,
-    reads.feeds,
-    foreign.data,
-    foreign.placed,
-    foreign.foreign,
-    foreign.received,
-    foreign.downloaded,
-    copies,
-    passes.uploads,
-    passes.straight,
-    passes.unsought,
-    passes.several,
-    passes.unkept,
-    passes.sent,
-    passes.ends,
+
+class _Check(NamedTuple):
+    name: str
+    holds: Callable[[Candidate, Knowledge], Answer]
+    text: str = ""  # without one it is a condition of combinations, and never shown
+
+
+CHECKS: tuple[_Check, ...] = (
+    _Check("name", names.named, "files are named as {} names them"),
+    _Check("format", names.formatted, "its first bytes are those of {}"),
+    _Check("step", names.has_step, "its name counts training: step {}"),
+    _Check("word", names.has_word, "its name has a word for checkpoints"),
+    _Check("runtime", who.runtime, "{}"),
+    _Check("rank", who.has_rank, "its process carries a rank"),
+    _Check("computes", who.computes, "its process computes between its writes"),
+    _Check("tool", who.is_tool, "its process is a tool that copies, packs or fetches"),
+    _Check("service", who.is_service, "its process is a tool that installs, builds, serves or logs"),
+    _Check("renamed", course.renamed, "written under a temporary name, then renamed"),
+    _Check("commit", course.committed, "completed by {}"),
+    _Check("tensors", course.tensors, "its operations have many sizes, as arrays of a model have"),
+    _Check("bulk", course.bulk, "most of what its job writes is of this kind"),
+    _Check("appends", course.appends, "it is appended to, as logs are"),
+    _Check("random", course.random, "small writes here and there in its files, as databases do"),
+    _Check("recurs", series.recurs, "the job wrote the like of it {} times before"),
+    _Check("regular", series.regular, "it comes every {} s, with pauses between"),
+    _Check("overwrites", series.overwrites, "it takes the place of what was written before"),
+    _Check("rotates", series.rotates, "its job deletes older files of this kind"),
+    _Check("shards", series.shards, "numbered pieces that only go on counting, as data sets do"),
+    _Check("workers", series.workers, "several processes write such files, each for itself"),
+    _Check("continuous", series.continuous, "its job writes such files without a pause"),
+    _Check("rapid", series.rapid, "its job writes one after the other, several a second"),
+    _Check("read-back", reads.read_back, "these files were seen being saved"),
+    _Check("read-again", reads.read_again, "an earlier run of the same program wrote it"),
+    _Check("feeds", reads.feeds, "files of one shape in a row or again, as data sets are read"),
+    _Check("data", foreign.is_data, "its name has a word for data sets or results"),
+    _Check("place", foreign.is_placed, "it is in a place of caches, packages or databases"),
+    _Check("foreign", foreign.is_foreign, "it is {}"),
+    _Check("received", foreign.received, "as much came in by the network at the same time"),
+    _Check("downloaded", foreign.downloaded, "it is where, or named as, downloads are"),
+    _Check("copies", copies, "{}"),
+    _Check("uploads", passes.uploads, "a thread of the process that wrote it read it from end to end, as uploads do"),
+    _Check("straight", passes.straight, "read from end to end in pieces of one size, as uploads and checks do"),
+    _Check("unsought", passes.unsought, "no loader of such files reads them so: it looks for their directory first"),
+    _Check("several", passes.several, "all its files were read in the same way"),
+    _Check("unkept", passes.unkept, "the memory of its process did not grow by what it read"),
+    _Check("sent", passes.sent, "as much went out by the network at the same time"),
+    _Check("ends", passes.ends, "its process was over as soon as it had read"),
+    _Check("writes", circumstances.writes),
+    _Check("reads", circumstances.reads),
+    _Check("described", circumstances.described),
+    _Check("trains", circumstances.trains),
+    _Check("stranger", circumstances.stranger),
+    _Check("weak-name", circumstances.weak_name),
+    _Check("mapped", circumstances.mapped),
+    _Check("of-a-save", circumstances.of_a_save),
 )
+
+
+def signals_of(candidate: Candidate, known: Knowledge) -> tuple[Signal, ...]:
+    """Return the signals that hold of an event."""
+    answers = ((check, check.holds(candidate, known)) for check in CHECKS)
+    return tuple(_signal(check, answer) for check, answer in answers if answer)
+
+
+def _signal(check: _Check, answer: Answer) -> Signal:
+    found = answer if isinstance(answer, Found) else Found(answer if isinstance(answer, str) else "")
+    return Signal(check.name, found.row or check.name, check.text.replace("{}", found.detail), found.strength)

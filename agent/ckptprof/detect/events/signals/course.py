@@ -5,9 +5,7 @@ from __future__ import annotations
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signals.series import is_row_of_data
-from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes, shapes
-from ckptprof.model import Evidence
 
 _LARGE_BYTES = 1 << 20
 _SMALL_BYTES = 64 << 10
@@ -17,71 +15,56 @@ _MOST = 0.8
 _SCANT_BYTES = 4 << 20
 
 
-def renamed(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh a temporary name, then another: whoever reads it never meets half of it."""
-    if candidate.writes and any(part.stream.earlier_path is not None for part in candidate.parts):
-        return Evidence(name="renamed", weight=WEIGHTS["renamed"], text="written under a temporary name, then renamed")
-    return None
+def renamed(candidate: Candidate, _: Knowledge) -> bool:
+    """Return whether it had a temporary name, then another: whoever reads it never meets half of it."""
+    return candidate.writes and any(part.stream.earlier_path is not None for part in candidate.parts)
 
 
-def committed(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh the marker with which a framework completes a checkpoint."""
-    marks = [part.stream.path.rpartition("/")[2] for part in candidate.parts if part.name.commit]
-    if not marks or not candidate.writes:
-        return None
-    return Evidence(name="commit", weight=WEIGHTS["commit"], text=f"completed by {marks[0]}")
+def committed(candidate: Candidate, _: Knowledge) -> str | None:
+    """Return the marker with which its framework completed it."""
+    marks = (part.stream.path.rpartition("/")[2] for part in candidate.parts if part.name.commit)
+    return next(marks, None) if candidate.writes else None
 
 
-def tensors(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh many arrays in one file (traced): operations of many sizes, the big ones with the bytes."""
+def tensors(candidate: Candidate, _: Knowledge) -> bool:
+    """Return whether it has many arrays in one file (traced): operations of many sizes, the big ones with the bytes."""
     if not candidate.writes:
-        return None
+        return False
     sizes: dict[int, int] = {}
     for part in candidate.parts:
         for session in part.stream.trace.sessions.values() if part.stream.trace is not None else ():
             for low, _operations, moved in session.sizes:
                 sizes[low] = sizes.get(low, 0) + moved
     large = sum(moved for low, moved in sizes.items() if low >= _LARGE_BYTES)
-    if len(sizes) < _SIZES or large * 2 < sum(sizes.values()):
-        return None
-    return Evidence(
-        name="tensors", weight=WEIGHTS["tensors"], text="its operations have many sizes, as arrays of a model have"
-    )
+    return len(sizes) >= _SIZES and large * 2 >= sum(sizes.values())
 
 
-def bulk(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh that most of what its job wrote lately is of this series."""
+def bulk(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether most of what its job wrote lately is of this series."""
     if not candidate.writes:
-        return None
+        return False
     own = shapes(candidate)
     events = known.past.events(candidate.job, writes=True)
     if not events or is_row_of_data(candidate, known):
-        return None
+        return False
     alike = candidate_bytes(candidate) + sum(event.bytes for event in events if event.shapes & own)
     others = sum(event.bytes for event in events if not event.shapes & own)
-    if alike < _SCANT_BYTES or alike < _MOST * (alike + others) or not any(event.shapes & own for event in events):
-        return None
-    return Evidence(name="bulk", weight=WEIGHTS["bulk"], text="most of what its job writes is of this kind")
+    most = alike >= _SCANT_BYTES and alike >= _MOST * (alike + others)
+    return most and any(event.shapes & own for event in events)
 
 
-def appends(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh O_APPEND, as logs are written."""
+def appends(candidate: Candidate, _: Knowledge) -> bool:
+    """Return whether most of it was written with O_APPEND, as logs are."""
     appended = sum(part.bytes for part in candidate.parts if part.stream.append)
-    if not candidate.writes or appended * 2 <= candidate_bytes(candidate):
-        return None
-    return Evidence(name="appends", weight=WEIGHTS["appends"], text="it is appended to, as logs are")
+    return candidate.writes and appended * 2 > candidate_bytes(candidate)
 
 
-def random(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh small operations that do not follow each other (traced), as databases write."""
+def random(candidate: Candidate, _: Knowledge) -> bool:
+    """Return whether small operations do not follow each other (traced), as databases write."""
     traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
     totals = [trace.totals for trace in traces if trace.sessions]
     moved = sum(total.bytes for total in totals)
     operations = sum(total.operations for total in totals)
     if not candidate.writes or not operations or moved / operations >= _SMALL_BYTES:
-        return None
-    if sum(total.consecutive_bytes for total in totals) > _RANDOM * moved:
-        return None
-    return Evidence(
-        name="random", weight=WEIGHTS["random"], text="small writes here and there in its files, as databases do"
-    )
+        return False
+    return sum(total.consecutive_bytes for total in totals) <= _RANDOM * moved

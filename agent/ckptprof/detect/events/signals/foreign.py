@@ -8,10 +8,8 @@ from collections.abc import Callable
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.pass_through import is_poured
-from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes, largest, shapes
 from ckptprof.detect.transfers.part import Part
-from ckptprof.model import Evidence
 
 # places where programs keep what is not theirs to save: caches, packages, databases, build trees
 _PLACES = re.compile(
@@ -70,50 +68,43 @@ _RECEIVED_BYTES = 8 << 20
 _BUFFERED_NS = 1_000_000_000
 
 
-def data(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh a word for data sets or results in its name."""
-    if not _mostly(candidate, lambda part: part.name.data):
-        return None
-    return Evidence(name="data", weight=WEIGHTS["data"], text="its name has a word for data sets or results")
+def is_data(candidate: Candidate, _: Knowledge) -> bool:
+    """Return whether a word for data sets or results is in its name."""
+    return _mostly(candidate, lambda part: part.name.data)
 
 
-def placed(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh a place of caches, packages or databases."""
-    if not _mostly(candidate, lambda part: _PLACES.search(part.stream.path) is not None):
-        return None
-    return Evidence(name="place", weight=WEIGHTS["place"], text="it is in a place of caches, packages or databases")
+def is_placed(candidate: Candidate, _: Knowledge) -> bool:
+    """Return whether it is in a place of caches, packages or databases."""
+    return _mostly(candidate, lambda part: _PLACES.search(part.stream.path) is not None)
 
 
-def foreign(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh a suffix or first bytes of something that holds no model."""
-    kinds = [kind for part in largest(candidate, _MOST) if (kind := _other_format(part)) is not None]
-    if not kinds or not _mostly(candidate, lambda part: _other_format(part) is not None):
-        return None
-    return Evidence(name="foreign", weight=WEIGHTS["foreign"], text=f"it is {kinds[0]}")
+def is_foreign(candidate: Candidate, _: Knowledge) -> str | None:
+    """Return what its suffix or first bytes say it is, if that holds no model."""
+    kinds = (kind for part in largest(candidate, _MOST) if (kind := _other_format(part)) is not None)
+    return next(kinds, None) if _mostly(candidate, lambda part: _other_format(part) is not None) else None
 
 
-def received(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh that as much came in by the network as was written, at the same time."""
+def received(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether as much came in by the network as was written, at the same time."""
     size = candidate_bytes(candidate)
     if not candidate.writes or size < _RECEIVED_BYTES or _has_ranks(candidate, known):
-        return None
+        return False
     trains = known.world.trains(candidate.processes)
     if trains and (candidate.step is not None or known.past.series(candidate.job, shapes(candidate), writes=True)):
-        return None  # it counts its training, or saves such files again and again; the network may serve anybody
+        return False  # it counts its training, or saves such files again and again; the network may serve anybody
     low, high = _RECEIVED_EXACTLY if trains else _RECEIVED
     came = known.world.devices.received_bytes(candidate.start_ns, candidate.end_ns)
     if came is None or not low * size <= came <= high * size:
         # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
         came = known.world.devices.received_bytes(candidate.start_ns - _BUFFERED_NS, candidate.end_ns)
-        if came is None or came < low * size or not is_poured(candidate, known):
-            return None
-    return Evidence(name="received", weight=WEIGHTS["received"], text="as much came in by the network at the same time")
+        return came is not None and came >= low * size and is_poured(candidate, known)
+    return True
 
 
-def downloaded(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh a place in a cache of what hubs of models give, or under a name of what is not downloaded yet."""
+def downloaded(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether it is in a cache of what hubs of models give, or was named as what is not downloaded yet."""
     if not candidate.writes:
-        return None
+        return False
     trains = known.world.trains(candidate.processes)
 
     def is_download(part: Part) -> bool:
@@ -124,9 +115,7 @@ def downloaded(candidate: Candidate, known: Knowledge) -> Evidence | None:
             return False
         return any(_UNFINISHED.search(path) for path in (part.stream.path, earlier))
 
-    if not _mostly(candidate, is_download):
-        return None
-    return Evidence(name="downloaded", weight=WEIGHTS["downloaded"], text="it is where, or named as, downloads are")
+    return _mostly(candidate, is_download)
 
 
 def _has_ranks(candidate: Candidate, known: Knowledge) -> bool:

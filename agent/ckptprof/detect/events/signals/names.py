@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.decision_table import TABLE
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.signals.weights import WEIGHTS
+from ckptprof.detect.events.signal import Found
 from ckptprof.detect.events.traits import candidate_bytes, framework_of
 from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof.frameworks.identity import weight_of
-from ckptprof.model import Evidence
 
 
-def named(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh a framework's names; what they are worth is said in its entry."""
+def named(candidate: Candidate, known: Knowledge) -> Found | None:
+    """Return the framework whose names its files bear; what they are worth is said in its entry."""
     name = framework_of(candidate, known)
-    if name is None:
-        return None
-    return Evidence(name="name", weight=weight_of(name), text=f"files are named as {name} names them")
+    return Found(name, strength=weight_of(name)) if name is not None else None
 
 
-def formatted(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh the first bytes of most of it."""
+def formatted(candidate: Candidate, _: Knowledge) -> Found | None:
+    """Return the format that the first bytes of most of it say."""
     formats: dict[str, int] = {}
     for part in candidate.parts:
         fact = part.stream.fact
@@ -30,15 +28,18 @@ def formatted(candidate: Candidate, _: Knowledge) -> Evidence | None:
     if not formats:
         return None
     best = max(formats, key=lambda kind: formats[kind])
-    weight = WEIGHTS.get(f"format-{best}", WEIGHTS["format-zip"])
-    return Evidence(name="format", weight=weight, text=f"its first bytes are those of {best}")
+    return Found(best, row=f"format-{best}" if f"format-{best}" in TABLE.rows else "format-zip")
 
 
-def hinted(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh a word that people use for checkpoints, or a number that counts training."""
-    hints = sum(part.bytes for part in candidate.parts if part.name.hint)
-    if hints * 2 < candidate_bytes(candidate):
-        return None
-    if candidate.step is not None:
-        return Evidence(name="step", weight=WEIGHTS["step"], text=f"its name counts training: step {candidate.step}")
-    return Evidence(name="word", weight=WEIGHTS["word"], text="its name has a word for checkpoints")
+def has_step(candidate: Candidate, _: Knowledge) -> str | None:
+    """Return the number that counts training in its name."""
+    return str(candidate.step) if _is_hinted(candidate) and candidate.step is not None else None
+
+
+def has_word(candidate: Candidate, _: Knowledge) -> bool:
+    """Return whether its name has a word that people use for checkpoints, and no step."""
+    return _is_hinted(candidate) and candidate.step is None
+
+
+def _is_hinted(candidate: Candidate) -> bool:
+    return sum(part.bytes for part in candidate.parts if part.name.hint) * 2 >= candidate_bytes(candidate)

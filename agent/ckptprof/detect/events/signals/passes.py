@@ -1,7 +1,7 @@
 """What tells a sending or a checking from a restore: the bytes pass through, in pieces, and nothing of them is kept.
 
-None of these decides alone; together they must weigh what `PASSED` says (signs/weights.py). All but `uploads` speak of
-a reading from end to end in even pieces only: a restore may well leave no trace in memory, but then it seeks.
+None of these decides alone but `uploads`: which of them do together is said in the decision table. All speak of a
+reading from end to end in even pieces only: a restore may well leave no trace in memory, but then it seeks.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.pass_through import big_parts, ends_at_once, is_straight, is_whole, kept_share
-from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes
 from ckptprof.detect.transfers.part import Part
-from ckptprof.model import Evidence
 
 _KEPT = 0.5
 _UNKEPT = 0.3  # what its process imported meanwhile is in it
@@ -21,68 +19,49 @@ _SENT = (0.9, 1.6)
 _SENT_BYTES = 8 << 20
 
 
-def straight(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh a reading from end to end in even pieces."""
-    if not _passes(candidate, known):
-        return None
-    return _evidence("straight", "read from end to end in pieces of one size, as uploads and checks do")
+def straight(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether it was read from end to end in even pieces, and not seen to be kept."""
+    return is_straight(candidate, known) and (kept_share(candidate, known) or 0.0) < _KEPT
 
 
-def unsought(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh that files were read so in which their loaders jump, or which they map."""
+def unsought(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether files were read so in which their loaders jump, or which they map."""
     big = big_parts(candidate)
     sought = sum(part.bytes for part in big if part.stream.path.endswith(_SOUGHT))
-    if sought * 2 < sum(part.bytes for part in big) or not _passes(candidate, known):
-        return None
-    return _evidence("unsought", "no loader of such files reads them so: it looks for their directory first")
+    return sought * 2 >= sum(part.bytes for part in big) and straight(candidate, known)
 
 
-def several(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh that more than one was read so: one alone may have a loader of its own kind."""
-    if len({part.stream.path for part in big_parts(candidate)}) < 2 or not _passes(candidate, known):
-        return None
-    return _evidence("several", "all its files were read in the same way")
+def several(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether more than one was read so: one alone may have a loader of its own kind."""
+    return len({part.stream.path for part in big_parts(candidate)}) > 1 and straight(candidate, known)
 
 
-def unkept(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh that memory did not grow by what was read: who loads a model has it then."""
+def unkept(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether memory did not grow by what was read: who loads a model has it then."""
     share = kept_share(candidate, known)
-    if share is None or share >= _UNKEPT or not _passes(candidate, known):
-        return None
-    return _evidence("unkept", "the memory of its process did not grow by what it read")
+    return share is not None and share < _UNKEPT and straight(candidate, known)
 
 
-def sent(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh that as much went out by the network as was read, at the same time."""
+def sent(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether as much went out by the network as was read, at the same time."""
     size = candidate_bytes(candidate)
     if candidate.writes or size < _SENT_BYTES:
-        return None
+        return False
     went = known.world.devices.sent_bytes(candidate.start_ns, candidate.end_ns)
-    if went is None or not _SENT[0] * size <= went <= _SENT[1] * size or not _passes(candidate, known):
-        return None
-    return _evidence("sent", "as much went out by the network at the same time")
+    return went is not None and _SENT[0] * size <= went <= _SENT[1] * size and straight(candidate, known)
 
 
-def ends(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh that its processes ended at once, before anybody looked at them, maybe: who restores goes on."""
-    if not ends_at_once(candidate, known) or not _passes(candidate, known):
-        return None
-    return _evidence("ends", "its process was over as soon as it had read")
+def ends(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether its processes ended at once, before anybody looked at them, maybe: who restores goes on."""
+    return ends_at_once(candidate, known) and straight(candidate, known)
 
 
-def uploads(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh a reading from end to end by another thread of the process that wrote it (traced)."""
+def uploads(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether another thread of the process that wrote it read it from end to end (traced)."""
     big = big_parts(candidate)
     if candidate.writes or not big or not all(_is_of_other_threads(part, known) for part in big):
-        return None
-    if not _passes(candidate, known):
-        return None
-    return _evidence("uploads", "a thread of the process that wrote it read it from end to end, as uploads do")
-
-
-def _passes(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether it was read straight on, and not seen to be kept."""
-    return is_straight(candidate, known) and (kept_share(candidate, known) or 0.0) < _KEPT
+        return False
+    return straight(candidate, known)
 
 
 def _is_of_other_threads(part: Part, known: Knowledge) -> bool:
@@ -92,7 +71,3 @@ def _is_of_other_threads(part: Part, known: Knowledge) -> bool:
     if author is None or trace is None or part.stream.process not in author.processes:
         return False
     return is_whole(trace, pooled=True) and all(session.tid != session.pid for session in trace.sessions.values())
-
-
-def _evidence(name: str, text: str) -> Evidence:
-    return Evidence(name=name, weight=WEIGHTS[name], text=text)

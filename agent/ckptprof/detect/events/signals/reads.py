@@ -5,53 +5,43 @@ from __future__ import annotations
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import shape_of
-from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import biggest, candidate_bytes, framework_of, is_weak, shapes
-from ckptprof.model import Evidence
 
 _MANY = 4
 _BESIDE_NS = 30_000_000_000
 _CROWD = 64
 
 
-def read_back(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh files that were recognised as saved before."""
+def read_back(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether most of it was recognised as saved before."""
     if candidate.writes:
-        return None
+        return False
     saved_bytes = sum(part.bytes for part in candidate.parts if known.transfers.saved.contains(part.stream.path))
-    if saved_bytes * 2 < candidate_bytes(candidate) or not saved_bytes:
-        return None
-    return Evidence(name="read-back", weight=WEIGHTS["read-back"], text="these files were seen being saved")
+    return saved_bytes > 0 and saved_bytes * 2 >= candidate_bytes(candidate)
 
 
-def read_again(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh files that an earlier run of the same program wrote, whatever they were taken for."""
+def read_again(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether an earlier run of the same program wrote one of its files, whatever it was taken for."""
     if candidate.writes:
-        return None
+        return False
     own = known.world.programs(candidate.processes)
     for path in biggest(candidate):
         author = known.past.author(path)
         if author is not None and author.programs & own and not author.processes & set(candidate.processes):
-            return Evidence(
-                name="read-again", weight=WEIGHTS["read-again"], text="an earlier run of the same program wrote it"
-            )
-    return None
+            return True
+    return False
 
 
-def feeds(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh files of one shape, one after the other or again and again, that nothing calls checkpoints: a data set."""
+def feeds(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether files of one shape are read in a row or again, which nothing calls checkpoints: a data set."""
     if candidate.writes or not is_weak(framework_of(candidate, known)):
-        return None
+        return False
     hints = sum(part.bytes for part in candidate.parts if part.name.hint or part.name.certain)
     if hints * 2 >= candidate_bytes(candidate) or known.transfers.saved.contains(biggest(candidate)[0]):
-        return None
+        return False
     processes = frozenset(candidate.processes)
     earlier = known.past.series(candidate.job, shapes(candidate), writes=False)
-    if not any(event.processes & processes for event in earlier) and not _is_row(candidate, known):
-        return None
-    return Evidence(
-        name="feeds", weight=WEIGHTS["feeds"], text="files of one shape in a row or again, as data sets are read"
-    )
+    return any(event.processes & processes for event in earlier) or _is_row(candidate, known)
 
 
 def _is_row(candidate: Candidate, known: Knowledge) -> bool:

@@ -9,10 +9,9 @@ import statistics
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import LIKE, PastEvent, shape_of
-from ckptprof.detect.events.signals.weights import WEIGHTS
+from ckptprof.detect.events.signal import Found
 from ckptprof.detect.events.traits import biggest, candidate_bytes, framework_of, is_weak, shapes
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.model import Evidence
 
 _TIMES = 2  # that a recurrence counts
 _APART_NS = 500_000_000  # pieces of one thing follow sooner
@@ -32,20 +31,14 @@ _PART_WORD = re.compile(
 )
 
 
-def recurs(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh the like of it before: a file of the same shape, a size that differs little."""
+def recurs(candidate: Candidate, known: Knowledge) -> Found | None:
+    """Return how often the like of it came before: a file of the same shape, a size that differs little."""
     times = len(_alike(candidate, known)) if candidate.writes and not is_row_of_data(candidate, known) else 0
-    if not times:
-        return None
-    return Evidence(
-        name="recurs",
-        weight=WEIGHTS["recurs"] * min(_TIMES, times),
-        text=f"the job wrote the like of it {times} times before",
-    )
+    return Found(str(times), strength=min(_TIMES, times)) if times else None
 
 
-def regular(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh even periods, most of each without writing: between its saves a trainer trains."""
+def regular(candidate: Candidate, known: Knowledge) -> str | None:
+    """Return the seconds of even periods, most of each without writing: between its saves a trainer trains."""
     events = _alike(candidate, known)[-_WINDOW:] if candidate.writes else []
     if len(events) < 2 or is_row_of_data(candidate, known):
         return None
@@ -55,37 +48,23 @@ def regular(candidate: Candidate, known: Knowledge) -> Evidence | None:
     took_ns = statistics.fmean(event.end_ns - event.start_ns for event in events)
     if min(periods) <= 0 or statistics.pstdev(periods) > _EVEN * mean_ns or took_ns > _PAUSE * mean_ns:
         return None
-    return Evidence(
-        name="regular", weight=WEIGHTS["regular"], text=f"it comes every {mean_ns / 1e9:.0f} s, with pauses between"
-    )
+    return f"{mean_ns / 1e9:.0f}"
 
 
-def overwrites(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh the same file again, written anew: only the last state is wanted."""
-    if not candidate.writes:
-        return None
+def overwrites(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether the same file is written anew: only the last state is wanted."""
     own = set(biggest(candidate))
-    if not any(event.paths & own for event in _alike(candidate, known)):
-        return None
-    return Evidence(
-        name="overwrites", weight=WEIGHTS["overwrites"], text="it takes the place of what was written before"
-    )
+    return candidate.writes and any(event.paths & own for event in _alike(candidate, known))
 
 
-def rotates(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh that the job deleted older ones of the same shape: only the last few states are wanted."""
-    if not candidate.writes or not known.past.rotated(candidate.job, shapes(candidate)):
-        return None
-    return Evidence(name="rotates", weight=WEIGHTS["rotates"], text="its job deletes older files of this kind")
+def rotates(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether the job deleted older ones of the same shape: only the last few states are wanted."""
+    return candidate.writes and known.past.rotated(candidate.job, shapes(candidate)) > 0
 
 
-def shards(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh numbered pieces that go on counting: those of a checkpoint begin anew with each save."""
-    if not candidate.writes or not _counts(candidate, known):
-        return None
-    return Evidence(
-        name="shards", weight=WEIGHTS["shards"], text="numbered pieces that only go on counting, as data sets do"
-    )
+def shards(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether numbered pieces go on counting: those of a checkpoint begin anew with each save."""
+    return candidate.writes and _counts(candidate, known)
 
 
 def is_row_of_data(candidate: Candidate, known: Knowledge) -> bool:
@@ -165,13 +144,9 @@ def _is_row(candidate: Candidate) -> bool:
     return any(count >= _MANY for count in rows.values())
 
 
-def workers(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh several processes that each write at times of their own: the ranks of a job write together."""
-    if not candidate.writes or _is_known(candidate, known) or not _takes_turns(candidate, known):
-        return None
-    return Evidence(
-        name="workers", weight=WEIGHTS["workers"], text="several processes write such files, each for itself"
-    )
+def workers(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether several processes write at times of their own: the ranks of a job write together."""
+    return candidate.writes and not _is_known(candidate, known) and _takes_turns(candidate, known)
 
 
 def _takes_turns(candidate: Candidate, known: Knowledge) -> bool:
@@ -189,32 +164,28 @@ def _takes_turns(candidate: Candidate, known: Knowledge) -> bool:
     return likeness < _SAME
 
 
-def continuous(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh a job that hardly ever stops writing the like."""
+def continuous(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether its job hardly ever stops writing the like."""
     if not candidate.writes:
-        return None
+        return False
     events = known.past.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
     if len(events) < 2:
-        return None
+        return False
     spans = sorted([*((event.start_ns, event.end_ns) for event in events), (candidate.start_ns, candidate.end_ns)])
     written_ns, reached_ns = 0, spans[0][0]
     for start_ns, end_ns in spans:
         written_ns += max(0, end_ns - max(start_ns, reached_ns))
         reached_ns = max(reached_ns, end_ns)
     whole_ns = reached_ns - spans[0][0]
-    if whole_ns < _ALWAYS_NS or written_ns < _ALWAYS * whole_ns:
-        return None
-    return Evidence(name="continuous", weight=WEIGHTS["continuous"], text="its job writes such files without a pause")
+    return whole_ns >= _ALWAYS_NS and written_ns >= _ALWAYS * whole_ns
 
 
-def rapid(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh one after the other without a pause, each a little: nobody saves a state so often."""
+def rapid(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether one follows the other without a pause, each a little: nobody saves a state so often."""
     if not candidate.writes or not is_nameless(candidate, known):
-        return None
+        return False
     events = known.past.series(candidate.job, shapes(candidate), writes=True)[-_RAPID:]
-    if len(events) < _RAPID or candidate.start_ns - events[0].start_ns > _RAPID * _RAPID_NS:
-        return None
-    return Evidence(name="rapid", weight=WEIGHTS["rapid"], text="its job writes one after the other, several a second")
+    return len(events) >= _RAPID and candidate.start_ns - events[0].start_ns <= _RAPID * _RAPID_NS
 
 
 def _follows_at_once(candidate: Candidate, known: Knowledge) -> bool:

@@ -1,0 +1,64 @@
+"""Decides by the table what an event is: a pure function of its signals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptprof.detect.events.decision_table import TABLE, Combination, DecisionTable, Hypothesis, Row
+from ckptprof.detect.events.signal import Signal
+
+DOUBT = 0.5  # the confidence of what waits
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an event is, and why."""
+
+    hypothesis: Hypothesis  # of what waits: what it is if nothing more comes
+    confidence: float  # 0.5 (just enough evidence) to 0.99; of what is neither checkpoint nor copy: 0.5
+    scores: dict[Hypothesis, float]  # the sum for each hypothesis that is possible in its direction
+    override: Combination | None = None  # takes save and restore out of question
+    deferral: Combination | None = None  # makes it wait
+    ends_series: bool = False  # earlier ones of its series that wait are data
+
+    @property
+    def made(self) -> float:
+        """The sum for a save or a restore."""
+        return self.scores.get(Hypothesis.SAVE, self.scores.get(Hypothesis.RESTORE, 0.0))
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether it is a copy or a stream of a checkpoint."""
+        return self.hypothesis in (Hypothesis.COPY, Hypothesis.STREAM)
+
+
+def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decision:
+    """Return what an event with these signals is."""
+    names = frozenset(name for signal in signals for name in (signal.name, signal.row))
+    made = Hypothesis.SAVE if "writes" in names else Hypothesis.RESTORE
+    possible = (made, Hypothesis.COPY, Hypothesis.STREAM, Hypothesis.DATA)
+    rows = [(table.rows[signal.row], signal.strength) for signal in signals if signal.row in table.rows]
+    scores = {one: sum(row.weight(one) * strength for row, strength in rows) for one in possible}
+    override = _first(table.overrides, names, scores[made])
+    deferral = None if override is not None else _first(table.deferrals, names, scores[made])
+    decisive = override or deferral
+    wanted = decisive.then if decisive is not None else made
+    likely = next((one for one in (wanted, Hypothesis.DATA) if scores[one] >= table.needed[one]), Hypothesis.NOTHING)
+    told = likely not in (Hypothesis.DATA, Hypothesis.NOTHING)
+    sure = confidence(scores[likely], table.needed[made]) if told and deferral is None else DOUBT
+    ends_series = override is None and not names.isdisjoint(table.series_of_data)
+    return Decision(likely, sure, scores, override, deferral, ends_series)
+
+
+def _first(combinations: tuple[Combination, ...], names: frozenset[str], made: float) -> Combination | None:
+    return next((one for one in combinations if one.holds(names, made)), None)
+
+
+def confidence(total: float, needed: float) -> float:
+    """Return how sure a sum makes, 0.5 (just enough evidence) to 0.99."""
+    return round(min(0.99, max(DOUBT, 0.5 + (total - needed) * 0.6)), 2)
+
+
+def weight(row: Row | None, strength: float) -> float:
+    """Return what a signal weighs for a save or a restore."""
+    return row.made * strength if row is not None else 0.0

@@ -1,0 +1,227 @@
+"""The one table that decides what an event is: a save, a restore, a copy, a stream, data, or nothing.
+
+Theory of operation. `signals/` holds predicates; each one that holds of an event names a row of ROWS. A row adds its
+weight (times the signal's strength) to the hypotheses: *made*, the event is a save or a restore by the job itself;
+*moved*, its bytes are a checkpoint's, but somebody copied them, or they only passed through a process (an upload, a
+check, a download); *data*, it is something else that is kept in files. A hypothesis needs the sum that NEEDED says.
+
+Three lists of combinations follow, each entry a plain expression over names of signals. The first of OVERRIDES that
+holds takes save and restore out of question, whatever their sum is. The first of DEFERRALS that holds makes a written
+event wait for what comes later, and says what it is if nothing does. If a name of SERIES_OF_DATA holds, earlier events
+of its series that still wait are data, too. `decision.decide` applies all of this and looks at nothing else.
+
+To mend a false alarm: `ckptprof replay --why FILE` shows the sums, the rows and the combination; change one of them,
+then run `make weights` and `make shadow`.
+
+How the weights were set: a known name that a trainer writes must pass without anything else (name + runtime). An
+unknown name needs a trainer and a series, or a series with two signs of care for the files (renamed, rotated,
+overwritten). What a data set does outweighs the weak names (`.pt`, `.npy`, `.safetensors`), never all the marks of a
+framework.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Hypothesis(Enum):
+    """What an event may be."""
+
+    SAVE = "save"
+    RESTORE = "restore"
+    COPY = "copy"  # a checkpoint's files, moved by a tool or by hand
+    STREAM = "stream"  # a checkpoint's bytes that pass through a process: uploaded, downloaded, checked
+    DATA = "data"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one signal weighs for each hypothesis."""
+
+    signal: str
+    made: float  # for save and restore; shown as the weight of the evidence
+    moved: float  # for copy and stream
+    data: float
+    why: str  # why it weighs so, or what holds it
+
+    def weight(self, hypothesis: Hypothesis) -> float:
+        """Return its weight for a hypothesis."""
+        if hypothesis in (Hypothesis.SAVE, Hypothesis.RESTORE):
+            return self.made
+        return self.data if hypothesis is Hypothesis.DATA else self.moved
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Signals that together decide more than their sum: all of `all`, `count` of `any`, none of `none`."""
+
+    name: str
+    then: Hypothesis
+    why: str
+    all: tuple[str, ...] = ()
+    any: tuple[str, ...] = ()
+    none: tuple[str, ...] = ()
+    count: int = 1
+    least: float = -math.inf  # the sum for a save that it takes
+    below: float = math.inf
+
+    def holds(self, names: frozenset[str], made: float) -> bool:
+        """Return whether it holds of an event with these signals and this sum for a save or a restore."""
+        return (
+            self.least <= made < self.below
+            and names.issuperset(self.all)
+            and names.isdisjoint(self.none)
+            and (not self.any or len(names.intersection(self.any)) >= self.count)
+        )
+
+
+@dataclass(frozen=True)
+class DecisionTable:
+    """All that decides."""
+
+    rows: dict[str, Row]
+    needed: dict[Hypothesis, float]
+    overrides: tuple[Combination, ...]
+    deferrals: tuple[Combination, ...]
+    series_of_data: frozenset[str]
+
+
+ROWS = (
+    #   signal                    made  moved  data  why
+    # What the files are called and how they begin. `name` weighs what the framework's entry says: 0.6 if nothing else
+    # is called so, less if data sets are.
+    Row("name",                    1.0,  1.0,  0.0, "times Framework.weight, 0.15 to 0.6"),
+    Row("format-safetensors",     0.25, 0.25,  0.0, "its header is unmistakable; data sets use it, too"),
+    Row("format-torch-zip",        0.2,  0.2,  0.0, "torch.save, also of tensors of a data set"),
+    Row("format-gguf",             0.2,  0.2,  0.0, "models only, mostly converted"),
+    Row("format-keras",            0.2,  0.2,  0.0, "models only"),
+    Row("format-hdf5",             0.1,  0.1,  0.0, "mostly data"),
+    Row("format-npz",            0.075, 0.075, 0.0, "mostly data"),
+    Row("format-npy",            0.075, 0.075, 0.0, "mostly data"),
+    Row("format-pickle",         0.075, 0.075, 0.0, "anything"),
+    Row("format-zip",             0.05, 0.05,  0.0, "anything; formats without a row of their own weigh so, too"),
+    Row("step",                    0.4,  0.4,  0.0, "a number that counts training"),
+    Row("word",                    0.3,  0.3,  0.0, "a word that people use for checkpoints"),
+    # Who wrote or read it.
+    Row("runtime-training",       0.35,  0.0,  0.0, "with a weak name just enough, with an unknown one not"),
+    Row("runtime-training-gpu",   0.45,  0.0,  0.0, "a little more: data is prepared on CPUs"),
+    Row("runtime-gpu",            0.35,  0.0,  0.0, "as a library for training"),
+    Row("runtime-numeric",        0.25,  0.0,  0.0, "numpy is loaded by all sorts of programs"),
+    Row("runtime-none",           -0.4,  0.0,  0.0, "needs a series with signs of care to be outweighed"),
+    Row("rank",                    0.1,  0.0,  0.0, "a launcher of training jobs started it"),
+    Row("computes",               0.15,  0.0,  0.0, "it makes what it writes"),
+    Row("tool",                   -0.8,  0.0,  0.0, "what copies saves nothing; see OVERRIDES"),
+    Row("service",                -1.2,  0.0,  0.0, "even snapshots that it takes often and rotates are not a model's"),
+    # How one event was written.
+    Row("renamed",                0.15,  0.0,  0.0, "care for the file"),
+    Row("commit",                  0.2,  0.2,  0.0, "the marker of a framework"),
+    Row("tensors",                 0.1,  0.0,  0.0, "many arrays in one file"),
+    Row("bulk",                    0.1,  0.0,  0.0, "a trainer writes little else"),
+    Row("appends",                -0.5,  0.0,  0.6, "logs"),
+    Row("random",                 -0.4,  0.0,  0.6, "databases"),
+    # How it stands among what the job did before.
+    Row("recurs",                 0.15,  0.0,  0.0, "each time, twice at most"),
+    Row("regular",                 0.2,  0.0,  0.0, "between its saves a trainer trains"),
+    Row("overwrites",              0.2,  0.0,  0.0, "only the last state is wanted"),
+    Row("rotates",                 0.3,  0.0,  0.0, "only the last few states are wanted"),
+    Row("shards",                 -0.7,  0.0,  0.6, "numbers of a data set go on, those of ranks begin anew"),
+    Row("workers",                -0.6,  0.0,  0.6, "ranks write together"),
+    Row("continuous",             -0.5,  0.0,  0.6, "films and captures have no pauses"),
+    Row("rapid",                  -0.7,  0.0,  0.6, "nobody saves a state several times a second"),
+    Row("endless",                -2.0,  0.0,  0.6, "a data set that is made or read, a stream"),
+    # Of reads.
+    Row("read-back",               0.5,  0.5,  0.0, "seen being saved"),
+    Row("read-again",              0.4,  0.0,  0.0, "the next run of the program reads what the last one left"),
+    Row("feeds",                  -0.5,  0.0,  0.6, "a data set is read file by file, in each epoch"),
+    # What it is instead.
+    Row("data",                   -1.0, -1.0,  0.6, "outweighs the weak names"),
+    Row("place",                  -1.2, -1.2,  0.6, "outweighs a weak name with a trainer"),
+    Row("foreign",                -1.5, -1.5,  0.6, "outweighs all but the marks of a framework"),
+    Row("copies-in-sum",          -0.7,  0.0,  0.0, "in sum only: a trainer may read data while it saves"),
+    Row("copies-exactly",         -0.9,  0.0,  0.0, "file by file, in the kernel, or hand in hand"),
+    Row("received",               -0.5,  0.0,  0.0, "as much came in by the network"),
+    Row("downloaded",             -0.5,  0.0,  0.0, "where, or named as, downloads are"),
+    Row("uploads",                -0.7,  0.0,  0.0, "read by another thread of the process that wrote it"),
+    Row("of-a-save",               0.0,  0.5,  0.0, "the other side of the copy was seen being saved"),
+    # That it only passed through its process; see OVERRIDES. Alone each may be a loader of its own kind.
+    Row("straight",               -0.3,  0.0,  0.0, "from end to end in even pieces"),
+    Row("unsought",              -0.15,  0.0,  0.0, "a loader of such a file jumps, or maps it"),
+    Row("several",               -0.15,  0.0,  0.0, "one file alone may have a loader of its own kind"),
+    Row("unkept",                -0.35,  0.0,  0.0, "who loads a model has it in memory then"),
+    Row("sent",                  -0.25,  0.0,  0.0, "as much went out by the network"),
+    Row("ends",                   -0.2,  0.0,  0.0, "who restores goes on"),
+)  # fmt: skip
+
+NEEDED = {
+    Hypothesis.SAVE: 0.6,
+    Hypothesis.RESTORE: 0.6,
+    Hypothesis.COPY: 0.65,  # more than a name of a framework alone
+    Hypothesis.STREAM: 0.65,
+    Hypothesis.DATA: 0.6,
+}
+
+OVERRIDES = (
+    Combination("copied", Hypothesis.COPY, "as much was read as was written, file by file", all=("copies-exactly",)),
+    Combination(
+        "passed through", Hypothesis.STREAM, "it came or went by the network, or is where downloads are",
+        any=("received", "downloaded", "uploads"),
+    ),
+    Combination(
+        "moved by a tool", Hypothesis.COPY, "its process copies, packs, sends or fetches", all=("tool",)
+    ),
+    Combination(
+        "copied in sum", Hypothesis.COPY, "as much was read as was written, and nobody trains: a trainer may read data",
+        all=("copies-in-sum",), none=("trains",),
+    ),
+    Combination(
+        "read and not kept", Hypothesis.STREAM, "read from end to end, and memory did not grow: sent or checked",
+        all=("straight", "unkept"), none=("service",),
+    ),
+    Combination(
+        "read as uploads and checks do", Hypothesis.STREAM, "read from end to end, and two more signs of passing on",
+        all=("straight",), any=("unsought", "several", "sent", "ends"), count=2, none=("service",),
+    ),
+    Combination(
+        "read by a stranger", Hypothesis.COPY, "its process has no library of machine learning, and maps little",
+        all=("reads", "stranger"), none=("service", "mapped", "read-again"),
+    ),
+)  # fmt: skip
+
+SERIES_OF_DATA = frozenset(("shards", "workers", "continuous", "rapid"))
+_BEHAVIOUR = ("recurs", "regular", "overwrites", "rotates", "commit", "rank", "read-again")
+_AGAINST = (
+    "shards", "workers", "continuous", "rapid", "service", "data", "place", "foreign", "appends", "random", "tool",
+    "copies", "received", "downloaded",
+)  # fmt: skip
+_HOPE = -0.45  # what a process without any library writes, with nothing else against it
+
+DEFERRALS = (
+    Combination(
+        "a stranger's", Hypothesis.COPY, "only names speak for it, and its process has no library of machine learning",
+        all=("writes", "stranger"), none=(*_BEHAVIOUR, "computes"), least=NEEDED[Hypothesis.SAVE],
+    ),
+    Combination(
+        "a weak name", Hypothesis.SAVE, "data sets are called so, too, and nothing but a library speaks for it",
+        all=("writes", "weak-name", "described"), none=(*_BEHAVIOUR, "word", "step", "stranger"),
+        least=NEEDED[Hypothesis.SAVE],
+    ),
+    Combination(
+        "a stranger's, may recur", Hypothesis.COPY, "too little for a save, enough for one of a series",
+        all=("writes", "stranger"), none=_AGAINST, least=_HOPE, below=NEEDED[Hypothesis.SAVE],
+    ),
+    Combination(
+        "may recur", Hypothesis.SAVE, "too little for a save, enough for one of a series",
+        all=("writes",), none=(*_AGAINST, "stranger"), least=_HOPE, below=NEEDED[Hypothesis.SAVE],
+    ),
+)  # fmt: skip
+
+TABLE = DecisionTable(
+    rows={row.signal: row for row in ROWS},
+    needed=NEEDED,
+    overrides=OVERRIDES,
+    deferrals=DEFERRALS,
+    series_of_data=SERIES_OF_DATA,
+)
