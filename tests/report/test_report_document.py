@@ -195,7 +195,7 @@ def test_schemas_are_strict(reports: dict[str, Report], validate: Callable[[str,
 
 
 def test_every_object_of_the_schemas_is_closed() -> None:
-    """Each lists its properties, requires all but the detail of `show`, and allows no other."""
+    """Each lists its properties, requires all but the detail of `show` and of `replay --why`, and allows no other."""
     found = 0
     for path in SCHEMAS.glob("*.schema.json"):
         stack = [json.loads(path.read_text())]
@@ -205,7 +205,7 @@ def test_every_object_of_the_schemas_is_closed() -> None:
                 if "properties" in node:
                     found += 1
                     assert node["additionalProperties"] is False
-                    assert set(node["properties"]) - set(node["required"]) <= set(document.DETAIL)
+                    assert set(node["properties"]) - set(node["required"]) <= {*document.DETAIL, "judged"}
                 stack += node.values()
             elif isinstance(node, list):
                 stack += node

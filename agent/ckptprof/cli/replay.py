@@ -14,7 +14,7 @@ from ckptprof.report.summary import of_kind
 
 File = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="A file that `ckptprof capture` wrote.")]
 _WHY = "--why tells what was seen and left out"
-Why = Annotated[bool, typer.Option("--why", help="Tell also what was no checkpoint, and why.")]
+Why = Annotated[bool, typer.Option("--why", help="Tell also why each event is what it is: what is no checkpoint, too.")]
 
 
 def command(
@@ -39,12 +39,16 @@ def command(
 
     Nothing is stored unless --db is given. The exit code is 3 if there is no checkpoint.
     """
-    from ckptprof.service.commands.replaying import replay  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.report import why as explain  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.service.commands.replaying import replay  # noqa: PLC0415 - nor of this
 
     replayed = replay(file, db)
     report = of_kind(replayed.report, kind)
     if json:
-        output.write(document.dump(document.report_document(report)))
+        told = document.report_document(report)
+        if why:
+            told["judged"] = explain.documents(replayed.judged, replayed.report.checkpoints)
+        output.write(document.dump(told))
     elif report.checkpoints:
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()
@@ -53,7 +57,7 @@ def command(
         )
         output.write(text)
     if why and not json:
-        for line in replayed.rejected:
+        for line in explain.explanations(replayed.judged, replayed.report.checkpoints):
             output.write(line + "\n")
     if replayed.damage is not None:
         raise replayed.damage

@@ -34,12 +34,12 @@ class Judged:
     """An event that was judged, for those who ask why it is what it is."""
 
     number: int  # counts those of a recording
-    uid: str | None  # of what is reported of it, or will be
+    uids: tuple[str, ...]  # under which it is reported, or will be
     path: str  # of its largest file
     bytes: int
     writes: bool
     job: str
-    start_ns: int  # CLOCK_MONOTONIC
+    start_ns: int  # wall clock
     signals: tuple[Signal, ...]
     decision: Decision
 
@@ -146,9 +146,9 @@ class Recogniser:
     ) -> None:
         self._judged += 1
         path = max(candidate.parts, key=lambda part: part.bytes).stream.path
+        uids = (made.uid, self._as_copy(made, candidate).uid) if made is not None else ()
+        start_ns = self._known.world.clock.wall(candidate.start_ns)
+        size = candidate_bytes(candidate)
         self.judged.append(
-            Judged(
-                self._judged, made.uid if made is not None else None, path, candidate_bytes(candidate),
-                candidate.writes, candidate.job, candidate.start_ns, signals, decision,
-            )
-        )  # fmt: skip
+            Judged(self._judged, uids, path, size, candidate.writes, candidate.job, start_ns, signals, decision)
+        )

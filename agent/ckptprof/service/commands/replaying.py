@@ -13,8 +13,7 @@ from ckptprof.detect.recognition import Judged
 from ckptprof.errors import RecordingError
 from ckptprof.model import Checkpoint, Report, Session, Watched
 from ckptprof.recording import Header, read_file
-from ckptprof.report import units
-from ckptprof.report.clean import clean
+from ckptprof.report import why
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.store.timeline import TimelineBuilder, Window
 
@@ -26,6 +25,7 @@ class Replayed:
     report: Report
     rejected: tuple[str, ...]  # a line each, clean
     damage: RecordingError | None = None  # where the file could not be read on: what came before is in the report
+    judged: tuple[Judged, ...] = ()  # every event that was judged, for `--why`
 
 
 def replay(path: Path, db: str | None) -> Replayed:
@@ -37,12 +37,14 @@ def replay(path: Path, db: str | None) -> Replayed:
     detector = Detector(header)
     timeline = TimelineBuilder() if db is not None else None
     checkpoints: list[Checkpoint] = []
+    judged: list[Judged] = []
     windows: list[Window] = []
     end_ns = header.wall_ns
     damage = None
     try:
         for frame in frames:
             checkpoints += detector.feed(frame)
+            judged += _new(detector, judged)
             end_ns = max(end_ns, frame.wall_ns)
             if timeline is not None:
                 timeline.feed(frame)
@@ -51,6 +53,7 @@ def replay(path: Path, db: str | None) -> Replayed:
         damage = RecordingError(str(error), hint="what came before that was used")
     diagnosis = Diagnosis(ceilings=ceilings_beside(db)) if db is not None else Diagnosis()
     checkpoints = diagnosis.take(newest([*checkpoints, *detector.finish()]))
+    judged += _new(detector, judged)
     if timeline is not None and db is not None:
         windows += timeline.take(before_wall_ns=None)
         checkpoints = _store(db, header, end_ns, checkpoints, windows)
@@ -63,7 +66,7 @@ def replay(path: Path, db: str | None) -> Replayed:
         watched=Watched(start_ns=header.wall_ns, end_ns=end_ns),
         checkpoints=tuple(checkpoints),
     )
-    return Replayed(report, tuple(_line(rejected) for rejected in detector.rejected), damage)
+    return Replayed(report, tuple(map(why.headline, detector.rejected)), damage, tuple(judged))
 
 
 def _store(
@@ -85,10 +88,9 @@ def _store(
         writer.close()
 
 
-def _line(rejected: Judged) -> str:
-    kind = "written" if rejected.writes else "read"
-    reasons = "; ".join(f"{reason.weight:+.2f} {reason.text}" for reason in rejected.evidence)
-    return clean(
-        f"no checkpoint ({rejected.score:+.2f}): {units.size(rejected.bytes)} {kind} by {rejected.job}, "
-        f"{rejected.path}: {reasons or 'nothing speaks for it'}"
-    )
+def _new(detector: Detector, before: list[Judged]) -> list[Judged]:
+    """Return the events that were judged since: the detector remembers the last ones only."""
+    last = before[-1].number if before else 0
+    if not detector.judged or detector.judged[-1].number == last:
+        return []
+    return [judged for judged in detector.judged if judged.number > last]

@@ -1,0 +1,129 @@
+"""Why each event of a recording is what it is: the sums, the signals, and the combination that overrides them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ckptprof.detect.events.decision import Decision
+from ckptprof.detect.events.decision_table import TABLE, Combination, Hypothesis
+from ckptprof.detect.recognition import Judged
+from ckptprof.model import Checkpoint
+from ckptprof.report import units
+from ckptprof.report.clean import clean
+
+
+def headline(judged: Judged) -> str:
+    """Return the line of an event that is no checkpoint."""
+    reasons = "; ".join(f"{reason.weight:+.2f} {reason.text}" for reason in judged.evidence)
+    return clean(f"no checkpoint ({judged.score:+.2f}): {_what(judged)}: {reasons or 'nothing speaks for it'}")
+
+
+def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]) -> list[str]:
+    """Return the lines that explain every event that was judged, in the order in which they were."""
+    told = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
+    lines = []
+    for judged in all_judged:
+        lines += [clean(line) for line in _explained(judged, _told(judged, told))]
+    return lines
+
+
+def documents(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]) -> list[dict[str, Any]]:
+    """Return what `explanations` says, for JSON."""
+    told = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
+    return [_document(judged, _told(judged, told)) for judged in all_judged]
+
+
+def _told(judged: Judged, told: dict[str, Checkpoint]) -> Checkpoint | None:
+    return next((told[uid] for uid in judged.uids if uid in told), None)
+
+
+def _what(judged: Judged) -> str:
+    verb = "written" if judged.writes else "read"
+    return f"{units.size(judged.bytes)} {verb} by {judged.job}, {judged.path}"
+
+
+def _explained(judged: Judged, told: Checkpoint | None) -> Iterator[str]:
+    decision = judged.decision
+    yield f"{_name(judged, told)}: {_what(judged)}"
+    for hypothesis, total in decision.scores.items():
+        if hypothesis in _shown(decision):
+            mark = " <- decided" if hypothesis is decision.hypothesis else ""
+            yield f"  {hypothesis.value:<8}{total:+.2f} of the {TABLE.needed[hypothesis]:.2f} needed{mark}"
+    if decision.hypothesis is Hypothesis.NOTHING:
+        yield "  nothing has the sum that it needs <- decided"
+    if decision.override is not None:
+        yield f"  rule '{decision.override.name}' excludes save and restore: {decision.override.why}"
+    if decision.deferral is not None:
+        yield f"  rule '{decision.deferral.name}' made it wait: {decision.deferral.why}"
+        yield f"  then: {_later(judged, told)}"
+    for signal in judged.signals:
+        if signal.text:
+            yield f"  {_weights(signal.row, signal.strength):<31} {signal.row}: {signal.text}"
+    yield "  conditions: " + (", ".join(signal.name for signal in judged.signals if not signal.text) or "none")
+
+
+def _name(judged: Judged, told: Checkpoint | None) -> str:
+    if told is not None:
+        return f"{told.kind.value} {told.id}"
+    if judged.decision.is_moved and judged.decision.override is not None:
+        return f"{judged.decision.hypothesis.value}, reported by its written side"
+    return f"no checkpoint ({judged.score:+.2f})"
+
+
+def _shown(decision: Decision) -> set[Hypothesis]:
+    """Return the hypotheses in question: a copy or a stream only where a rule says that it was moved."""
+    rules = {rule.then for rule in (decision.override, decision.deferral) if rule is not None}
+    data = {Hypothesis.DATA} if decision.scores[Hypothesis.DATA] else set()
+    return {Hypothesis.SAVE, Hypothesis.RESTORE, decision.hypothesis} | rules | data
+
+
+def _later(judged: Judged, told: Checkpoint | None) -> str:
+    if told is None:
+        return "nothing came that made it a save"
+    new = [one.text for one in told.evidence if one.weight > 0 and one not in judged.evidence]
+    return new[-1] if new else f"nothing more came; alone it is a {told.kind.value}"
+
+
+def _weights(row: str, strength: float) -> str:
+    """Return what a row weighs: for a save or a restore, and for what else it weighs anything."""
+    found = TABLE.rows[row]
+    others = (("copy", found.moved), ("data", found.data))
+    shown = [f"{found.made * strength:+.2f}", *(f"{name} {one * strength:+.2f}" for name, one in others if one)]
+    return ", ".join(shown)
+
+
+def _document(judged: Judged, told: Checkpoint | None) -> dict[str, Any]:
+    decision = judged.decision
+    return {
+        "checkpoint": told.id if told is not None else None,
+        "path": judged.path,
+        "bytes": judged.bytes,
+        "direction": "written" if judged.writes else "read",
+        "job": judged.job,
+        "start_ns": judged.start_ns,
+        "hypothesis": decision.hypothesis.value,
+        "scores": {
+            one.value: {"sum": round(total, 3), "needed": TABLE.needed[one]} for one, total in decision.scores.items()
+        },
+        "override": _combination(decision.override),
+        "deferral": _combination(decision.deferral),
+        "then": _later(judged, told) if decision.deferral is not None else None,
+        "signals": [
+            {
+                "name": signal.name,
+                "row": signal.row if signal.row in TABLE.rows else None,
+                "text": signal.text or None,
+                "weights": {
+                    one.value: round(TABLE.rows[signal.row].weight(one) * signal.strength, 3)
+                    for one in decision.scores
+                    if signal.row in TABLE.rows
+                },
+            }
+            for signal in judged.signals
+        ],
+    }
+
+
+def _combination(rule: Combination | None) -> dict[str, str] | None:
+    return {"name": rule.name, "reason": rule.why} if rule is not None else None

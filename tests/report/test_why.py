@@ -1,0 +1,62 @@
+"""`replay --why`: every event is explained by its sums, its signals, and the rule that overrides them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from ckptprof.report import why
+from ckptprof.service.commands.replaying import replay
+
+STREAMS = Path(__file__).resolve().parents[1] / "fixtures" / "streams"
+
+
+def lines_of(name: str) -> str:
+    """Return all that is explained of a capture."""
+    replayed = replay(STREAMS / f"{name}.ckptrec.gz", None)
+    return "\n".join(why.explanations(replayed.judged, replayed.report.checkpoints))
+
+
+def test_a_reported_save_is_explained() -> None:
+    """Its sum, and each signal with its row's weight."""
+    text = lines_of("torch-save")
+
+    assert "save 3: 191 MiB written by" in text
+    assert "save    +2.10 of the 0.60 needed <- decided" in text
+    assert "+0.35                           runtime-training: written by a process with torch loaded" in text
+
+
+def test_a_rule_that_overrides_the_sum_is_named() -> None:
+    """A copy, whatever its sum for a save is, and the read side that is reported by the written one."""
+    text = lines_of("stage-in.trace")
+
+    assert "rule 'copied' excludes save and restore" in text
+    assert "copy    +1.00 of the 0.65 needed <- decided" in text
+    assert "copy, reported by its written side: 200 MiB read by" in text
+
+
+def test_data_is_told_from_nothing() -> None:
+    """What speaks for data decides that."""
+    text = lines_of("data-set")
+
+    assert "data    +0.60 of the 0.60 needed <- decided" in text
+    assert "-1.00, copy -1.00, data +0.60   data: its name has a word" in text
+
+
+@pytest.mark.parametrize("name", ["torch-save", "stage-in.trace", "data-set"])
+def test_the_document_says_the_same(name: str) -> None:
+    """One entry for each event, and the weights of its signals add up to the sums."""
+    replayed = replay(STREAMS / f"{name}.ckptrec.gz", None)
+
+    found = json.loads(json.dumps(why.documents(replayed.judged, replayed.report.checkpoints)))
+
+    schema = json.loads((Path(why.__file__).parent / "schema" / "report.schema.json").read_text())
+    Draft202012Validator(schema["properties"]["judged"]).validate(found)
+    assert {entry["checkpoint"] for entry in found} >= {one.id for one in replayed.report.checkpoints}
+    for entry in found:
+        for hypothesis, score in entry["scores"].items():
+            total = sum(signal["weights"].get(hypothesis, 0.0) for signal in entry["signals"])
+            assert score["sum"] == pytest.approx(total, abs=0.01)
