@@ -40,7 +40,10 @@ def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decisio
     rows = [(table.rows[signal.row], signal.strength) for signal in signals if signal.row in table.rows]
     scores = {one: sum(row.weight(one) * strength for row, strength in rows) for one in possible}
     override = _first(table.overrides, names, scores[made])
-    deferral = None if override is not None else _first(table.deferrals, names, scores[made])
+    if scores[Hypothesis.DATA] >= table.needed[Hypothesis.DATA]:
+        names |= {"decided-data"}
+    may_wait = override is None and made is Hypothesis.SAVE
+    deferral = _first(table.deferrals, names, scores[made]) if may_wait else None
     decisive = override or deferral
     wanted = decisive.then if decisive is not None else made
     likely = next((one for one in (wanted, Hypothesis.DATA) if scores[one] >= table.needed[one]), Hypothesis.NOTHING)

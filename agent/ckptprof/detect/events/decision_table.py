@@ -191,30 +191,19 @@ OVERRIDES = (
 )  # fmt: skip
 
 SERIES_OF_DATA = frozenset(("shards", "workers", "continuous", "rapid"))
-_BEHAVIOUR = ("recurs", "regular", "overwrites", "rotates", "commit", "rank", "read-again")
-_AGAINST = (
-    "shards", "workers", "continuous", "rapid", "service", "data", "place", "foreign", "appends", "random", "tool",
-    "copies", "received", "downloaded",
-)  # fmt: skip
-_HOPE = -0.45  # what a process without any library writes, with nothing else against it
 
-DEFERRALS = (
+DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data suffices
     Combination(
         "a stranger's", Hypothesis.COPY, "only names speak for it, and its process has no library of machine learning",
-        all=("writes", "stranger"), none=(*_BEHAVIOUR, "computes"), least=NEEDED[Hypothesis.SAVE],
+        all=("stranger",), none=("recurs", "computes"), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(
         "a weak name", Hypothesis.SAVE, "data sets are called so, too, and nothing but a library speaks for it",
-        all=("writes", "weak-name", "described"), none=(*_BEHAVIOUR, "word", "step", "stranger"),
-        least=NEEDED[Hypothesis.SAVE],
+        all=("weak-name",), none=("recurs", "word", "step"), least=NEEDED[Hypothesis.SAVE],
     ),
     Combination(
-        "a stranger's, may recur", Hypothesis.COPY, "too little for a save, enough for one of a series",
-        all=("writes", "stranger"), none=_AGAINST, least=_HOPE, below=NEEDED[Hypothesis.SAVE],
-    ),
-    Combination(
-        "may recur", Hypothesis.SAVE, "too little for a save, enough for one of a series",
-        all=("writes",), none=(*_AGAINST, "stranger"), least=_HOPE, below=NEEDED[Hypothesis.SAVE],
+        "may recur", Hypothesis.COPY, "too little for a save, enough for one of a series",
+        none=("decided-data",), least=-0.45, below=NEEDED[Hypothesis.SAVE],
     ),
 )  # fmt: skip
 

@@ -62,7 +62,6 @@ CHECKS: tuple[_Check, ...] = (
     _Check("ends", passes.ends, "its process was over as soon as it had read"),
     _Check("writes", circumstances.writes),
     _Check("reads", circumstances.reads),
-    _Check("described", circumstances.described),
     _Check("trains", circumstances.trains),
     _Check("stranger", circumstances.stranger),
     _Check("weak-name", circumstances.weak_name),

@@ -18,11 +18,6 @@ def reads(candidate: Candidate, _: Knowledge) -> bool:
     return not candidate.writes
 
 
-def described(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether it was seen which libraries its processes have loaded."""
-    return known.world.runtimes(candidate.processes) is not None
-
-
 def trains(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether one of its processes has a library for training loaded, holds a GPU, or carries a rank."""
     return known.world.trains(candidate.processes)
