@@ -7,8 +7,9 @@ from collections import deque
 
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.gathering import Gatherer, is_endless, is_too_much, settled
+from ckptprof.detect.events.gathering import Gatherer, settled
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
 from ckptprof.detect.recognition import Judged, Recogniser
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.transfers import Transfers
@@ -23,7 +24,6 @@ _MAX_CROWDS = 9
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
 _FORGET_NS = 5_000_000_000  # what is old is looked for so often
 _CLOSING_NS = 1_000_000_000  # who was met in close(2) so lately may still be in it
-_LONGEST_CLOSING_NS = 900_000_000_000  # a server that hangs holds no judgement up for longer
 
 
 class Detector:
@@ -88,24 +88,28 @@ class Detector:
         waiting = self._gatherer.await_sizes(self._transfers.waiting, now_ns)
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(self._transfers.waiting, still_open):
-            if is_endless(candidate):
-                self._recogniser.dismiss(settled(candidate))
-                _close(candidate)
-                continue
-            over = is_too_much(candidate) or self._gatherer.is_over(candidate, now_ns)
-            if not over or self._is_closing(candidate, now_ns):
+            state = self._state(candidate, now_ns)
+            if state is State.OPEN:
                 waiting.extend(candidate.streams())
                 continue
             whole = settled(candidate)
-            if whole.parts:
+            if state is State.FINAL:
+                self._recogniser.dismiss(whole)
+            elif whole.parts:
                 done.extend(self._recogniser.judge(whole))
             _close(candidate)
         self._transfers.waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
+    def _state(self, candidate: Candidate, now_ns: int) -> State:
+        state = after(State.OPEN, self._gatherer.turn(candidate, now_ns))
+        if state is not State.QUIET:
+            return state
+        return after(state, Trigger.CLOSING if self._is_closing(candidate, now_ns) else Trigger.SETTLED)
+
     def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether the close(2) that ends it still sends it to its server, or a sync still waits for it."""
-        if not candidate.writes or now_ns - candidate.end_ns > _LONGEST_CLOSING_NS:
+        if not candidate.writes or now_ns - candidate.end_ns > LONGEST_CLOSING_NS:
             return False
         since_ns = now_ns - _CLOSING_NS
         ends = itertools.product(candidate.processes, ("close", "sync"))

@@ -18,6 +18,7 @@ from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
 from ckptprof.detect.events.deferred import Deferred, DeferredEvents
 from ckptprof.detect.events.evidence import evidence_of
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.life import State, Trigger, after
 from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
@@ -83,12 +84,12 @@ class Recogniser:
         self._known.past.note(candidate.job, event, writes=candidate.writes)
         if decision.ends_series:
             self._deferred.drop(candidate.job, event.shapes)
-        told = decision.deferral is not None or decision.hypothesis not in (Hypothesis.DATA, Hypothesis.NOTHING)
-        made = self._describe(candidate, evidence_of(signals), decision) if told else None
+        state = after(State.JUDGED, _turn(decision))
+        made = self._describe(candidate, evidence_of(signals), decision) if state is not State.FINAL else None
         self._note(candidate, signals, decision, made)
         if made is None:
             return []
-        if decision.deferral is not None:
+        if state is State.DEFERRED:
             self._deferred.hold(Deferred(candidate, event, made, decision.hypothesis))
             return []
         if decision.is_moved:
@@ -152,3 +153,10 @@ class Recogniser:
         self.judged.append(
             Judged(self._judged, uids, path, size, candidate.writes, candidate.job, start_ns, signals, decision)
         )
+
+
+def _turn(decision: Decision) -> Trigger:
+    if decision.deferral is not None:
+        return Trigger.IN_DOUBT
+    is_nothing = decision.hypothesis in (Hypothesis.DATA, Hypothesis.NOTHING)
+    return Trigger.TURNED_DOWN if is_nothing else Trigger.RECOGNISED

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.life import CLEAN_UP_NS
 from ckptprof.detect.world.host_counters import HostCounters
 from ckptprof.detect.world.keys import ProcessKey
 
-CLEAN_UP_NS = 30_000_000_000  # a deletion that comes later makes room for the next one
 _CLEANED_WITHIN_NS = 2_000_000_000  # after its end: then it is told
 _GAP_NS = 500_000_000  # between two deletions, and after the end of the save: what is further apart is no row
 _LEAST_LOOKS = 2  # that met it deleting

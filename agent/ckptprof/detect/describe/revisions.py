@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import msgspec
 
 from ckptprof.detect.describe.blind import NOT_YET_DURABLE, UNSEEN_DURABLE
-from ckptprof.detect.describe.clean_up import CLEAN_UP_NS, Clearing, any_traced, clearing_after, paths_of
+from ckptprof.detect.describe.clean_up import Clearing, any_traced, clearing_after, paths_of
 from ckptprof.detect.describe.durability import FileEnd, durability, durable_evidence, ends_of
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.life import CLEAN_UP_NS, FOLLOWED_NS, SETTLED_NS, State, Trigger, after, is_followed
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
@@ -22,8 +23,6 @@ MAX_AWAITED = 64
 MAX_NOTED = 128
 MAX_NOTED_FILES = 16_384  # of all of them together
 MAX_ENDS = 1024  # of one save, the largest files
-PATIENCE_NS = 150_000_000_000  # longer than the sampler asks
-_SETTLED_NS = 1_500_000_000  # after the last deletion: they come in rows
 
 
 @dataclass(slots=True)
@@ -42,6 +41,7 @@ class _Awaited:
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
     cleaned_ns: int | None = None  # CLOCK_MONOTONIC, as told
     traced: bool = False
+    state: State = State.REPORTED
 
 
 class Revisions:
@@ -95,11 +95,11 @@ class Revisions:
                 new[uid] = found
             elif found is not None:
                 revised.append(found)
-            age_ns = now_ns - awaited.end_ns
-            if age_ns > PATIENCE_NS or (awaited.durable and age_ns > CLEAN_UP_NS + _SETTLED_NS):
+            if is_followed(now_ns - awaited.end_ns, durable=awaited.durable):
+                awaited.state = after(awaited.state, Trigger.FOLLOWED)
                 del self._awaited[uid]
-        self._known.transfers.writeback.forget_before(now_ns - PATIENCE_NS)
-        self._known.transfers.removals.forget_before(now_ns - PATIENCE_NS)
+        self._known.transfers.writeback.forget_before(now_ns - FOLLOWED_NS)
+        self._known.transfers.removals.forget_before(now_ns - FOLLOWED_NS)
         return [*new.values(), *revised]
 
     def finish(self, told: list[Checkpoint]) -> list[Checkpoint]:
@@ -109,11 +109,11 @@ class Revisions:
         last = []
         for uid, awaited in self._awaited.items():
             before = awaited.checkpoint
-            after = self._undecided(awaited, self._revision(awaited, None) or before)
+            now = self._undecided(awaited, self._revision(awaited, None) or before)
             if uid in new:
-                new[uid] = msgspec.structs.replace(after, revision=new[uid].revision)
-            elif after is not before:
-                last.append(msgspec.structs.replace(after, revision=before.revision + 1))
+                new[uid] = msgspec.structs.replace(now, revision=new[uid].revision)
+            elif now is not before:
+                last.append(msgspec.structs.replace(now, revision=before.revision + 1))
         self._awaited.clear()
         return [*new.values(), *last]
 
@@ -135,13 +135,14 @@ class Revisions:
         if versions == awaited.seen:
             return None
         before = awaited.checkpoint
-        after = before if awaited.durable else self._durable(awaited)
-        after, settled = self._cleaned_up(awaited, after, now_ns)
+        now = before if awaited.durable else self._durable(awaited)
+        now, settled = self._cleaned_up(awaited, now, now_ns)
         if settled:
             awaited.seen = versions
-        if after is before:
+        if now is before:
             return None
-        awaited.checkpoint = msgspec.structs.replace(after, revision=before.revision + 1)
+        awaited.checkpoint = msgspec.structs.replace(now, revision=before.revision + 1)
+        awaited.state = after(awaited.state, Trigger.REVISED)
         return awaited.checkpoint
 
     def _durable(self, awaited: _Awaited) -> Checkpoint:
@@ -161,8 +162,8 @@ class Revisions:
         row = self._row(awaited)
         cleaned_ns = max(filter(None, (self._cleaned_ns(awaited), row.end_ns if row else None)), default=None)
         if cleaned_ns is None or cleaned_ns == awaited.cleaned_ns:
-            return checkpoint, awaited.traced or now_ns is None or now_ns - awaited.end_ns >= _SETTLED_NS
-        if now_ns is not None and now_ns - cleaned_ns < _SETTLED_NS:
+            return checkpoint, awaited.traced or now_ns is None or now_ns - awaited.end_ns >= SETTLED_NS
+        if now_ns is not None and now_ns - cleaned_ns < SETTLED_NS:
             return checkpoint, False
         awaited.cleaned_ns = cleaned_ns
         moments = msgspec.structs.replace(checkpoint.moments, cleaned_ns=cleaned_ns + awaited.offset_ns)
@@ -173,7 +174,7 @@ class Revisions:
 
     def _measured(self, awaited: _Awaited, checkpoint: Checkpoint, row: Clearing | None, cleaned_ns: int) -> Checkpoint:
         """Return it with what its clean-up took."""
-        until_ns = min(cleaned_ns + _SETTLED_NS, self._next_ns(awaited))
+        until_ns = min(cleaned_ns + SETTLED_NS, self._next_ns(awaited))
         after_ns = row.end_ns - row.start_ns if row is not None else None
         if row is not None:
             self._known.past.note_blocked(checkpoint.uid, checkpoint.job, awaited.end_ns, row.end_ns)

@@ -8,6 +8,7 @@ from heapq import nlargest
 
 from ckptprof.detect.events.candidates import Candidate, is_traced
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.life import OTHER_SIDE_NS, State, Trigger, after
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.transfers.recent import RecentTransfer
@@ -20,7 +21,6 @@ from ckptprof.model import Checkpoint
 
 AHEAD_NS = 500_000_000  # what is written was read before
 SELF_NS = 2_000_000_000  # what was written so lately by the same process is staging, or a further name of one save
-WAIT_NS = 14_000_000_000  # the read side of a copy waits for its written side: that may wait for a rename
 _CLOSE_NS = 150_000_000
 _LIKE = (0.8, 1.25)
 _SAME = (0.95, 1.05)
@@ -261,9 +261,11 @@ class Copies:
         """Return the read sides that stayed alone: sent, packed, or staged under names that nobody knows."""
         told, waiting = [], []
         for side in self._read:
-            if now_ns - side.end_ns < WAIT_NS:
+            if now_ns - side.end_ns < OTHER_SIDE_NS:
                 waiting.append(side)
-            elif not self._is_told(side) and not any(map(saved.contains, side.others)):
+                continue
+            reported = self._is_told(side) or any(map(saved.contains, side.others))
+            if after(State.DEFERRED, Trigger.OTHER_SIDE_REPORTED if reported else Trigger.ALONE) is State.REPORTED:
                 told.append(side.checkpoint)
         self._read = deque(waiting, maxlen=_MAX_RECENT)
         return told

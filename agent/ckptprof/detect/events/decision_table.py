@@ -95,19 +95,12 @@ ROWS = (
     # is called so, less if data sets are.
     Row("name",                    1.0,  1.0,  0.0, "times Framework.weight, 0.15 to 0.6"),
     Row("format-safetensors",     0.25, 0.25,  0.0, "its header is unmistakable; data sets use it, too"),
-    Row("format-torch-zip",        0.2,  0.2,  0.0, "torch.save, also of tensors of a data set"),
-    Row("format-gguf",             0.2,  0.2,  0.0, "models only, mostly converted"),
-    Row("format-keras",            0.2,  0.2,  0.0, "models only"),
-    Row("format-hdf5",             0.1,  0.1,  0.0, "mostly data"),
-    Row("format-npz",            0.075, 0.075, 0.0, "mostly data"),
-    Row("format-npy",            0.075, 0.075, 0.0, "mostly data"),
-    Row("format-pickle",         0.075, 0.075, 0.0, "anything"),
-    Row("format-zip",             0.05, 0.05,  0.0, "anything; formats without a row of their own weigh so, too"),
+    Row("format-model",            0.2,  0.2,  0.0, "torch.save, Keras, GGUF: models, seldom data"),
+    Row("format-data",           0.075, 0.075, 0.0, "numpy, pickle, HDF5, any other zip: data as well"),
     Row("step",                    0.4,  0.4,  0.0, "a number that counts training"),
     Row("word",                    0.3,  0.3,  0.0, "a word that people use for checkpoints"),
     # Who wrote or read it.
     Row("runtime-training",       0.35,  0.0,  0.0, "with a weak name just enough, with an unknown one not"),
-    Row("runtime-training-gpu",   0.45,  0.0,  0.0, "a little more: data is prepared on CPUs"),
     Row("runtime-gpu",            0.35,  0.0,  0.0, "as a library for training"),
     Row("runtime-numeric",        0.25,  0.0,  0.0, "numpy is loaded by all sorts of programs"),
     Row("runtime-none",           -0.4,  0.0,  0.0, "needs a series with signs of care to be outweighed"),
@@ -128,7 +121,6 @@ ROWS = (
     Row("overwrites",              0.2,  0.0,  0.0, "only the last state is wanted"),
     Row("rotates",                 0.3,  0.0,  0.0, "only the last few states are wanted"),
     Row("shards",                 -0.7,  0.0,  0.6, "numbers of a data set go on, those of ranks begin anew"),
-    Row("workers",                -0.6,  0.0,  0.6, "ranks write together"),
     Row("continuous",             -0.5,  0.0,  0.6, "films and captures have no pauses"),
     Row("rapid",                  -0.7,  0.0,  0.6, "nobody saves a state several times a second"),
     Row("endless",                -2.0,  0.0,  0.6, "a data set that is made or read, a stream"),
@@ -190,7 +182,7 @@ OVERRIDES = (
     ),
 )  # fmt: skip
 
-SERIES_OF_DATA = frozenset(("shards", "workers", "continuous", "rapid"))
+SERIES_OF_DATA = frozenset(("shards", "continuous", "rapid"))
 
 DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data suffices
     Combination(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, further_gap_ns, group
+from ckptprof.detect.events.grouping import further_gap_ns, group
+from ckptprof.detect.events.life import OPEN_FILE_NS, Trigger, patience_ns
 from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.transfers.parts import is_nothing, untangle
 from ckptprof.detect.transfers.staging import join_stages
@@ -14,7 +15,6 @@ from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 
-OPEN_NS = 60_000_000_000  # a file that is kept open holds up no judgement for longer
 _AROUND_NS = 10_000_000_000  # a file that was opened so long before the first that waits is no part of a save with it
 _MANY = 2_000  # parts, of which few saves have more, under names of no framework
 _MOST = 10_000  # of these nobody waits for the end: 5 KB each
@@ -106,7 +106,15 @@ class Gatherer:
                 stream.size, stream.is_size_said = written, False
         return found
 
-    def is_over(self, candidate: Candidate, now_ns: int) -> bool:
+    def turn(self, candidate: Candidate, now_ns: int) -> Trigger:
+        """Return what happens to an open event."""
+        if is_endless(candidate):
+            return Trigger.ENDLESS
+        if is_too_much(candidate):
+            return Trigger.TOO_MANY_FILES
+        return Trigger.PATIENCE_OVER if self._is_over(candidate, now_ns) else Trigger.SIGN
+
+    def _is_over(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether nothing more is to be expected of a candidate."""
         over = [part for part in candidate.parts if not part.is_open]
         last_sign_ns = max(
@@ -114,7 +122,7 @@ class Gatherer:
             max((stream.last_ns for part in candidate.parts for stream in part.carried), default=0),
         )
         quiet_ns = now_ns - last_sign_ns
-        if candidate.open_parts and quiet_ns < OPEN_NS:
+        if candidate.open_parts and quiet_ns < OPEN_FILE_NS:
             return False
         if quiet_ns < QUIET_NS:
             return False
@@ -122,16 +130,17 @@ class Gatherer:
 
     def _patience_ns(self, candidate: Candidate) -> int:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
-        ended = self._world.ended
-        if all(process in ended and self._jobs.works_for(process) in ended for process in candidate.processes):
-            return QUIET_NS  # nor does one live that forked them to write: it may fork the next rank
-        if candidate.committed_ns is None and self._lacks_ranks(candidate):
-            return RANKS_GAP_NS if candidate.writes else CERTAIN_GAP_NS
+        ended, complete = self._world.ended, candidate.committed_ns is not None
+        # nor does one live that forked them to write: it may fork the next rank
+        over = all(process in ended and self._jobs.works_for(process) in ended for process in candidate.processes)
         folder = any(part.name.certain and "#" not in part.name.unit for part in candidate.parts)
-        more = folder and candidate.committed_ns is None
-        if more or any(part.temporary for part in candidate.parts):
-            return CERTAIN_GAP_NS
-        return max(QUIET_NS, further_gap_ns(candidate)) if _may_come_again(candidate) else QUIET_NS
+        return patience_ns(
+            ended=over,
+            writes=candidate.writes,
+            lacks_ranks=not over and not complete and self._lacks_ranks(candidate),
+            lacks_files=(folder and not complete) or any(part.temporary for part in candidate.parts),
+            again_ns=further_gap_ns(candidate) if _may_come_again(candidate) else 0,
+        )
 
     def _lacks_ranks(self, candidate: Candidate) -> bool:
         """Return whether several ranks of this host have moved their parts, and others, which are alive, have not."""

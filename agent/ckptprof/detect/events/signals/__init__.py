@@ -41,7 +41,6 @@ CHECKS: tuple[_Check, ...] = (
     _Check("overwrites", series.overwrites, "it takes the place of what was written before"),
     _Check("rotates", series.rotates, "its job deletes older files of this kind"),
     _Check("shards", series.shards, "numbered pieces that only go on counting, as data sets do"),
-    _Check("workers", series.workers, "several processes write such files, each for itself"),
     _Check("continuous", series.continuous, "its job writes such files without a pause"),
     _Check("rapid", series.rapid, "its job writes one after the other, several a second"),
     _Check("read-back", reads.read_back, "these files were seen being saved"),

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.decision_table import TABLE
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.events.traits import candidate_bytes, framework_of
 from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof.frameworks.identity import weight_of
+
+_FORMAT_ROWS = {
+    "safetensors": "format-safetensors",
+    "torch-zip": "format-model",
+    "gguf": "format-model",
+    "keras": "format-model",
+}
 
 
 def named(candidate: Candidate, known: Knowledge) -> Found | None:
@@ -28,7 +34,7 @@ def formatted(candidate: Candidate, _: Knowledge) -> Found | None:
     if not formats:
         return None
     best = max(formats, key=lambda kind: formats[kind])
-    return Found(best, row=f"format-{best}" if f"format-{best}" in TABLE.rows else "format-zip")
+    return Found(best, row=_FORMAT_ROWS.get(best, "format-data"))
 
 
 def has_step(candidate: Candidate, _: Knowledge) -> str | None:

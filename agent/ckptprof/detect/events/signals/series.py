@@ -144,11 +144,6 @@ def _is_row(candidate: Candidate) -> bool:
     return any(count >= _MANY for count in rows.values())
 
 
-def workers(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether several processes write at times of their own: the ranks of a job write together."""
-    return candidate.writes and not _is_known(candidate, known) and _takes_turns(candidate, known)
-
-
 def _takes_turns(candidate: Candidate, known: Knowledge) -> bool:
     if known.world.jobs.rank(candidate.processes[0]) is not None:
         return False

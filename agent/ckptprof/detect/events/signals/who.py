@@ -20,8 +20,7 @@ def runtime(candidate: Candidate, known: Knowledge) -> Found | None:
     verb = "written" if candidate.writes else "read"
     if loaded & TRAINING_RUNTIMES:
         names = ", ".join(sorted(loaded & TRAINING_RUNTIMES))
-        row = "runtime-training-gpu" if loaded & GPU_RUNTIMES else "runtime-training"
-        return Found(f"{verb} by a process with {names} loaded", row)
+        return Found(f"{verb} by a process with {names} loaded", "runtime-training")
     if loaded & GPU_RUNTIMES:
         return Found(f"{verb} by a process that uses a GPU", "runtime-gpu")
     if loaded & NUMERIC_RUNTIMES:
