@@ -27,7 +27,7 @@ PIP = -m pip --disable-pip-version-check -qq
 EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SOURCES := agent collectors tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test check record shadow bench bpf fmt lint clean packages
+.PHONY: help demo test check record shadow weights bench bpf fmt lint clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ record: packages $(VENV)/.installed-all ## record the jobs of the end-to-end tes
 
 shadow: $(VENV)/.installed ## replay all captures through two trees and print what differs: OLD=main (NEW=REV)
 	$(VENV)/bin/python tests/recording/shadow.py $(if $(ONLY),--only '$(ONLY)') $(OLD) $(NEW)
+
+weights: $(VENV)/.installed ## name the captures and tests that hold each number of the decision table
+	$(VENV)/bin/python tests/recording/weights.py
 
 fmt: $(VENV)/.installed ## put the sources into shape
 	$(VENV)/bin/ruff check --fix --exit-zero $(SOURCES)

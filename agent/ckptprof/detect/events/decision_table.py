@@ -138,7 +138,8 @@ ROWS = (
     Row("downloaded",             -0.5,  0.0,  0.0, "where, or named as, downloads are"),
     Row("uploads",                -0.7,  0.0,  0.0, "read by another thread of the process that wrote it"),
     Row("of-a-save",               0.0,  0.5,  0.0, "the other side of the copy was seen being saved"),
-    # That it only passed through its process; see OVERRIDES. Alone each may be a loader of its own kind.
+    # That it only passed through its process; see OVERRIDES. Alone each may be a loader of its own kind. Where one of
+    # them holds, `straight` does, too.
     Row("straight",               -0.3,  0.0,  0.0, "from end to end in even pieces"),
     Row("unsought",              -0.15,  0.0,  0.0, "a loader of such a file jumps, or maps it"),
     Row("several",               -0.15,  0.0,  0.0, "one file alone may have a loader of its own kind"),
@@ -170,11 +171,11 @@ OVERRIDES = (
     ),
     Combination(
         "read and not kept", Hypothesis.STREAM, "read from end to end, and memory did not grow: sent or checked",
-        all=("straight", "unkept"), none=("service",),
+        all=("unkept",), none=("service",),
     ),
     Combination(
         "read as uploads and checks do", Hypothesis.STREAM, "read from end to end, and two more signs of passing on",
-        all=("straight",), any=("unsought", "several", "sent", "ends"), count=2, none=("service",),
+        any=("unsought", "several", "sent", "ends"), count=2, none=("service",),
     ),
     Combination(
         "read by a stranger", Hypothesis.COPY, "its process has no library of machine learning, and maps little",
