@@ -33,13 +33,6 @@ COLUMNS = ("made", "moved", "data")
 SHOWN = {"tool", "copies-exactly", "received", "downloaded", "uploads", "unkept", "endless"}  # a rule decides
 # What nothing holds yet, and the recording that would.
 WANTED = {
-    "row format-data: moved": "cp of a checkpoint of numpy arrays",
-    "row appends: made": "logs under a checkpoint's name",
-    "row appends: data": "the same",
-    "row random: data": "fio with random writes",
-    "rule 'read and not kept': none service": "sha256sum of a checkpoint",
-    "rule 'read as uploads and checks do': none service": "grep through a folder of checkpoints",
-    "series of data: continuous": "saves that follow each other without a pause",
     "row format-safetensors: made": "a single nameless .safetensors by a process with numpy, renamed into place",
     "row rank: made": "ranks of an unknown framework with weak names",
     "row commit: made": "a framework with a marker whose process nobody described",
