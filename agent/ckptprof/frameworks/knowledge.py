@@ -1,10 +1,12 @@
-"""What a framework's entry says. To add one: a new file with a `FRAMEWORK` and its name in `table.FRAMEWORKS`."""
+"""What a framework's entry says. To add one: a new file in `known/` with a `FRAMEWORK`, and its line in `table`."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+
+from ckptprof.frameworks.examples import Save
 
 PACKED = r"(?:\.(?:gz|bz2|xz|zst|lz4))?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
 
@@ -83,6 +85,10 @@ class Framework:
     every_rank_reads_all: bool = False  # each rank reads whole files, not its own part
     copies_whole: bool = False  # further names (last, best) are written again in full
     staging: re.Pattern[str] | None = None  # the path of a file elsewhere that is written first, then copied
+    names: str = ""  # of its files and folders, as docs/frameworks.md shows them
+    completed_by: str = "none"  # what completes a checkpoint, as docs/frameworks.md says it
+    proven_by: tuple[str, ...] = ()  # jobs of this repository that run the real library
+    saves: tuple[Save, ...] = ()  # examples, which the tests play to the detector
 
     @property
     def weak(self) -> bool:

@@ -4,6 +4,7 @@ With FSDP the model and the optimizer are two folders of PyTorch DCP, or one fil
 random_states_RANK.pkl, the last of its files.
 """
 
+from ckptprof.frameworks.examples import PICKLE, SMALL, Save, Write, dcp, each, safetensors, tensor
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
 
 FRAMEWORK = Framework(
@@ -24,4 +25,25 @@ FRAMEWORK = Framework(
     durability=Durability.NONE,
     asynchronous=(Async.THREAD,),
     restores_by_mapping=True,
+    names=(
+        "`checkpoints/checkpoint_N/`: `optimizer.bin`, `random_states_R.pkl`, `pytorch_model_fsdp_N/`, `optimizer_N/`"
+    ),
+    proven_by=("tests/e2e/jobs/accelerator.py",),
+    saves=(
+        Save(
+            (
+                safetensors("checkpoints/checkpoint_{step}/model.safetensors"),
+                tensor("checkpoints/checkpoint_{step}/optimizer.bin", 80),
+                *each(Write("checkpoints/checkpoint_{step}/random_states_{rank}.pkl", SMALL, magic=PICKLE)),
+            ),
+            path="checkpoints/checkpoint_{step}",
+            ranks=2,
+        ),
+        Save(
+            (*dcp("checkpoint_{step}/pytorch_model_fsdp_0"), *dcp("checkpoint_{step}/optimizer_0")),
+            path="checkpoint_{step}",
+            ranks=2,
+            variant="fsdp",
+        ),
+    ),
 )

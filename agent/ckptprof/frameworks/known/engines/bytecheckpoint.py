@@ -1,5 +1,6 @@
 """ByteCheckpoint, also as used by VeOmni: model/, optimizer/ (each as PyTorch DCP) and extra_state/ in one folder."""
 
+from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, dcp, each
 from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
 
 FRAMEWORK = Framework(
@@ -11,4 +12,17 @@ FRAMEWORK = Framework(
     ),
     units=(unit(r"global_step_(?P<step>\d{1,12})"),),
     asynchronous=(Async.CHILD, Async.THREAD),
+    names="`global_step_N/{model,optimizer,extra_state}/`",
+    completed_by="`.metadata`",
+    saves=(
+        Save(
+            (
+                *dcp("global_step_{step}/model"),
+                *dcp("global_step_{step}/optimizer"),
+                *each(Write("global_step_{step}/extra_state/extra_state_rank_{rank}.pt", SMALL, magic=TORCH_ZIP)),
+            ),
+            path="global_step_{step}",
+            ranks=2,
+        ),
+    ),
 )

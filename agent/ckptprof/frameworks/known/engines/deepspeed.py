@@ -4,6 +4,7 @@ The fast engine writes with O_DIRECT and syncs at close, the decoupled one write
 checkpoint (checkpoint/ds_to_universal.py) is one folder for each parameter below zero/.
 """
 
+from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, each, tensor
 from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
 
 FRAMEWORK = Framework(
@@ -22,4 +23,29 @@ FRAMEWORK = Framework(
     units=(unit(r"global_step(?P<step>\d{1,12})(?:_universal)?"),),
     commit=(mark(r"latest(?:_universal)?"),),
     asynchronous=(Async.CHILD, Async.THREAD),
+    names="`global_stepN/` or any tag: `*zero_pp_rank_R_mp_rank_XX_*_states.pt`, `mp_rank_XX_…`, `zero/NAME/fp32.pt`",
+    completed_by="`latest`",
+    proven_by=("tests/e2e/jobs/deepspeed_zero.py",),
+    saves=(
+        Save(
+            (
+                tensor("global_step{step}/mp_rank_00_model_states.pt"),
+                *each(
+                    Write("global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", 40, magic=TORCH_ZIP)
+                ),
+                Write("latest", SMALL),
+            ),
+            path="global_step{step}",
+            ranks=2,
+        ),
+        Save(
+            (
+                *each(Write("global_step{step}/zero_pp_rank_{rank}_mp_rank_00_model_states.pt", 20, magic=TORCH_ZIP)),
+                *each(Write("global_step{step}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", 40, magic=TORCH_ZIP)),
+            ),
+            path="global_step{step}",
+            ranks=2,
+            variant="zero3",
+        ),
+    ),
 )

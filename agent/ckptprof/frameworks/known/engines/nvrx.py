@@ -3,6 +3,7 @@
 ROOT/SESSION/RANK/iter_0000500_RANK_local.pt, written with .dirty in its name and renamed.
 """
 
+from ckptprof.frameworks.examples import Save, each, tensor
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, patterns
 
 FRAMEWORK = Framework(
@@ -12,4 +13,17 @@ FRAMEWORK = Framework(
     temporary=patterns(r"\.dirty(?=\.pt$)"),
     durability=Durability.RENAME,
     asynchronous=(Async.DAEMON, Async.CHILD, Async.THREAD),
+    names="`SESSION/R/iter_0000500_R_local.pt` (`.dirty.pt` before)",
+    completed_by="rename",
+    saves=(
+        Save(
+            each(
+                tensor(
+                    "s/{rank}/iter_{step:07}_{rank}_local.pt", temporary="s/{rank}/iter_{step:07}_{rank}_local.dirty.pt"
+                )
+            ),
+            path="s",
+            ranks=2,
+        ),
+    ),
 )

@@ -4,6 +4,7 @@ Written as STEP.orbax-checkpoint-tmp[-N]/ and renamed when complete, or in place
 Arrays are data files of OCDBT below ocdbt.process_N/ or, without it, one folder of zarr chunks for each.
 """
 
+from ckptprof.frameworks.examples import SMALL, Save, Write, each
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, patterns, unit
 
 _BELOW = (
@@ -27,4 +28,40 @@ FRAMEWORK = Framework(
     temporary=patterns(r"\.orbax-checkpoint-tmp.*$", r"\.__lock$"),
     durability=Durability.FSYNC,
     asynchronous=(Async.THREAD,),
+    names="`N/`, `PREFIX_N/`, `.orbax-checkpoint-tmp*`: `ocdbt.process_R/`, `manifest.ocdbt`, zarr folders",
+    completed_by="rename of the folder, `commit_success.txt`",
+    proven_by=("tests/e2e/jobs/orbax_manager.py",),
+    saves=(
+        Save(
+            (
+                *each(
+                    Write(
+                        "{step}/default/ocdbt.process_{rank}/d/0123456789abcdef0123456789abcdef",
+                        40,
+                        held_s=0.05,
+                        temporary="{step}.orbax-checkpoint-tmp/default/ocdbt.process_{rank}/d/0123456789abcdef0123456789abcdef",
+                    )
+                ),
+                Write(
+                    "{step}/_CHECKPOINT_METADATA", SMALL, temporary="{step}.orbax-checkpoint-tmp/_CHECKPOINT_METADATA"
+                ),
+            ),
+            path="{step}",
+            ranks=2,
+            runtimes=("jax", "numpy"),
+        ),
+        Save(
+            tuple(
+                Write(
+                    f"ckpt_{{step}}/default/params.layer{n}.kernel/0.0",
+                    30,
+                    temporary=f"ckpt_{{step}}.orbax-checkpoint-tmp/default/params.layer{n}.kernel/0.0",
+                )
+                for n in (1, 2)
+            ),
+            path="ckpt_{step}/default",
+            runtimes=("jax", "numpy"),
+            variant="zarr",
+        ),
+    ),
 )

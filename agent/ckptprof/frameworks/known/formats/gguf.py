@@ -1,5 +1,6 @@
 """GGUF (ggml/docs/gguf.md): weights for llama.cpp, mostly converted or downloaded, seldom saved by what trains."""
 
+from ckptprof.frameworks.examples import GGUF, Save, Write
 from ckptprof.frameworks.knowledge import Framework, Layer, mark
 
 FRAMEWORK = Framework(
@@ -9,4 +10,6 @@ FRAMEWORK = Framework(
     formats=frozenset(("gguf",)),
     files=(mark(r".*\.gguf"),),
     restores_by_mapping=True,
+    names="`.gguf`",
+    saves=(Save((Write("checkpoint-{step}.gguf", 40, magic=GGUF),), path="checkpoint-{step}.gguf"),),
 )

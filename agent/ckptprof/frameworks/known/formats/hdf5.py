@@ -1,5 +1,6 @@
 """HDF5 (h5py): weights of older Keras and much else that is no checkpoint."""
 
+from ckptprof.frameworks.examples import HDF5, Save, Write
 from ckptprof.frameworks.knowledge import Framework, Layer, mark
 
 FRAMEWORK = Framework(
@@ -8,4 +9,6 @@ FRAMEWORK = Framework(
     weight=0.15,
     formats=frozenset(("hdf5",)),
     files=(mark(r".*\.(?:h5|hdf5)"),),
+    names="`.h5`, `.hdf5`",
+    saves=(Save((Write("weights_step_{step}.h5", 40, magic=HDF5),), path="weights_step_{step}.h5"),),
 )

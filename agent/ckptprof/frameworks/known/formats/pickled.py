@@ -1,5 +1,6 @@
 """pickle, cloudpickle and joblib (joblib/numpy_pickle.py): anything is stored so, checkpoints among it."""
 
+from ckptprof.frameworks.examples import GZIP, PICKLE, Save, Write
 from ckptprof.frameworks.knowledge import PACKED, Framework, Layer, mark
 
 FRAMEWORK = Framework(
@@ -7,4 +8,10 @@ FRAMEWORK = Framework(
     layer=Layer.FORMAT,
     weight=0.15,
     files=(mark(r".*\.(?:pkl|pickle|cloudpickle|joblib)" + PACKED),),
+    names="`.pkl`, `.pickle`, `.joblib`, `.cloudpickle`, also with `.gz`, `.zst` and the like",
+    proven_by=("tests/e2e/jobs/torch_save.py",),
+    saves=(
+        Save((Write("ckpt_{step}.pkl.gz", 40, magic=GZIP),), path="ckpt_{step}.pkl.gz", variant="compressed"),
+        Save((Write("policy_step_{step}.pkl", 40, magic=PICKLE),), path="policy_step_{step}.pkl"),
+    ),
 )

@@ -1,5 +1,6 @@
 """safetensors (safetensors/src/tensor.rs): written as .tmpXXXXXX beside the target, then renamed; read by mmap."""
 
+from ckptprof.frameworks.examples import Save, safetensors
 from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark, patterns
 
 FRAMEWORK = Framework(
@@ -12,4 +13,16 @@ FRAMEWORK = Framework(
     durability=Durability.RENAME,
     restores_by_mapping=True,
     every_rank_reads_all=True,
+    names="`.safetensors` (`.tmpXXXXXX` before)",
+    completed_by="rename",
+    proven_by=("examples/train_torch.py", "tests/e2e/jobs/torch_save.py"),
+    saves=(
+        Save((safetensors("step_{step}/model.safetensors"),), path="step_{step}/model.safetensors", mapped=True),
+        Save(
+            tuple(safetensors(f"step_{{step}}/model-0000{n}-of-00002.safetensors") for n in (1, 2)),
+            path="step_{step}",
+            mapped=True,
+            variant="shards",
+        ),
+    ),
 )

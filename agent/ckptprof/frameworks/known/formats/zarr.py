@@ -3,6 +3,7 @@
 Each chunk is written to `NAME.<32 hexadecimal digits>.partial` and renamed; metadata lie beside them.
 """
 
+from ckptprof.frameworks.examples import SMALL, Save, Write
 from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark, patterns
 
 FRAMEWORK = Framework(
@@ -17,4 +18,22 @@ FRAMEWORK = Framework(
     ),
     temporary=patterns(r"\.[0-9a-f]{32}\.partial$"),
     durability=Durability.RENAME,
+    names="`NAME.zarr/`: `zarr.json`, `.zarray`, chunks (`c/0/1`, `0.1`)",
+    saves=(
+        Save(
+            (
+                *(
+                    Write(
+                        f"step_{{step}}.zarr/layer{n}/c/0/0",
+                        20,
+                        temporary=f"step_{{step}}.zarr/layer{n}/c/0/0.{'0123456789abcdef' * 2}.partial",
+                    )
+                    for n in range(3)
+                ),
+                *(Write(f"step_{{step}}.zarr/layer{n}/zarr.json", SMALL) for n in range(3)),
+            ),
+            path="step_{step}.zarr",
+            runtimes=("jax", "numpy"),
+        ),
+    ),
 )

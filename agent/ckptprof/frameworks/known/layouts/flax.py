@@ -1,5 +1,6 @@
 """Flax of old (flax/training/checkpoints.py): checkpoint_N of msgpack, written as checkpoint_tmp, then renamed."""
 
+from ckptprof.frameworks.examples import Save, Write
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark
 
 FRAMEWORK = Framework(
@@ -9,4 +10,13 @@ FRAMEWORK = Framework(
     weight=0.5,
     durability=Durability.RENAME,
     asynchronous=(Async.THREAD,),
+    names="`checkpoint_N` (a file), `.msgpack`",
+    completed_by="rename",
+    saves=(
+        Save(
+            (Write("checkpoint_{step}", 40, temporary="checkpoint_tmp"),),
+            path="checkpoint_{step}",
+            runtimes=("jax", "numpy"),
+        ),
+    ),
 )

@@ -1,5 +1,6 @@
 """PEFT (peft/utils/constants.py): adapter_model.safetensors or .bin, with adapter_config.json beside it."""
 
+from ckptprof.frameworks.examples import Save, safetensors
 from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark
 
 FRAMEWORK = Framework(
@@ -9,4 +10,9 @@ FRAMEWORK = Framework(
     durability=Durability.RENAME,
     restores_by_mapping=True,
     every_rank_reads_all=True,
+    names="`adapter_model.safetensors`, `.bin`",
+    completed_by="rename",
+    saves=(
+        Save((safetensors("step_{step}/adapter_model.safetensors"),), path="step_{step}/adapter_model.safetensors"),
+    ),
 )

@@ -4,6 +4,7 @@ Each shard is written as PREFIX-N_temp/part-00000-of-00001.data-*, with .tempsta
 `checkpoint` is renamed into place last. A SavedModel has the same files as variables/variables.*.
 """
 
+from ckptprof.frameworks.examples import SMALL, Save, Write
 from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark, patterns
 
 FRAMEWORK = Framework(
@@ -19,4 +20,19 @@ FRAMEWORK = Framework(
     commit=(mark(r"checkpoint"),),
     temporary=patterns(r"\.tempstate\d+$"),
     durability=Durability.RENAME,
+    names="`PREFIX-N.data-*`, `PREFIX-N.index`, `variables/variables.*`",
+    completed_by="`checkpoint`",
+    saves=(
+        Save(
+            (
+                Write(
+                    "ckpt-{step}.data-00000-of-00001",
+                    60,
+                    temporary="ckpt-{step}_temp/part-00000-of-00001.data-00000-of-00001",
+                ),
+                Write("ckpt-{step}.index", SMALL, temporary="ckpt-{step}.index.tempstate123"),
+            ),
+            runtimes=("tensorflow", "numpy"),
+        ),
+    ),
 )

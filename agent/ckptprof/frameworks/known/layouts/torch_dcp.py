@@ -4,6 +4,7 @@ Every file is synced; .metadata is renamed into place last. The Hugging Face var
 (ranks counted from one) and then joins them into model-0000i-of-0000n.safetensors beside that folder.
 """
 
+from ckptprof.frameworks.examples import SAFETENSORS, Save, Write, dcp, each
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, patterns
 
 FRAMEWORK = Framework(
@@ -17,4 +18,23 @@ FRAMEWORK = Framework(
     temporary=patterns(r"(?<=\.metadata)\.tmp$"),
     durability=Durability.FSYNC,
     asynchronous=(Async.THREAD, Async.CHILD),
+    names="`__R_N.distcp`; `sharded/shard-R-model-*.safetensors`",
+    completed_by="`.metadata`",
+    proven_by=("examples/train_torch.py", "tests/e2e/jobs/dcp.py"),
+    saves=(
+        Save(dcp("step-{step}"), path="step-{step}", ranks=2),
+        Save(
+            each(
+                Write(
+                    "step_{step}/sharded/shard-{rank1:05}-model-00001-of-00001.safetensors",
+                    30,
+                    magic=SAFETENSORS,
+                    held_s=0.02,
+                )
+            ),
+            path="step_{step}",
+            ranks=2,
+            variant="hf",
+        ),
+    ),
 )

@@ -2,6 +2,7 @@
 
 import re
 
+from ckptprof.frameworks.examples import Save, safetensors, tensor
 from ckptprof.frameworks.knowledge import Framework, Layer, unit
 
 FRAMEWORK = Framework(
@@ -13,4 +14,13 @@ FRAMEWORK = Framework(
     extends=("transformers", "accelerate"),
     restores_by_mapping=True,
     every_rank_reads_all=True,
+    names="the Trainer's; told by the program (`axolotl…`)",
+    completed_by="`trainer_state.json`",
+    saves=(
+        Save(
+            (safetensors("checkpoint-{step}/model.safetensors"), tensor("checkpoint-{step}/optimizer.pt")),
+            path="checkpoint-{step}",
+            program="axolotl.cli.train",
+        ),
+    ),
 )

@@ -5,6 +5,7 @@ Written as .tmp and renamed; each further name is a full copy of the first, read
 
 import re
 
+from ckptprof.frameworks.examples import Save, tensor
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark
 
 FRAMEWORK = Framework(
@@ -22,4 +23,11 @@ FRAMEWORK = Framework(
     asynchronous=(Async.THREAD,),
     every_rank_reads_all=True,
     copies_whole=True,
+    names="`checkpoint_E_N.pt`, `checkpoint.best_*.pt`, `-shardR`; `checkpoint_last.pt` by the program (`fairseq…`)",
+    completed_by="rename",
+    saves=(
+        Save(
+            (tensor("checkpoint_1_{step}.pt", temporary="checkpoint_1_{step}.pt.tmp"),), path="checkpoint_1_{step}.pt"
+        ),
+    ),
 )

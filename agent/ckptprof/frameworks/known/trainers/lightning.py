@@ -6,6 +6,7 @@ last.ckpt is all of it again. A sharded checkpoint is a folder of the same name.
 
 import re
 
+from ckptprof.frameworks.examples import SMALL, Save, dcp, tensor
 from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
 
 _NAME = r"(?:.*[-_])?(?:epoch=\d+|step=\d+).*\.ckpt"
@@ -30,4 +31,16 @@ FRAMEWORK = Framework(
     every_rank_reads_all=True,
     copies_whole=True,
     staging=re.compile(r"/tmp[a-z0-9_]{8}$"),  # noqa: S108 - a pattern of names, nothing is written
+    names="`epoch=E-step=N.ckpt` (file or folder), `-vN`, `{epoch}-{metric}` names, `last.ckpt`",
+    completed_by="`meta.pt`, if sharded",
+    proven_by=("tests/e2e/jobs/lightning_fit.py",),
+    saves=(
+        Save((tensor("epoch=1-step={step}.ckpt"),), path="epoch=1-step={step}.ckpt"),
+        Save(
+            (*dcp("epoch=1-step={step}.ckpt"), tensor("epoch=1-step={step}.ckpt/meta.pt", SMALL)),
+            path="epoch=1-step={step}.ckpt",
+            ranks=2,
+            variant="sharded",
+        ),
+    ),
 )

@@ -5,6 +5,7 @@ each tensor- and pipeline-parallel rank. The tracker file is written last. An as
 processes, with old checkpoints deleted by another one.
 """
 
+from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, dcp, each, tensor
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
 
 _FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
@@ -25,4 +26,24 @@ FRAMEWORK = Framework(
     commit=(mark(r"latest_checkpointed_iteration\.txt"),),
     durability=Durability.FSYNC,
     asynchronous=(Async.DAEMON, Async.CHILD),
+    names="`iter_0000500/`, `release/`: `__R_N.distcp`, `common.pt`, `mp_rank_XX/model_optim_rng.pt`, zarr folders",
+    completed_by="`latest_checkpointed_iteration.txt`",
+    proven_by=("tests/e2e/jobs/megatron_core.py",),
+    saves=(
+        Save(
+            (
+                *dcp("iter_{step:07}"),
+                tensor("iter_{step:07}/common.pt", SMALL),
+                Write("latest_checkpointed_iteration.txt", SMALL),
+            ),
+            path="iter_{step:07}",
+            ranks=2,
+        ),
+        Save(
+            each(Write("iter_{step:07}/mp_rank_0{rank}/model_optim_rng.pt", 40, magic=TORCH_ZIP)),
+            path="iter_{step:07}",
+            ranks=2,
+            variant="torch",
+        ),
+    ),
 )

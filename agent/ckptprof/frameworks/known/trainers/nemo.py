@@ -4,6 +4,7 @@ NAME--METRIC-...step=N/{weights,context}/ with Megatron's files; an empty NAME-u
 the first byte until it is complete; NAME-last is the same again. NeMo 1 has mp_rank_XX/NAME.ckpt and packs one .nemo.
 """
 
+from ckptprof.frameworks.examples import SMALL, Save, dcp, each, tensor
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
 
 _MODEL = r"(?:[^/-]|-(?!-))*--"  # up to the first two dashes: one way only to match, so that no name costs much
@@ -30,4 +31,17 @@ FRAMEWORK = Framework(
     durability=Durability.FSYNC,
     asynchronous=(Async.DAEMON, Async.CHILD),
     copies_whole=True,
+    names="`NAME--METRIC-step=N/{weights,context}/`, `-last`; NeMo 1: `mp_rank_XX/NAME--….ckpt`, `.nemo`",
+    completed_by="`-unfinished` is deleted",
+    saves=(
+        Save(
+            (
+                *dcp("m--val_loss=2.1-step={step}/weights"),
+                tensor("m--val_loss=2.1-step={step}/weights/common.pt", SMALL),
+            ),
+            path="m--val_loss=2.1-step={step}/weights",
+            ranks=2,
+        ),
+        Save(each(tensor("mp_rank_0{rank}/gpt--val_loss=2.1-step={step}.ckpt")), ranks=2, variant="nemo1"),
+    ),
 )

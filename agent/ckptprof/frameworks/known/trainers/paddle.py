@@ -1,5 +1,6 @@
 """PaddlePaddle (paddle.save; paddle.distributed.checkpoint; PaddleNLP's Trainer): .pdparams, .pdopt, RANK_N.distcp."""
 
+from ckptprof.frameworks.examples import PICKLE, Save, Write, each
 from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark
 
 FRAMEWORK = Framework(
@@ -11,4 +12,23 @@ FRAMEWORK = Framework(
     ),
     commit=(mark(r"\d+\.metadata"),),
     asynchronous=(Async.CHILD,),
+    names="`.pdparams`, `.pdopt`, `R_N.distcp`",
+    completed_by="`N.metadata`",
+    saves=(
+        Save(
+            (
+                Write("step_{step}/model_state.pdparams", 40, magic=PICKLE),
+                Write("step_{step}/optimizer.pdopt", 80, magic=PICKLE),
+            ),
+            path="step_{step}",
+            runtimes=("paddle", "numpy"),
+        ),
+        Save(
+            each(Write("step_{step}/{rank}_0.distcp", 40, magic=PICKLE)),
+            path="step_{step}",
+            ranks=2,
+            runtimes=("paddle", "numpy"),
+            variant="distributed",
+        ),
+    ),
 )

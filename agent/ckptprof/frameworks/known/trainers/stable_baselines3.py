@@ -4,6 +4,7 @@
 model.save; beside it, where asked for, `rl_model_replay_buffer_1000_steps.pkl` and `…_vecnormalize_…`.
 """
 
+from ckptprof.frameworks.examples import NPZ, PICKLE, Save, Write
 from ckptprof.frameworks.knowledge import Framework, Layer, mark
 
 FRAMEWORK = Framework(
@@ -17,5 +18,14 @@ FRAMEWORK = Framework(
         mark(r"best_model\.zip"),
         mark(r"(?i:ppo|a2c|dqn|sac|td3|ddpg|trpo|tqc|qrdqn|crossq)(?:[-_].*)?\.zip"),
         mark(r"(?P<step>\d{2,12})\.zip", r"/(?:models?|checkpoints?|ckpts?)(?:/[^/]+)?$"),
+    ),
+    names="`PREFIX_N_steps.zip`, `PREFIX_replay_buffer_N_steps.pkl`, `best_model.zip`, `models/PPO/N.zip`, `ppo_*.zip`",
+    saves=(
+        Save(
+            (
+                Write("rl_model_{step}_steps.zip", 40, magic=NPZ),
+                Write("rl_model_replay_buffer_{step}_steps.pkl", 80, magic=PICKLE),
+            )
+        ),
     ),
 )

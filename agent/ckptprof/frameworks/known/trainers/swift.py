@@ -2,6 +2,7 @@
 
 import re
 
+from ckptprof.frameworks.examples import Save, safetensors, tensor
 from ckptprof.frameworks.knowledge import Framework, Layer, mark, unit
 
 _FOLDER = r"/v\d+-\d{8}-\d{6}/checkpoint-(?P<step>\d{1,12})(?:/|$)"
@@ -20,4 +21,15 @@ FRAMEWORK = Framework(
     extends=("transformers",),
     restores_by_mapping=True,
     every_rank_reads_all=True,
+    names="`vN-DATE-TIME/checkpoint-N/` with the Trainer's files",
+    completed_by="`trainer_state.json`",
+    saves=(
+        Save(
+            (
+                safetensors("v0-20250101-120000/checkpoint-{step}/model.safetensors"),
+                tensor("v0-20250101-120000/checkpoint-{step}/optimizer.pt"),
+            ),
+            path="v0-20250101-120000/checkpoint-{step}",
+        ),
+    ),
 )

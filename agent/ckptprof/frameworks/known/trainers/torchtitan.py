@@ -5,6 +5,7 @@ A job of one's own that saves by DCP to step-N/ looks the same: only the program
 
 import re
 
+from ckptprof.frameworks.examples import Save, dcp
 from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, unit
 
 FRAMEWORK = Framework(
@@ -16,4 +17,7 @@ FRAMEWORK = Framework(
     extends=("torch-dcp",),
     durability=Durability.FSYNC,
     asynchronous=(Async.THREAD, Async.CHILD),
+    names="`step-N/` as PyTorch DCP; told by the program (`torchtitan…`)",
+    completed_by="`.metadata`",
+    saves=(Save(dcp("checkpoint/step-{step}"), path="checkpoint/step-{step}", ranks=2, program="torchtitan.train"),),
 )

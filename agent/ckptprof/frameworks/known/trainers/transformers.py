@@ -4,6 +4,7 @@ Rank 0 writes all but rng_state_RANK.pth; with FSDP or DeepSpeed their files are
 wrote tmp-checkpoint-STEP and renamed it. Then old checkpoints are deleted, while training waits.
 """
 
+from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, dcp, each, safetensors, tensor
 from ckptprof.frameworks.knowledge import Framework, Layer, mark, patterns, unit
 
 _FOLDER = r"/checkpoint-(?P<step>\d{1,12})(?:/|$)"
@@ -31,4 +32,47 @@ FRAMEWORK = Framework(
     temporary=patterns(r"^tmp-(?=checkpoint-\d+$)"),
     restores_by_mapping=True,
     every_rank_reads_all=True,
+    names="`checkpoint-N/`: `model*.safetensors`, `optimizer.pt`, `rng_state_R.pth`; FSDP and DeepSpeed folders in it",
+    completed_by="`trainer_state.json`",
+    proven_by=("tests/e2e/jobs/hf_trainer.py",),
+    saves=(
+        Save(
+            (
+                safetensors("checkpoint-{step}/model.safetensors"),
+                tensor("checkpoint-{step}/optimizer.pt", 80),
+                tensor("checkpoint-{step}/scheduler.pt", SMALL),
+                *each(Write("checkpoint-{step}/rng_state_{rank}.pth", SMALL)),
+                Write("checkpoint-{step}/trainer_state.json", SMALL),
+            ),
+            path="checkpoint-{step}",
+            ranks=2,
+        ),
+        Save(
+            (
+                *dcp("checkpoint-{step}/pytorch_model_fsdp_0"),
+                *dcp("checkpoint-{step}/optimizer_0"),
+                Write("checkpoint-{step}/trainer_state.json", SMALL),
+            ),
+            path="checkpoint-{step}",
+            ranks=2,
+            variant="fsdp",
+        ),
+        Save(
+            (
+                tensor("checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt"),
+                *each(
+                    Write(
+                        "checkpoint-{step}/global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
+                        40,
+                        magic=TORCH_ZIP,
+                    )
+                ),
+                Write("checkpoint-{step}/latest", SMALL),
+                Write("checkpoint-{step}/trainer_state.json", SMALL),
+            ),
+            path="checkpoint-{step}",
+            ranks=2,
+            variant="deepspeed",
+        ),
+    ),
 )

@@ -3,6 +3,7 @@
 Every rank writes model, optim and extra_state_world_size_W_rank_R.pt; latest_checkpointed_iteration.txt comes last.
 """
 
+from ckptprof.frameworks.examples import Save, each, tensor
 from ckptprof.frameworks.knowledge import Framework, Layer, mark, unit
 
 FRAMEWORK = Framework(
@@ -15,4 +16,16 @@ FRAMEWORK = Framework(
     ),
     units=(unit(r"global_step_(?P<step>\d{1,12})"),),
     commit=(mark(r"latest_checkpointed_iteration\.txt"),),
+    names="`global_step_N/{actor,critic}/*_world_size_W_rank_R.pt`",
+    completed_by="`latest_checkpointed_iteration.txt`",
+    saves=(
+        Save(
+            (
+                *each(tensor("global_step_{step}/actor/model_world_size_2_rank_{rank}.pt")),
+                *each(tensor("global_step_{step}/actor/optim_world_size_2_rank_{rank}.pt")),
+            ),
+            path="global_step_{step}/actor",
+            ranks=2,
+        ),
+    ),
 )
