@@ -53,3 +53,6 @@ FRAMEWORKS: tuple[Framework, ...] = tuple(
     import_module(f"ckptprof.frameworks.known.{file}").FRAMEWORK for file in _FILES
 )
 BY_NAME = {framework.name: framework for framework in FRAMEWORKS}
+COMPANIONS = tuple(one for framework in FRAMEWORKS for one in framework.companions)
+SHARDED = frozenset(framework.sharded for framework in FRAMEWORKS if framework.sharded is not None)
+CONSOLIDATED = frozenset(framework.consolidated for framework in FRAMEWORKS if framework.consolidated is not None)

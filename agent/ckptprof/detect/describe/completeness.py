@@ -6,7 +6,6 @@ A save is called incomplete only on what its own files or its series show; what 
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from ckptprof.detect.events.past_events import PastEvents
 from ckptprof.detect.transfers.file_events import is_temporary
 from ckptprof.detect.transfers.part import Part
 from ckptprof.frameworks.names import shape
+from ckptprof.frameworks.table import COMPANIONS
 from ckptprof.model import Evidence, Status
 
 SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
@@ -23,8 +23,6 @@ _LOOKED_AFTER_NS = 200_000_000  # what a file looks like so long after its last 
 _SMALLER = 0.9  # of what the saves of the series are
 _LARGE_SHARE = 0.1  # of the bytes makes a file more than a note beside the checkpoint
 _FULL_BYTES = 64 << 10
-# a folder of these is no checkpoint without that file (torch/distributed/checkpoint/filesystem.py, finish)
-_MARKED = ((re.compile(r"__\d+_\d+\.distcp$"), ".metadata"),)
 
 
 @dataclass(frozen=True)
@@ -140,9 +138,10 @@ def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
     written = {part.stream.path for part in candidate.parts}
     for part in candidate.parts:
         folder, _, file = part.stream.path.rpartition("/")
-        for pattern, marker in _MARKED:
+        for companion in COMPANIONS:
+            marker = companion.name
             path = f"{folder}/{marker}"
-            if not pattern.search(file) or path in written:
+            if not companion.of.search(file) or path in written:
                 continue
             if (part.stream.trace is not None or _seen_after_death(part, known)) and not known.transfers.is_written(
                 candidate.job, path

@@ -10,6 +10,7 @@ from ckptprof.detect.transfers.moved_bytes import traced_bytes_of
 from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.transfers.streams import Stream
 from ckptprof.frameworks.names import is_alias
+from ckptprof.frameworks.table import CONSOLIDATED, SHARDED
 from ckptprof.model import Overhead
 
 _COUNTED_BYTES = 1 << 20  # equal sizes of smaller files say nothing
@@ -100,9 +101,9 @@ def _copies(parts: list[Part], again: dict[int, Part]) -> list[Overhead]:
 
 def _consolidated(parts: list[Part], again: dict[int, Part]) -> list[Overhead]:
     """Return the files that were put together from the shards in a folder beside them (PyTorch DCP's HF writer)."""
-    shards = [part for part in parts if _folder(part).endswith("/sharded")]
+    shards = [part for part in parts if _folder(part).rpartition("/")[2] in SHARDED]
     homes = {_folder(part).rpartition("/")[0] for part in shards}
-    places = {place for home in homes for place in (home, f"{home}/consolidated")}
+    places = homes | {f"{home}/{folder}" for home in homes for folder in CONSOLIDATED}
     whole = [part for part in parts if _folder(part) in places and part.bytes >= _COUNTED_BYTES]
     sharded, put_together = sum(part.bytes for part in shards), sum(part.bytes for part in whole)
     if not sharded or not _CONSOLIDATED[0] <= put_together / sharded <= _CONSOLIDATED[1]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.thread_measures import Act
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.world.stacks import act
+from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.measures import ProcessMeasure
 
 MAX_TOLD = 64

@@ -14,6 +14,7 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.transfers.part import Part, is_mapped
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.frameworks.places import COUNTED, IN_MEMORY
 from ckptprof_collectors.samples import MountInfo
 
 COLD_SHARE = 0.9  # of the distinct bytes came from storage
@@ -23,8 +24,6 @@ _AROUND_TRACED_NS = 20_000_000
 _CODE_BYTES = 1 << 20  # that a page fault may fetch with the page: of code that is paged in while a checkpoint is read
 _MAX_CODE_BYTES = 32 << 20
 _SEEN_SHARE = 0.9  # of the bytes asked for must show in the counters, or the rest of the fetching was not seen, too
-_IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
-_COUNTING = frozenset(("nfs", "nfs4", "zfs", "btrfs", "overlay"))  # beside all that is on a block device
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def source_of(candidate: Candidate, histories: dict[ProcessKey, ProcessHistory],
     unique = _unique_bytes(candidate.parts)
     if unique <= 0:
         return Source()
-    if mount is not None and mount.fs_type in _IN_MEMORY:
+    if mount is not None and mount.fs_type in IN_MEMORY:
         return Source(0, unique, "warm")
     seen = _fetched_by_all(candidate.parts, histories)
     if seen is None or (seen.fetched_bytes < COLD_SHARE * unique and not _counts(mount)):
@@ -64,7 +63,7 @@ def source_of(candidate: Candidate, histories: dict[ProcessKey, ProcessHistory],
 
 def _counts(mount: MountInfo | None) -> bool:
     """Return whether what is fetched through a mount shows in the counters of the process that reads."""
-    return mount is not None and (mount.device is not None or mount.fs_type in _COUNTING)
+    return mount is not None and (mount.device is not None or mount.fs_type in COUNTED)
 
 
 def _unique_bytes(parts: list[Part]) -> int:

@@ -9,10 +9,10 @@ from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.world.training_threads import TrainingThreads
+from ckptprof.frameworks.launchers import LAUNCHERS
+from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
-_LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"))
 _AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
 _RUNNING = ("running", "unknown")
 _SLACK_NS = 150_000_000  # calls are counted when they return
@@ -66,7 +66,7 @@ def trainer_of(process: ProcessKey, at_ns: int, jobs: Jobs, trainers: TrainingTh
             break
         runs = set(info.runtimes) & (TRAINING_RUNTIMES | NUMERIC_RUNTIMES) or jobs.rank(current) is not None
         same = jobs.rank(current) == rank and jobs.job_of(current) == job
-        if runs and same and info.program not in _LAUNCHERS:
+        if runs and same and info.program not in LAUNCHERS:
             found.append(current)
         parent = jobs.parent(current)
         current = parent if parent != current else None

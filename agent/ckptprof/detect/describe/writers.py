@@ -9,7 +9,7 @@ from ckptprof.detect.transfers.part import Part
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import TRAINING_RUNTIMES
+from ckptprof.frameworks.runtimes import TRAINING_RUNTIMES
 from ckptprof.model import Writer
 
 

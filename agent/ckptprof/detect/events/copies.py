@@ -16,6 +16,7 @@ from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.traced import copies_in_kernel
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import writing
+from ckptprof.frameworks.formats import ARCHIVES
 from ckptprof.model import Checkpoint, Evidence
 
 AHEAD_NS = 500_000_000  # what is written was read before
@@ -27,7 +28,6 @@ _SAME = (0.95, 1.05)
 _SMALL_BYTES = 64 << 10  # sizes of small files are equal by chance
 _LOADED_BYTES = 32 << 20  # at most, of Python's modules (PyTorch: 24 MB); libraries are mapped
 _YOUNG_NS = 5_000_000_000
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2", ".gz", ".zst", ".xz", ".bz2", ".7z")
 _ARCHIVE_SHARE = 0.1  # of what is written, read from one
 _MAX_PARTS = 512
 _MAX_PROCESSES = 64
@@ -54,7 +54,7 @@ def _unpacked(candidate: Candidate, known: Knowledge) -> Evidence | None:
         return None
     least = _ARCHIVE_SHARE * _bytes(candidate)
     for move, moved in _other_way(candidate, known, _own_files(candidate), AHEAD_NS).items():
-        if move.path.endswith(_ARCHIVES) and moved > least:
+        if move.path.endswith(ARCHIVES) and moved > least:
             text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
             return Evidence(name="copies", weight=WEIGHTS["copies-exactly"], text=text)
     return None

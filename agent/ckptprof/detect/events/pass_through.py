@@ -13,7 +13,7 @@ from ckptprof.detect.transfers.streams import Stream
 from ckptprof.detect.transfers.traced import Traced
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
-from ckptprof.detect.world.process_kinds import GPU_RUNTIMES
+from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 from ckptprof_collectors.samples import OperationKind
 
 SMALL_BYTES = 64 << 10  # manifests and the like are read at once by whoever reads them

@@ -10,6 +10,7 @@ from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory, writing
 from ckptprof.detect.world.world import World
+from ckptprof.frameworks.formats import SQLITE_LOGS
 from ckptprof_collectors.samples import FileFact
 
 CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
@@ -17,7 +18,6 @@ BESIDE_NS = 1_000_000_000
 SMALL_BYTES = 1 << 20
 _CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
 _MIN_ALONE_BYTES = 1  # an empty file carries nothing
-_LOGS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")  # SQLite's write-ahead log (sqlite.org/fileformat.html, 4.1)
 
 
 class KnownWrites:
@@ -78,7 +78,7 @@ def _wrote_unseen(history: ProcessHistory, others: list[Stream], birth_ns: int, 
 def _is_database(fact: FileFact) -> bool:
     """Return whether it is one of SQLite's files, as our own is."""
     beginning = fact.magic or b""
-    return beginning.startswith((b"SQLite format 3", *_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
+    return beginning.startswith((b"SQLite format 3", *SQLITE_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
 
 
 def may_be_missed(fact: FileFact, claims: KnownWrites, clock: Clock) -> bool:

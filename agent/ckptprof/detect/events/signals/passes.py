@@ -12,11 +12,11 @@ from ckptprof.detect.events.pass_through import big_parts, ends_at_once, is_stra
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes
 from ckptprof.detect.transfers.part import Part
+from ckptprof.frameworks.formats import SOUGHT
 from ckptprof.model import Evidence
 
 _KEPT = 0.5
 _UNKEPT = 0.3  # what its process imported meanwhile is in it
-_SOUGHT = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".bin")  # zip archives, or mapped
 _SENT = (0.9, 1.6)
 _SENT_BYTES = 8 << 20
 
@@ -31,7 +31,7 @@ def straight(candidate: Candidate, known: Knowledge) -> Evidence | None:
 def unsought(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that files were read so in which their loaders jump, or which they map."""
     big = big_parts(candidate)
-    sought = sum(part.bytes for part in big if part.stream.path.endswith(_SOUGHT))
+    sought = sum(part.bytes for part in big if part.stream.path.endswith(SOUGHT))
     if sought * 2 < sum(part.bytes for part in big) or not _passes(candidate, known):
         return None
     return _evidence("unsought", "no loader of such files reads them so: it looks for their directory first")

@@ -12,6 +12,7 @@ from ckptprof.detect.events.past_events import LIKE, PastEvent, shape_of
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import biggest, candidate_bytes, framework_of, is_weak, shapes
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.frameworks.words import NUMBERED_PIECE
 from ckptprof.model import Evidence
 
 _TIMES = 2  # that a recurrence counts
@@ -27,9 +28,6 @@ _ALWAYS_NS = 10_000_000_000
 _MANY = 4
 _SAME = 0.7
 _NUMBERS = re.compile(r"\d{1,12}")
-_PART_WORD = re.compile(
-    r"(?:^|[^a-z])(?:shards?|parts?|chunks?|blocks?|split|worker|w|proc|job|task)[-_.]?\d", re.IGNORECASE
-)
 
 
 def recurs(candidate: Candidate, known: Knowledge) -> Evidence | None:
@@ -118,7 +116,7 @@ def _counts(candidate: Candidate, known: Knowledge) -> bool:
         return False
     if not {_folder(path) for path in before} >= {_folder(path) for path in own}:
         return False
-    pieces = [path for path in own if _PART_WORD.search(path.rpartition("/")[2])]
+    pieces = [path for path in own if NUMBERED_PIECE.search(path.rpartition("/")[2])]
     if len(pieces) * 2 > len(own):
         return True
     writers = frozenset(candidate.processes).union(*(event.processes for event in events))

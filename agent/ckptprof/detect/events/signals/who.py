@@ -6,7 +6,7 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signals.series import is_row_of_data
 from ckptprof.detect.events.signals.weights import WEIGHTS
-from ckptprof.detect.world.process_kinds import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.model import Evidence
 
 _BUSY = 0.4  # of a core, in its own code

@@ -1,7 +1,7 @@
 """ByteCheckpoint, also as used by VeOmni: model/, optimizer/ (each as PyTorch DCP) and extra_state/ in one folder."""
 
 from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, dcp, each
-from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, mark, unit
 
 FRAMEWORK = Framework(
     name="bytecheckpoint",
@@ -12,6 +12,7 @@ FRAMEWORK = Framework(
     ),
     units=(unit(r"global_step_(?P<step>\d{1,12})"),),
     asynchronous=(Async.CHILD, Async.THREAD),
+    code=Code(saves=(r"bytecheckpoint/.*",)),
     names="`global_step_N/{model,optimizer,extra_state}/`",
     completed_by="`.metadata`",
     saves=(

@@ -5,7 +5,7 @@ checkpoint (checkpoint/ds_to_universal.py) is one folder for each parameter belo
 """
 
 from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, each, tensor
-from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, mark, unit
 
 FRAMEWORK = Framework(
     name="deepspeed",
@@ -23,6 +23,8 @@ FRAMEWORK = Framework(
     units=(unit(r"global_step(?P<step>\d{1,12})(?:_universal)?"),),
     commit=(mark(r"latest(?:_universal)?"),),
     asynchronous=(Async.CHILD, Async.THREAD),
+    code=Code(saves=(r"(?:\w+/)*checkpoint_engine/.*",), background=(r"fast_persist\w*",)),
+    launchers=("deepspeed", "deepspeed.launcher.launch", "deepspeed.launcher.runner"),
     names="`global_stepN/` or any tag: `*zero_pp_rank_R_mp_rank_XX_*_states.pt`, `mp_rank_XX_…`, `zero/NAME/fp32.pt`",
     completed_by="`latest`",
     proven_by=("tests/e2e/jobs/deepspeed_zero.py",),

@@ -5,7 +5,7 @@ Arrays are data files of OCDBT below ocdbt.process_N/ or, without it, one folder
 """
 
 from ckptprof.frameworks.examples import SMALL, Save, Write, each
-from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, patterns, unit
+from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, mark, temporary, unit
 
 _BELOW = (
     r"(?:^|/)(?:ocdbt\.process_\d+/|manifest\.ocdbt$|_METADATA$|_CHECKPOINT_METADATA$|_sharding$|commit_success\.txt$|"
@@ -25,9 +25,10 @@ FRAMEWORK = Framework(
     ),
     units=(unit(r"(?:\w+_)?(?P<step>\d{1,12})", _BELOW),),
     commit=(mark(r"commit_success\.txt"), mark(r"_CHECKPOINT_METADATA")),
-    temporary=patterns(r"\.orbax-checkpoint-tmp.*$", r"\.__lock$"),
+    temporary=(temporary("orbax-checkpoint-tmp", r"\.orbax-checkpoint-tmp.*$"), temporary("__lock", r"\.__lock$")),
     durability=Durability.FSYNC,
     asynchronous=(Async.THREAD,),
+    code=Code(saves=(r"tensorstore/.*", r"orbax/.*"), background=(r"checkpointers/async_checkpointer",)),
     names="`N/`, `PREFIX_N/`, `.orbax-checkpoint-tmp*`: `ocdbt.process_R/`, `manifest.ocdbt`, zarr folders",
     completed_by="rename of the folder, `commit_success.txt`",
     proven_by=("tests/e2e/jobs/orbax_manager.py",),

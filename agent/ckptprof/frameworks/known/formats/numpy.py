@@ -1,7 +1,7 @@
 """numpy.save and savez (numpy/lib/_npyio_impl.py): the weakest of marks, since data sets bear them too."""
 
 from ckptprof.frameworks.examples import NPZ, Save, Write
-from ckptprof.frameworks.knowledge import Framework, Layer, mark
+from ckptprof.frameworks.knowledge import Code, Framework, Layer, mark
 
 FRAMEWORK = Framework(
     name="numpy",
@@ -9,6 +9,8 @@ FRAMEWORK = Framework(
     weight=0.15,
     formats=frozenset(("npy", "npz")),
     files=(mark(r".*\.np[yz]"),),
+    code=Code(saves=(r"numpy/lib/\w*npyio\w*",)),
+    magics=((b"\x93NUMPY", "npy"),),
     names="`.npy`, `.npz`",
     proven_by=("examples/train_numpy.py",),
     saves=(

@@ -1,7 +1,7 @@
 """safetensors (safetensors/src/tensor.rs): written as .tmpXXXXXX beside the target, then renamed; read by mmap."""
 
 from ckptprof.frameworks.examples import Save, safetensors
-from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark, patterns
+from ckptprof.frameworks.knowledge import Code, Durability, Framework, Layer, mark, temporary
 
 FRAMEWORK = Framework(
     name="safetensors",
@@ -9,10 +9,12 @@ FRAMEWORK = Framework(
     weight=0.45,
     formats=frozenset(("safetensors",)),
     files=(mark(r".*\.safetensors"),),
-    temporary=patterns(r"^\.tmp[A-Za-z0-9]{6}$"),
+    temporary=(temporary(".tmp", r"^\.tmp[A-Za-z0-9]{6}$"),),
     durability=Durability.RENAME,
     restores_by_mapping=True,
     every_rank_reads_all=True,
+    code=Code(saves=(r"safetensors/\w+",), writes=(r"safetensors/\w+",)),
+    sought=(".safetensors",),
     names="`.safetensors` (`.tmpXXXXXX` before)",
     completed_by="rename",
     proven_by=("examples/train_torch.py", "tests/e2e/jobs/torch_save.py"),

@@ -4,9 +4,10 @@ In place, no fsync, no marker. `.pth.tar` is what the examples of PyTorch and ti
 tutorial on general checkpoints does; they are no tar, and another `.tar` is one unless its first bytes tell.
 """
 
+import re
+
 from ckptprof.frameworks.examples import GZIP, Save, Write, each, tensor
-from ckptprof.frameworks.formats import COMPRESSED
-from ckptprof.frameworks.knowledge import PACKED, Framework, Layer, mark
+from ckptprof.frameworks.knowledge import COMPRESSED, PACKED, Code, Framework, Layer, mark
 
 FRAMEWORK = Framework(
     name="torch.save",
@@ -15,6 +16,9 @@ FRAMEWORK = Framework(
     formats=frozenset(("torch-zip", "pickle", COMPRESSED)),
     files=(mark(r".*\.(?:pt|pth|ckpt)" + PACKED), mark(r".*\.tar"), mark(r"pytorch_model.*\.bin")),
     every_rank_reads_all=True,
+    code=Code(saves=(r"torch/serialization",), writes=(r"torch/serialization",)),
+    sought=(".pt", ".pth", ".ckpt", ".bin"),
+    doubtful=re.compile(r"(?<!\.pth)(?<!\.pt)\.tar$"),
     names=(
         "`.pt`, `.pth`, `.ckpt`, also with `.gz`, `.zst` and the like; `.pth.tar`, `.tar` that is none, "
         "`pytorch_model*.bin`"

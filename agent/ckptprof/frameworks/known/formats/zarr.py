@@ -4,7 +4,7 @@ Each chunk is written to `NAME.<32 hexadecimal digits>.partial` and renamed; met
 """
 
 from ckptprof.frameworks.examples import SMALL, Save, Write
-from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark, patterns
+from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark, temporary
 
 FRAMEWORK = Framework(
     name="zarr",
@@ -16,7 +16,7 @@ FRAMEWORK = Framework(
             r"[^/]\.zarr(?P<below>/.*)?$",
         ),
     ),
-    temporary=patterns(r"\.[0-9a-f]{32}\.partial$"),
+    temporary=(temporary("partial", r"\.[0-9a-f]{32}\.partial$"),),
     durability=Durability.RENAME,
     names="`NAME.zarr/`: `zarr.json`, `.zarray`, chunks (`c/0/1`, `0.1`)",
     saves=(

@@ -1,7 +1,7 @@
 """Flax of old (flax/training/checkpoints.py): checkpoint_N of msgpack, written as checkpoint_tmp, then renamed."""
 
 from ckptprof.frameworks.examples import Save, Write
-from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark
+from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, mark
 
 FRAMEWORK = Framework(
     name="flax",
@@ -10,6 +10,7 @@ FRAMEWORK = Framework(
     weight=0.5,
     durability=Durability.RENAME,
     asynchronous=(Async.THREAD,),
+    code=Code(saves=(r"flax/(?:training/checkpoints|serialization)",)),
     names="`checkpoint_N` (a file), `.msgpack`",
     completed_by="rename",
     saves=(

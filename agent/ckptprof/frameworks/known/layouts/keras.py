@@ -4,7 +4,7 @@ BackupAndRestore writes latest.weights.h5 and then training_metadata.json.
 """
 
 from ckptprof.frameworks.examples import HDF5, NPZ, Save, Write
-from ckptprof.frameworks.knowledge import Framework, Layer, mark
+from ckptprof.frameworks.knowledge import Code, Framework, Layer, mark
 
 FRAMEWORK = Framework(
     name="keras",
@@ -13,6 +13,7 @@ FRAMEWORK = Framework(
     formats=frozenset(("zip", "hdf5", "keras")),
     files=(mark(r".*\.keras"), mark(r".*\.weights\.h5")),
     commit=(mark(r"training_metadata\.json"),),
+    code=Code(saves=(r"keras/(?:src/)?saving/.*",)),
     names="`.keras`, `.weights.h5`",
     completed_by="`training_metadata.json` (BackupAndRestore)",
     proven_by=("tests/e2e/jobs/keras_fit.py",),

@@ -13,6 +13,7 @@ FRAMEWORK = Framework(
         mark(r".+-\d{1,9}_(?P<step>\d{1,12})(?:_breakpoint)?\.ckpt"),
     ),
     asynchronous=(Async.THREAD, Async.CHILD),
+    launchers=("msrun",),
     names="`PREFIX-E_N.ckpt`, `_breakpoint`, `rank_R/`",
     saves=(Save((Write("CKP-2_{step}.ckpt", 40),), path="CKP-2_{step}.ckpt", runtimes=("mindspore", "numpy")),),
 )

@@ -5,7 +5,7 @@ Each shard is written as PREFIX-N_temp/part-00000-of-00001.data-*, with .tempsta
 """
 
 from ckptprof.frameworks.examples import SMALL, Save, Write
-from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark, patterns
+from ckptprof.frameworks.knowledge import Code, Durability, Framework, Layer, mark, temporary
 
 FRAMEWORK = Framework(
     name="tensorflow",
@@ -18,8 +18,14 @@ FRAMEWORK = Framework(
         mark(r"saved_model\.pb"),
     ),
     commit=(mark(r"checkpoint"),),
-    temporary=patterns(r"\.tempstate\d+$"),
+    temporary=(temporary("tempstate", r"\.tempstate\d+$"),),
     durability=Durability.RENAME,
+    code=Code(
+        saves=(
+            r"tensorflow/python/(?:checkpoint|saved_model)/.*",
+            r"tensorflow/python/training/(?:saver|checkpoint\w*)",
+        )
+    ),
     names="`PREFIX-N.data-*`, `PREFIX-N.index`, `variables/variables.*`",
     completed_by="`checkpoint`",
     saves=(

@@ -5,7 +5,7 @@ Every file is synced; .metadata is renamed into place last. The Hugging Face var
 """
 
 from ckptprof.frameworks.examples import SAFETENSORS, Save, Write, dcp, each
-from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, patterns
+from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, companion, mark, temporary
 
 FRAMEWORK = Framework(
     name="torch-dcp",
@@ -15,9 +15,14 @@ FRAMEWORK = Framework(
         mark(r"shard-(?P<rank1>\d+)-model-\d+-of-\d+\.safetensors", r"(?P<below>(?:/sharded)?)$"),
     ),
     commit=(mark(r"\.metadata"), mark(r"__\d+\.metadata")),
-    temporary=patterns(r"(?<=\.metadata)\.tmp$"),
+    temporary=(temporary(".tmp", r"(?<=\.metadata)\.tmp$"),),
     durability=Durability.FSYNC,
     asynchronous=(Async.THREAD, Async.CHILD),
+    code=Code(saves=(r"torch/distributed/checkpoint/.*",), background=(r"torch/distributed/checkpoint/_async_\w+",)),
+    companions=(companion(r"__\d+_\d+\.distcp$", ".metadata"),),
+    sought=(".distcp",),
+    sharded="sharded",
+    consolidated="consolidated",
     names="`__R_N.distcp`; `sharded/shard-R-model-*.safetensors`",
     completed_by="`.metadata`",
     proven_by=("examples/train_torch.py", "tests/e2e/jobs/dcp.py"),

@@ -11,6 +11,7 @@ FRAMEWORK = Framework(
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/ep\d+-ba(?P<step>\d{1,12})$"),
     ),
     units=(unit(r"ep\d+-ba(?P<step>\d{1,12})"),),
+    launchers=("composer",),
     names="`epE-baN-rankR.pt`, `epE-baN/` as PyTorch DCP",
     saves=(Save(each(tensor("ep0-ba{step}-rank{rank}.pt")), ranks=2),),
 )

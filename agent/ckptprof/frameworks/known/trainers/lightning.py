@@ -7,7 +7,7 @@ last.ckpt is all of it again. A sharded checkpoint is a folder of the same name.
 import re
 
 from ckptprof.frameworks.examples import SMALL, Save, dcp, tensor
-from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, mark, unit
 
 _NAME = r"(?:.*[-_])?(?:epoch=\d+|step=\d+).*\.ckpt"
 
@@ -25,12 +25,17 @@ FRAMEWORK = Framework(
         mark(r"meta\.pt|mp_rank_\d+_model_states\.pt|\.metadata", rf"/{_NAME}(?:/|$)"),
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp|meta\.pt", r"/last(?:-v\d+)?\.ckpt$"),
     ),
-    units=(unit(r"(?:.*[-_])?step=(?P<step>\d{1,12})(?:\D.*)?ckpt"), unit(_NAME), unit(r"last(?:-v\d+)?\.ckpt")),
+    units=(
+        unit(r"(?:.*[-_])?step=(?P<step>\d{1,12})(?:\D.*)?ckpt"),
+        unit(_NAME),
+        unit(r"last(?:-v\d+)?\.ckpt", bare="last.ckpt"),
+    ),
     commit=(mark(r"meta\.pt", r"\.ckpt$"),),
     asynchronous=(Async.THREAD,),
     every_rank_reads_all=True,
     copies_whole=True,
     staging=re.compile(r"/tmp[a-z0-9_]{8}$"),  # noqa: S108 - a pattern of names, nothing is written
+    code=Code(saves=(r"lightning\w*/fabric/plugins/io/.*",), background=(r"plugins/io/async_plugin",)),
     names="`epoch=E-step=N.ckpt` (file or folder), `-vN`, `{epoch}-{metric}` names, `last.ckpt`",
     completed_by="`meta.pt`, if sharded",
     proven_by=("tests/e2e/jobs/lightning_fit.py",),

@@ -6,7 +6,7 @@ processes, with old checkpoints deleted by another one.
 """
 
 from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, dcp, each, tensor
-from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, mark, unit
+from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, Layer, mark, unit
 
 _FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
 
@@ -22,10 +22,16 @@ FRAMEWORK = Framework(
         ),
         mark(r"shard_\d+_\d+\.pt|\.zarray|\d+(?:\.\d+)*", r"/iter_(?P<step>\d{7})/[^/]+$"),
     ),
-    units=(unit(r"iter_(?P<step>\d{7})"), unit(r"release", r"^(?:mp_rank_\d+.*/|__\d+_\d+\.distcp$|common\.pt$)")),
+    units=(
+        unit(r"iter_(?P<step>\d{7})"),
+        unit(r"release", r"^(?:mp_rank_\d+.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
+    ),
     commit=(mark(r"latest_checkpointed_iteration\.txt"),),
     durability=Durability.FSYNC,
     asynchronous=(Async.DAEMON, Async.CHILD),
+    code=Code(
+        saves=(r"(?:\w+/)*dist_checkpointing/.*",), background=(r"strategies/async_utils",), at_once=("execute_sync",)
+    ),
     names="`iter_0000500/`, `release/`: `__R_N.distcp`, `common.pt`, `mp_rank_XX/model_optim_rng.pt`, zarr folders",
     completed_by="`latest_checkpointed_iteration.txt`",
     proven_by=("tests/e2e/jobs/megatron_core.py",),

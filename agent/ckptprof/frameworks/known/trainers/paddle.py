@@ -12,6 +12,7 @@ FRAMEWORK = Framework(
     ),
     commit=(mark(r"\d+\.metadata"),),
     asynchronous=(Async.CHILD,),
+    launchers=("paddle.distributed.launch", "fleetrun"),
     names="`.pdparams`, `.pdopt`, `R_N.distcp`",
     completed_by="`N.metadata`",
     saves=(

@@ -5,7 +5,7 @@ wrote tmp-checkpoint-STEP and renamed it. Then old checkpoints are deleted, whil
 """
 
 from ckptprof.frameworks.examples import SMALL, TORCH_ZIP, Save, Write, dcp, each, safetensors, tensor
-from ckptprof.frameworks.knowledge import Framework, Layer, mark, patterns, unit
+from ckptprof.frameworks.knowledge import Code, Framework, Layer, mark, temporary, unit
 
 _FOLDER = r"/checkpoint-(?P<step>\d{1,12})(?:/|$)"
 
@@ -29,9 +29,10 @@ FRAMEWORK = Framework(
     ),
     units=(unit(r"checkpoint-(?P<step>\d{1,12})"),),
     commit=(mark(r"trainer_state\.json", r"/checkpoint-\d+$"),),
-    temporary=patterns(r"^tmp-(?=checkpoint-\d+$)"),
+    temporary=(temporary("tmp-", r"^tmp-(?=checkpoint-\d+$)"),),
     restores_by_mapping=True,
     every_rank_reads_all=True,
+    code=Code(saves=(r"transformers/trainer_pt_utils",)),
     names="`checkpoint-N/`: `model*.safetensors`, `optimizer.pt`, `rng_state_R.pth`; FSDP and DeepSpeed folders in it",
     completed_by="`trainer_state.json`",
     proven_by=("tests/e2e/jobs/hf_trainer.py",),
