@@ -23,6 +23,7 @@ _FILES = (
     "trainers.stable_baselines3",
     "trainers.paddle",
     "trainers.llm_c",
+    "trainers.detectron2",
     # what they save with
     "engines.nvrx",
     "engines.bytecheckpoint",
