@@ -24,6 +24,7 @@ _FILES = (
     "trainers.paddle",
     "trainers.llm_c",
     "trainers.detectron2",
+    "trainers.ultralytics",
     # what they save with
     "engines.nvrx",
     "engines.bytecheckpoint",
