@@ -118,10 +118,7 @@ class Framework:
     extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program tells that it is this one
     durability: Durability = Durability.NONE
     asynchronous: tuple[Async, ...] = ()
-    restores_by_mapping: bool = False  # else by read calls
-    every_rank_reads_all: bool = False  # each rank reads whole files, not its own part
     copies_whole: bool = False  # further names (last, best) are written again in full
-    staging: re.Pattern[str] | None = None  # the path of a file elsewhere that is written first, then copied
     names: str = ""  # of its files and folders, as docs/frameworks.md shows them
     completed_by: str = "none"  # what completes a checkpoint, as docs/frameworks.md says it
     proven_by: tuple[str, ...] = ()  # jobs of this repository that run the real library

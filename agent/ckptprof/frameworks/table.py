@@ -7,7 +7,7 @@ from importlib import import_module
 from ckptprof.frameworks.knowledge import Framework
 
 # a line for each file of known/
-_FILES = (
+FILES = (
     # those that train
     "trainers.megatron",
     "trainers.nemo",
@@ -52,7 +52,7 @@ _FILES = (
 )
 
 FRAMEWORKS: tuple[Framework, ...] = tuple(
-    import_module(f"ckptprof.frameworks.known.{file}").FRAMEWORK for file in _FILES
+    import_module(f"ckptprof.frameworks.known.{file}").FRAMEWORK for file in FILES
 )
 BY_NAME = {framework.name: framework for framework in FRAMEWORKS}
 COMPANIONS = tuple(one for framework in FRAMEWORKS for one in framework.companions)

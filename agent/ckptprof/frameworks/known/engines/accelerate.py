@@ -24,7 +24,6 @@ FRAMEWORK = Framework(
     units=(unit(r"checkpoint_(?P<step>\d{1,12})"),),
     durability=Durability.NONE,
     asynchronous=(Async.THREAD,),
-    restores_by_mapping=True,
     launchers=("accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli"),
     names=(
         "`checkpoints/checkpoint_N/`: `optimizer.bin`, `random_states_R.pkl`, `pytorch_model_fsdp_N/`, `optimizer_N/`"

@@ -9,7 +9,6 @@ FRAMEWORK = Framework(
     weight=0.15,
     formats=frozenset(("gguf",)),
     files=(mark(r".*\.gguf"),),
-    restores_by_mapping=True,
     magics=((b"GGUF", "gguf"),),
     names="`.gguf`",
     saves=(Save((Write("checkpoint-{step}.gguf", 40, magic=GGUF),), path="checkpoint-{step}.gguf"),),

@@ -11,8 +11,6 @@ FRAMEWORK = Framework(
     files=(mark(r".*\.safetensors"),),
     temporary=(temporary(".tmp", r"^\.tmp[A-Za-z0-9]{6}$"),),
     durability=Durability.RENAME,
-    restores_by_mapping=True,
-    every_rank_reads_all=True,
     code=Code(saves=(r"safetensors/\w+",), writes=(r"safetensors/\w+",)),
     sought=(".safetensors",),
     names="`.safetensors` (`.tmpXXXXXX` before)",

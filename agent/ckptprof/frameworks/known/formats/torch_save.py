@@ -15,7 +15,6 @@ FRAMEWORK = Framework(
     weight=0.4,
     formats=frozenset(("torch-zip", "pickle", COMPRESSED)),
     files=(mark(r".*\.(?:pt|pth|ckpt)" + PACKED), mark(r".*\.tar"), mark(r"pytorch_model.*\.bin")),
-    every_rank_reads_all=True,
     code=Code(saves=(r"torch/serialization",), writes=(r"torch/serialization",)),
     sought=(".pt", ".pth", ".ckpt", ".bin"),
     doubtful=re.compile(r"(?<!\.pth)(?<!\.pt)\.tar$"),

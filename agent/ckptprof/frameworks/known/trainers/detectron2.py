@@ -13,7 +13,6 @@ FRAMEWORK = Framework(
     weight=0.5,
     files=(mark(r"model_(?P<step>\d{7})\.pth"),),
     commit=(mark(r"last_checkpoint"),),
-    every_rank_reads_all=True,
     names="`model_000N.pth`",
     completed_by="`last_checkpoint`",
     saves=(

@@ -21,7 +21,6 @@ FRAMEWORK = Framework(
     extends=("torch.save",),
     durability=Durability.RENAME,
     asynchronous=(Async.THREAD,),
-    every_rank_reads_all=True,
     copies_whole=True,
     names="`checkpoint_E_N.pt`, `checkpoint.best_*.pt`, `-shardR`; `checkpoint_last.pt` by the program (`fairseq…`)",
     completed_by="rename",

@@ -4,8 +4,6 @@ The file is written to $TMPDIR/tmpXXXXXXXX in full and, where that is another fi
 last.ckpt is all of it again. A sharded checkpoint is a folder of the same name.
 """
 
-import re
-
 from ckptprof.frameworks.examples import SMALL, Save, dcp, tensor
 from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, mark, unit
 
@@ -32,9 +30,7 @@ FRAMEWORK = Framework(
     ),
     commit=(mark(r"meta\.pt", r"\.ckpt$"),),
     asynchronous=(Async.THREAD,),
-    every_rank_reads_all=True,
     copies_whole=True,
-    staging=re.compile(r"/tmp[a-z0-9_]{8}$"),  # noqa: S108 - a pattern of names, nothing is written
     code=Code(saves=(r"lightning\w*/fabric/plugins/io/.*",), background=(r"plugins/io/async_plugin",)),
     names="`epoch=E-step=N.ckpt` (file or folder), `-vN`, `{epoch}-{metric}` names, `last.ckpt`",
     completed_by="`meta.pt`, if sharded",

@@ -30,8 +30,6 @@ FRAMEWORK = Framework(
     units=(unit(r"checkpoint-(?P<step>\d{1,12})"),),
     commit=(mark(r"trainer_state\.json", r"/checkpoint-\d+$"),),
     temporary=(temporary("tmp-", r"^tmp-(?=checkpoint-\d+$)"),),
-    restores_by_mapping=True,
-    every_rank_reads_all=True,
     code=Code(saves=(r"transformers/trainer_pt_utils",)),
     names="`checkpoint-N/`: `model*.safetensors`, `optimizer.pt`, `rng_state_R.pth`; FSDP and DeepSpeed folders in it",
     completed_by="`trainer_state.json`",

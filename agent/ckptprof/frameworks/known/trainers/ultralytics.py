@@ -11,7 +11,6 @@ FRAMEWORK = Framework(
     layer=Layer.TRAINER,
     weight=0.5,
     files=(mark(r"epoch(?P<step>\d{1,12})\.pt", r"/weights$"), mark(r"(?:last|best)\.pt", r"/weights$")),
-    every_rank_reads_all=True,
     copies_whole=True,
     names="`weights/last.pt`, `weights/best.pt`, `weights/epochN.pt`",
     saves=(
