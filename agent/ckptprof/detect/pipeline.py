@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Sequence
 
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.gathering import Gatherer, is_endless, is_too_much, settled
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.recognition import Recogniser, Rejected
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
@@ -79,7 +80,7 @@ class Detector:
         self._forget(now_ns)
         return done
 
-    def _judge(self, now_ns: int, still_open: list[Stream]) -> list[Checkpoint]:
+    def _judge(self, now_ns: int, still_open: Sequence[Transfer]) -> list[Checkpoint]:
         waiting = self._gatherer.await_sizes(self._transfers.waiting, now_ns)
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(self._transfers.waiting, still_open):
@@ -118,5 +119,4 @@ class Detector:
 def _close(candidate: Candidate) -> None:
     """Close the transfers of a candidate that was judged: what is seen of them later is another one."""
     for stream in candidate.streams():
-        if stream.trace is not None:
-            stream.trace.tell()
+        stream.close()

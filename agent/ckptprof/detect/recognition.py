@@ -134,7 +134,7 @@ class Recogniser:
             return True
         if candidate.writes or not self._known.world.is_alien(candidate.processes):
             return False
-        mapped = sum(part.bytes for part in candidate.parts if part.stream.is_mapping or part.stream.mapping)
+        mapped = sum(part.bytes for part in candidate.parts if part.uses_mapping)
         again = any(reason.name == "read-again" for reason in evidence)
         return not again and mapped * 2 < candidate_bytes(candidate)
 
@@ -182,11 +182,11 @@ class Recogniser:
         if not candidate.writes:
             return recalled(candidate, checkpoint, self._known)
         checkpoint = named_as_its_like(candidate, checkpoint, self._known)
-        for path in (*(part.stream.path for part in candidate.parts), candidate.unit):
+        for path in (*(part.path for part in candidate.parts), candidate.unit):
             self._known.transfers.saved.add(path, checkpoint.framework, checkpoint.step)
         return checkpoint
 
     def _reject(self, candidate: Candidate, total: float, evidence: list[Evidence]) -> None:
-        path = max(candidate.parts, key=lambda part: part.bytes).stream.path
+        path = max(candidate.parts, key=lambda part: part.bytes).path
         size = candidate_bytes(candidate)
         self.rejected.append(Rejected(path, size, candidate.writes, candidate.job, round(total, 2), tuple(evidence)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey
@@ -43,12 +43,8 @@ def ends_of(candidate: Candidate, clock: Clock) -> tuple[FileEnd, ...]:
     return tuple(_end(part, clock) for part in sorted(candidate.parts, key=lambda part: -part.bytes))
 
 
-def _end(part: Part, clock: Clock) -> FileEnd:
-    stream, trace = part.stream, part.stream.trace
-    if trace is not None:
-        return FileEnd(stream.file, part.bytes, trace.active_ns, trace.durable_ns)
-    modified_ns = clock.mono(stream.fact.modified_ns) if stream.fact is not None else part.end_ns
-    return FileEnd(stream.file, part.bytes, min(part.end_ns, max(part.start_ns, modified_ns)), None)
+def _end(part: Transfer, clock: Clock) -> FileEnd:
+    return FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns)
 
 
 def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, further_gap_ns, group
-from ckptprof.detect.transfers.part import Part
-from ckptprof.detect.transfers.parts import is_nothing, untangle
+from ckptprof.detect.transfers.estimates import is_nothing, untangle
 from ckptprof.detect.transfers.staging import join_stages
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
@@ -32,34 +31,32 @@ class Gatherer:
         """Look into these whenever asked."""
         self._world = world
         self._jobs = world.jobs
-        self._parts = transfers.parts
+        self._estimates = transfers.estimates
         self._traced = transfers.traced
 
-    def gather(self, waiting: list[Stream], polled_open: list[Stream]) -> list[Candidate]:
+    def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
 
         A stream that carries nothing of a checkpoint's is told, and in none.
         """
-        self._parts.begin()
         parties: dict[ProcessKey, _Party] = {}
-        moved: dict[_Party, tuple[list[Part], list[Part]]] = {}
+        moved: dict[_Party, tuple[list[Transfer], list[Transfer]]] = {}
         for stream in waiting:
-            part = self._parts.part_of(stream)
-            if part is not None:
-                moved.setdefault(self._party(stream, parties), ([], []))[not stream.writes].append(part)
-            elif stream.trace is not None:
-                stream.trace.tell()
-        for party, part in self._open_parts(moved, polled_open, parties):
-            moved[party][not part.stream.writes].append(part)
+            if self._estimates.estimate(stream):
+                moved.setdefault(self._party(stream, parties), ([], []))[not stream.writes].append(stream)
+            else:
+                stream.close()
+        for party, part in self._open_parts(moved, still_open, parties):
+            moved[party][not part.writes].append(part)
         found: list[Candidate] = []
         for (job, _), directions in moved.items():
             untangle(directions[0])
-            self._parts.count_once(directions[1])
+            self._estimates.count_once(directions[1])
             for parts in join_stages(*directions):
                 found += [made for made in group(job, parts) if made.open_parts < len(made.parts) or _carries(made)]
         return sorted(found, key=lambda candidate: candidate.start_ns)
 
-    def _party(self, stream: Stream, parties: dict[ProcessKey, _Party]) -> _Party:
+    def _party(self, stream: Transfer, parties: dict[ProcessKey, _Party]) -> _Party:
         party = parties.get(stream.process)
         if party is None:
             party = parties[stream.process] = self._jobs.job_of(stream.process), self._jobs.is_tool(stream.process)
@@ -67,10 +64,10 @@ class Gatherer:
 
     def _open_parts(
         self,
-        moved: dict[_Party, tuple[list[Part], list[Part]]],
-        polled_open: list[Stream],
+        moved: dict[_Party, tuple[list[Transfer], list[Transfer]]],
+        still_open: Sequence[Transfer],
         parties: dict[ProcessKey, _Party],
-    ) -> Iterator[tuple[_Party, Part]]:
+    ) -> Iterator[tuple[_Party, Transfer]]:
         """Yield what goes on in the jobs that something waits of: what is written, and what is read of the same."""
         since: dict[_Party, int] = {}
         units: dict[_Party, set[str]] = {}
@@ -78,28 +75,28 @@ class Gatherer:
         for party, (written, read) in moved.items():
             since[party] = min(part.start_ns for part in (*written, *read)) - _AROUND_NS
             units[party] = {part.name.unit for part in read}
-            files[party] = {part.stream.file for part in written}
-        for stream in self._going_on(polled_open):
+            files[party] = {part.file for part in written}
+        for stream in self._going_on(still_open):
             party = self._party(stream, parties)
             if party not in moved or stream.first_ns < since[party]:
                 continue
-            part = self._parts.open_part_of(stream)
-            if part is not None and (stream.writes or part.name.unit in units[party] or stream.file in files[party]):
-                yield party, part
+            known = self._estimates.estimate_open(stream)
+            if known and (stream.writes or stream.name.unit in units[party] or stream.file in files[party]):
+                yield party, stream
 
-    def _going_on(self, polled_open: list[Stream]) -> Iterable[Stream]:
-        yield from polled_open
+    def _going_on(self, still_open: Sequence[Transfer]) -> Iterable[Transfer]:
+        yield from still_open
         for process in self._traced.open_processes():
             yield from self._traced.open_of(process)
 
-    def await_sizes(self, waiting: list[Stream], now_ns: int) -> list[Stream]:
+    def await_sizes(self, waiting: list[Transfer], now_ns: int) -> list[Transfer]:
         """Return what still waits for its file system to say how large it is; a server gets no more than a minute.
 
         Then what its process wrote meanwhile is taken for its size.
         """
         found = []
         for stream in waiting:
-            written = self._parts.unsaid_bytes(stream)
+            written = self._estimates.unsaid_bytes(stream)
             if written and now_ns - stream.last_ns < _UNSAID_NS:
                 found.append(stream)
             elif written:
@@ -110,7 +107,7 @@ class Gatherer:
         """Return whether nothing more is to be expected of a candidate."""
         over = [part for part in candidate.parts if not part.is_open]
         last_sign_ns = max(
-            max((max(part.end_ns, part.stream.last_ns) for part in over), default=0),
+            max((max(part.end_ns, part.last_ns) for part in over), default=0),
             max((stream.last_ns for part in candidate.parts for stream in part.carried), default=0),
         )
         quiet_ns = now_ns - last_sign_ns
@@ -182,7 +179,7 @@ def _speaks_of_checkpoint(candidate: Candidate) -> bool:
 
 def settled(candidate: Candidate) -> Candidate:
     """Return the candidate without what still goes on, and without what turned out to be none."""
-    kept = [part for part in candidate.parts if not part.is_open and not is_nothing(part.stream, part.name)]
+    kept = [part for part in candidate.parts if not part.is_open and not is_nothing(part)]
     if len(kept) == len(candidate.parts):
         return candidate
     closed = Candidate(candidate.job, candidate.writes)

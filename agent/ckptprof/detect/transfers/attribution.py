@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.transfers.edges import SLACK_NS, UNSEEN_NS, born_and_written
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory, writing
@@ -23,19 +24,19 @@ _MIN_ALONE_BYTES = 1  # an empty file carries nothing
 class KnownWrites:
     """What processes were seen writing, so ordered that a save of very many files is not held against all of them."""
 
-    def __init__(self, streams: Iterable[Stream]) -> None:
+    def __init__(self, streams: Iterable[Transfer]) -> None:
         """Take all that writes."""
-        self.of: dict[ProcessKey, list[Stream]] = {}
-        self._seen: dict[tuple[ProcessKey, str], list[Stream]] = {}
+        self.of: dict[ProcessKey, list[Transfer]] = {}
+        self._seen: dict[tuple[ProcessKey, str], list[Transfer]] = {}
         for stream in streams:
             self.add(stream)
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: Transfer) -> None:
         """Take one more, if it writes."""
         if not stream.writes:
             return
         self.of.setdefault(stream.process, []).append(stream)
-        if stream.looks or stream.trace is not None:
+        if stream.looks if isinstance(stream, PolledTransfer) else True:
             self._seen.setdefault((stream.process, stream.path.rpartition("/")[0]), []).append(stream)
 
     def is_beside(self, path: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
@@ -46,24 +47,23 @@ class KnownWrites:
         )
 
 
-def _left_over(history: ProcessHistory, others: list[Stream], start_ns: int, end_ns: int) -> int:
+def _left_over(history: ProcessHistory, others: list[Transfer], start_ns: int, end_ns: int) -> int:
     """Return how much more a process wrote, in all the time of its streams around, than these account for."""
     around = [
         other for other in others if other.last_ns >= start_ns - BESIDE_NS and other.first_ns <= end_ns + BESIDE_NS
     ]
-    first_ns = min([start_ns, *(other.may_begin_ns for other in around)])
-    last_ns = max([end_ns, *(other.may_end_ns for other in around)])
+    first_ns = min([start_ns, *(other.begin.least for other in around)])
+    last_ns = max([end_ns, *(other.end.most for other in around)])
     written = sum(writing(interval) for interval in history.between(first_ns - SLACK_NS, last_ns + SLACK_NS))
     return written - sum(_size(other) for other in around)
 
 
-def _size(stream: Stream) -> int:
-    if stream.trace is not None and stream.trace.sessions:
-        return stream.trace.totals.bytes
-    return stream.fact.size if stream.fact is not None else stream.size
+def _size(stream: Transfer) -> int:
+    operations = stream.operations if stream.threads else None
+    return operations.bytes if operations is not None else stream.stored_size
 
 
-def _wrote_unseen(history: ProcessHistory, others: list[Stream], birth_ns: int, size: int) -> bool:
+def _wrote_unseen(history: ProcessHistory, others: list[Transfer], birth_ns: int, size: int) -> bool:
     """Return whether a process that was met while the file was written, or after, wrote as much in all its life.
 
     What it had written by the first look is in no interval: the kernel counts from nought (kernel/fork.c).
@@ -99,19 +99,19 @@ def _accounts_for(
     others = claims.of.get(own, [])
     needed = fact.size * (_CREDIT_BESIDE if claims.is_beside(fact.path, own, *written_ns) else CREDIT)
     start_ns, end_ns = around[0].start_ns, around[-1].end_ns
-    near = [other for other in others if other.may_end_ns > start_ns and other.may_begin_ns < end_ns]
+    near = [other for other in others if other.end.most > start_ns and other.begin.least < end_ns]
     left = sum(_unclaimed(interval, near) for interval in around)
     return left >= needed and _left_over(history, others, *written_ns) >= needed
 
 
-def _unclaimed(interval: Interval, others: list[Stream]) -> int:
+def _unclaimed(interval: Interval, others: list[Transfer]) -> int:
     """Return what was written in an interval beside what others can have had of it, each at an even rate."""
     written = writing(interval)
     claimed = sum(other.evenly(_size(other), interval.start_ns, interval.end_ns) for other in others) if written else 0
     return max(0, written - claimed)
 
 
-def found_by_its_times(at_ns: int, fact: FileFact, world: World, claims: KnownWrites) -> Stream | None:
+def found_by_its_times(at_ns: int, fact: FileFact, world: World, claims: KnownWrites) -> PolledTransfer | None:
     """Return a stream for a file that was never caught open.
 
     Its process must have written as much as the file holds at that time, beside what `claims` account for.
@@ -130,7 +130,7 @@ def found_by_its_times(at_ns: int, fact: FileFact, world: World, claims: KnownWr
     start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified
     if small and modified - birth > BESIDE_NS:
         start = modified  # written anew, as `latest` is with each save
-    return Stream(
+    return PolledTransfer(
         process=(fact.pid, fact.start_ticks),
         file=(fact.device, fact.inode),
         writes=True,

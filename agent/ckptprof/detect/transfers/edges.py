@@ -7,7 +7,7 @@ server's clock may be another: they are believed only inside the bracket that ou
 from __future__ import annotations
 
 from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.polled import PolledTransfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
 from ckptprof.detect.world.world import World
@@ -25,7 +25,7 @@ COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
 
 
 def write_edges(
-    stream: Stream,
+    stream: PolledTransfer,
     history: ProcessHistory,
     world: World,
     openings: Openings,
@@ -52,7 +52,7 @@ def write_edges(
     if fact is not None:
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
         earliest = min(start, low) - SLACK_NS
-        if stream.seen_by == "directory" and birth is not None:  # then it is known when it began, if written anew, too
+        if stream.is_credited and birth is not None:  # then it is known when it began, if written anew, too
             start = max(start, stream.first_ns)
             earliest = stream.first_ns - SLACK_NS
         elif stream.before_ns >= stream.first_ns:  # no look before the first: it may have been open unseen
@@ -72,7 +72,7 @@ def write_edges(
     return start, max(start, end)
 
 
-def _closed(stream: Stream, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
+def _closed(stream: PolledTransfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
     """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
     closed = openings.closed_between(stream.file, end - SLACK_NS, max(end, sent or 0) + CLOSED_SOON_NS)
     if closed is not None or sent is None:
@@ -92,7 +92,7 @@ def is_coarse(fact: FileFact) -> bool:
     return not fact.modified_ns % 1_000_000_000 and not fact.changed_ns % 1_000_000_000
 
 
-def _last_call(stream: Stream, history: ProcessHistory, modified_ns: int, high: int) -> int:
+def _last_call(stream: PolledTransfer, history: ProcessHistory, modified_ns: int, high: int) -> int:
     """Return when the last write ended: a file is stamped as its last write(2) begins, which may be one for all of it.
 
     Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere.
@@ -106,7 +106,9 @@ def _last_call(stream: Stream, history: ProcessHistory, modified_ns: int, high: 
     return min(found[0].end_ns, high)
 
 
-def _commit(stream: Stream, history: ProcessHistory, clock: Clock, written_ns: int, synced_ns: int | None) -> int:
+def _commit(
+    stream: PolledTransfer, history: ProcessHistory, clock: Clock, written_ns: int, synced_ns: int | None
+) -> int:
     """Return when the file was whole: after its fsync, if its process was seen to wait for it, and its rename.
 
     `synced_ns` is up to when a thread of it was met in a sync, of whatever file.
@@ -122,21 +124,21 @@ def _commit(stream: Stream, history: ProcessHistory, clock: Clock, written_ns: i
         waited = not busy or sum(busy) / len(busy) < FSYNC_BUSY
         if waited or (synced_ns is not None and synced_ns >= stream.last_ns - SYNCED_NS):
             end = (stream.last_ns + stream.closed_ns) // 2
-    closed_ns = stream.last_ns if stream.seen_by == "directory" else stream.closed_ns
+    closed_ns = stream.last_ns if stream.is_credited else stream.closed_ns
     if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:
         end = max(end, synced_ns)  # of all files, after it was closed
     return end
 
 
-def read_edges(stream: Stream, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
+def read_edges(stream: PolledTransfer, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
     """Return (start, end) of a stream that reads."""
-    measure = faulting if stream.is_mapping else reading
+    measure = faulting if stream.is_mapped else reading
     low, high = _bracket(stream)
-    if stream.before_ns >= stream.first_ns and not stream.is_mapping:
+    if stream.before_ns >= stream.first_ns and not stream.is_mapped:
         low = _reach_back(stream, history)
     opened = openings.opened_between(stream.file, low, stream.first_ns + SLACK_NS)  # a look is later than its frame
     low = low if opened is None else min(opened, stream.first_ns)
-    if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
+    if stream.is_mapped:  # mappings are looked at seldom: the bracket may hold what was mapped before
         touched = [(i.start_ns, i.end_ns, max(faulting(i), reading(i))) for i in history.between(low, high)]
         least = min(MAPPED_ACTIVE_BYTES, stream.mapped_bytes // 16)
         run = _run_at(runs(touched, active_bytes=least), stream.first_ns - 1, high)
@@ -152,7 +154,7 @@ def read_edges(stream: Stream, history: ProcessHistory, openings: Openings) -> t
     return max(low, found[0].start_ns), min(high, max(run.end_ns for run in found))
 
 
-def _reach_back(stream: Stream, history: ProcessHistory) -> int:
+def _reach_back(stream: PolledTransfer, history: ProcessHistory) -> int:
     """Return when reading may have begun, if the first look found the position advanced: as far back as it takes."""
     missing = stream.looks[0].position if stream.looks else 0
     low = stream.first_ns
@@ -164,9 +166,9 @@ def _reach_back(stream: Stream, history: ProcessHistory) -> int:
     return low
 
 
-def _bracket(stream: Stream) -> tuple[int, int]:
+def _bracket(stream: PolledTransfer) -> tuple[int, int]:
     """Return the widest time that the stream can have had: from the look before its first to that after its last."""
-    return stream.may_begin_ns, stream.may_end_ns
+    return stream.begin.least, stream.end.most
 
 
 def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:

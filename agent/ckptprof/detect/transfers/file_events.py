@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced import CREATED_NS, MAX_SYNCS
+from ckptprof.detect.transfers.traced import CREATED_NS, MAX_SYNCS, TracedTransfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileLifeEvent
@@ -25,14 +24,16 @@ class FileEvents:
     def __init__(self) -> None:
         """Start with nothing."""
         self._waiting: dict[FileKey, list[FileLifeEvent]] = {}
-        self._below: dict[str, dict[int, Stream]] = {}  # a file or a folder -> the streams of it and below it
+        self._below: dict[str, dict[int, TracedTransfer]] = {}  # a file or a folder -> the streams of it and below it
         self._placed: dict[int, str] = {}
 
     def __len__(self) -> int:
         """Return how many things are held."""
         return len(self._waiting) + len(self._below) + len(self._placed)
 
-    def happen(self, event: FileLifeEvent, writers: list[Stream], relatives: list[Stream]) -> list[Stream]:
+    def observe(
+        self, event: FileLifeEvent, writers: list[TracedTransfer], relatives: list[TracedTransfer]
+    ) -> list[TracedTransfer]:
         """Take an event; return the streams that it was about.
 
         `writers` wrote the event's file, `relatives` are what its process did, if it tells no file or a relative path.
@@ -43,10 +44,10 @@ class FileEvents:
             return list(self._renamed(event, relatives))
         if event.kind not in ("created", "synced", "closed-written") or event.device is None or event.inode is None:
             return []
-        told = [stream for stream in _latest(event, writers) if self._tell(stream, event)]
-        if not told:
+        noted = [stream for stream in _latest(event, writers) if self._note(stream, event)]
+        if not noted:
             self._keep((event.device, event.inode), event)
-        return told
+        return noted
 
     def _keep(self, file: FileKey, event: FileLifeEvent) -> None:
         if file not in self._waiting and len(self._waiting) >= MAX_FILES:
@@ -55,7 +56,7 @@ class FileEvents:
         events.append(event)
         del events[:-_MAX_EVENTS]
 
-    def adopt(self, stream: Stream) -> None:
+    def adopt(self, stream: TracedTransfer) -> None:
         """Give a new stream the events that were waiting for it."""
         self.place(stream)
         if not stream.writes:
@@ -63,41 +64,40 @@ class FileEvents:
         left = []
         for event in self._waiting.pop(stream.file, ()):
             own = (event.pid, event.start_ticks) == stream.process
-            if not own or event.at_ns < stream.first_ns - CREATED_NS or not self._tell(stream, event):
+            if not own or event.at_ns < stream.first_ns - CREATED_NS or not self._note(stream, event):
                 left.append(event)
         if left:
             self._waiting[stream.file] = left
 
-    def _tell(self, stream: Stream, event: FileLifeEvent) -> bool:
+    def _note(self, stream: TracedTransfer, event: FileLifeEvent) -> bool:
         """Give the event to a stream; return whether it is about it."""
-        trace = stream.trace
-        if trace is None or trace.told:
+        if stream.is_judged:
             return False
         if event.kind == "created":
             if not 0 <= stream.first_ns - event.at_ns <= CREATED_NS:
                 return False
-            trace.created_ns = event.at_ns
+            stream.created_ns = event.at_ns
             if event.path is not None and event.path.startswith("/"):
                 self._born_as(stream, event.path)
         elif event.at_ns < stream.first_ns:
             return False
         elif event.kind == "synced":
             own = (event.pid, event.start_ticks) == stream.process
-            _add_sync(trace.syncs if own else trace.other_syncs, event)
-        elif event.at_ns >= (trace.closed_ns or 0):
-            trace.closed_ns = event.at_ns
-            trace.closing_ns = event.at_ns - (event.duration_ns or 0)
-        trace.changed()
+            _add_sync(stream.syncs if own else stream.other_syncs, event)
+        elif event.at_ns >= (stream.closed_ns or 0):
+            stream.closed_ns = event.at_ns
+            stream.closing_ns = event.at_ns - (event.duration_ns or 0)
+        stream.changed()
         return True
 
-    def _born_as(self, stream: Stream, path: str) -> None:
+    def _born_as(self, stream: TracedTransfer, path: str) -> None:
         if not stream.path.startswith("/"):  # a live session's path is told late
             stream.path = path
             self.place(stream)
         elif path != stream.path and stream.earlier_path is None:
             stream.earlier_path = path
 
-    def place(self, stream: Stream) -> None:
+    def place(self, stream: TracedTransfer) -> None:
         """Take note of where a stream's file is."""
         self.forget(stream)
         if not stream.writes or not stream.path.startswith("/"):
@@ -106,7 +106,7 @@ class FileEvents:
         for place in _places(stream.path):
             self._below.setdefault(place, {})[id(stream)] = stream
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: TracedTransfer) -> None:
         """Drop what is known of where a stream's file is."""
         path = self._placed.pop(id(stream), None)
         for place in _places(path) if path is not None else ():
@@ -115,7 +115,7 @@ class FileEvents:
             if not streams:
                 self._below.pop(place, None)
 
-    def rename(self, stream: Stream, path: str) -> None:
+    def rename(self, stream: TracedTransfer, path: str) -> None:
         """Give a stream the new path of its file."""
         if stream.earlier_path is None:
             stream.earlier_path = stream.path
@@ -124,7 +124,7 @@ class FileEvents:
             stream.earlier_path = None
         self.place(stream)
 
-    def _renamed(self, event: FileLifeEvent, relatives: list[Stream]) -> Iterator[Stream]:
+    def _renamed(self, event: FileLifeEvent, relatives: list[TracedTransfer]) -> Iterator[TracedTransfer]:
         old, new = event.path, event.new_path
         if not old or not new:
             return
@@ -137,14 +137,13 @@ class FileEvents:
                 if s.writes and s.path.endswith("/" + old)
             ]
         for stream, path in moved:
-            trace = stream.trace
-            if trace is None or trace.told or event.at_ns < stream.first_ns:
+            if stream.is_judged or event.at_ns < stream.first_ns:
                 continue
-            if not is_temporary(stream.path) and event.at_ns - trace.last_sign_ns > _ROTATED_NS:
+            if not is_temporary(stream.path) and event.at_ns - stream.last_sign_ns > _ROTATED_NS:
                 continue
             self.rename(stream, path)
-            trace.renamed_ns = event.at_ns
-            trace.changed()
+            stream.name_given_ns = event.at_ns
+            stream.changed()
             yield stream
 
     def forget_before(self, at_ns: int) -> None:
@@ -159,25 +158,24 @@ def is_of_all(event: FileLifeEvent) -> bool:
     return event.kind == "synced" and event.inode is None
 
 
-def _take_sync(stream: Stream, event: FileLifeEvent) -> bool:
+def _take_sync(stream: TracedTransfer, event: FileLifeEvent) -> bool:
     """Give a stream a sync of everything, if it stores what the stream wrote; return whether it did.
 
     It is a part of the save if it begins as soon as its last byte is written, or right after another sync of it.
     """
-    trace = stream.trace
     begun_ns = event.at_ns - (event.duration_ns or 0)
-    if trace is None or trace.told or not stream.writes or begun_ns < stream.first_ns:
+    if stream.is_judged or not stream.writes or begun_ns < stream.first_ns:
         return False
     if event.device not in (None, stream.file[0]):
         return False
-    first = trace.durable_ns is None
-    if begun_ns <= trace.last_sign_ns + (_ALL_SYNCED_NS if first else _SYNCED_ON_NS):
-        _add_sync(trace.syncs, event)
+    first = stream.durable_ns is None
+    if begun_ns <= stream.last_sign_ns + (_ALL_SYNCED_NS if first else _SYNCED_ON_NS):
+        _add_sync(stream.syncs, event)
     elif first:
-        _add_sync(trace.other_syncs, event)
+        _add_sync(stream.other_syncs, event)
     else:
         return False
-    trace.changed()
+    stream.changed()
     return True
 
 
@@ -205,7 +203,7 @@ def _places(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _latest(event: FileLifeEvent, writers: list[Stream]) -> list[Stream]:
+def _latest(event: FileLifeEvent, writers: list[TracedTransfer]) -> list[TracedTransfer]:
     """Return the stream that the event's process was writing then; if it wrote nothing, the others' latest ones."""
     process = (event.pid, event.start_ticks)
     if event.kind == "created":

@@ -16,8 +16,10 @@ from ckptprof.detect.transfers.attribution import (
 )
 from ckptprof.detect.transfers.edges import SLACK_NS, born_and_written, is_coarse
 from ckptprof.detect.transfers.file_events import is_temporary
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import writing
@@ -36,7 +38,7 @@ _WAITED_NS = 1_000_000_000  # a parent's counters show those of a child by then,
 class FileFacts:
     """The latest fact of each file, and which of them belong to a stream already."""
 
-    def __init__(self, world: World, traced: TracedStreams) -> None:
+    def __init__(self, world: World, traced: TracedTransfers) -> None:
         """Start with nothing."""
         self._world = world
         self._traced = traced
@@ -45,9 +47,9 @@ class FileFacts:
         self._fresh: set[FileKey] = set()
         self._askers: dict[FileKey, dict[ProcessKey, None]] = {}  # on whose behalf a fresh one was looked at
         self._used: dict[tuple[FileKey, int], None] = {}
-        self._claims: dict[tuple[ProcessKey, FileKey, int], Stream] = {}  # what was written lately, judged or not
+        self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
-    def learn(self, at_ns: int, fact: FileFact) -> None:
+    def note(self, at_ns: int, fact: FileFact) -> None:
         """Take one fact; a file that is gone tells nothing of the others."""
         if fact.missing or fact.is_directory:
             return
@@ -86,12 +88,12 @@ class FileFacts:
         """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
         return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)
 
-    def attach(self, waiting: list[Stream], polled_open: list[Stream], now_ns: int) -> list[Stream]:
+    def attach(self, waiting: list[Transfer], polled_open: list[PolledTransfer], now_ns: int) -> list[Transfer]:
         """Return the waiting streams with their facts, and streams for files that were found by their times only."""
         self._now_ns = now_ns
         world, clock = self._world, self._world.clock
-        still_open = [*polled_open, *self._traced.open_streams()] if self._fresh else polled_open
-        by_file: dict[FileKey, list[Stream]] = {}
+        still_open: list[Transfer] = [*polled_open, *self._traced.open_streams()] if self._fresh else [*polled_open]
+        by_file: dict[FileKey, list[Transfer]] = {}
         for stream in waiting:
             if stream.writes:
                 by_file.setdefault(stream.file, []).append(stream)
@@ -117,21 +119,21 @@ class FileFacts:
         return found
 
     def _without_outlived(
-        self, waiting: list[Stream], by_file: dict[FileKey, list[Stream]], still_open: Iterable[Stream]
-    ) -> list[Stream]:
+        self, waiting: list[Transfer], by_file: dict[FileKey, list[Transfer]], still_open: Iterable[Transfer]
+    ) -> list[Transfer]:
         """Return what waits without files that were found by their times while they were still being written.
 
         Who writes them was caught with them open after all, and tells of all of it.
         """
-        if all(stream.seen_by != "directory" for stream in waiting):
+        if not any(stream.is_credited for stream in waiting):
             return list(waiting)
-        caught: dict[FileKey, list[Stream]] = {}
+        caught: dict[FileKey, list[Transfer]] = {}
         for stream in [*waiting, *still_open]:
-            if stream.writes and stream.seen_by != "directory":
+            if stream.writes and not stream.is_credited:
                 caught.setdefault(stream.file, []).append(stream)
         found = []
         for stream in waiting:
-            others = caught.get(stream.file, ()) if stream.seen_by == "directory" else ()
+            others = caught.get(stream.file, ()) if stream.is_credited else ()
             whole = next((other for other in others if _goes_on(stream, other)), None)
             if whole is not None:
                 whole.first_ns = min(whole.first_ns, stream.first_ns)
@@ -144,7 +146,7 @@ class FileFacts:
                 found.append(stream)
         return found
 
-    def _credited(self, key: FileKey, claims: KnownWrites) -> Stream | None:
+    def _credited(self, key: FileKey, claims: KnownWrites) -> Transfer | None:
         """Return a file that nobody was seen writing as a stream of who may have written it."""
         at_ns, fact = self._facts[key]
         modified = self._world.clock.mono(fact.modified_ns)
@@ -187,7 +189,7 @@ class FileFacts:
         return any(_wrote_as_much(process, fact, self._world) for process in trainers)
 
     def _join_known(
-        self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey], clock: Clock
+        self, by_file: dict[FileKey, list[Transfer]], open_files: set[FileKey], clock: Clock
     ) -> list[FileKey]:
         """Give the fresh facts to the streams of their files; return the files that nobody was seen writing."""
         unknown: list[FileKey] = []
@@ -205,7 +207,7 @@ class FileFacts:
             self._settle(key)
         return unknown
 
-    def _claim(self, stream: Stream) -> None:
+    def _claim(self, stream: Transfer) -> None:
         if stream.writes:
             self._claims[stream.process, stream.file, stream.first_ns] = stream
 
@@ -248,12 +250,13 @@ def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     return sum(writing(interval) for interval in around) >= CREDIT * fact.size
 
 
-def _goes_on(found: Stream, other: Stream) -> bool:
+def _goes_on(found: Transfer, other: Transfer) -> bool:
     """Return whether another stream of the same file is the later part of what was found in the folder."""
-    if other.may_begin_ns > found.last_ns + BESIDE_NS:
+    if other.begin.least > found.last_ns + BESIDE_NS:
         return False
-    later = other.may_end_ns >= found.last_ns
-    return later and (not other.looks or other.looks[0].position >= found.size)
+    later = other.end.most >= found.last_ns
+    looks = other.looks if isinstance(other, PolledTransfer) else ()
+    return later and (not looks or looks[0].position >= found.size)
 
 
 def _is_no_news(fact: FileFact, known: FileFact) -> bool:
@@ -262,20 +265,20 @@ def _is_no_news(fact: FileFact, known: FileFact) -> bool:
     return same and fact.unwritten_bytes is not None and fact.magic is None
 
 
-def _is_of_before(fact: FileFact, stream: Stream, clock: Clock) -> bool:
+def _is_of_before(fact: FileFact, stream: Transfer, clock: Clock) -> bool:
     """Whether a file was looked at before a stream wrote it: deleted since, perhaps, and its inode is another's."""
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
     slack_ns = 1_000_000_000 if is_coarse(fact) else SLACK_NS
     return touched_ns < min(stream.first_ns, stream.before_ns) - slack_ns
 
 
-def _is_written_anew(at_ns: int, fact: FileFact, stream: Stream, clock: Clock) -> bool:
+def _is_written_anew(at_ns: int, fact: FileFact, stream: Transfer, clock: Clock) -> bool:
     """Whether it is not that writing which is told of: the inode is a later file's, or `latest` was written again."""
     born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
     was_set = born_ns > at_ns + SLACK_NS  # the clock, since then: nothing is born after it was looked at
-    if not was_set and born_ns > stream.may_end_ns + SLACK_NS:
+    if not was_set and born_ns > stream.end.most + SLACK_NS:
         return True
-    found = stream.seen_by == "directory" and stream.fact is not None and fact.size < SMALL_BYTES
+    found = stream.is_credited and stream.fact is not None and fact.size < SMALL_BYTES
     return found and clock.mono(fact.modified_ns) > stream.last_ns + BESIDE_NS
 
 
@@ -288,21 +291,19 @@ def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
     return as_it_was and name.alias and name.step is None and better.step is not None
 
 
-def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
+def _join(stream: Transfer, at_ns: int, fact: FileFact) -> None:
     if at_ns < stream.last_ns and fact.size < stream.size:  # looked at while it grew, and gone or unasked for since
         fact = msgspec.structs.replace(fact, size=stream.size)
     stream.fact = fact
     stream.fact_at_ns = at_ns
-    if stream.trace is not None and (
-        fact.path == stream.earlier_path or is_temporary(fact.path) > is_temporary(stream.path)
-    ):
-        return  # an earlier look: the trace saw the rename
+    if isinstance(stream, TracedTransfer):
+        if fact.path == stream.earlier_path or is_temporary(fact.path) > is_temporary(stream.path):
+            return  # an earlier look: the rename was seen
+        stream.version += fact.path != stream.path
+        if not stream.path.startswith("/"):
+            stream.path = fact.path
+            return
     if fact.path != stream.path:
-        if stream.trace is not None:
-            stream.trace.version += 1
-            if not stream.path.startswith("/"):
-                stream.path = fact.path
-                return
         stream.earlier_path = stream.path
         stream.path = fact.path
     elif stream.earlier_path == fact.path:

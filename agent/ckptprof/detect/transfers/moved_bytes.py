@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced import FAULT_AROUND_BYTES
+from ckptprof.detect.transfers.operations import FAULT_AROUND_BYTES
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.traced import TracedTransfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory, faulting, reading, writing
 
 _WHOLE = 0.9  # a file of which at least this was moved was moved whole: counters lag by a tick
@@ -20,9 +21,9 @@ _BORN_NS = 100_000_000
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
 
 
-def part_bytes(stream: Stream, history: ProcessHistory, edges: tuple[int, int]) -> int:
+def part_bytes(stream: PolledTransfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
     """Return the bytes that the stream moved; 0 if it moved nothing."""
-    if stream.is_mapping and not stream.writes:
+    if stream.is_mapped and not stream.writes:
         return _mapped(stream, history, edges)
     around = history.between(edges[0], edges[1])
     moved = sum(writing(interval) if stream.writes else reading(interval) for interval in around)
@@ -39,7 +40,7 @@ def part_bytes(stream: Stream, history: ProcessHistory, edges: tuple[int, int]) 
     return max(mapped, _read(stream, max(moved, returned)))
 
 
-def _read(stream: Stream, moved: int) -> int:
+def _read(stream: PolledTransfer, moved: int) -> int:
     """Return the bytes that came by calls, as far as the way of the position and what its process read tell."""
     size = stream.size
     reached = max((look.position for look in stream.looks), default=0)
@@ -50,30 +51,21 @@ def _read(stream: Stream, moved: int) -> int:
     return min(size, max(moved, stream.advanced_bytes))
 
 
-def traced_bytes_of(stream: Stream) -> int:
-    """Return the bytes that a traced stream moved; pages of a mapping count up to the end of the file."""
-    if stream.trace is None or not stream.trace.sessions:
-        return 0
-    totals = stream.trace.totals
-    beyond = max(0, totals.faulted_bytes - stream.size) if stream.size > 0 else 0
-    return totals.bytes - beyond
-
-
-def leapt_bytes_of(stream: Stream) -> int:
+def leapt_bytes_of(stream: TracedTransfer) -> int:
     """Return the size of a file that page faults went through from end to end in leaps; 0: it was not so.
 
     Of a file in large folios only the odd page tells that it was touched: what lies between came in without an event
     (mm/memory.c, do_set_pmd). Who looks at a page here and there is not told from who reads all of it.
     """
-    if stream.trace is None or stream.size <= 0:
+    sums = stream.operations
+    if sums is None or stream.size <= 0:
         return 0
-    totals = stream.trace.totals
-    onward = totals.sequential_operations >= _ONWARD * totals.operations
-    over = totals.low_offset <= FAULT_AROUND_BYTES and totals.high_offset >= _LEAPT_TO * stream.size
-    return stream.size if over and onward and totals.operations >= _LEAPS else 0
+    onward = sums.sequential_operations >= _ONWARD * sums.number
+    over = sums.low_offset <= FAULT_AROUND_BYTES and sums.high_offset >= _LEAPT_TO * stream.size
+    return stream.size if over and onward and sums.number >= _LEAPS else 0
 
 
-def _leaves_holes(stream: Stream, history: ProcessHistory) -> bool:
+def _leaves_holes(stream: PolledTransfer, history: ProcessHistory) -> bool:
     """Whether the position outran what its process wrote: it was set, and the file is sparse or was there before."""
     if len(stream.looks) < 3:
         return False
@@ -82,9 +74,9 @@ def _leaves_holes(stream: Stream, history: ProcessHistory) -> bool:
     return 0 < written < _HOLLOW * (last.position - first.position)
 
 
-def _written_whole(stream: Stream, moved: int, size: int, edges: tuple[int, int]) -> bool:
+def _written_whole(stream: PolledTransfer, moved: int, size: int, edges: tuple[int, int]) -> bool:
     """Return whether all that the file holds was written in this stream: it was seen, or the file was born in it."""
-    if stream.seen_by == "directory" or max(stream.advanced_bytes, moved) >= _WHOLE * size:
+    if stream.is_credited or max(stream.advanced_bytes, moved) >= _WHOLE * size:
         return True
     fact = stream.fact
     if fact is None or fact.birth_ns is None:
@@ -94,13 +86,13 @@ def _written_whole(stream: Stream, moved: int, size: int, edges: tuple[int, int]
     return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + _BORN_NS
 
 
-def _unmapped_in_midst(stream: Stream, around: list[Interval]) -> bool:
+def _unmapped_in_midst(stream: PolledTransfer, around: list[Interval]) -> bool:
     """Return whether it was still being touched when it was last seen: what came after went with the mapping."""
     last_ns = max((interval.end_ns for interval in around if faulting(interval) > 0), default=0)
     return stream.closed_ns is not None and stream.closed_ns - last_ns < _MIDST_NS
 
 
-def _mapped(stream: Stream, history: ProcessHistory, edges: tuple[int, int]) -> int:
+def _mapped(stream: PolledTransfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
     closed_ns = stream.closed_ns
     short = closed_ns is not None and closed_ns - stream.first_ns < _SHORT_LOOKS * 100_000_000
     until_ns = max(edges[1] + 1, closed_ns or 0) if short else edges[1] + 1  # its last look may be its only one

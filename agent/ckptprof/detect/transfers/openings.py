@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.transfers.moved_bytes import part_bytes
+from ckptprof.detect.transfers.polled import PolledTransfer
 from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory, reading
 from ckptprof.detect.world.world import World
@@ -47,7 +48,7 @@ class Openings:
         self._of: dict[FileKey, deque[Opening]] = {}
         self._written: deque[tuple[FileKey, int, int]] = deque(maxlen=MAX_OPENINGS)  # with when, and how large by then
 
-    def learn(self, event: FileEvent) -> None:
+    def note(self, event: FileEvent) -> None:
         """Take one event."""
         key = (event.device, event.inode)
         if event.kind == "opened":
@@ -79,21 +80,21 @@ class Openings:
                 return closed_ns
         return None
 
-    def size_when_closed(self, stream: Stream) -> int:
+    def size_when_closed(self, stream: Transfer) -> int:
         """Return how large a file was when it was closed after a stream had written it; 0: nobody heard of it."""
-        low_ns, high_ns = stream.last_ns - _SLACK_NS, stream.may_end_ns + _SLACK_NS
+        low_ns, high_ns = stream.last_ns - _SLACK_NS, stream.end.most + _SLACK_NS
         sizes = (
             size for key, closed_ns, size in self._written if key == stream.file and low_ns <= closed_ns <= high_ns
         )
         return max(sizes, default=0)
 
-    def unexplained(self, now_ns: int, explained: list[Stream]) -> list[Stream]:
+    def unexplained(self, now_ns: int, explained: list[Transfer]) -> list[Transfer]:
         """Return streams for files that were read between two looks, by the process that read as much then.
 
         Anybody may have opened them, another recorder too, while a trainer read its data: only those are asked who may
         read that path, or were seen at another file of its folder.
         """
-        found: list[Stream] = []
+        found: list[Transfer] = []
         histories = self._world.histories
         for opening in self._openings:
             if opening.is_settled or opening.written or opening.size < MIN_BYTES:
@@ -112,10 +113,10 @@ class Openings:
                 found.append(stream)
         return found
 
-    def _is_explained(self, opening: Opening, known: Sequence[Stream]) -> bool:
+    def _is_explained(self, opening: Opening, known: Sequence[Transfer]) -> bool:
         """Return whether as many readings of its file are known as there were openings in their time."""
         beside = [stream for stream in known if _explains(stream, opening)]
-        if any(stream.writes or stream.is_mapping for stream in beside):
+        if any(stream.writes or stream.is_mapped for stream in beside):
             return True
         of_file = self._of.get(opening.file, ())
         if not beside or len(of_file) > _FEW:  # a data set is read again and again
@@ -124,8 +125,8 @@ class Openings:
         return len(about) <= len(beside)
 
     def _reader(
-        self, opening: Opening, histories: dict[ProcessKey, ProcessHistory], known: Sequence[Stream]
-    ) -> Stream | None:
+        self, opening: Opening, histories: dict[ProcessKey, ProcessHistory], known: Sequence[Transfer]
+    ) -> PolledTransfer | None:
         """Return the stream of who read as much as the file holds while it was open, beside what is known."""
         if opening.closed_ns is None:
             return None
@@ -134,7 +135,7 @@ class Openings:
             if history.was_heir(from_ns - _SLACK_NS, to_ns + _SLACK_NS):
                 continue  # what its child read, and what that one's children did, came into its counters
             read = sum(reading(interval) for interval in history.between(from_ns, opening.closed_ns))
-            near = (one for one in known if one.may_end_ns >= from_ns and one.may_begin_ns <= to_ns)
+            near = (one for one in known if one.end.most >= from_ns and one.begin.least <= to_ns)
             own = (stream for stream in near if stream.process == process)
             if (
                 read - sum(self._read_within(stream, history, from_ns, to_ns) for stream in own)
@@ -143,16 +144,16 @@ class Openings:
                 return _stream(process, opening, opening.closed_ns)
         return None
 
-    def _read_within(self, stream: Stream, history: ProcessHistory, start_ns: int, end_ns: int) -> int:
+    def _read_within(self, stream: Transfer, history: ProcessHistory, start_ns: int, end_ns: int) -> int:
         """Return how many bytes a stream read by calls in the given time, if it read at an even rate."""
-        if stream.writes or stream.is_mapping:
+        if stream.writes or stream.is_mapped or not isinstance(stream, PolledTransfer):
             return 0
-        before_ns = stream.may_begin_ns
+        before_ns = stream.begin.least
         opened_ns = self.opened_between(stream.file, before_ns, stream.first_ns + _LATE_NS)
         first_ns = before_ns if opened_ns is None else min(opened_ns, stream.first_ns)
         if stream.looks and stream.looks[-1].position == 0:  # nothing of it was read by then
             first_ns = stream.last_ns
-        last_ns = max(stream.may_end_ns, first_ns + 1)
+        last_ns = max(stream.end.most, first_ns + 1)
         moved = part_bytes(stream, history, (first_ns, last_ns)) if stream.looks else stream.size
         inside_ns = min(last_ns, end_ns) - max(first_ns, start_ns)
         return moved * max(0, inside_ns) // (last_ns - first_ns)
@@ -172,19 +173,19 @@ class Openings:
             del self._of[file]
 
 
-def _explains(stream: Stream, opening: Opening) -> bool:
+def _explains(stream: Transfer, opening: Opening) -> bool:
     last_ns = stream.closed_ns if stream.closed_ns is not None else stream.last_ns
     return stream.file == opening.file and stream.before_ns - _SLACK_NS <= opening.opened_ns <= last_ns + _SLACK_NS
 
 
-def _at_folder(opening: Opening, streams: Iterable[Stream]) -> set[ProcessKey]:
+def _at_folder(opening: Opening, streams: Iterable[Transfer]) -> set[ProcessKey]:
     """Return the processes that were seen at a file of its folder."""
     folder = opening.path.rpartition("/")[0]
     return {stream.process for stream in streams if stream.path.rpartition("/")[0] == folder}
 
 
-def _stream(process: ProcessKey, opening: Opening, closed_ns: int) -> Stream:
-    return Stream(
+def _stream(process: ProcessKey, opening: Opening, closed_ns: int) -> PolledTransfer:
+    return PolledTransfer(
         process=process,
         file=opening.file,
         writes=False,

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
 from ckptprof.detect.transfers.edges import SLACK_NS
+from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
+from ckptprof.detect.transfers.flows import Flow, flow_of
 from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.parts import Parts
-from ckptprof.detect.transfers.polled_streams import PolledStreams
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.recent import RecentTransfers
 from ckptprof.detect.transfers.reconcile import unexplained
 from ckptprof.detect.transfers.removals import Removals
 from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
@@ -30,14 +36,14 @@ class Transfers:
         self._world = world
         self.saved = SavedFiles(saved_paths)
         self.openings = Openings(world, self.saved)
-        self.polled = PolledStreams(world, self.openings)
-        self.traced = TracedStreams()
+        self.polled = PolledTransfers(world, self.openings)
+        self.traced = TracedTransfers()
         self.facts = FileFacts(world, self.traced)
         self.writeback = Writeback()
         self.removals = Removals(world.jobs)
         self.recent = RecentTransfers(self.polled, self.traced)
-        self.parts = Parts(world, self.openings, self.traced)
-        self.waiting: list[Stream] = []  # over, and not judged yet
+        self.estimates = Estimates(world, self.openings, self.traced)
+        self.waiting: list[Transfer] = []  # over, and not judged yet
         self._frame_ns = world.header.at_ns
 
     @property
@@ -50,29 +56,29 @@ class Transfers:
     def take(self, samples: FrameSamples, at_ns: int) -> None:
         """Take what a frame tells of files; the world is to take the frame before."""
         for event in samples.events:
-            self.openings.learn(event)
+            self.openings.note(event)
         for scan in samples.scans:
             self.polled.scan(at_ns, scan)
         for activity in samples.activities:
-            self.traced.learn(activity, self._frame_ns)
+            self.traced.take(activity, self._frame_ns)
         for life in samples.lives:
-            self.traced.happen(life)
-            self.removals.learn(life)
+            self.traced.observe(life)
+            self.removals.note(life)
         self._frame_ns = at_ns
         for gone in samples.exits:
             process = (gone.pid, gone.start_ticks)
             self.polled.end(process, at_ns)
             self.traced.end(process, at_ns)
         for fact in samples.facts:
-            self.writeback.learn(at_ns, fact)
-            self.facts.learn(at_ns, fact)
+            self.writeback.note(at_ns, fact)
+            self.facts.note(at_ns, fact)
 
     def finish(self, now_ns: int) -> None:
         """Take everything as over: the recording is."""
         self.polled.close_idle(now_ns + 1, 0)
         self.traced.take_idle()
 
-    def update(self, now_ns: int) -> list[Stream]:
+    def update(self, now_ns: int) -> list[PolledTransfer]:
         """Bring what waits up to date; return the polled streams that are still open."""
         self.polled.close_idle(now_ns, QUIET_NS)
         over = self.polled.take_done()
@@ -88,7 +94,7 @@ class Transfers:
             self.recent.note(found)
         return polled_open
 
-    def _without_traced(self, now_ns: int) -> list[Stream]:
+    def _without_traced(self, now_ns: int) -> list[PolledTransfer]:
         """Take what the trace saw in place of what polling saw of the same; return the open streams that are left."""
         polled_open = self.polled.open_streams()
         if not self.traced:
@@ -99,8 +105,16 @@ class Transfers:
         waiting = {id(stream) for stream in self.waiting}
         self.waiting += [stream for stream in done if id(stream) not in waiting]
         # one that was opened again goes back to those that are open
-        self.waiting = [stream for stream in self.waiting if stream.trace is None or not stream.trace.is_open]
+        self.waiting = [one for one in self.waiting if not (isinstance(one, TracedTransfer) and one.is_unclosed)]
         return polled_open
+
+    def counted_of(self, process: ProcessKey) -> Sequence[Transfer]:
+        """Return what a process did of late, as far as its operations were counted."""
+        return self.traced.moved_by(process)
+
+    def flow_of(self, group: Sequence[Transfer], own: AbstractSet[FileKey]) -> Flow | None:
+        """Return what the processes of a group moved in both directions while it went on, but for their `own` files."""
+        return flow_of(group, own, self._world, self.traced, self.recent)
 
     def is_written(self, job: str, path: str) -> bool:
         """Return whether a job was seen writing a file of late, or somebody, as far as the file system tells."""

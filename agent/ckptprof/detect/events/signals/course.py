@@ -19,26 +19,26 @@ _SCANT_BYTES = 4 << 20
 
 def renamed(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh a temporary name, then another: whoever reads it never meets half of it."""
-    if candidate.writes and any(part.stream.earlier_path is not None for part in candidate.parts):
+    if candidate.writes and any(part.earlier_path is not None for part in candidate.parts):
         return Evidence(name="renamed", weight=WEIGHTS["renamed"], text="written under a temporary name, then renamed")
     return None
 
 
 def committed(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh the marker with which a framework completes a checkpoint."""
-    marks = [part.stream.path.rpartition("/")[2] for part in candidate.parts if part.name.commit]
+    marks = [part.path.rpartition("/")[2] for part in candidate.parts if part.name.commit]
     if not marks or not candidate.writes:
         return None
     return Evidence(name="commit", weight=WEIGHTS["commit"], text=f"completed by {marks[0]}")
 
 
 def tensors(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh many arrays in one file (traced): operations of many sizes, the big ones with the bytes."""
+    """Weigh many arrays in one file: operations of many sizes, the big ones with the bytes."""
     if not candidate.writes:
         return None
     sizes: dict[int, int] = {}
     for part in candidate.parts:
-        for session in part.stream.trace.sessions.values() if part.stream.trace is not None else ():
+        for session in part.threads:
             for low, _operations, moved in session.sizes:
                 sizes[low] = sizes.get(low, 0) + moved
     large = sum(moved for low, moved in sizes.items() if low >= _LARGE_BYTES)
@@ -66,21 +66,20 @@ def bulk(candidate: Candidate, known: Knowledge) -> Evidence | None:
 
 def appends(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh O_APPEND, as logs are written."""
-    appended = sum(part.bytes for part in candidate.parts if part.stream.append)
+    appended = sum(part.bytes for part in candidate.parts if part.append)
     if not candidate.writes or appended * 2 <= candidate_bytes(candidate):
         return None
     return Evidence(name="appends", weight=WEIGHTS["appends"], text="it is appended to, as logs are")
 
 
 def random(candidate: Candidate, _: Knowledge) -> Evidence | None:
-    """Weigh small operations that do not follow each other (traced), as databases write."""
-    traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
-    totals = [trace.totals for trace in traces if trace.sessions]
-    moved = sum(total.bytes for total in totals)
-    operations = sum(total.operations for total in totals)
+    """Weigh small operations that do not follow each other, as databases write."""
+    sums = [part.operations for part in candidate.parts if part.operations is not None]
+    moved = sum(one.bytes for one in sums)
+    operations = sum(one.number for one in sums)
     if not candidate.writes or not operations or moved / operations >= _SMALL_BYTES:
         return None
-    if sum(total.consecutive_bytes for total in totals) > _RANDOM * moved:
+    if sum(one.consecutive_bytes for one in sums) > _RANDOM * moved:
         return None
     return Evidence(
         name="random", weight=WEIGHTS["random"], text="small writes here and there in its files, as databases do"

@@ -9,7 +9,7 @@ from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.pass_through import is_poured
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes, largest, shapes
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.frameworks.formats import COMPRESSIONS, DUMPS, OTHER_ENDINGS, OTHER_MAGICS
 from ckptprof.frameworks.names import is_temporary_of_framework
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
@@ -31,7 +31,7 @@ def data(candidate: Candidate, _: Knowledge) -> Evidence | None:
 
 def placed(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh a place of caches, packages or databases."""
-    if not _mostly(candidate, lambda part: NOT_OF_JOBS.search(part.stream.path) is not None):
+    if not _mostly(candidate, lambda part: NOT_OF_JOBS.search(part.path) is not None):
         return None
     return Evidence(name="place", weight=WEIGHTS["place"], text="it is in a place of caches, packages or databases")
 
@@ -68,13 +68,13 @@ def downloaded(candidate: Candidate, known: Knowledge) -> Evidence | None:
         return None
     trains = known.world.trains(candidate.processes)
 
-    def is_download(part: Part) -> bool:
-        earlier = part.stream.earlier_path or ""
-        if any(CACHES_OF_HUBS.search(path) for path in (part.stream.path, earlier)):
+    def is_download(part: Transfer) -> bool:
+        earlier = part.earlier_path or ""
+        if any(CACHES_OF_HUBS.search(path) for path in (part.path, earlier)):
             return True
         if trains or (part.name.hint and is_temporary_of_framework(earlier)):
             return False
-        return any(UNFINISHED_DOWNLOADS.search(path) for path in (part.stream.path, earlier))
+        return any(UNFINISHED_DOWNLOADS.search(path) for path in (part.path, earlier))
 
     if not _mostly(candidate, is_download):
         return None
@@ -85,8 +85,8 @@ def _has_ranks(candidate: Candidate, known: Knowledge) -> bool:
     return any(known.world.jobs.rank(process) is not None for process in candidate.processes)
 
 
-def _other_format(part: Part) -> str | None:
-    path = part.stream.path
+def _other_format(part: Transfer) -> str | None:
+    path = part.path
     if part.name.commit:
         return None
     if DUMPS.search(path):
@@ -94,7 +94,7 @@ def _other_format(part: Part) -> str | None:
     found = OTHER_ENDINGS.search(path)
     if found is not None:
         return f"a file of another kind, {found[0][:20]!r}"
-    magic = part.stream.fact.magic if part.stream.fact is not None else None
+    magic = part.fact.magic if part.fact is not None else None
     for offset, mark, kind in OTHER_MAGICS if magic else ():
         if magic is not None and magic[offset : offset + len(mark)] == mark:
             packed = part.name.framework is not None and path.endswith(COMPRESSIONS.get(kind, "\0"))
@@ -102,6 +102,6 @@ def _other_format(part: Part) -> str | None:
     return None
 
 
-def _mostly(candidate: Candidate, is_such: Callable[[Part], bool]) -> bool:
+def _mostly(candidate: Candidate, is_such: Callable[[Transfer], bool]) -> bool:
     parts = largest(candidate, _MOST)
     return sum(part.bytes for part in parts if is_such(part)) * 2 > sum(part.bytes for part in parts)

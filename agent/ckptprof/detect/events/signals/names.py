@@ -23,8 +23,8 @@ def formatted(candidate: Candidate, _: Knowledge) -> Evidence | None:
     """Weigh the first bytes of most of it."""
     formats: dict[str, int] = {}
     for part in candidate.parts:
-        fact = part.stream.fact
-        kind = file_format(fact.magic, part.stream.path) if fact else None
+        fact = part.fact
+        kind = file_format(fact.magic, part.path) if fact else None
         if kind is not None and kind != COMPRESSED:
             formats[kind] = formats.get(kind, 0) + part.bytes
     if not formats:

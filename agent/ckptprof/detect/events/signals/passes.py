@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.pass_through import big_parts, ends_at_once, is_straight, is_whole, kept_share
+from ckptprof.detect.events.pass_through import ends_at_once, is_straight, kept_share
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.events.traits import candidate_bytes
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.pieces import big_of, is_whole
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.frameworks.formats import SOUGHT
 from ckptprof.model import Evidence
 
@@ -31,7 +32,7 @@ def straight(candidate: Candidate, known: Knowledge) -> Evidence | None:
 def unsought(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that files were read so in which their loaders jump, or which they map."""
     big = big_parts(candidate)
-    sought = sum(part.bytes for part in big if part.stream.path.endswith(SOUGHT))
+    sought = sum(part.bytes for part in big if part.path.endswith(SOUGHT))
     if sought * 2 < sum(part.bytes for part in big) or not _passes(candidate, known):
         return None
     return _evidence("unsought", "no loader of such files reads them so: it looks for their directory first")
@@ -39,7 +40,7 @@ def unsought(candidate: Candidate, known: Knowledge) -> Evidence | None:
 
 def several(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that more than one was read so: one alone may have a loader of its own kind."""
-    if len({part.stream.path for part in big_parts(candidate)}) < 2 or not _passes(candidate, known):
+    if len({part.path for part in big_of(candidate.parts)}) < 2 or not _passes(candidate, known):
         return None
     return _evidence("several", "all its files were read in the same way")
 
@@ -71,8 +72,8 @@ def ends(candidate: Candidate, known: Knowledge) -> Evidence | None:
 
 
 def uploads(candidate: Candidate, known: Knowledge) -> Evidence | None:
-    """Weigh a reading from end to end by another thread of the process that wrote it (traced)."""
-    big = big_parts(candidate)
+    """Weigh a reading from end to end by another thread of the process that wrote it."""
+    big = big_of(candidate.parts)
     if candidate.writes or not big or not all(_is_of_other_threads(part, known) for part in big):
         return None
     if not _passes(candidate, known):
@@ -85,13 +86,12 @@ def _passes(candidate: Candidate, known: Knowledge) -> bool:
     return is_straight(candidate, known) and (kept_share(candidate, known) or 0.0) < _KEPT
 
 
-def _is_of_other_threads(part: Part, known: Knowledge) -> bool:
+def _is_of_other_threads(part: Transfer, known: Knowledge) -> bool:
     """Return whether the process wrote the file itself, and none but its other threads read it."""
-    author = known.past.author(part.stream.path)
-    trace = part.stream.trace
-    if author is None or trace is None or part.stream.process not in author.processes:
+    author = known.past.author(part.path)
+    if author is None or part.process not in author.processes:
         return False
-    return is_whole(trace, pooled=True) and all(session.tid != session.pid for session in trace.sessions.values())
+    return is_whole(part, pooled=True) and all(session.tid != session.pid for session in part.threads)
 
 
 def _evidence(name: str, text: str) -> Evidence:

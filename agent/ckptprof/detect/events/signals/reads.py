@@ -18,7 +18,7 @@ def read_back(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh files that were recognised as saved before."""
     if candidate.writes:
         return None
-    saved_bytes = sum(part.bytes for part in candidate.parts if known.transfers.saved.contains(part.stream.path))
+    saved_bytes = sum(part.bytes for part in candidate.parts if known.transfers.saved.contains(part.path))
     if saved_bytes * 2 < candidate_bytes(candidate) or not saved_bytes:
         return None
     return Evidence(name="read-back", weight=WEIGHTS["read-back"], text="these files were seen being saved")

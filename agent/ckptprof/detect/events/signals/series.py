@@ -158,7 +158,7 @@ def _is_row(candidate: Candidate) -> bool:
     rows: dict[tuple[object, str], int] = {}
     for part in candidate.parts:
         if not part.name.certain and part.name.rank is None and not part.name.hint:
-            key = (part.stream.process, shape_of(part.stream.path))
+            key = (part.process, shape_of(part.path))
             rows[key] = rows.get(key, 0) + 1
     return any(count >= _MANY for count in rows.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.streams import Look, Stream
+from ckptprof.detect.transfers.polled import Look, PolledTransfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileScan, MappedFile, OpenFile
@@ -18,7 +18,7 @@ _WHOLE = 0.99  # of a file that was read whole: whoever reads its pieces in anot
 _LATE_NS = 5_000_000  # a look is so much later than the beginning of its frame
 
 
-class PolledStreams:
+class PolledTransfers:
     """Follows the open files of all processes."""
 
     def __init__(self, world: World, openings: Openings) -> None:
@@ -26,17 +26,17 @@ class PolledStreams:
         self._world = world
         self._openings = openings
         self._read_ns: dict[ProcessKey, int] = {}  # when it was last seen to have closed a file that it read
-        self._open: dict[tuple[ProcessKey, FileKey, bool], Stream] = {}
+        self._open: dict[tuple[ProcessKey, FileKey, bool], PolledTransfer] = {}
         self._by_process: dict[ProcessKey, set[tuple[ProcessKey, FileKey, bool]]] = {}
         self._last_scan_ns: dict[ProcessKey, int] = {}
         self._last_map_ns: dict[ProcessKey, int] = {}
-        self.done: list[Stream] = []  # closed, waiting to be grouped
+        self.done: list[PolledTransfer] = []  # closed, waiting to be grouped
 
-    def open_streams(self) -> list[Stream]:
+    def open_streams(self) -> list[PolledTransfer]:
         """Return the streams whose files are still open."""
         return list(self._open.values())
 
-    def open_of(self, process: ProcessKey) -> list[Stream]:
+    def open_of(self, process: ProcessKey) -> list[PolledTransfer]:
         """Return the streams of one process whose files are still open."""
         return [self._open[key] for key in self._by_process.get(process, ()) if key in self._open]
 
@@ -91,7 +91,9 @@ class PolledStreams:
             stream.lost_looks += 1
             stream.looks[-1] = Look(at_ns, file.position, file.size)
 
-    def _is_read_again(self, key: tuple[ProcessKey, FileKey, bool], stream: Stream, position: int, at_ns: int) -> bool:
+    def _is_read_again(
+        self, key: tuple[ProcessKey, FileKey, bool], stream: PolledTransfer, position: int, at_ns: int
+    ) -> bool:
         """Return whether a file that was read whole already is read once more: its position is back at its begin.
 
         It went back, or somebody opened the file since the last look. Only of a process that read nothing else
@@ -122,8 +124,8 @@ class PolledStreams:
         stream.last_ns = at_ns
         stream.mapped_bytes = max(stream.mapped_bytes, mapped.mapped_bytes)
 
-    def _begin(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, path: str) -> Stream:
-        stream = Stream(
+    def _begin(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, path: str) -> PolledTransfer:
+        stream = PolledTransfer(
             process=key[0], file=key[1], writes=key[2], path=path, first_ns=at_ns, last_ns=at_ns, before_ns=before_ns
         )
         self._open[key] = stream
@@ -155,7 +157,7 @@ class PolledStreams:
         self._read_ns.pop(process, None)
         self._last_map_ns.pop(process, None)
 
-    def take_done(self) -> list[Stream]:
+    def take_done(self) -> list[PolledTransfer]:
         """Return the streams that were closed since the last call."""
         done, self.done = self.done, []
         return done

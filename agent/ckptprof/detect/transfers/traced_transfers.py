@@ -1,4 +1,4 @@
-"""From the sessions of the trace to streams: one process, one file, one direction, one opening."""
+"""From the sessions that the kernel counts to transfers: one process, one file, one direction, one opening."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ckptprof.detect.transfers.file_events import FileEvents, is_of_all
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced import Traced, minus, since
+from ckptprof.detect.transfers.operations import Operations, minus, since
+from ckptprof.detect.transfers.traced import TracedTransfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 
 IDLE_NS = 60_000_000_000  # a file that stays open without any operation for so long is taken as done with
 REOPEN_NS = 1_000_000_000  # a file that is opened again so soon, where it ended, is written on
 NEAR_NS = 1_500_000_000  # what polling sees of a stream lies within so much of it
-MAX_TOLD = 8192  # that were judged, 1.7 KB each: of more the oldest are forgotten soon
+MAX_JUDGED = 8192  # that were judged, 1.7 KB each: of more the oldest are forgotten soon
 MAX_SESSIONS = 65_536  # that are followed: of those whose end was never told the oldest are forgotten
 _COVERED = 0.95
 _KERNELS = ("/proc/", "/sys/")
@@ -25,12 +25,12 @@ _KERNELS = ("/proc/", "/sys/")
 @dataclass(slots=True)
 class _Session:
     raw: FileActivity  # its last sample
-    stream: Stream
+    stream: TracedTransfer
     base: FileActivity | None = None  # what belongs to an earlier stream
     since_ns: int = 0  # when what is beyond it began
 
 
-class TracedStreams:
+class TracedTransfers:
     """Follows the sessions of all processes; only those that moved are looked at."""
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class TracedStreams:
         self._sessions: dict[str, _Session] = {}
         self._by_process: dict[ProcessKey, set[str]] = {}  # sessions that nobody closed
         self._gone: deque[tuple[int, ProcessKey]] = deque()
-        self._files: dict[tuple[FileKey, bool], list[Stream]] = {}
-        self._open: dict[int, Stream] = {}  # by identity, those that moved longest ago first
-        self._open_of: dict[ProcessKey, dict[int, Stream]] = {}
-        self._streams_of: dict[ProcessKey, dict[int, Stream]] = {}
-        self._done: dict[int, Stream] = {}
-        self._over: dict[int, Stream] = {}
+        self._files: dict[tuple[FileKey, bool], list[TracedTransfer]] = {}
+        self._open: dict[int, TracedTransfer] = {}  # by identity, those that moved longest ago first
+        self._open_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
+        self._streams_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
+        self._done: dict[int, TracedTransfer] = {}
+        self._over: dict[int, TracedTransfer] = {}
         self._lives = FileEvents()
 
     def __bool__(self) -> bool:
@@ -55,7 +55,7 @@ class TracedStreams:
         books = (self._sessions, self._by_process, self._gone, self._files, self._open, self._open_of, self._streams_of)
         return sum(len(book) for book in (*books, self._done, self._over)) + len(self._lives)
 
-    def learn(self, activity: FileActivity, before_ns: int) -> None:
+    def take(self, activity: FileActivity, before_ns: int) -> None:
         """Take one sample of a session; `before_ns` is the time of the frame before."""
         known = self._sessions.get(activity.session)
         if known is None:
@@ -77,13 +77,13 @@ class TracedStreams:
     def _part(self, known: _Session, activity: FileActivity, before_ns: int) -> FileActivity | None:
         """Return what the session did in its stream, which is a new one if the last was over; None: nothing."""
         moved = activity.operations > known.raw.operations
-        stream, trace = known.stream, known.stream.trace
-        if trace is None or (trace.told and not moved):
+        stream = known.stream
+        if stream.is_judged and not moved:
             return None
         again_ns = _reads_again_ns(stream, known.raw, activity, before_ns) if moved else None
-        if moved and (trace.told or again_ns is not None or _begins_anew(stream, trace, known.raw, activity)):
+        if moved and (stream.is_judged or again_ns is not None or _begins_anew(stream, known.raw, activity)):
             known.base = known.raw
-            known.since_ns = max(since(known.raw, activity, before_ns), trace.closed_ns or 0, again_ns or 0)
+            known.since_ns = max(since(known.raw, activity, before_ns), stream.closed_ns or 0, again_ns or 0)
             part = minus(activity, known.base, known.since_ns)
             known.stream = self._stream_for(part, but=stream)
         else:
@@ -91,17 +91,17 @@ class TracedStreams:
         known.raw = activity
         return part
 
-    def _stream_for(self, activity: FileActivity, but: Stream | None = None) -> Stream:
+    def _stream_for(self, activity: FileActivity, but: TracedTransfer | None = None) -> TracedTransfer:
         """Return the stream that a session belongs to, `but` not that one; a new one if there is none."""
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
         for stream in reversed(self._files.get((file, activity.writes), ())):
             if stream.process == process:
-                if stream is not but and stream.trace is not None and _continues(stream.trace, activity):
+                if stream is not but and _continues(stream, activity):
                     return stream
-                if stream.trace is not None and stream.trace.is_open:  # truncated, or begun again, by another thread
+                if stream.is_unclosed:  # truncated, or begun again, by another thread
                     self._finish(stream)
                 break
-        stream = Stream(
+        stream = TracedTransfer(
             process=process,
             file=file,
             writes=activity.writes,
@@ -110,20 +110,18 @@ class TracedStreams:
             last_ns=activity.last_ns,
             before_ns=activity.first_ns,
             seen_by="trace",
-            trace=Traced(activity.generation, activity.comm),
+            generation=activity.generation,
+            comm=activity.comm,
         )
         self._files.setdefault((file, stream.writes), []).append(stream)
         self._streams_of.setdefault(process, {})[id(stream)] = stream
         self._lives.adopt(stream)
         return stream
 
-    def _give(self, stream: Stream, part: FileActivity, before_ns: int) -> None:
-        trace = stream.trace
-        if trace is None:
-            return
-        if part.last_ns >= trace.active_ns:
+    def _give(self, stream: TracedTransfer, part: FileActivity, before_ns: int) -> None:
+        if part.last_ns >= stream.active_ns:
             stream.size = part.size
-        trace.take(part, before_ns)
+        stream.take(part, before_ns)
         if part.path is not None and part.path not in (stream.path, stream.earlier_path):
             if not stream.path.startswith("/"):  # nobody had told it
                 stream.path = part.path
@@ -132,13 +130,12 @@ class TracedStreams:
                 self._lives.rename(stream, part.path)
         self._settle(stream)
 
-    def _settle(self, stream: Stream) -> None:
+    def _settle(self, stream: TracedTransfer) -> None:
         """Put a stream that was touched where it belongs."""
-        trace = stream.trace
-        if trace is None or trace.told:
+        if stream.is_judged:
             return
-        stream.last_ns = max(stream.last_ns, trace.last_sign_ns)
-        if trace.is_open:
+        stream.last_ns = max(stream.last_ns, stream.last_sign_ns)
+        if stream.is_unclosed:
             self._over.pop(id(stream), None)
             self._open.pop(id(stream), None)
             self._open[id(stream)] = stream
@@ -147,40 +144,37 @@ class TracedStreams:
         else:
             self._finish(stream)
 
-    def _finish(self, stream: Stream) -> None:
+    def _finish(self, stream: TracedTransfer) -> None:
         self._open.pop(id(stream), None)
         siblings = self._open_of.get(stream.process)
         if siblings is not None and siblings.pop(id(stream), None) is not None and not siblings:
             del self._open_of[stream.process]
-        if stream.trace is not None:
-            stream.trace.over_ns = stream.trace.active_ns
-            stream.trace.is_open = False
-            stream.closed_ns = stream.trace.closed_ns
+        stream.over_ns = stream.active_ns
+        stream.is_unclosed = False
         self._done[id(stream)] = stream
         self._over.pop(id(stream), None)
         self._over[id(stream)] = stream
 
-    def happen(self, event: FileLifeEvent) -> None:
+    def observe(self, event: FileLifeEvent) -> None:
         """Take an event of a file's life; the sessions of the same frame are to be learnt before."""
-        for stream in self._lives.happen(event, self._writers(event), self._of_process(event)):
+        for stream in self._lives.observe(event, self._writers(event), self._of_process(event)):
             self._settle(stream)
 
-    def _writers(self, event: FileLifeEvent) -> list[Stream]:
+    def _writers(self, event: FileLifeEvent) -> list[TracedTransfer]:
         if event.device is None or event.inode is None:
             return []
         return self._files.get(((event.device, event.inode), True), [])
 
-    def _of_process(self, event: FileLifeEvent) -> list[Stream]:
+    def _of_process(self, event: FileLifeEvent) -> list[TracedTransfer]:
         """Return the streams of its process, if the event says too little of what it is about."""
         named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
         if not named and not is_of_all(event):
             return []
         return list(self._streams_of.get((event.pid, event.start_ticks), {}).values())
 
-    def close(self, stream: Stream, at_ns: int) -> None:
+    def close(self, stream: TracedTransfer, at_ns: int) -> None:
         """Take note that polling saw the file closed: not every thread that used it tells so."""
-        trace = stream.trace
-        if trace is not None and trace.is_open and at_ns >= trace.active_ns:
+        if stream.is_unclosed and at_ns >= stream.active_ns:
             self._finish(stream)
 
     def end(self, process: ProcessKey, at_ns: int) -> None:
@@ -190,7 +184,7 @@ class TracedStreams:
         if process in self._by_process:
             self._gone.append((at_ns, process))
 
-    def take_done(self, now_ns: int) -> list[Stream]:
+    def take_done(self, now_ns: int) -> list[TracedTransfer]:
         """Return the streams that are over since the last call, and those that stand still for long."""
         while self._open:
             stream = next(iter(self._open.values()))
@@ -209,7 +203,7 @@ class TracedStreams:
         """Return whether any open file was used after that."""
         return bool(self._open) and next(reversed(self._open.values())).last_ns > since_ns
 
-    def open_of(self, process: ProcessKey) -> list[Stream]:
+    def open_of(self, process: ProcessKey) -> list[TracedTransfer]:
         """Return the streams of a process whose files are still open."""
         return list(self._open_of.get(process, {}).values())
 
@@ -217,21 +211,20 @@ class TracedStreams:
         """Return the processes that have files open."""
         return list(self._open_of)
 
-    def open_streams(self) -> list[Stream]:
+    def open_streams(self) -> list[TracedTransfer]:
         """Return all streams whose files are still open."""
         return list(self._open.values())
 
-    def near(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[Stream]:
+    def near(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[TracedTransfer]:
         """Yield the streams of a file, by whomever and in either direction, that overlap a time, give or take."""
         for writes in (True, False):
             for stream in self._files.get((file, writes), ()):
-                trace = stream.trace
-                if trace is not None and trace.moved:
-                    start_ns, end_ns = trace.edges()
+                if stream.operations is not None:
+                    start_ns, end_ns = stream.edges()
                     if start_ns - NEAR_NS <= high_ns and low_ns <= max(end_ns, stream.last_ns) + NEAR_NS:
                         yield stream
 
-    def moved_by(self, process: ProcessKey) -> list[Stream]:
+    def moved_by(self, process: ProcessKey) -> list[TracedTransfer]:
         """Return what a process did of late."""
         return list(self._streams_of.get(process, {}).values())
 
@@ -239,12 +232,12 @@ class TracedStreams:
         """Drop the streams that were over before `at_ns`."""
         for stream in list(itertools.takewhile(lambda stream: stream.last_ns < at_ns, self._over.values())):
             self._forget(stream)
-        crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_TOLD)))
+        crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_JUDGED)))
         for stream in self._over.values():
-            if stream.trace is not None and stream.trace.told:
+            if stream.is_judged:
                 self._lives.forget(stream)  # no renaming is told of what was judged
         for stream in crowd:
-            if stream.trace is None or stream.trace.told:  # one that still waits keeps no others
+            if stream.is_judged:  # one that still waits keeps no others
                 self._forget(stream)
         while self._gone and self._gone[0][0] < at_ns:
             _, process = self._gone.popleft()
@@ -252,7 +245,7 @@ class TracedStreams:
                 self._drop(session)
         self._lives.forget_before(at_ns)
 
-    def _forget(self, stream: Stream) -> None:
+    def _forget(self, stream: TracedTransfer) -> None:
         del self._over[id(stream)]
         self._done.pop(id(stream), None)
         key = (stream.file, stream.writes)
@@ -265,8 +258,7 @@ class TracedStreams:
         siblings.pop(id(stream), None)
         if not siblings:
             self._streams_of.pop(stream.process, None)
-        if stream.trace is not None:
-            stream.trace.told = True
+        stream.is_judged = True
         self._lives.forget(stream)
 
     def _drop(self, session: str) -> None:
@@ -284,55 +276,54 @@ def unknown_path(file: FileKey) -> str:
     return f"(path not seen)/device {file[0]}/inode {file[1]}"
 
 
-def _continues(trace: Traced, activity: FileActivity) -> bool:
-    """Return whether a new session belongs to the stream that was the last of its process, file and direction."""
-    if trace.told or trace.generation != activity.generation or not trace.sessions:
+def _continues(stream: TracedTransfer, activity: FileActivity) -> bool:
+    """Return whether a new session belongs to the transfer that was the last of its process, file and direction."""
+    sums = stream.operations
+    if stream.is_judged or stream.generation != activity.generation or sums is None:
         return False
-    totals = trace.totals
-    if not trace.is_open and (trace.closed_ns is None or activity.first_ns >= trace.closed_ns):
-        ended_ns = totals.last_ns if trace.closed_ns is None else trace.closed_ns
-        goes_on = activity.first_offset in (totals.high_offset, _end(trace)) and activity.first_offset > 0
+    if not stream.is_unclosed and (stream.closed_ns is None or activity.first_ns >= stream.closed_ns):
+        ended_ns = sums.last_ns if stream.closed_ns is None else stream.closed_ns
+        goes_on = activity.first_offset in (sums.high_offset, _end(stream)) and activity.first_offset > 0
         return goes_on and activity.first_ns - ended_ns <= REOPEN_NS
-    if activity.first_ns <= totals.last_ns:
+    if activity.first_ns <= sums.last_ns:
         return True
-    if activity.writes and activity.size < totals.high_offset:
+    if activity.writes and activity.size < sums.high_offset:
         return False  # truncated meanwhile
-    again = activity.first_offset == totals.low_offset and _covers(trace)
-    again = again or (not activity.writes and _covers(trace) and activity.low_offset < totals.high_offset)
-    return not (again and activity.first_ns - totals.last_ns > REOPEN_NS)
+    again = activity.first_offset == sums.low_offset and _covers(sums)
+    again = again or (not activity.writes and _covers(sums) and activity.low_offset < sums.high_offset)
+    return not (again and activity.first_ns - sums.last_ns > REOPEN_NS)
 
 
-def _end(trace: Traced) -> int:
-    return max(trace.sessions.values(), key=lambda session: session.last_ns).end_offset
+def _end(stream: TracedTransfer) -> int:
+    return max(stream.threads, key=lambda session: session.last_ns).end_offset
 
 
-def _covers(trace: Traced) -> bool:
-    """Return whether it has moved all of the stretch that it was in."""
-    totals = trace.totals
-    return totals.bytes >= _COVERED * (totals.high_offset - totals.low_offset)
+def _covers(sums: Operations) -> bool:
+    """Return whether all of the stretch that it was in was moved."""
+    return sums.bytes >= _COVERED * (sums.high_offset - sums.low_offset)
 
 
-def _begins_anew(stream: Stream, trace: Traced, before: FileActivity, after: FileActivity) -> bool:
+def _begins_anew(stream: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
     """Return whether a session that nobody closes goes over its file again, after the file itself was closed."""
-    if trace.is_open or trace.closed_ns is None or after.last_ns <= trace.closed_ns:
+    sums = stream.operations
+    if sums is None or stream.is_unclosed or stream.closed_ns is None or after.last_ns <= stream.closed_ns:
         return False
     grown = after.high_offset > before.high_offset
-    return stream.writes and _covers(trace) and (not grown or after.size < trace.totals.high_offset)
+    return stream.writes and _covers(sums) and (not grown or after.size < sums.high_offset)
 
 
-def _reads_again_ns(stream: Stream, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
+def _reads_again_ns(stream: TracedTransfer, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
     """Return when a thread began to read again what it had read or mapped, after a pause; None: it did not.
 
     The kernel's session goes on if nobody closed it: a mapping is let go of without a sign, and who reads by calls
     after a pause has opened the file again.
     """
-    trace = stream.trace
-    if stream.writes or trace is None or not trace.moved:
+    sums = stream.operations
+    if stream.writes or sums is None:
         return None
     begun_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
-    if begun_ns - trace.active_ns <= REOPEN_NS:
+    if begun_ns - stream.active_ns <= REOPEN_NS:
         return None
-    totals = trace.totals
-    mapped = totals.faulted_bytes * 2 > totals.bytes and after.faulted_bytes == before.faulted_bytes
-    again = mapped or (_covers(trace) and after.high_offset <= before.high_offset)
+    mapped = sums.faulted_bytes * 2 > sums.bytes and after.faulted_bytes == before.faulted_bytes
+    again = mapped or (_covers(sums) and after.high_offset <= before.high_offset)
     return begun_ns if again else None
