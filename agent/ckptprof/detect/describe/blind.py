@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from ckptprof.detect.describe.layout import SEEN_SHARE
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.evidence import candidate_bytes
+from ckptprof.detect.transfers.ledger import counted_evenly
 from ckptprof.detect.transfers.level import level_of
 from ckptprof.detect.transfers.operations import Operations
-from ckptprof.detect.transfers.transfer import Transfer, evenly
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory, reading, writing
+from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.model import Level, Pattern
 from ckptprof_collectors.samples import OperationKind
@@ -80,13 +81,11 @@ def unfound(
         return []
     found = max(candidate_bytes(candidate), (written_bytes or 0) if candidate.writes else 0)
     around_ns = 0 if candidate.writes else _BESIDE_NS
-    measure = writing if candidate.writes else reading
     frame = candidate.start_ns - around_ns, candidate.end_ns + around_ns
     moved = sum(
-        evenly(measure(interval), (interval.start_ns, interval.end_ns), frame)
+        counted_evenly(history, *frame, writes=candidate.writes)
         for process in candidate.processes
         if (history := histories.get(process)) is not None
-        for interval in history.between(*frame)
     )
     least = _UNFOUND_BYTES if candidate.writes else _UNREAD_BYTES
     if moved - found < max(least, _UNFOUND_SHARE * found):

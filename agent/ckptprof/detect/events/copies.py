@@ -10,10 +10,10 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.signals.weights import WEIGHTS
 from ckptprof.detect.transfers.flows import AHEAD_NS
+from ckptprof.detect.transfers.ledger import counted
 from ckptprof.detect.transfers.recent import RecentTransfer
 from ckptprof.detect.transfers.saved_files import SavedFiles
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import writing
 from ckptprof.frameworks.formats import ARCHIVES
 from ckptprof.model import Checkpoint, Evidence
 
@@ -97,9 +97,9 @@ def _moved(move: RecentTransfer, process: ProcessKey, known: Knowledge, candidat
     history = known.world.histories.get(process)
     if best * 2 > move.size or least == most or history is None:
         return best
-    intervals = history.between(min(move.start_ns, candidate.start_ns), max(move.end_ns, candidate.end_ns))
-    counted = sum(one.returned_bytes if candidate.writes else writing(one) for one in intervals)
-    return move.size if counted >= _SAME[0] * move.size else best
+    frame = min(move.start_ns, candidate.start_ns), max(move.end_ns, candidate.end_ns)
+    moved = history.returned_bytes(*frame) if candidate.writes else counted(history, *frame, writes=True)
+    return move.size if moved >= _SAME[0] * move.size else best
 
 
 def _written_lately(candidate: Candidate, known: Knowledge) -> set[FileKey]:

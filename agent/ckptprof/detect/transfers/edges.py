@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from ckptprof.detect.transfers.openings import Openings
 from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.tolerances import COMMIT_NS, STAMP_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact
 
-SLACK_NS = 60_000_000  # stamps come from the clock of the last timer tick, up to 10 ms behind; a tick may be late
 UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a file may have been born in the same save
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
 CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its last write was being written until then
@@ -21,7 +21,6 @@ FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is bei
 SYNCED_NS = 300_000_000  # before the last look at an open file its sync may have been over
 MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in
 REACH_NS = 2_000_000_000
-COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
 
 
 def write_edges(
@@ -39,8 +38,8 @@ def write_edges(
     low, high = _bracket(stream)
     fact = stream.fact
     modified = clock.mono(fact.modified_ns) if fact and not is_coarse(fact) else None
-    if modified is not None and (stream.closed_ns is not None or modified > stream.fact_at_ns + SLACK_NS):
-        modified = modified if modified <= high + SLACK_NS else None  # stamped by another clock or another writer
+    if modified is not None and (stream.closed_ns is not None or modified > stream.fact_at_ns + STAMP_NS):
+        modified = modified if modified <= high + STAMP_NS else None  # stamped by another clock or another writer
     # the first look may come after the writing began: reach back to where its process was quiet
     run = _run_at(history.writing_runs(), low, high if modified is None else max(high, modified))
     start = run.start_ns if run else stream.first_ns
@@ -51,20 +50,20 @@ def write_edges(
         end = min(end, high)
     if fact is not None:
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
-        earliest = min(start, low) - SLACK_NS
+        earliest = min(start, low) - STAMP_NS
         if stream.is_credited and birth is not None:  # then it is known when it began, if written anew, too
             start = max(start, stream.first_ns)
-            earliest = stream.first_ns - SLACK_NS
+            earliest = stream.first_ns - STAMP_NS
         elif stream.before_ns >= stream.first_ns:  # no look before the first: it may have been open unseen
             earliest -= UNSEEN_NS
-        latest = max(end, high) + SLACK_NS
+        latest = max(end, high) + STAMP_NS
         if (
             birth is not None
             and earliest <= birth <= latest
-            and (not stream.looks or birth <= stream.first_ns + SLACK_NS)
+            and (not stream.looks or birth <= stream.first_ns + STAMP_NS)
         ):
             start = birth
-        if modified is not None and start - SLACK_NS <= modified <= latest:
+        if modified is not None and start - STAMP_NS <= modified <= latest:
             end = max(modified, _last_call(stream, history, modified, high))
     end = max(end, _closed(stream, history, openings, end, threads.met_until(stream.process, "close", end)))
     if fact is not None:
@@ -74,10 +73,10 @@ def write_edges(
 
 def _closed(stream: PolledTransfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
     """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
-    closed = openings.closed_between(stream.file, end - SLACK_NS, max(end, sent or 0) + CLOSED_SOON_NS)
+    closed = openings.closed_between(stream.file, end - STAMP_NS, max(end, sent or 0) + CLOSED_SOON_NS)
     if closed is not None or sent is None:
         return closed or end
-    wrote_on = any(writing(interval) >= ACTIVE_BYTES for interval in history.between(end + SLACK_NS, sent))
+    wrote_on = any(writing(interval) >= ACTIVE_BYTES for interval in history.between(end + STAMP_NS, sent))
     return end if wrote_on else sent  # it was the last that was written
 
 
@@ -117,10 +116,10 @@ def _commit(
     fact = stream.fact
     if fact is not None and fact.changed_ns != fact.modified_ns:
         changed = clock.mono(fact.changed_ns)
-        if written_ns <= changed <= min(written_ns + COMMIT_NS, stream.fact_at_ns + SLACK_NS):
+        if written_ns <= changed <= min(written_ns + COMMIT_NS, stream.fact_at_ns + STAMP_NS):
             end = changed
     if stream.closed_ns is not None and stream.last_ns - end > CLOSED_LATE_NS:
-        busy = [i.busy for i in history.between(end + SLACK_NS, stream.last_ns) if i.busy is not None]
+        busy = [i.busy for i in history.between(end + STAMP_NS, stream.last_ns) if i.busy is not None]
         waited = not busy or sum(busy) / len(busy) < FSYNC_BUSY
         if waited or (synced_ns is not None and synced_ns >= stream.last_ns - SYNCED_NS):
             end = (stream.last_ns + stream.closed_ns) // 2
@@ -136,7 +135,7 @@ def read_edges(stream: PolledTransfer, history: ProcessHistory, openings: Openin
     low, high = _bracket(stream)
     if stream.before_ns >= stream.first_ns and not stream.is_mapped:
         low = _reach_back(stream, history)
-    opened = openings.opened_between(stream.file, low, stream.first_ns + SLACK_NS)  # a look is later than its frame
+    opened = openings.opened_between(stream.file, low, stream.first_ns + STAMP_NS)  # a look is later than its frame
     low = low if opened is None else min(opened, stream.first_ns)
     if stream.is_mapped:  # mappings are looked at seldom: the bracket may hold what was mapped before
         touched = [(i.start_ns, i.end_ns, max(faulting(i), reading(i))) for i in history.between(low, high)]
@@ -168,7 +167,7 @@ def _reach_back(stream: PolledTransfer, history: ProcessHistory) -> int:
 
 def _bracket(stream: PolledTransfer) -> tuple[int, int]:
     """Return the widest time that the stream can have had: from the look before its first to that after its last."""
-    return stream.begin.least, stream.end.most
+    return stream.span
 
 
 def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:

@@ -7,22 +7,22 @@ from collections.abc import Iterable
 
 from ckptprof.detect.transfers.edges import read_edges, write_edges
 from ckptprof.detect.transfers.file_events import is_temporary
+from ckptprof.detect.transfers.ledger import counted
 from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, part_bytes
 from ckptprof.detect.transfers.openings import Openings
 from ckptprof.detect.transfers.polled import PolledTransfer
 from ckptprof.detect.transfers.reconcile import faulted_before, mapped_openings
+from ckptprof.detect.transfers.tolerances import BESIDE_NS, COUNTED_NS
 from ckptprof.detect.transfers.traced import TracedTransfer
 from ckptprof.detect.transfers.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory, writing
+from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import OperationKind
 
-BESIDE_NS = 1_000_000_000  # between a descriptor and the mapping that was made of it
-_APART_NS = 60_000_000  # counters and looks are read one after the other
 _SETTLED_NS = 2_000_000_000  # after it was written nothing more comes of its writing
 _TELLING_BYTES = 1 << 20
 _SUPPORTED = 0.5  # of its bytes were counted while a file was open: it is not that one which was looked at only
@@ -144,8 +144,7 @@ class Estimates:
         self._note_size(transfer)
         if transfer.size or transfer.fact is not None:
             return 0
-        around = history.between(transfer.begin.least - BESIDE_NS, transfer.end.most)
-        written = sum(writing(interval) for interval in around)
+        written = counted(history, transfer.begin.least - BESIDE_NS, transfer.end.most, writes=True)
         return written if written >= _TELLING_BYTES else 0
 
     def estimate_open(self, transfer: Transfer) -> bool:
@@ -194,7 +193,7 @@ class Estimates:
             if len(own) < 2 or history is None or history.last_ns <= end_ns:
                 continue  # what it read last was not counted
             over = sum(transfer.bytes for transfer in own)
-            over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + _APART_NS)
+            over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + COUNTED_NS)
             for transfer in _doubtful(own, history) if over > 0 else ():
                 taken = min(transfer.bytes - 1, max(0, over))
                 transfer.bytes -= taken
@@ -260,4 +259,4 @@ def _doubtful(read: list[PolledTransfer], history: ProcessHistory) -> list[Polle
 
 def _support(transfer: Transfer, history: ProcessHistory) -> float:
     """Return how much of what a file seems to have been read of was read by its process while that had it open."""
-    return history.returned_bytes(transfer.begin.least, transfer.end.most) / transfer.bytes
+    return history.returned_bytes(*transfer.span) / transfer.bytes

@@ -7,22 +7,21 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ckptprof.detect.transfers.attribution import (
-    BESIDE_NS,
     CREDIT,
     SMALL_BYTES,
-    KnownWrites,
     found_by_its_times,
     may_be_missed,
 )
-from ckptprof.detect.transfers.edges import SLACK_NS, born_and_written, is_coarse
+from ckptprof.detect.transfers.edges import born_and_written, is_coarse
 from ckptprof.detect.transfers.file_events import is_temporary
+from ckptprof.detect.transfers.ledger import Ledger, counted
 from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.tolerances import BESIDE_NS, STAMP_NS
 from ckptprof.detect.transfers.traced import TracedTransfer
 from ckptprof.detect.transfers.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import writing
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
@@ -102,16 +101,16 @@ class FileFacts:
         unknown = self._join_known(by_file, open_files, clock)
         for stream in [*waiting, *still_open]:
             self._claim(stream)
-        claims = KnownWrites(self._claims.values() if unknown else ())
+        ledger = Ledger(world.histories, self._claims.values() if unknown else ())
         trainers = [process for process in world.histories if world.saves_itself(process)] if unknown else []
         for key in unknown:  # what the others do not account for is left for these
             if self._waits(key, trainers):
                 continue
-            alone = self._credited(key, claims)
+            alone = self._credited(key, ledger)
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
-                claims.add(alone)
+                ledger.enter(alone)
                 self._used[key, self._facts[key][1].modified_ns] = None
             self._settle(key)
         while len(self._used) > MAX_USED:
@@ -146,7 +145,7 @@ class FileFacts:
                 found.append(stream)
         return found
 
-    def _credited(self, key: FileKey, claims: KnownWrites) -> Transfer | None:
+    def _credited(self, key: FileKey, ledger: Ledger) -> Transfer | None:
         """Return a file that nobody was seen writing as a stream of who may have written it."""
         at_ns, fact = self._facts[key]
         modified = self._world.clock.mono(fact.modified_ns)
@@ -157,11 +156,11 @@ class FileFacts:
             suspects = iter(self._trainers_first(list(suspects), fact))
         for process in suspects:
             credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
-            if self._traced.moved_by(process) and not may_be_missed(credited, claims, self._world.clock):
+            if self._traced.moved_by(process) and not may_be_missed(credited, ledger, self._world.clock):
                 continue
             if not self._world.trains([process]) and _waited_meanwhile(process, fact, self._world):
                 continue
-            found = found_by_its_times(at_ns, credited, self._world, claims)
+            found = found_by_its_times(at_ns, credited, self._world, ledger)
             if found is not None:
                 return found
         return None
@@ -237,7 +236,7 @@ def _waited_meanwhile(process: ProcessKey, fact: FileFact, world: World) -> bool
     """Return whether a process waited for a child about when a file was written, and may have its counters by that."""
     history = world.histories.get(process)
     birth, modified = born_and_written(fact, world.clock)
-    return history is not None and history.was_heir(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
+    return history is not None and history.was_heir(min(birth, modified) - STAMP_NS, modified + _WAITED_NS)
 
 
 def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
@@ -246,8 +245,8 @@ def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     if history is None:
         return False
     birth, modified = born_and_written(fact, world.clock)
-    around = history.between(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
-    return sum(writing(interval) for interval in around) >= CREDIT * fact.size
+    since_ns = min(birth, modified) - STAMP_NS
+    return counted(history, since_ns, modified + _WAITED_NS, writes=True) >= CREDIT * fact.size
 
 
 def _goes_on(found: Transfer, other: Transfer) -> bool:
@@ -268,15 +267,15 @@ def _is_no_news(fact: FileFact, known: FileFact) -> bool:
 def _is_of_before(fact: FileFact, stream: Transfer, clock: Clock) -> bool:
     """Whether a file was looked at before a stream wrote it: deleted since, perhaps, and its inode is another's."""
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
-    slack_ns = 1_000_000_000 if is_coarse(fact) else SLACK_NS
+    slack_ns = 1_000_000_000 if is_coarse(fact) else STAMP_NS
     return touched_ns < min(stream.first_ns, stream.before_ns) - slack_ns
 
 
 def _is_written_anew(at_ns: int, fact: FileFact, stream: Transfer, clock: Clock) -> bool:
     """Whether it is not that writing which is told of: the inode is a later file's, or `latest` was written again."""
     born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
-    was_set = born_ns > at_ns + SLACK_NS  # the clock, since then: nothing is born after it was looked at
-    if not was_set and born_ns > stream.end.most + SLACK_NS:
+    was_set = born_ns > at_ns + STAMP_NS  # the clock, since then: nothing is born after it was looked at
+    if not was_set and born_ns > stream.end.most + STAMP_NS:
         return True
     found = stream.is_credited and stream.fact is not None and fact.size < SMALL_BYTES
     return found and clock.mono(fact.modified_ns) > stream.last_ns + BESIDE_NS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ckptprof.detect.transfers.tolerances import COMMIT_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 
-COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
 _EDGES_SLACK_NS = 100_000_000  # edges are exact to a tick
 
 

@@ -88,6 +88,4 @@ class RecentTransfers:
 def _polled(transfer: PolledTransfer) -> RecentTransfer:
     moved = transfer.advanced_bytes
     size = transfer.stored_size if transfer.writes else transfer.size
-    return RecentTransfer(
-        transfer.file, transfer.path, transfer.begin.least, transfer.end.most, Bounds(moved, moved or size, size), size
-    )
+    return RecentTransfer(transfer.file, transfer.path, *transfer.span, Bounds(moved, moved or size, size), size)

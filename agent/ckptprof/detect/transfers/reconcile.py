@@ -36,7 +36,7 @@ def unexplained(transfers: Sequence[_AnyTransfer], book: TracedTransfers) -> lis
 def _explaining(polled: PolledTransfer, book: TracedTransfers) -> list[TracedTransfer]:
     """Return the traced transfers of its file and time: its own process's, or anybody's if it was only credited."""
     found = []
-    for exact in book.near(polled.file, polled.begin.least, polled.end.most):
+    for exact in book.near(polled.file, *polled.span):
         if polled.is_mapped:
             wanted = exact.process == polled.process and exact.faulted_bytes > 0
         else:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ckptprof.detect.transfers.operations import Operations, since, sums_of
-from ckptprof.detect.transfers.polled import COMMIT_NS, PolledTransfer
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.tolerances import COMMIT_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof_collectors.samples import FileActivity
@@ -93,6 +94,12 @@ class TracedTransfer(Transfer):
         if sums is None:
             return 0
         return sums.bytes - (max(0, sums.faulted_bytes - self.size) if self.size > 0 else 0)
+
+    @property
+    def written_size(self) -> int:
+        """How many bytes it accounts for, of what its process wrote."""
+        sums = self.operations if self.sessions else None
+        return sums.bytes if sums is not None else self.stored_size
 
     @property
     def faulted_bytes(self) -> int:

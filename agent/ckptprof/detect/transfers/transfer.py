@@ -68,6 +68,21 @@ class Transfer:
         return Bounds(self.last_ns, self.end_ns, max(self.last_ns, self.closed_ns or 0))
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The longest time that it can have taken."""
+        return min(self.before_ns, self.first_ns), max(self.last_ns, self.closed_ns or 0)
+
+    @property
+    def folder(self) -> str:
+        """Where its file is."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def written_size(self) -> int:
+        """How many bytes it accounts for, of what its process wrote."""
+        return self.stored_size
+
+    @property
     def stored_size(self) -> int:
         """How large the file is, as its file system says, else as far as it was seen."""
         return self.fact.size if self.fact is not None else self.size
@@ -76,10 +91,6 @@ class Transfer:
     def extent_bytes(self) -> int:
         """How large the file is at least."""
         return self.stored_size
-
-    def evenly(self, moved: int, start_ns: int, end_ns: int) -> int:
-        """Return how many of the bytes that it moved fall into a time, if it moved them at an even rate."""
-        return evenly(moved, (self.begin.least, max(self.end.most, self.begin.least + 1)), (start_ns, end_ns))
 
     def close(self) -> None:
         """Take note that it was judged: what is seen of the same later is another one."""

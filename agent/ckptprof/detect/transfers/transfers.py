@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from ckptprof.detect.transfers.edges import SLACK_NS
 from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.flows import Flow, flow_of
@@ -16,9 +15,11 @@ from ckptprof.detect.transfers.recent import RecentTransfers
 from ckptprof.detect.transfers.reconcile import unexplained
 from ckptprof.detect.transfers.removals import Removals
 from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.tolerances import STAMP_NS
 from ckptprof.detect.transfers.traced import TracedTransfer
 from ckptprof.detect.transfers.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -35,7 +36,7 @@ class Transfers:
         """Start with nothing but the paths that were saved before."""
         self._world = world
         self.saved = SavedFiles(saved_paths)
-        self.openings = Openings(world, self.saved)
+        self.openings = Openings()
         self.polled = PolledTransfers(world, self.openings)
         self.traced = TracedTransfers()
         self.facts = FileFacts(world, self.traced)
@@ -89,7 +90,8 @@ class Transfers:
         self.waiting = self.facts.attach(self.waiting, polled_open, now_ns)
         self.recent.note([stream for stream in self.waiting if id(stream) not in met])  # found in their folders
         if not self._world.is_traced:  # the trace told of every reading, and by whom
-            found = self.openings.unexplained(now_ns, [*self.waiting, *polled_open])
+            known = [*self.waiting, *polled_open]
+            found = unseen_reads(self.openings, known, self._world, self.saved, now_ns)
             self.waiting += found
             self.recent.note(found)
         return polled_open
@@ -127,7 +129,7 @@ class Transfers:
     def is_changed(self, path: str, since_ns: int) -> bool:
         """Return whether the file system said of a file that it was written at that time or later."""
         changed_ns = self.facts.modified_ns(path)
-        return changed_ns is not None and self._world.clock.mono(changed_ns) >= since_ns - SLACK_NS
+        return changed_ns is not None and self._world.clock.mono(changed_ns) >= since_ns - STAMP_NS
 
     def in_use(self) -> list[tuple[ProcessKey, int]]:
         """Return the processes with files open, and from when on what they did is still asked for."""

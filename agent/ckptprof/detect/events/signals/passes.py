@@ -31,7 +31,7 @@ def straight(candidate: Candidate, known: Knowledge) -> Evidence | None:
 
 def unsought(candidate: Candidate, known: Knowledge) -> Evidence | None:
     """Weigh that files were read so in which their loaders jump, or which they map."""
-    big = big_parts(candidate)
+    big = big_of(candidate.parts)
     sought = sum(part.bytes for part in big if part.path.endswith(SOUGHT))
     if sought * 2 < sum(part.bytes for part in big) or not _passes(candidate, known):
         return None
