@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.tolerances import STAMP_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.clock import Clock
@@ -13,7 +14,6 @@ from ckptprof.detect.world.keys import FileKey
 from ckptprof.model import Evidence
 
 _COVERED = 0.99  # of the bytes: of a checkpoint of thousands of files the smallest are not followed
-_LATE_NS = 100_000_000  # file systems stamp with the clock of the last timer tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:
             continue
         exact = False
         looks = book.of(end.file)
-        if looks is None or looks.at_ns < end.last_ns - _LATE_NS:
+        if looks is None or looks.at_ns < end.last_ns - STAMP_NS:
             continue
         if looks.dirty_ns is not None:
             dirty.append(looks.dirty_ns)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.tolerances import STAMP_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.model import Metadata
 
 KINDS = ("created", "renamed", "unlinked", "synced")
-_STAMP_NS = 60_000_000  # file systems stamp with the clock of the last timer tick; edges lie between two looks
 
 
 def metadata_of(candidate: Candidate, names: FileCalls, health: TraceHealthHistory, clock: Clock) -> Metadata:
@@ -38,5 +38,5 @@ def _born(candidate: Candidate, clock: Clock) -> int | None:
     }
     if not births:
         return None
-    low_ns, high_ns = candidate.start_ns - _STAMP_NS, candidate.end_ns + _STAMP_NS
+    low_ns, high_ns = candidate.start_ns - STAMP_NS, candidate.end_ns + STAMP_NS
     return sum(1 for born_ns in births.values() if low_ns <= born_ns <= high_ns)

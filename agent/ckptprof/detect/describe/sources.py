@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.tolerances import EDGE_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -20,7 +21,6 @@ from ckptprof_collectors.samples import MountInfo
 
 COLD_SHARE = 0.9  # of the distinct bytes came from storage
 WARM_SHARE = 0.1
-_AROUND_NS = 100_000_000  # edges and counters are exact to a tick
 _CODE_BYTES = 1 << 20  # that a page fault may fetch with the page: of code that is paged in while a checkpoint is read
 _MAX_CODE_BYTES = 32 << 20
 _SEEN_SHARE = 0.9  # of the bytes asked for must show in the counters, or the rest of the fetching was not seen, too
@@ -106,7 +106,7 @@ def _fetched_by(parts: list[Transfer], history: ProcessHistory) -> _Fetched | No
     around = history.between(start_ns - slack_ns, end_ns + slack_ns)
     asked = sum(part.bytes for part in parts if not part.is_mapped)
     returned = sum(interval.returned_bytes for interval in around)
-    looked = history.first_ns <= start_ns + _AROUND_NS and history.last_ns >= end_ns - _AROUND_NS
+    looked = history.first_ns <= start_ns + EDGE_NS and history.last_ns >= end_ns - EDGE_NS
     if not looked and (asked == 0 or returned < _SEEN_SHARE * asked):
         return None
     code = 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ckptprof.detect.describe.draft import Draft
+from ckptprof.detect.transfers.tolerances import CALLS_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.file_calls import Spent
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -16,7 +17,6 @@ MAX_TOLD = 64
 _LAST_TOLD = 8  # of those the ones that ended last, whatever they moved
 _BUSY_SHARE = 0.02  # of its process's time: a thread that used less, and was met in no call, took no part
 _HELPS_SHARE = 0.2  # of one that moved nothing: it compresses for others, or computes
-_SLACK_NS = 150_000_000  # calls are counted when they return
 _AT_FILES = frozenset(("data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"))
 _CALLS = {"synced": "sync", "closed-written": "close", "created": "create", "renamed": "rename", "unlinked": "unlink"}
 
@@ -173,7 +173,7 @@ def _by_main(draft: Draft, main: Act, moved: int, others: list[Act]) -> int:
     alone = not any(act.use is not None and _is_at_files(act.use) for act in others)
     if alone and (draft.role(main.process) != "thread" or (main.use is not None and _is_at_files(main.use))):
         return moved
-    told = draft.known.world.trainers.moved(main.process, main.start_ns - _SLACK_NS, main.end_ns + _SLACK_NS)
+    told = draft.known.world.trainers.moved(main.process, main.start_ns - CALLS_NS, main.end_ns + CALLS_NS)
     return 0 if told is None else min(moved, max(0, told[0 if draft.candidate.writes else 1]))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.transfers.tolerances import CALLS_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
@@ -15,7 +16,6 @@ from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
 _RUNNING = ("running", "unknown")
-_SLACK_NS = 150_000_000  # calls are counted when they return
 _TELLING = 20  # of a flood of files the trace drops most: the writer of one byte in so many is that of all
 _MAX_DEPTH = 6
 _ACTIVE_SLICES = 0.3  # a second: a launcher that waits for its workers has none
@@ -125,7 +125,7 @@ def _by_looks(crew: WriterGroup, part: Transfer, known: Knowledge) -> None:
 
 def _is_own(trainer: ProcessKey, part: Transfer, known: Knowledge) -> bool | None:
     """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
-    moved = known.world.trainers.moved(trainer, part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS)
+    moved = known.world.trainers.moved(trainer, part.start_ns - CALLS_NS, part.end_ns + CALLS_NS)
     if moved is None:
         return None
     if (moved[0] if part.writes else moved[1]) * 2 >= part.bytes:
@@ -136,7 +136,7 @@ def _is_own(trainer: ProcessKey, part: Transfer, known: Knowledge) -> bool | Non
 def _is_by_mapping(trainer: ProcessKey, part: Transfer, known: Knowledge) -> bool:
     """Return whether no counter of its process tells of it."""
     history = known.world.histories.get(trainer)
-    called = history.between(part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS) if history is not None else []
+    called = history.between(part.start_ns - CALLS_NS, part.end_ns + CALLS_NS) if history is not None else []
     return 2 * sum(one.written_bytes if part.writes else one.returned_bytes for one in called) < part.bytes
 
 

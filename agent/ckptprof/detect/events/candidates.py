@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ckptprof.detect.transfers.tolerances import WHOLE_SHARE
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
 _AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end
 _MANIFEST_BYTES = 64 << 10
-_WHOLE = 0.9  # of a file that was read as a whole
 _MAX_READINGS = 16  # of one file by one process that a further one is held against
 
 
@@ -63,7 +63,7 @@ class Candidate:
         """Return whether its process reads bytes of a file again that it has read: any, if it had read all of it."""
         earlier = self._read.get((part.path, part.process), [])[-_MAX_READINGS:]
         size = max((part.size, part.mapped_bytes, *(one.size for one in earlier)))
-        whole = 0 < size * _WHOLE <= sum(one.bytes for one in earlier)
+        whole = 0 < size * WHOLE_SHARE <= sum(one.bytes for one in earlier)
         return any(_is_again(one, part, whole=whole) for one in earlier)
 
     def moved(self, path: str) -> bool:

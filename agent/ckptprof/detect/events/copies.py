@@ -13,13 +13,13 @@ from ckptprof.detect.transfers.flows import AHEAD_NS
 from ckptprof.detect.transfers.ledger import counted
 from ckptprof.detect.transfers.recent import RecentTransfer
 from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.tolerances import CALLS_NS
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.formats import ARCHIVES
 from ckptprof.model import Checkpoint, Evidence
 
 SELF_NS = 2_000_000_000  # what was written so lately by the same process is staging, or a further name of one save
 WAIT_NS = 14_000_000_000  # the read side of a copy waits for its written side: that may wait for a rename
-_CLOSE_NS = 150_000_000
 _LIKE = (0.8, 1.25)
 _SAME = (0.95, 1.05)
 _SMALL_BYTES = 64 << 10  # sizes of small files are equal by chance
@@ -56,7 +56,7 @@ def _unpacked(candidate: Candidate, known: Knowledge) -> Evidence | None:
 def counterparts(candidate: Candidate, known: Knowledge) -> list[RecentTransfer]:
     """Return the files of the same sizes that were moved the other way meanwhile, if they explain most of the bytes."""
     own = _own_files(candidate)
-    slack_ns = _CLOSE_NS
+    slack_ns = CALLS_NS
     sizes: dict[int, list[RecentTransfer]] = {}
     left = _other_way(candidate, known, own, slack_ns)
     for move in left:

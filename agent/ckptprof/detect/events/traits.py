@@ -14,7 +14,6 @@ from ckptprof.frameworks.table import BY_NAME
 _SHAPED = 8  # so many of its biggest files show what a series is
 _REMEMBERED = 64
 _NAMED = 2000
-_ENDING = 6  # characters of a path that tell a format
 
 
 def candidate_bytes(candidate: Candidate) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ckptprof.detect.transfers.openings import Openings
 from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import COMMIT_NS, STAMP_NS
+from ckptprof.detect.transfers.tolerances import CLOSED_SOON_NS, COMMIT_NS, STAMP_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
 from ckptprof.detect.world.world import World
@@ -16,7 +16,6 @@ from ckptprof_collectors.samples import FileFact
 
 UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a file may have been born in the same save
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
-CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its last write was being written until then
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
 SYNCED_NS = 300_000_000  # before the last look at an open file its sync may have been over
 MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in

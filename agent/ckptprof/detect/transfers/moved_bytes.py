@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ckptprof.detect.transfers.operations import FAULT_AROUND_BYTES
 from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.tolerances import EDGE_NS, WHOLE_SHARE
 from ckptprof.detect.transfers.traced import TracedTransfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory, faulting, reading, writing
 
-_WHOLE = 0.9  # a file of which at least this was moved was moved whole: counters lag by a tick
 _TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
 _GLIMPSED = 0.1  # of one that was being touched when it was seen, and gone at the next look: in large folios, at once
 _LEAPS = 8  # faults, of which nearly all went on
@@ -17,7 +17,6 @@ _HOLLOW = 0.5  # of the way of a position must have been written, or it was not 
 _SHORT_LOOKS = 4
 _MIDST_NS = 250_000_000
 _AHEAD_NS = 200_000_000  # counters run ahead of the position: it moves when a call ends
-_BORN_NS = 100_000_000
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
 
 
@@ -44,9 +43,9 @@ def _read(stream: PolledTransfer, moved: int) -> int:
     """Return the bytes that came by calls, as far as the way of the position and what its process read tell."""
     size = stream.size
     reached = max((look.position for look in stream.looks), default=0)
-    if moved <= 0 or (reached <= 0 and moved < _WHOLE * size):
+    if moved <= 0 or (reached <= 0 and moved < WHOLE_SHARE * size):
         return 0
-    if moved >= _WHOLE * size:
+    if moved >= WHOLE_SHARE * size:
         return size
     return min(size, max(moved, stream.advanced_bytes))
 
@@ -76,14 +75,14 @@ def _leaves_holes(stream: PolledTransfer, history: ProcessHistory) -> bool:
 
 def _written_whole(stream: PolledTransfer, moved: int, size: int, edges: tuple[int, int]) -> bool:
     """Return whether all that the file holds was written in this stream: it was seen, or the file was born in it."""
-    if stream.is_credited or max(stream.advanced_bytes, moved) >= _WHOLE * size:
+    if stream.is_credited or max(stream.advanced_bytes, moved) >= WHOLE_SHARE * size:
         return True
     fact = stream.fact
     if fact is None or fact.birth_ns is None:
         return False
     if moved < _TOUCHED * size and not stream.looks:  # the last counters of a process go with it, what was seen stays
         return False
-    return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + _BORN_NS
+    return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + EDGE_NS
 
 
 def _unmapped_in_midst(stream: PolledTransfer, around: list[Interval]) -> bool:
@@ -107,6 +106,6 @@ def _mapped(stream: PolledTransfer, history: ProcessHistory, edges: tuple[int, i
         return 0
     if _unmapped_in_midst(stream, around) and touched >= _FAULTED * stream.mapped_bytes:
         return stream.mapped_bytes
-    if touched >= _WHOLE * stream.mapped_bytes or (short and touched >= _TOUCHED * stream.mapped_bytes):
+    if touched >= WHOLE_SHARE * stream.mapped_bytes or (short and touched >= _TOUCHED * stream.mapped_bytes):
         return stream.mapped_bytes
     return min(touched, stream.mapped_bytes)

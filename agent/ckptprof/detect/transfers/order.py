@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ckptprof.detect.transfers.level import level_of
 from ckptprof.detect.transfers.operations import LARGE_BYTES, Operations, silent_of
 from ckptprof.detect.transfers.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.tolerances import COUNTED_NS
 from ckptprof.detect.transfers.transfer import Transfer, evenly
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -21,7 +22,6 @@ from ckptprof_collectors.samples import FileActivity
 
 _BACK_BYTES = 64 << 10  # shorter steps back are headers rewritten, directories of a zip file probed
 _SKEW_BYTES = 32 << 20  # counters and positions are read one after the other, and a busy machine may come in between
-_LOOK_NS = 60_000_000
 _ONCE = 1.05  # times the bytes of the files, at most, if they were moved once
 
 Histories = Mapping[ProcessKey, ProcessHistory]
@@ -167,8 +167,8 @@ def _is_alone(part: Transfer, parts: Sequence[Transfer]) -> bool:
     return not any(
         other is not part
         and other.process == part.process
-        and other.start_ns - _LOOK_NS < part.end_ns
-        and part.start_ns < other.end_ns + _LOOK_NS
+        and other.start_ns - COUNTED_NS < part.end_ns
+        and part.start_ns < other.end_ns + COUNTED_NS
         for other in parts
     )
 

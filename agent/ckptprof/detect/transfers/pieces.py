@@ -8,18 +8,17 @@ from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.transfers.level import level_of
 from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.tolerances import CALLS_NS, WHOLE_SHARE
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import OperationKind
 
 SMALL_BYTES = 64 << 10  # manifests and the like are read at once by whoever reads them
-_AFTER_NS = 150_000_000  # memory is looked at a little later than the bytes are counted
 _PIECES = 8
 _EVEN = 0.9  # of the operations have one size
 _PAGE_BYTES = 4096  # there are no smaller ones
 _PIECE_BYTES = 4096
-_WHOLE = 0.95
 _NEAR = (
     0.8,
     1.02,
@@ -73,7 +72,7 @@ def kept_and_seen(group: Sequence[Transfer], histories: Iterable[ProcessHistory]
     the next look. In the interval in which it began, what was read bounds it: libraries may have been loaded before.
     """
     exact = level_of(group) is Level.TRACE
-    start_ns, end_ns = min(one.start_ns for one in group), max(one.end_ns for one in group) + _AFTER_NS
+    start_ns, end_ns = min(one.start_ns for one in group), max(one.end_ns for one in group) + CALLS_NS
     kept = seen = 0
     for history in histories:
         if not _shows_memory(history):
@@ -148,7 +147,7 @@ def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
             return False
         if any(before > after for before, after in itertools.pairwise(positions)):
             return False
-        if one.bytes < _WHOLE * one.size and not over:
+        if one.bytes < WHOLE_SHARE * one.size and not over:
             return False
         seen = seen or any(position > 0 for position in positions)
     return seen

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.tolerances import COMMIT_NS
+from ckptprof.detect.transfers.tolerances import COMMIT_NS, EDGE_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
-
-_EDGES_SLACK_NS = 100_000_000  # edges are exact to a tick
 
 
 @dataclass(slots=True)
@@ -59,7 +57,7 @@ class PolledTransfer(Transfer):
     @property
     def edges_slack_ns(self) -> int:
         """How far off its best edges may be."""
-        return _EDGES_SLACK_NS
+        return EDGE_NS
 
     def last_data_ns(self, clock: Clock) -> int:
         """Return when the last byte was moved."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from ckptprof.detect.transfers.tolerances import STAMP_NS
 from ckptprof.detect.transfers.transfer import Transfer
 
 FOLLOWS_NS = 30_000_000_000  # from the end of the stage to the begin of the copy
-_EARLY_NS = 50_000_000  # a file is stamped with the clock of the last timer tick
 _LIKE = 0.01
 _UNSEEN = 0.5  # of a file may be written after the last look at it
 _MAX_TARGETS = 64  # that may be the copy of one stage
@@ -37,8 +37,8 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
         reading = _reading_of(stage, readings.get(stage.file, []), gone)
         if reading is None:
             continue
-        first = bisect_left(starts, stage.end_ns - _EARLY_NS)
-        last = bisect_right(starts, reading.end_ns + _EARLY_NS)
+        first = bisect_left(starts, stage.end_ns - STAMP_NS)
+        last = bisect_right(starts, reading.end_ns + STAMP_NS)
         target = _target_of(stage, reading, targets[first : min(last, first + _MAX_TARGETS)], gone | found.keys())
         if target is not None:
             found[id(target)] = target, stage, reading
@@ -61,7 +61,7 @@ def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Tr
     if stage.is_open or stage.bytes < MIN_STAGED_BYTES:
         return None
     for part in readings:
-        after = stage.end_ns - _EARLY_NS <= part.end_ns and part.start_ns <= stage.end_ns + FOLLOWS_NS
+        after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + FOLLOWS_NS
         whole = part.is_open or part.bytes >= stage.bytes * (1 - _LIKE)
         if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
             return part
@@ -75,7 +75,7 @@ def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], take
             continue
         if part.path.rpartition("/")[0] == folder and not stage.name.staging:
             continue
-        overlaps = part.end_ns >= reading.start_ns - _EARLY_NS
+        overlaps = part.end_ns >= reading.start_ns - STAMP_NS
         if overlaps and (part.is_open or _is_as_big(part, stage, reading)):
             return part
     return None

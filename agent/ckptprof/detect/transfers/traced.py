@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.transfers.operations import Operations, since, sums_of
 from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import COMMIT_NS
+from ckptprof.detect.transfers.tolerances import CLOSED_SOON_NS, COMMIT_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof_collectors.samples import FileActivity
 
 CREATED_NS = 2_000_000_000  # a file is created so long before its first operation, at most
-CLOSE_NS = 500_000_000  # a close that comes so soon after the last operation or sync ends the save
 MAX_SYNCS = 64  # only the last ones matter
 _MAX_POINTS = 1200
 _EDGES_SLACK_NS = 20_000_000  # the counters that they are held against are exact to a tick
@@ -200,7 +199,7 @@ class TracedTransfer(Transfer):
         for sync_start, sync_end in self.syncs:
             if sync_start <= sums.last_ns + COMMIT_NS:
                 end = max(end, sync_end)
-        if self.closed_ns is not None and (self.closing_ns or self.closed_ns) <= end + CLOSE_NS:
+        if self.closed_ns is not None and (self.closing_ns or self.closed_ns) <= end + CLOSED_SOON_NS:
             end = max(end, self.closed_ns)
         if self.name_given_ns is not None and self.name_given_ns <= end + COMMIT_NS:
             end = max(end, self.name_given_ns)
