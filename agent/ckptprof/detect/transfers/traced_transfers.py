@@ -278,8 +278,7 @@ def unknown_path(file: FileKey) -> str:
 
 def _continues(stream: TracedTransfer, activity: FileActivity) -> bool:
     """Return whether a new session belongs to the transfer that was the last of its process, file and direction."""
-    sums = stream.operations
-    if stream.is_judged or stream.generation != activity.generation or sums is None:
+    if stream.is_judged or stream.generation != activity.generation or (sums := stream.operations) is None:
         return False
     if not stream.is_unclosed and (stream.closed_ns is None or activity.first_ns >= stream.closed_ns):
         ended_ns = sums.last_ns if stream.closed_ns is None else stream.closed_ns
@@ -305,11 +304,11 @@ def _covers(sums: Operations) -> bool:
 
 def _begins_anew(stream: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
     """Return whether a session that nobody closes goes over its file again, after the file itself was closed."""
-    sums = stream.operations
-    if sums is None or stream.is_unclosed or stream.closed_ns is None or after.last_ns <= stream.closed_ns:
+    if not stream.writes or stream.is_unclosed or stream.closed_ns is None or after.last_ns <= stream.closed_ns:
         return False
     grown = after.high_offset > before.high_offset
-    return stream.writes and _covers(sums) and (not grown or after.size < sums.high_offset)
+    sums = stream.operations
+    return sums is not None and _covers(sums) and (not grown or after.size < sums.high_offset)
 
 
 def _reads_again_ns(stream: TracedTransfer, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
@@ -318,11 +317,8 @@ def _reads_again_ns(stream: TracedTransfer, before: FileActivity, after: FileAct
     The kernel's session goes on if nobody closed it: a mapping is let go of without a sign, and who reads by calls
     after a pause has opened the file again.
     """
-    sums = stream.operations
-    if stream.writes or sums is None:
-        return None
     begun_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
-    if begun_ns - stream.active_ns <= REOPEN_NS:
+    if stream.writes or begun_ns - stream.active_ns <= REOPEN_NS or (sums := stream.operations) is None:
         return None
     mapped = sums.faulted_bytes * 2 > sums.bytes and after.faulted_bytes == before.faulted_bytes
     again = mapped or (_covers(sums) and after.high_offset <= before.high_offset)
