@@ -172,9 +172,7 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
         ]
         detector.feed(Frame(at_ns, stage.wall(at_s + 0.2), ("processes",), (process(100), process(200), *files)))
 
-    told = [
-        stream for stream in detector._transfers.traced._over.values() if stream.is_judged
-    ]
+    told = [stream for stream in detector._transfers.traced._over.values() if stream.is_judged]
     assert min(stream.first_ns for stream in detector._transfers.waiting) < stage.header().at_ns + 2 * SECOND_NS
     assert len(told) < 600  # what came since the last time that old ones were looked for
 
@@ -187,7 +185,7 @@ def test_facts_are_bounded_once_they_were_used() -> None:
     stamp = stage.wall(1.0)
 
     def learn(inode: int) -> None:
-        book.learn(1, FileFact(10, 100, 2049, inode, f"/lib/{inode}", 9000, False, stamp, stamp, stamp, None, None))  # noqa: FBT003 - it is no folder
+        book.note(1, FileFact(10, 100, 2049, inode, f"/lib/{inode}", 9000, False, stamp, stamp, stamp, None, None))  # noqa: FBT003 - it is no folder
 
     for inode in range(MAX_SETTLED + 300):
         learn(inode)
