@@ -90,7 +90,7 @@ class Detector:
                 continue
             over = is_too_much(candidate) or self._gatherer.is_over(candidate, now_ns)
             if not over or self._is_closing(candidate, now_ns):
-                waiting.extend(candidate.streams())
+                waiting.extend(candidate.over())
                 continue
             whole = settled(candidate)
             if whole.parts:
@@ -118,5 +118,5 @@ class Detector:
 
 def _close(candidate: Candidate) -> None:
     """Close the transfers of a candidate that was judged: what is seen of them later is another one."""
-    for stream in candidate.streams():
-        stream.close()
+    for transfer in candidate.over():
+        transfer.close()

@@ -85,8 +85,8 @@ class Candidate:
         """The processes that moved its bytes, in order of appearance."""
         return list(self._processes)
 
-    def streams(self) -> Iterator[Transfer]:
-        """Yield the streams that are over, those that its parts stand for among them."""
+    def over(self) -> Iterator[Transfer]:
+        """Yield the transfers that are over, those that its parts stand for among them."""
         for part in self.parts:
             if not part.is_open:
                 yield part

@@ -25,7 +25,7 @@ _Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that
 
 
 class Gatherer:
-    """Knows whose each stream is."""
+    """Knows whose each transfer is."""
 
     def __init__(self, world: World, transfers: Transfers) -> None:
         """Look into these whenever asked."""
@@ -37,15 +37,15 @@ class Gatherer:
     def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
 
-        A stream that carries nothing of a checkpoint's is told, and in none.
+        A transfer that carries nothing of a checkpoint's is told, and in none.
         """
         parties: dict[ProcessKey, _Party] = {}
         moved: dict[_Party, tuple[list[Transfer], list[Transfer]]] = {}
-        for stream in waiting:
-            if self._estimates.estimate(stream):
-                moved.setdefault(self._party(stream, parties), ([], []))[not stream.writes].append(stream)
+        for transfer in waiting:
+            if self._estimates.estimate(transfer):
+                moved.setdefault(self._party(transfer, parties), ([], []))[not transfer.writes].append(transfer)
             else:
-                stream.close()
+                transfer.close()
         for party, part in self._open_parts(moved, still_open, parties):
             moved[party][not part.writes].append(part)
         found: list[Candidate] = []
@@ -56,10 +56,11 @@ class Gatherer:
                 found += [made for made in group(job, parts) if made.open_parts < len(made.parts) or _carries(made)]
         return sorted(found, key=lambda candidate: candidate.start_ns)
 
-    def _party(self, stream: Transfer, parties: dict[ProcessKey, _Party]) -> _Party:
-        party = parties.get(stream.process)
+    def _party(self, transfer: Transfer, parties: dict[ProcessKey, _Party]) -> _Party:
+        party = parties.get(transfer.process)
         if party is None:
-            party = parties[stream.process] = self._jobs.job_of(stream.process), self._jobs.is_tool(stream.process)
+            process = transfer.process
+            party = parties[process] = self._jobs.job_of(process), self._jobs.is_tool(process)
         return party
 
     def _open_parts(
@@ -76,13 +77,13 @@ class Gatherer:
             since[party] = min(part.start_ns for part in (*written, *read)) - _AROUND_NS
             units[party] = {part.name.unit for part in read}
             files[party] = {part.file for part in written}
-        for stream in self._going_on(still_open):
-            party = self._party(stream, parties)
-            if party not in moved or stream.first_ns < since[party]:
+        for transfer in self._going_on(still_open):
+            party = self._party(transfer, parties)
+            if party not in moved or transfer.first_ns < since[party]:
                 continue
-            known = self._estimates.estimate_open(stream)
-            if known and (stream.writes or stream.name.unit in units[party] or stream.file in files[party]):
-                yield party, stream
+            known = self._estimates.estimate_open(transfer)
+            if known and (transfer.writes or transfer.name.unit in units[party] or transfer.file in files[party]):
+                yield party, transfer
 
     def _going_on(self, still_open: Sequence[Transfer]) -> Iterable[Transfer]:
         yield from still_open
@@ -95,12 +96,12 @@ class Gatherer:
         Then what its process wrote meanwhile is taken for its size.
         """
         found = []
-        for stream in waiting:
-            written = self._estimates.unsaid_bytes(stream)
-            if written and now_ns - stream.last_ns < _UNSAID_NS:
-                found.append(stream)
+        for transfer in waiting:
+            written = self._estimates.unsaid_bytes(transfer)
+            if written and now_ns - transfer.last_ns < _UNSAID_NS:
+                found.append(transfer)
             elif written:
-                stream.size, stream.is_size_said = written, False
+                transfer.size, transfer.is_size_said = written, False
         return found
 
     def is_over(self, candidate: Candidate, now_ns: int) -> bool:
@@ -108,7 +109,7 @@ class Gatherer:
         over = [part for part in candidate.parts if not part.is_open]
         last_sign_ns = max(
             max((max(part.end_ns, part.last_ns) for part in over), default=0),
-            max((stream.last_ns for part in candidate.parts for stream in part.carried), default=0),
+            max((transfer.last_ns for part in candidate.parts for transfer in part.carried), default=0),
         )
         quiet_ns = now_ns - last_sign_ns
         if candidate.open_parts and quiet_ns < OPEN_NS:
@@ -151,7 +152,7 @@ def _may_come_again(candidate: Candidate) -> bool:
 
 
 def is_endless(candidate: Candidate) -> bool:
-    """Return whether it goes on and on under names of no framework: a data set that is made or read, a stream.
+    """Return whether it goes on and on under names of no framework: a data set that is made or read, a transfer.
 
     Who waits for the end of such a thing keeps all of it in memory, for days.
     """

@@ -48,7 +48,7 @@ def untangle(written: Iterable[Transfer]) -> None:
 def is_nothing(transfer: Transfer) -> bool:
     """Return whether its name says that it is no checkpoint, and its first bytes do not say otherwise.
 
-    Nobody looks into what is only read: then a word for checkpoints must tell.
+    Nobody looks into what is only read: then a word for checkpoints must show it.
     """
     name, fact = transfer.name, transfer.fact
     if not name.never or name.commit:
@@ -136,7 +136,7 @@ class Estimates:
     def unsaid_bytes(self, transfer: Transfer) -> int:
         """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
 
-        A server is told of what was written as late as in close(2), and asked for the size only later.
+        A server gets what was written as late as in close(2), and asked for the size only later.
         """
         history = self._world.histories.get(transfer.process)
         if not isinstance(transfer, PolledTransfer) or not transfer.writes or transfer.is_mapped or history is None:
@@ -161,7 +161,7 @@ class Estimates:
     def count_once(self, read: list[Transfer]) -> None:
         """Leave to a mapping what came in through it: a descriptor beside it carries what calls returned.
 
-        Polled only: what a process had fetched is told by neither file nor way.
+        Polled only: what a process had fetched is counted by neither file nor way.
         """
         polled = [transfer for transfer in read if isinstance(transfer, PolledTransfer)]
         mapped: dict[tuple[ProcessKey, FileKey], list[PolledTransfer]] = {}
@@ -213,8 +213,8 @@ class Estimates:
     def _mapped(self, transfer: TracedTransfer, size: int, end_ns: int) -> tuple[int, int]:
         """Return bytes and end of a mapped file's reading: its pages count once, however often it was opened.
 
-        Large folios come in without an event each: the end of the mapping tells how many. Until then, if those are a
-        part of it to speak of, memory tells when the last came in; else the last event does: a mapping is kept for as
+        Large folios come in without an event each: the end of the mapping counts how many. Until then, if those are a
+        part of it to speak of, memory shows when the last came in; else the last event does: a mapping is kept for as
         long as anything points into it.
         """
         openings = mapped_openings(transfer, self._traced)
@@ -242,7 +242,7 @@ def _is_beside(transfer: Transfer, mapping: Transfer) -> bool:
 
 
 def _doubtful(read: list[PolledTransfer], history: ProcessHistory) -> list[PolledTransfer]:
-    """Return the files that were met open, and of which little speaks for their having been read, the least first.
+    """Return the files that were seen open, and of which little speaks for their having been read, the least first.
 
     Nothing does if the position was never seen to advance; little, if it did while its process read nothing.
     """

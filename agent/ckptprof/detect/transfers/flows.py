@@ -29,7 +29,7 @@ class Flow(NamedTuple):
     read: int
     written: int
     in_kernel: int = 0  # of what was moved as the group was: from file to file, without passing through the process
-    read_while_writing: int | None = None  # None: by file it is told already what is not the group's
+    read_while_writing: int | None = None  # None: what is not the group's is left out file by file already
     hand_in_hand: int = 0  # of both, within the same ticks
 
 
@@ -42,7 +42,7 @@ def flow_of(
 ) -> Flow | None:
     """Return what the processes of a group moved in both directions while it went on, but for their `own` files.
 
-    None: they read of these what no counter tells from the rest.
+    None: they read of these what no counter separates from the rest.
     """
     writes = group[0].writes
     start_ns, end_ns = min(one.start_ns for one in group), max(one.end_ns for one in group)

@@ -92,7 +92,7 @@ class Ledger:
     def unexplained_read(self, process: ProcessKey, start_ns: int, end_ns: int, openings: Openings) -> int:
         """Return what a process read between two times beside what its known transfers read, at an even rate.
 
-        What one tick tells of has one time: `openings` tell when within it a file was opened.
+        What one tick observes has one time: `openings` know when within it a file was opened.
         """
         history = self._histories.get(process)
         if history is None:

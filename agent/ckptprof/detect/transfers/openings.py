@@ -76,11 +76,11 @@ class Openings:
                 return closed_ns
         return None
 
-    def size_when_closed(self, stream: Transfer) -> int:
-        """Return how large a file was when it was closed after a stream had written it; 0: nobody heard of it."""
-        low_ns, high_ns = stream.last_ns - LATE_TICK_NS, stream.end.most + LATE_TICK_NS
+    def size_when_closed(self, transfer: Transfer) -> int:
+        """Return how large a file was when it was closed after a transfer had written it; 0: nobody heard of it."""
+        low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.end.most + LATE_TICK_NS
         sizes = (
-            size for key, closed_ns, size in self._written if key == stream.file and low_ns <= closed_ns <= high_ns
+            size for key, closed_ns, size in self._written if key == transfer.file and low_ns <= closed_ns <= high_ns
         )
         return max(sizes, default=0)
 

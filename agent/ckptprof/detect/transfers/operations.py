@@ -29,7 +29,7 @@ class Operations(NamedTuple):
 
     number: int
     bytes: int  # by calls and by page faults
-    silent_bytes: int  # of them: of a mapping, without an event; all that tells of order and size is without these
+    silent_bytes: int  # of them: of a mapping, without an event; all that shows order and size is without these
     consecutive_operations: int
     consecutive_bytes: int
     sequential_operations: int
@@ -65,15 +65,15 @@ def sums_of(sessions: list[FileActivity]) -> Operations:
     silent_bytes = sum(silent)
     unordered = sum(one > 0 for one in silent)
     operations -= unordered
-    told = moved - silent_bytes
-    large = told if told >= LARGE_BYTES else 0
+    ordered = moved - silent_bytes
+    large = ordered if ordered >= LARGE_BYTES else 0
     spans = sum(max(0, session.high_offset - session.low_offset - session.bytes) for session in sessions)
     return Operations(
         number=operations,
         bytes=moved,
         silent_bytes=silent_bytes,
         consecutive_operations=operations if pooled else sum(s.consecutive_operations for s in sessions) - unordered,
-        consecutive_bytes=told if pooled else sum(s.consecutive_bytes for s in sessions) - silent_bytes,
+        consecutive_bytes=ordered if pooled else sum(s.consecutive_bytes for s in sessions) - silent_bytes,
         sequential_operations=sum(s.sequential_operations for s in sessions) - unordered,
         sequential_bytes=sum(s.sequential_bytes for s in sessions) - silent_bytes,
         large_bytes=large if pooled else sum(s.large_bytes for s in sessions) - silent_bytes,
@@ -92,7 +92,7 @@ def sums_of(sessions: list[FileActivity]) -> Operations:
 
 
 def silent_of(session: FileActivity) -> int:
-    """Return the bytes of a mapping that no event told of: its end counts them as one operation larger than a fault."""
+    """Return the bytes of a mapping without an event: its end counts them as one operation larger than a fault."""
     if not session.kinds & OperationKind.UNMAPPED:
         return 0
     return max((moved for low, _, moved in session.sizes if low > FAULT_AROUND_BYTES), default=0)
@@ -121,7 +121,7 @@ def since(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:
 
 
 def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActivity:
-    """Return what a session did after an earlier sample of it; offsets before and after cannot be told apart."""
+    """Return what a session did after an earlier sample of it; offsets before and after cannot be ordered apart."""
     sizes = {low: (operations, moved) for low, operations, moved in later.sizes}
     for low, operations, moved in earlier.sizes:
         after = sizes.get(low, (0, 0))

@@ -1,4 +1,4 @@
-"""From looks at open files to streams: what one process did to one file in one direction, from opening to closing."""
+"""From looks at open files to transfers: what one process did to one file in one direction, from opening to closing."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class PolledTransfers:
         self._last_map_ns: dict[ProcessKey, int] = {}
         self.done: list[PolledTransfer] = []  # closed, waiting to be grouped
 
-    def open_streams(self) -> list[PolledTransfer]:
-        """Return the streams whose files are still open."""
+    def open_transfers(self) -> list[PolledTransfer]:
+        """Return the transfers whose files are still open."""
         return list(self._open.values())
 
     def open_of(self, process: ProcessKey) -> list[PolledTransfer]:
-        """Return the streams of one process whose files are still open."""
+        """Return the transfers of one process whose files are still open."""
         return [self._open[key] for key in self._by_process.get(process, ()) if key in self._open]
 
     def scan(self, at_ns: int, scan: FileScan) -> None:
@@ -68,85 +68,85 @@ class PolledTransfers:
         self._last_scan_ns[process] = at_ns
 
     def _look(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, file: OpenFile) -> None:
-        stream = self._open.get(key)
-        if stream is not None and stream.looks:
-            last = stream.looks[-1]
+        transfer = self._open.get(key)
+        if transfer is not None and transfer.looks:
+            last = transfer.looks[-1]
             truncated = key[2] and file.size < last.size and file.position <= last.position  # it is written anew
-            if truncated or self._is_read_again(key, stream, file.position, at_ns):
+            if truncated or self._is_read_again(key, transfer, file.position, at_ns):
                 self._close(key, at_ns)
-                stream = None
-        if stream is None or not stream.looks:
-            earlier = stream
-            stream = self._begin(key, at_ns, before_ns, file.path)
+                transfer = None
+        if transfer is None or not transfer.looks:
+            earlier = transfer
+            transfer = self._begin(key, at_ns, before_ns, file.path)
             if earlier is not None:
-                stream.mapped_bytes = earlier.mapped_bytes
-        stream.last_ns = at_ns
-        stream.path = file.path.removesuffix(" (deleted)")
-        stream.size = max(stream.size, file.size)
-        stream.direct = bool(file.flags & O_DIRECT_X86) or bool(file.flags & O_DIRECT_ARM)
-        stream.append = bool(file.flags & O_APPEND)
-        if len(stream.looks) < _MAX_LOOKS:
-            stream.looks.append(Look(at_ns, file.position, file.size))
+                transfer.mapped_bytes = earlier.mapped_bytes
+        transfer.last_ns = at_ns
+        transfer.path = file.path.removesuffix(" (deleted)")
+        transfer.size = max(transfer.size, file.size)
+        transfer.direct = bool(file.flags & O_DIRECT_X86) or bool(file.flags & O_DIRECT_ARM)
+        transfer.append = bool(file.flags & O_APPEND)
+        if len(transfer.looks) < _MAX_LOOKS:
+            transfer.looks.append(Look(at_ns, file.position, file.size))
         else:
-            stream.lost_looks += 1
-            stream.looks[-1] = Look(at_ns, file.position, file.size)
+            transfer.lost_looks += 1
+            transfer.looks[-1] = Look(at_ns, file.position, file.size)
 
     def _is_read_again(
-        self, key: tuple[ProcessKey, FileKey, bool], stream: PolledTransfer, position: int, at_ns: int
+        self, key: tuple[ProcessKey, FileKey, bool], transfer: PolledTransfer, position: int, at_ns: int
     ) -> bool:
         """Return whether a file that was read whole already is read once more: its position is back at its begin.
 
         It went back, or somebody opened the file since the last look. Only of a process that read nothing else
         meanwhile: its calls tell no file.
         """
-        if stream.writes or stream.mapped_bytes:
+        if transfer.writes or transfer.mapped_bytes:
             return False
-        last = stream.looks[-1]
-        stands = position == last.position < stream.size // 2
-        if stands and self._openings.opened_between(stream.file, last.at_ns, at_ns + _LATE_NS) is None:
+        last = transfer.looks[-1]
+        stands = position == last.position < transfer.size // 2
+        if stands and self._openings.opened_between(transfer.file, last.at_ns, at_ns + _LATE_NS) is None:
             return False
         if not stands and position >= last.position:
             return False
-        closed_ns = self._read_ns.get(stream.process, 0)
-        if closed_ns > stream.first_ns:
+        closed_ns = self._read_ns.get(transfer.process, 0)
+        if closed_ns > transfer.first_ns:
             return False
-        if any(other != key and not other[2] for other in self._by_process.get(stream.process, ())):
+        if any(other != key and not other[2] for other in self._by_process.get(transfer.process, ())):
             return False
-        since_ns = max(stream.before_ns, closed_ns)
-        before = stream.looks[0].position if since_ns == stream.first_ns else 0  # read before it was met
-        return before + self._world.returned_bytes_since(stream.process, since_ns) >= _WHOLE * stream.size
+        since_ns = max(transfer.before_ns, closed_ns)
+        before = transfer.looks[0].position if since_ns == transfer.first_ns else 0  # read before it was met
+        return before + self._world.returned_bytes_since(transfer.process, since_ns) >= _WHOLE * transfer.size
 
     def _map(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, mapped: MappedFile) -> None:
-        stream = self._open.get(key)
-        if stream is None:
-            stream = self._begin(key, at_ns, before_ns, mapped.path)
-            stream.seen_by = "maps"
-        stream.last_ns = at_ns
-        stream.mapped_bytes = max(stream.mapped_bytes, mapped.mapped_bytes)
+        transfer = self._open.get(key)
+        if transfer is None:
+            transfer = self._begin(key, at_ns, before_ns, mapped.path)
+            transfer.seen_by = "maps"
+        transfer.last_ns = at_ns
+        transfer.mapped_bytes = max(transfer.mapped_bytes, mapped.mapped_bytes)
 
     def _begin(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int, before_ns: int, path: str) -> PolledTransfer:
-        stream = PolledTransfer(
+        transfer = PolledTransfer(
             process=key[0], file=key[1], writes=key[2], path=path, first_ns=at_ns, last_ns=at_ns, before_ns=before_ns
         )
-        self._open[key] = stream
+        self._open[key] = transfer
         self._by_process.setdefault(key[0], set()).add(key)
-        return stream
+        return transfer
 
     def _close(self, key: tuple[ProcessKey, FileKey, bool], at_ns: int) -> None:
-        stream = self._open.pop(key)
+        transfer = self._open.pop(key)
         self._by_process[key[0]].discard(key)
-        stream.closed_ns = at_ns
-        if not stream.writes:
-            self._read_ns[stream.process] = at_ns
-        self.done.append(stream)
+        transfer.closed_ns = at_ns
+        if not transfer.writes:
+            self._read_ns[transfer.process] = at_ns
+        self.done.append(transfer)
 
     def close_idle(self, now_ns: int, patience_ns: int) -> None:
-        """Close the streams of processes that are no longer looked at: their burst is over."""
-        for key, stream in list(self._open.items()):
+        """Close the transfers of processes that are no longer looked at: their burst is over."""
+        for key, transfer in list(self._open.items()):
             if now_ns - self._last_scan_ns.get(key[0], 0) > patience_ns:
                 self._open.pop(key)
                 self._by_process[key[0]].discard(key)
-                self.done.append(stream)
+                self.done.append(transfer)
 
     def end(self, process: ProcessKey, at_ns: int) -> None:
         """Close everything of a process that has ended."""
@@ -158,7 +158,7 @@ class PolledTransfers:
         self._last_map_ns.pop(process, None)
 
     def take_done(self) -> list[PolledTransfer]:
-        """Return the streams that were closed since the last call."""
+        """Return the transfers that were closed since the last call."""
         done, self.done = self.done, []
         return done
 

@@ -84,8 +84,8 @@ def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], take
 def _is_as_big(target: Transfer, stage: Transfer, reading: Transfer) -> bool:
     """Return whether a copy has the size of its stage.
 
-    Polled, what was seen of a file that is gone is the least that it held, and its reading tells how much that was; so
-    is what was seen of a target of which the file system has not told yet.
+    Polled, what was seen of a file that is gone is the least that it held, and its reading shows how much that was; so
+    is what was seen of a target of which the file system has not said yet.
     """
     size = stage.bytes if stage.operations is not None else max(stage.bytes, reading.size)
     least = _LIKE if target.operations is not None or target.fact is not None else _UNSEEN

@@ -146,7 +146,7 @@ class TracedTransfer(Transfer):
         """How far off its best edges may be from counters."""
         return _EDGES_SLACK_NS
 
-    def last_data_ns(self, clock: Clock) -> int:  # noqa: ARG002 - its operations are told by the monotonic clock
+    def last_data_ns(self, clock: Clock) -> int:  # noqa: ARG002 - its operations bear the monotonic clock
         """Return when the last byte was moved."""
         sums = self.operations
         return self.end_ns if sums is None else sums.last_ns

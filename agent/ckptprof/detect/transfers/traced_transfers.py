@@ -15,9 +15,9 @@ from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 
 IDLE_NS = 60_000_000_000  # a file that stays open without any operation for so long is taken as done with
 REOPEN_NS = 1_000_000_000  # a file that is opened again so soon, where it ended, is written on
-NEAR_NS = 1_500_000_000  # what polling sees of a stream lies within so much of it
+NEAR_NS = 1_500_000_000  # what polling sees of a transfer lies within so much of it
 MAX_JUDGED = 8192  # that were judged, 1.7 KB each: of more the oldest are forgotten soon
-MAX_SESSIONS = 65_536  # that are followed: of those whose end was never told the oldest are forgotten
+MAX_SESSIONS = 65_536  # that are followed: of those whose end was never seen the oldest are forgotten
 _COVERED = 0.95
 _KERNELS = ("/proc/", "/sys/")
 
@@ -25,8 +25,8 @@ _KERNELS = ("/proc/", "/sys/")
 @dataclass(slots=True)
 class _Session:
     raw: FileActivity  # its last sample
-    stream: TracedTransfer
-    base: FileActivity | None = None  # what belongs to an earlier stream
+    transfer: TracedTransfer
+    base: FileActivity | None = None  # what belongs to an earlier transfer
     since_ns: int = 0  # when what is beyond it began
 
 
@@ -61,47 +61,47 @@ class TracedTransfers:
         if known is None:
             if activity.operations <= 0 or (activity.path or "").startswith(_KERNELS):
                 return
-            stream = self._stream_for(activity)
+            transfer = self._transfer_for(activity)
             if len(self._sessions) >= MAX_SESSIONS:
                 self._drop(next(iter(self._sessions)))
-            known = self._sessions[activity.session] = _Session(activity, stream)
-            self._by_process.setdefault(stream.process, set()).add(activity.session)
+            known = self._sessions[activity.session] = _Session(activity, transfer)
+            self._by_process.setdefault(transfer.process, set()).add(activity.session)
         elif activity.operations < known.raw.operations:
             return  # older than what is known
         part = self._part(known, activity, before_ns)
         if part is not None:
-            self._give(known.stream, part, before_ns)
+            self._give(known.transfer, part, before_ns)
         if activity.closed_ns is not None:
             self._drop(activity.session)
 
     def _part(self, known: _Session, activity: FileActivity, before_ns: int) -> FileActivity | None:
-        """Return what the session did in its stream, which is a new one if the last was over; None: nothing."""
+        """Return what the session did in its transfer, which is a new one if the last was over; None: nothing."""
         moved = activity.operations > known.raw.operations
-        stream = known.stream
-        if stream.is_judged and not moved:
+        transfer = known.transfer
+        if transfer.is_judged and not moved:
             return None
-        again_ns = _reads_again_ns(stream, known.raw, activity, before_ns) if moved else None
-        if moved and (stream.is_judged or again_ns is not None or _begins_anew(stream, known.raw, activity)):
+        again_ns = _reads_again_ns(transfer, known.raw, activity, before_ns) if moved else None
+        if moved and (transfer.is_judged or again_ns is not None or _begins_anew(transfer, known.raw, activity)):
             known.base = known.raw
-            known.since_ns = max(since(known.raw, activity, before_ns), stream.closed_ns or 0, again_ns or 0)
+            known.since_ns = max(since(known.raw, activity, before_ns), transfer.closed_ns or 0, again_ns or 0)
             part = minus(activity, known.base, known.since_ns)
-            known.stream = self._stream_for(part, but=stream)
+            known.transfer = self._transfer_for(part, but=transfer)
         else:
             part = minus(activity, known.base, known.since_ns) if known.base is not None else activity
         known.raw = activity
         return part
 
-    def _stream_for(self, activity: FileActivity, but: TracedTransfer | None = None) -> TracedTransfer:
-        """Return the stream that a session belongs to, `but` not that one; a new one if there is none."""
+    def _transfer_for(self, activity: FileActivity, but: TracedTransfer | None = None) -> TracedTransfer:
+        """Return the transfer that a session belongs to, `but` not that one; a new one if there is none."""
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
-        for stream in reversed(self._files.get((file, activity.writes), ())):
-            if stream.process == process:
-                if stream is not but and _continues(stream, activity):
-                    return stream
-                if stream.is_unclosed:  # truncated, or begun again, by another thread
-                    self._finish(stream)
+        for transfer in reversed(self._files.get((file, activity.writes), ())):
+            if transfer.process == process:
+                if transfer is not but and _continues(transfer, activity):
+                    return transfer
+                if transfer.is_unclosed:  # truncated, or begun again, by another thread
+                    self._finish(transfer)
                 break
-        stream = TracedTransfer(
+        transfer = TracedTransfer(
             process=process,
             file=file,
             writes=activity.writes,
@@ -113,52 +113,52 @@ class TracedTransfers:
             generation=activity.generation,
             comm=activity.comm,
         )
-        self._files.setdefault((file, stream.writes), []).append(stream)
-        self._streams_of.setdefault(process, {})[id(stream)] = stream
-        self._lives.adopt(stream)
-        return stream
+        self._files.setdefault((file, transfer.writes), []).append(transfer)
+        self._streams_of.setdefault(process, {})[id(transfer)] = transfer
+        self._lives.adopt(transfer)
+        return transfer
 
-    def _give(self, stream: TracedTransfer, part: FileActivity, before_ns: int) -> None:
-        if part.last_ns >= stream.active_ns:
-            stream.size = part.size
-        stream.take(part, before_ns)
-        if part.path is not None and part.path not in (stream.path, stream.earlier_path):
-            if not stream.path.startswith("/"):  # nobody had told it
-                stream.path = part.path
-                self._lives.place(stream)
+    def _give(self, transfer: TracedTransfer, part: FileActivity, before_ns: int) -> None:
+        if part.last_ns >= transfer.active_ns:
+            transfer.size = part.size
+        transfer.take(part, before_ns)
+        if part.path is not None and part.path not in (transfer.path, transfer.earlier_path):
+            if not transfer.path.startswith("/"):  # it was not known yet
+                transfer.path = part.path
+                self._lives.place(transfer)
             else:
-                self._lives.rename(stream, part.path)
-        self._settle(stream)
+                self._lives.rename(transfer, part.path)
+        self._settle(transfer)
 
-    def _settle(self, stream: TracedTransfer) -> None:
-        """Put a stream that was touched where it belongs."""
-        if stream.is_judged:
+    def _settle(self, transfer: TracedTransfer) -> None:
+        """Put a transfer that was touched where it belongs."""
+        if transfer.is_judged:
             return
-        stream.last_ns = max(stream.last_ns, stream.last_sign_ns)
-        if stream.is_unclosed:
-            self._over.pop(id(stream), None)
-            self._open.pop(id(stream), None)
-            self._open[id(stream)] = stream
-            self._open_of.setdefault(stream.process, {})[id(stream)] = stream
-            self._done.pop(id(stream), None)
+        transfer.last_ns = max(transfer.last_ns, transfer.last_sign_ns)
+        if transfer.is_unclosed:
+            self._over.pop(id(transfer), None)
+            self._open.pop(id(transfer), None)
+            self._open[id(transfer)] = transfer
+            self._open_of.setdefault(transfer.process, {})[id(transfer)] = transfer
+            self._done.pop(id(transfer), None)
         else:
-            self._finish(stream)
+            self._finish(transfer)
 
-    def _finish(self, stream: TracedTransfer) -> None:
-        self._open.pop(id(stream), None)
-        siblings = self._open_of.get(stream.process)
-        if siblings is not None and siblings.pop(id(stream), None) is not None and not siblings:
-            del self._open_of[stream.process]
-        stream.over_ns = stream.active_ns
-        stream.is_unclosed = False
-        self._done[id(stream)] = stream
-        self._over.pop(id(stream), None)
-        self._over[id(stream)] = stream
+    def _finish(self, transfer: TracedTransfer) -> None:
+        self._open.pop(id(transfer), None)
+        siblings = self._open_of.get(transfer.process)
+        if siblings is not None and siblings.pop(id(transfer), None) is not None and not siblings:
+            del self._open_of[transfer.process]
+        transfer.over_ns = transfer.active_ns
+        transfer.is_unclosed = False
+        self._done[id(transfer)] = transfer
+        self._over.pop(id(transfer), None)
+        self._over[id(transfer)] = transfer
 
     def observe(self, event: FileLifeEvent) -> None:
         """Take an event of a file's life; the sessions of the same frame are to be learnt before."""
-        for stream in self._lives.observe(event, self._writers(event), self._of_process(event)):
-            self._settle(stream)
+        for transfer in self._lives.observe(event, self._writers(event), self._of_process(event)):
+            self._settle(transfer)
 
     def _writers(self, event: FileLifeEvent) -> list[TracedTransfer]:
         if event.device is None or event.inode is None:
@@ -166,105 +166,105 @@ class TracedTransfers:
         return self._files.get(((event.device, event.inode), True), [])
 
     def _of_process(self, event: FileLifeEvent) -> list[TracedTransfer]:
-        """Return the streams of its process, if the event says too little of what it is about."""
+        """Return the transfers of its process, if the event says too little of what it is about."""
         named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
         if not named and not is_of_all(event):
             return []
         return list(self._streams_of.get((event.pid, event.start_ticks), {}).values())
 
-    def close(self, stream: TracedTransfer, at_ns: int) -> None:
+    def close(self, transfer: TracedTransfer, at_ns: int) -> None:
         """Take note that polling saw the file closed: not every thread that used it tells so."""
-        if stream.is_unclosed and at_ns >= stream.active_ns:
-            self._finish(stream)
+        if transfer.is_unclosed and at_ns >= transfer.active_ns:
+            self._finish(transfer)
 
     def end(self, process: ProcessKey, at_ns: int) -> None:
         """Take note that a process has ended; the last samples of its sessions may still come."""
-        for stream in list(self._open_of.get(process, {}).values()):
-            self._finish(stream)
+        for transfer in list(self._open_of.get(process, {}).values()):
+            self._finish(transfer)
         if process in self._by_process:
             self._gone.append((at_ns, process))
 
     def take_done(self, now_ns: int) -> list[TracedTransfer]:
-        """Return the streams that are over since the last call, and those that stand still for long."""
+        """Return the transfers that are over since the last call, and those that stand still for long."""
         while self._open:
-            stream = next(iter(self._open.values()))
-            if now_ns - stream.last_ns < IDLE_NS:
+            transfer = next(iter(self._open.values()))
+            if now_ns - transfer.last_ns < IDLE_NS:
                 break
-            self._finish(stream)
+            self._finish(transfer)
         done, self._done = list(self._done.values()), {}
         return done
 
     def take_idle(self) -> None:
         """Take everything as over: the recording is."""
-        for stream in list(self._open.values()):
-            self._finish(stream)
+        for transfer in list(self._open.values()):
+            self._finish(transfer)
 
     def is_moving(self, since_ns: int) -> bool:
         """Return whether any open file was used after that."""
         return bool(self._open) and next(reversed(self._open.values())).last_ns > since_ns
 
     def open_of(self, process: ProcessKey) -> list[TracedTransfer]:
-        """Return the streams of a process whose files are still open."""
+        """Return the transfers of a process whose files are still open."""
         return list(self._open_of.get(process, {}).values())
 
     def open_processes(self) -> list[ProcessKey]:
         """Return the processes that have files open."""
         return list(self._open_of)
 
-    def open_streams(self) -> list[TracedTransfer]:
-        """Return all streams whose files are still open."""
+    def open_transfers(self) -> list[TracedTransfer]:
+        """Return all transfers whose files are still open."""
         return list(self._open.values())
 
     def near(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[TracedTransfer]:
-        """Yield the streams of a file, by whomever and in either direction, that overlap a time, give or take."""
+        """Yield the transfers of a file, by whomever and in either direction, that overlap a time, give or take."""
         for writes in (True, False):
-            for stream in self._files.get((file, writes), ()):
-                if stream.operations is not None:
-                    start_ns, end_ns = stream.edges()
-                    if start_ns - NEAR_NS <= high_ns and low_ns <= max(end_ns, stream.last_ns) + NEAR_NS:
-                        yield stream
+            for transfer in self._files.get((file, writes), ()):
+                if transfer.operations is not None:
+                    start_ns, end_ns = transfer.edges()
+                    if start_ns - NEAR_NS <= high_ns and low_ns <= max(end_ns, transfer.last_ns) + NEAR_NS:
+                        yield transfer
 
     def moved_by(self, process: ProcessKey) -> list[TracedTransfer]:
         """Return what a process did of late."""
         return list(self._streams_of.get(process, {}).values())
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop the streams that were over before `at_ns`."""
-        for stream in list(itertools.takewhile(lambda stream: stream.last_ns < at_ns, self._over.values())):
-            self._forget(stream)
+        """Drop the transfers that were over before `at_ns`."""
+        for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._over.values())):
+            self._forget(transfer)
         crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_JUDGED)))
-        for stream in self._over.values():
-            if stream.is_judged:
-                self._lives.forget(stream)  # no renaming is told of what was judged
-        for stream in crowd:
-            if stream.is_judged:  # one that still waits keeps no others
-                self._forget(stream)
+        for transfer in self._over.values():
+            if transfer.is_judged:
+                self._lives.forget(transfer)  # no renaming counts for what was judged
+        for transfer in crowd:
+            if transfer.is_judged:  # one that still waits keeps no others
+                self._forget(transfer)
         while self._gone and self._gone[0][0] < at_ns:
             _, process = self._gone.popleft()
             for session in list(self._by_process.get(process, ())):
                 self._drop(session)
         self._lives.forget_before(at_ns)
 
-    def _forget(self, stream: TracedTransfer) -> None:
-        del self._over[id(stream)]
-        self._done.pop(id(stream), None)
-        key = (stream.file, stream.writes)
-        left = [other for other in self._files.get(key, ()) if other is not stream]
+    def _forget(self, transfer: TracedTransfer) -> None:
+        del self._over[id(transfer)]
+        self._done.pop(id(transfer), None)
+        key = (transfer.file, transfer.writes)
+        left = [other for other in self._files.get(key, ()) if other is not transfer]
         if left:
             self._files[key] = left
         else:
             self._files.pop(key, None)
-        siblings = self._streams_of.get(stream.process, {})
-        siblings.pop(id(stream), None)
+        siblings = self._streams_of.get(transfer.process, {})
+        siblings.pop(id(transfer), None)
         if not siblings:
-            self._streams_of.pop(stream.process, None)
-        stream.is_judged = True
-        self._lives.forget(stream)
+            self._streams_of.pop(transfer.process, None)
+        transfer.is_judged = True
+        self._lives.forget(transfer)
 
     def _drop(self, session: str) -> None:
         known = self._sessions.pop(session, None)
         if known is not None:
-            process = known.stream.process
+            process = known.transfer.process
             siblings = self._by_process.get(process, set())
             siblings.discard(session)
             if not siblings:
@@ -276,13 +276,13 @@ def unknown_path(file: FileKey) -> str:
     return f"(path not seen)/device {file[0]}/inode {file[1]}"
 
 
-def _continues(stream: TracedTransfer, activity: FileActivity) -> bool:
+def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
     """Return whether a new session belongs to the transfer that was the last of its process, file and direction."""
-    if stream.is_judged or stream.generation != activity.generation or (sums := stream.operations) is None:
+    if transfer.is_judged or transfer.generation != activity.generation or (sums := transfer.operations) is None:
         return False
-    if not stream.is_unclosed and (stream.closed_ns is None or activity.first_ns >= stream.closed_ns):
-        ended_ns = sums.last_ns if stream.closed_ns is None else stream.closed_ns
-        goes_on = activity.first_offset in (sums.high_offset, _end(stream)) and activity.first_offset > 0
+    if not transfer.is_unclosed and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
+        ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
+        goes_on = activity.first_offset in (sums.high_offset, _end(transfer)) and activity.first_offset > 0
         return goes_on and activity.first_ns - ended_ns <= REOPEN_NS
     if activity.first_ns <= sums.last_ns:
         return True
@@ -293,8 +293,8 @@ def _continues(stream: TracedTransfer, activity: FileActivity) -> bool:
     return not (again and activity.first_ns - sums.last_ns > REOPEN_NS)
 
 
-def _end(stream: TracedTransfer) -> int:
-    return max(stream.threads, key=lambda session: session.last_ns).end_offset
+def _end(transfer: TracedTransfer) -> int:
+    return max(transfer.threads, key=lambda session: session.last_ns).end_offset
 
 
 def _covers(sums: Operations) -> bool:
@@ -302,23 +302,23 @@ def _covers(sums: Operations) -> bool:
     return sums.bytes >= _COVERED * (sums.high_offset - sums.low_offset)
 
 
-def _begins_anew(stream: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
+def _begins_anew(transfer: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
     """Return whether a session that nobody closes goes over its file again, after the file itself was closed."""
-    if not stream.writes or stream.is_unclosed or stream.closed_ns is None or after.last_ns <= stream.closed_ns:
+    if not transfer.writes or transfer.is_unclosed or transfer.closed_ns is None or after.last_ns <= transfer.closed_ns:
         return False
     grown = after.high_offset > before.high_offset
-    sums = stream.operations
+    sums = transfer.operations
     return sums is not None and _covers(sums) and (not grown or after.size < sums.high_offset)
 
 
-def _reads_again_ns(stream: TracedTransfer, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
+def _reads_again_ns(transfer: TracedTransfer, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
     """Return when a thread began to read again what it had read or mapped, after a pause; None: it did not.
 
     The kernel's session goes on if nobody closed it: a mapping is let go of without a sign, and who reads by calls
     after a pause has opened the file again.
     """
     begun_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
-    if stream.writes or begun_ns - stream.active_ns <= REOPEN_NS or (sums := stream.operations) is None:
+    if transfer.writes or begun_ns - transfer.active_ns <= REOPEN_NS or (sums := transfer.operations) is None:
         return None
     mapped = sums.faulted_bytes * 2 > sums.bytes and after.faulted_bytes == before.faulted_bytes
     again = mapped or (_covers(sums) and after.high_offset <= before.high_offset)

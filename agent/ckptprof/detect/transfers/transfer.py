@@ -95,7 +95,7 @@ class Transfer:
     def close(self) -> None:
         """Take note that it was judged: what is seen of the same later is another one."""
 
-    # What the operations told, of a transfer that was seen by its operations.
+    # Of a transfer whose operations were counted.
 
     @property
     def operations(self) -> Operations | None:

@@ -51,7 +51,7 @@ class Transfers:
     def active(self) -> bool:
         """Whether something is going on that may become a checkpoint."""
         return (
-            bool(self.waiting) or bool(self.polled.open_streams()) or self.traced.is_moving(self._frame_ns - QUIET_NS)
+            bool(self.waiting) or bool(self.polled.open_transfers()) or self.traced.is_moving(self._frame_ns - QUIET_NS)
         )
 
     def take(self, samples: FrameSamples, at_ns: int) -> None:
@@ -80,16 +80,16 @@ class Transfers:
         self.traced.take_idle()
 
     def update(self, now_ns: int) -> list[PolledTransfer]:
-        """Bring what waits up to date; return the polled streams that are still open."""
+        """Bring what waits up to date; return the polled transfers that are still open."""
         self.polled.close_idle(now_ns, QUIET_NS)
         over = self.polled.take_done()
         self.waiting.extend(over)
         self.recent.note(over)
         polled_open = self._without_traced(now_ns)
-        met = {id(stream) for stream in self.waiting}
+        noted = {id(transfer) for transfer in self.waiting}
         self.waiting = self.facts.attach(self.waiting, polled_open, now_ns)
-        self.recent.note([stream for stream in self.waiting if id(stream) not in met])  # found in their folders
-        if not self._world.is_traced:  # the trace told of every reading, and by whom
+        self.recent.note([transfer for transfer in self.waiting if id(transfer) not in noted])  # found in their folders
+        if not self._world.is_traced:  # else every reading was counted, and by whom
             known = [*self.waiting, *polled_open]
             found = unseen_reads(self.openings, known, self._world, self.saved, now_ns)
             self.waiting += found
@@ -97,15 +97,15 @@ class Transfers:
         return polled_open
 
     def _without_traced(self, now_ns: int) -> list[PolledTransfer]:
-        """Take what the trace saw in place of what polling saw of the same; return the open streams that are left."""
-        polled_open = self.polled.open_streams()
+        """Take what the trace saw in place of what polling saw of the same; return the open transfers that are left."""
+        polled_open = self.polled.open_transfers()
         if not self.traced:
             return polled_open
         polled_open = unexplained(polled_open, self.traced)
         self.waiting = unexplained(self.waiting, self.traced)
         done = self.traced.take_done(now_ns)
-        waiting = {id(stream) for stream in self.waiting}
-        self.waiting += [stream for stream in done if id(stream) not in waiting]
+        waiting = {id(transfer) for transfer in self.waiting}
+        self.waiting += [transfer for transfer in done if id(transfer) not in waiting]
         # one that was opened again goes back to those that are open
         self.waiting = [one for one in self.waiting if not (isinstance(one, TracedTransfer) and one.is_unclosed)]
         return polled_open
@@ -123,8 +123,8 @@ class Transfers:
         if self.facts.knows(path):
             return True
         own = (process for process in self._world.histories if self._world.jobs.job_of(process) == job)
-        streams = (stream for process in own for stream in self.traced.moved_by(process))
-        return any(stream.writes and stream.path == path for stream in streams)
+        transfers = (transfer for process in own for transfer in self.traced.moved_by(process))
+        return any(transfer.writes and transfer.path == path for transfer in transfers)
 
     def is_changed(self, path: str, since_ns: int) -> bool:
         """Return whether the file system said of a file that it was written at that time or later."""
@@ -133,11 +133,11 @@ class Transfers:
 
     def in_use(self) -> list[tuple[ProcessKey, int]]:
         """Return the processes with files open, and from when on what they did is still asked for."""
-        return [(stream.process, stream.first_ns - _BEFORE_NS) for stream in self.polled.open_streams()]
+        return [(transfer.process, transfer.first_ns - _BEFORE_NS) for transfer in self.polled.open_transfers()]
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what waits."""
-        return min((stream.first_ns for stream in self.waiting), default=now_ns) - _BEFORE_NS
+        return min((transfer.first_ns for transfer in self.waiting), default=now_ns) - _BEFORE_NS
 
     def forget_before(self, at_ns: int, counted_since_ns: int) -> None:
         """Drop what is older; `counted_since_ns` is from when on the counters of processes are kept."""
