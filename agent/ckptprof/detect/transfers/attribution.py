@@ -37,8 +37,8 @@ def _is_beside(fact: FileFact, ledger: Ledger, birth: int, modified: int) -> boo
 def found_by_its_times(at_ns: int, fact: FileFact, world: World, ledger: Ledger) -> PolledTransfer | None:
     """Return a transfer for a file that was never caught open.
 
-    Its process must have written as much as the file holds at that time, beside what the ledger explains; or, first seen while
-    the file was written, or after, in all its life: what it had written by the first look is in no interval.
+    Its process must have written as much as the file holds at that time, beside what the ledger explains. Or in all its
+    life, if it was first seen while the file was written, or after: what it had written by then is in no interval.
     """
     own = (fact.pid, fact.start_ticks)
     history = world.histories.get(own)

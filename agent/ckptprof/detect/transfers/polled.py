@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.tolerances import COMMIT_NS, EDGE_NS
+from ckptprof.detect.transfers.tolerances import COMMIT_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 
@@ -53,11 +53,6 @@ class PolledTransfer(Transfer):
     def uses_mapping(self) -> bool:
         """Whether the file was seen in the memory of its process, and nothing was seen to be moved by calls."""
         return self.is_mapped
-
-    @property
-    def edges_slack_ns(self) -> int:
-        """How far off its best edges may be."""
-        return EDGE_NS
 
     def last_data_ns(self, clock: Clock) -> int:
         """Return when the last byte was moved."""

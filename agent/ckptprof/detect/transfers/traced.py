@@ -15,7 +15,6 @@ from ckptprof_collectors.samples import FileActivity
 CREATED_NS = 2_000_000_000  # a file is created so long before its first operation, at most
 MAX_SYNCS = 64  # only the last ones matter
 _MAX_POINTS = 1200
-_EDGES_SLACK_NS = 20_000_000  # the counters that they are held against are exact to a tick
 
 
 @dataclass(slots=True, eq=False)
@@ -87,36 +86,10 @@ class TracedTransfer(Transfer):
         return self.sessions.values()
 
     @property
-    def counted_bytes(self) -> int:
-        """The bytes that its operations moved, until it is judged; pages of a mapping count up to its file's end."""
-        sums = self.operations if self.sessions else None
-        if sums is None:
-            return 0
-        return sums.bytes - (max(0, sums.faulted_bytes - self.size) if self.size > 0 else 0)
-
-    @property
-    def written_size(self) -> int:
-        """How many bytes it accounts for, of what its process wrote."""
-        sums = self.operations if self.sessions else None
-        return sums.bytes if sums is not None else self.stored_size
-
-    @property
     def faulted_bytes(self) -> int:
         """The bytes that page faults brought in, until it is judged."""
         sums = self.operations if self.sessions else None
         return sums.faulted_bytes if sums is not None else 0
-
-    @property
-    def direct_bytes(self) -> int:
-        """The bytes that were moved past the page cache."""
-        sums = self.operations
-        return sums.direct_bytes if sums is not None else 0
-
-    @property
-    def stretch(self) -> tuple[int, int] | None:
-        """The first and the last offset in its file that it moved."""
-        sums = self.operations
-        return None if sums is None else (sums.low_offset, sums.high_offset)
 
     @property
     def extent_bytes(self) -> int:
@@ -129,22 +102,6 @@ class TracedTransfer(Transfer):
     def mapped_bytes(self) -> int:
         """How much of the file was seen in the memory of its process."""
         return self.mapping.mapped_bytes if self.mapping is not None else 0
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether its bytes were moved by page faults."""
-        sums = self.operations
-        return sums is not None and sums.faulted_bytes > 0
-
-    @property
-    def uses_mapping(self) -> bool:
-        """Whether the file was seen in the memory of its process."""
-        return self.mapping is not None
-
-    @property
-    def edges_slack_ns(self) -> int:
-        """How far off its best edges may be from counters."""
-        return _EDGES_SLACK_NS
 
     def last_data_ns(self, clock: Clock) -> int:  # noqa: ARG002 - its operations bear the monotonic clock
         """Return when the last byte was moved."""
@@ -162,11 +119,6 @@ class TracedTransfer(Transfer):
     def kept_its_name(self, ended_ns: int) -> bool:  # noqa: ARG002 - renaming is seen as it comes
         """Return whether it is sure that the file was not renamed."""
         return self.name_given_ns is None
-
-    @property
-    def close_call_ns(self) -> int | None:
-        """When its process closed the file."""
-        return self.closed_ns
 
     @property
     def synced_ns(self) -> int | None:

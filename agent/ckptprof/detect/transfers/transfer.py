@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ckptprof.detect.transfers.operations import Operations
+from ckptprof.detect.transfers.tolerances import EDGE_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import Name, read_name
 from ckptprof_collectors.samples import FileActivity, FileFact
 
 _UNNAMED = read_name("")
+_COUNTED_EDGE_NS = 20_000_000  # of operations that were counted: the counters are exact to a tick
 
 
 class Bounds(NamedTuple):
@@ -80,7 +82,8 @@ class Transfer:
     @property
     def written_size(self) -> int:
         """How many bytes it accounts for, of what its process wrote."""
-        return self.stored_size
+        sums = self.operations if self.threads else None
+        return self.stored_size if sums is None else sums.bytes
 
     @property
     def stored_size(self) -> int:
@@ -114,18 +117,23 @@ class Transfer:
 
     @property
     def counted_bytes(self) -> int:
-        """The bytes that its operations moved; pages of a mapping count up to the end of the file."""
-        return 0
+        """The bytes that its operations moved, until it is judged; pages of a mapping count up to its file's end."""
+        sums = self.operations if self.threads else None
+        if sums is None:
+            return 0
+        return sums.bytes - (max(0, sums.faulted_bytes - self.size) if self.size > 0 else 0)
 
     @property
     def direct_bytes(self) -> int:
         """The bytes that were moved past the page cache."""
-        return self.bytes if self.direct else 0
+        sums = self.operations
+        return sums.direct_bytes if sums is not None else self.bytes if self.direct else 0
 
     @property
     def stretch(self) -> tuple[int, int] | None:
-        """The first and the last offset in its file that it moved."""
-        return None
+        """The first and the last offset in its file that its operations moved."""
+        sums = self.operations
+        return None if sums is None else (sums.low_offset, sums.high_offset)
 
     # How it came about.
 
@@ -137,7 +145,8 @@ class Transfer:
     @property
     def is_mapped(self) -> bool:
         """Whether its bytes were moved by page faults."""
-        return False
+        sums = self.operations
+        return sums is not None and sums.faulted_bytes > 0
 
     @property
     def mapped_bytes(self) -> int:
@@ -147,12 +156,12 @@ class Transfer:
     @property
     def uses_mapping(self) -> bool:
         """Whether the file was seen in the memory of its process, and nothing was seen to be moved by calls."""
-        return False
+        return self.mapped_bytes > 0
 
     @property
     def edges_slack_ns(self) -> int:
-        """How far off its best edges may be."""
-        return 0
+        """How far from the counters its best edges may be."""
+        return EDGE_NS if self.operations is None else _COUNTED_EDGE_NS
 
     @property
     def first_data_ns(self) -> int:
@@ -174,8 +183,8 @@ class Transfer:
 
     @property
     def close_call_ns(self) -> int | None:
-        """When its process closed the file."""
-        return None
+        """When its process closed the file, if that was seen."""
+        return None if self.operations is None else self.closed_ns
 
     @property
     def synced_ns(self) -> int | None:
