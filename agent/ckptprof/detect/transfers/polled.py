@@ -23,7 +23,6 @@ class PolledTransfer(Transfer):
     """A transfer between two looks, with all looks in between."""
 
     looks: list[Look] = field(default_factory=list)
-    lost_looks: int = 0
     mapped_bytes: int = 0
 
     @property

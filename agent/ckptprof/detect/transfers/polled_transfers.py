@@ -85,11 +85,9 @@ class PolledTransfers:
         transfer.size = max(transfer.size, file.size)
         transfer.direct = bool(file.flags & O_DIRECT_X86) or bool(file.flags & O_DIRECT_ARM)
         transfer.append = bool(file.flags & O_APPEND)
-        if len(transfer.looks) < _MAX_LOOKS:
-            transfer.looks.append(Look(at_ns, file.position, file.size))
-        else:
-            transfer.lost_looks += 1
-            transfer.looks[-1] = Look(at_ns, file.position, file.size)
+        if len(transfer.looks) >= _MAX_LOOKS:
+            transfer.looks.pop()
+        transfer.looks.append(Look(at_ns, file.position, file.size))
 
     def _is_read_again(
         self, key: tuple[ProcessKey, FileKey, bool], transfer: PolledTransfer, position: int, at_ns: int

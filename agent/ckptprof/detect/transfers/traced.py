@@ -22,7 +22,6 @@ class TracedTransfer(Transfer):
     """The sessions of all threads that a process moved a file by. Times are CLOCK_MONOTONIC."""
 
     generation: int = 0
-    comm: str = ""
     sessions: dict[str, FileActivity] = field(default_factory=dict)  # empty once it was judged
     created_ns: int | None = None
     closing_ns: int | None = None  # when closing began, if it was timed: NFS, FUSE and S3 send all of it there
@@ -49,8 +48,6 @@ class TracedTransfer(Transfer):
         self.active_ns = max(self.active_ns, activity.first_ns, activity.last_ns)
         if activity.closed_ns is not None and activity.closed_ns > (self.closed_ns or 0):
             self.closed_ns = self.closing_ns = activity.closed_ns
-        if activity.tid == activity.pid:
-            self.comm = activity.comm
         self.changed()
 
     def changed(self) -> None:

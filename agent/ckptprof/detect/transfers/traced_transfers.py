@@ -111,7 +111,6 @@ class TracedTransfers:
             before_ns=activity.first_ns,
             seen_by="trace",
             generation=activity.generation,
-            comm=activity.comm,
         )
         self._files.setdefault((file, transfer.writes), []).append(transfer)
         self._streams_of.setdefault(process, {})[id(transfer)] = transfer
