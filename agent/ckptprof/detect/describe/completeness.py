@@ -103,7 +103,7 @@ def _large(candidate: Candidate) -> list[Transfer]:
 
 
 def _is_stuck(part: Transfer, candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether a temporary name was looked at after its writer's end, or traced to it, and not given up."""
+    """Return whether a temporary name stayed until its writers ended, and it was not given up."""
     ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
     return part.staged is None and is_temporary(part.path) and part.kept_its_name(ended_ns)
 

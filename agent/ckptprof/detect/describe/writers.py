@@ -43,7 +43,7 @@ def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:
 
 
 def _role(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> str | None:
-    """Return which of its threads moved the bytes, as far as the trace told; a helper of a trainer is a child."""
+    """Return which of its threads moved the bytes, as far as that was seen; a helper of a trainer is a child."""
     info = jobs.info(process)
     if info is None or not TRAINING_RUNTIMES & set(info.runtimes):
         return None

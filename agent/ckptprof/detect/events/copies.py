@@ -92,7 +92,7 @@ def _other_way(candidate: Candidate, known: Knowledge, own: set[FileKey], slack_
 
 
 def _moved(move: RecentTransfer, process: ProcessKey, known: Knowledge, candidate: Candidate) -> int:
-    """Return how much of a file was moved; polled, the last look may have come early, and the counters tell."""
+    """Return how much of a file was moved; where that is bounded only, counters may show all of it."""
     least, best, most = move.bytes
     history = known.world.histories.get(process)
     if best * 2 > move.size or least == most or history is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS, further_gap_ns, group
@@ -32,7 +32,7 @@ class Gatherer:
         self._world = world
         self._jobs = world.jobs
         self._estimates = transfers.estimates
-        self._traced = transfers.traced
+        self._transfers = transfers
 
     def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
@@ -77,18 +77,13 @@ class Gatherer:
             since[party] = min(part.start_ns for part in (*written, *read)) - _AROUND_NS
             units[party] = {part.name.unit for part in read}
             files[party] = {part.file for part in written}
-        for transfer in self._going_on(still_open):
+        for transfer in (*still_open, *self._transfers.counted_open()):
             party = self._party(transfer, parties)
             if party not in moved or transfer.first_ns < since[party]:
                 continue
             known = self._estimates.estimate_open(transfer)
             if known and (transfer.writes or transfer.name.unit in units[party] or transfer.file in files[party]):
                 yield party, transfer
-
-    def _going_on(self, still_open: Sequence[Transfer]) -> Iterable[Transfer]:
-        yield from still_open
-        for process in self._traced.open_processes():
-            yield from self._traced.open_of(process)
 
     def await_sizes(self, waiting: list[Transfer], now_ns: int) -> list[Transfer]:
         """Return what still waits for its file system to say how large it is; a server gets no more than a minute.

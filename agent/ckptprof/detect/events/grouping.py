@@ -16,7 +16,7 @@ AGAIN_NS = 1_000_000_000  # what is read again so much later is another restore
 ASIDE_BYTES = 64 << 10
 _MAX_ALIKE = 16  # candidates of one unit that a part is held against, the latest first
 _MAX_NEAR = 64
-_LIKE = 0.15  # sizes of two files with the same state; when polled, the last bytes of one may be unseen yet
+_LIKE = 0.15  # sizes of two files with the same state; the last bytes of one may be unseen yet
 _PICKLING = 4  # times as long as it takes to write it
 
 

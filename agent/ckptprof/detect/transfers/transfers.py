@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from ckptprof.detect.transfers.estimates import Estimates
@@ -113,6 +113,15 @@ class Transfers:
     def counted_of(self, process: ProcessKey) -> Sequence[Transfer]:
         """Return what a process did of late, as far as its operations were counted."""
         return self.traced.moved_by(process)
+
+    def counted_open(self) -> Iterator[Transfer]:
+        """Yield what is still open, as far as its operations are counted, process by process."""
+        for process in self.traced.open_processes():
+            yield from self.traced.open_of(process)
+
+    def end(self, process: ProcessKey, at_ns: int) -> None:
+        """Take note that nobody looks at a process any more."""
+        self.polled.end(process, at_ns)
 
     def flow_of(self, group: Sequence[Transfer], own: AbstractSet[FileKey]) -> Flow | None:
         """Return what the processes of a group moved in both directions while it went on, but for their `own` files."""
