@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.transfers.level import level_of
 from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import CALLS_NS, WHOLE_SHARE
+from ckptprof.detect.transfers.tolerances import CALLS_NS
 from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Level
@@ -24,6 +24,7 @@ _NEAR = (
     1.02,
 )  # of a power of two: the last piece of each file is shorter, and the one that meets its end is empty
 _ALIKE = (0.85, 1.15)
+_TO_THE_END = 0.95  # of a file: its process was not seen to stop before
 _MOST = 0.8
 _LOOKS = 4
 _GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
@@ -147,7 +148,7 @@ def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
             return False
         if any(before > after for before, after in itertools.pairwise(positions)):
             return False
-        if one.bytes < WHOLE_SHARE * one.size and not over:
+        if one.bytes < _TO_THE_END * one.size and not over:
             return False
         seen = seen or any(position > 0 for position in positions)
     return seen
