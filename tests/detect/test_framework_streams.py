@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from tests.detect.framework_saves import SAVES
-from tests.detect.framework_streams import END_S, EVERY_S, FIRST_S, SMALL, STEPS, Save, at, stage_of
+from tests.detect.framework_streams import END_S, EVERY_S, FIRST_S, STEPS, at, stage_of
 from tests.detect.stage import MIB, SECOND_NS
 
+from ckptprof.frameworks.examples import SMALL, Save, Write, each
 from ckptprof.frameworks.table import FRAMEWORKS
 from ckptprof.model import Kind, Level, Status
 
 ROOT = "/ckpt/run"
+SAVES = [
+    pytest.param(framework.name, save, id=f"{framework.name}-{save.variant}".rstrip("-"))
+    for framework in FRAMEWORKS
+    for save in framework.saves
+]
 
 
 def big_bytes(save: Save) -> int:
@@ -19,8 +24,8 @@ def big_bytes(save: Save) -> int:
 
 
 @pytest.mark.parametrize("trace", [True, False], ids=["trace", "poll"])
-@pytest.mark.parametrize("save", SAVES, ids=[f"{save.framework}-{save.variant}".rstrip("-") for save in SAVES])
-def test_a_framework_is_reported_as_its_engineers_would(save: Save, *, trace: bool) -> None:
+@pytest.mark.parametrize(("framework", "save"), SAVES)
+def test_a_framework_is_reported_as_its_engineers_would(framework: str, save: Save, *, trace: bool) -> None:
     """One event for each save and restore, with framework, step, ranks, files, bytes, path and edges."""
     stage = stage_of(save, ROOT, trace=trace)
     stage.faults = trace
@@ -28,8 +33,8 @@ def test_a_framework_is_reported_as_its_engineers_would(save: Save, *, trace: bo
     found = stage.play(END_S)
 
     assert [(event.kind, event.framework, event.step) for event in found] == [
-        *((Kind.SAVE, save.framework, step) for step in STEPS),
-        (Kind.RESTORE, save.framework, STEPS[-1]),
+        *((Kind.SAVE, framework, step) for step in STEPS),
+        (Kind.RESTORE, framework, STEPS[-1]),
     ]
     for event in found:
         assert (event.ranks, event.status) == (save.ranks, Status.COMPLETE)
@@ -44,6 +49,12 @@ def test_a_framework_is_reported_as_its_engineers_would(save: Save, *, trace: bo
     assert (found[2].path or "").startswith(f"{ROOT}/{at(save.path, STEPS[-1])}".rstrip("/"))
 
 
-def test_every_framework_of_the_table_has_a_stream() -> None:
-    """Adding one is one entry and one test."""
-    assert {framework.name for framework in FRAMEWORKS} == {save.framework for save in SAVES}
+def test_ranks_write_files_of_their_own() -> None:
+    """Two ranks that share a temporary name would be one file; a hole that nobody fills is refused."""
+    first, second = each(Write("r{rank}/s{step}_{rank1:03}.pt", 1, temporary=".{rank}.tmp"))
+
+    assert (first.path, first.temporary, first.rank) == ("r0/s{step}_001.pt", ".0.tmp", 0)
+    assert (second.path, second.temporary, second.rank) == ("r1/s{step}_002.pt", ".1.tmp", 1)
+    assert at(second.path, 5) == "r1/s5_002.pt"
+    with pytest.raises(ValueError, match="rank"):
+        at("model_{rank}.pt", 5)

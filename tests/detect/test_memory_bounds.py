@@ -10,7 +10,7 @@ from tests.detect.tracer import activity, life
 from ckptprof.detect.events.past_events import MAX_EVENTS, MAX_REMEMBERED, PastEvent, PastEvents
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.file_facts import MAX_SETTLED, FileFacts
-from ckptprof.detect.transfers.traced_streams import MAX_TOLD, TracedStreams
+from ckptprof.detect.transfers.traced_transfers import MAX_JUDGED, TracedTransfers
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof_collectors.samples import (
     FileFact,
@@ -139,24 +139,23 @@ def test_a_process_that_others_descend_from_is_kept() -> None:
 
 def test_the_streams_that_were_judged_are_bounded() -> None:
     """In a flood of files the oldest go, and what is left keeps its sums but not its sessions."""
-    book = TracedStreams()
-    for inode in range(MAX_TOLD + 500):
-        book.learn(activity(100, f"/d/{inode}", 2.0, 2.01, 2000, inode=inode), 0)
+    book = TracedTransfers()
+    for inode in range(MAX_JUDGED + 500):
+        book.take(activity(100, f"/d/{inode}", 2.0, 2.01, 2000, inode=inode), 0)
         for stream in book.take_done(0):
-            assert stream.trace is not None
-            stream.trace.tell()
+            stream.close()
     book.forget_before(0)
     left = book.moved_by((100, 1000))
 
-    assert len(left) == MAX_TOLD
+    assert len(left) == MAX_JUDGED
     assert not len(book._lives), "where they are is not asked for any more"
-    assert {stream.trace.totals.bytes for stream in left if stream.trace is not None} == {2000}
-    assert not any(stream.trace.sessions for stream in left if stream.trace is not None)
+    assert {stream.operations.bytes for stream in left if stream.operations is not None} == {2000}
+    assert not any(stream.threads for stream in left)
 
 
 def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A save that goes on for an hour does not keep every file that others moved meanwhile."""
-    monkeypatch.setattr("ckptprof.detect.transfers.traced_streams.MAX_TOLD", 50)
+    monkeypatch.setattr("ckptprof.detect.transfers.traced_transfers.MAX_JUDGED", 50)
     stage = Stage()
     detector = Detector(stage.header())
     path = "/data/checkpoint-1/model.safetensors"
@@ -173,9 +172,7 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
         ]
         detector.feed(Frame(at_ns, stage.wall(at_s + 0.2), ("processes",), (process(100), process(200), *files)))
 
-    told = [
-        stream for stream in detector._transfers.traced._over.values() if stream.trace is not None and stream.trace.told
-    ]
+    told = [stream for stream in detector._transfers.traced._over.values() if stream.is_judged]
     assert min(stream.first_ns for stream in detector._transfers.waiting) < stage.header().at_ns + 2 * SECOND_NS
     assert len(told) < 600  # what came since the last time that old ones were looked for
 
@@ -183,12 +180,12 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
 def test_facts_are_bounded_once_they_were_used() -> None:
     """Of an installation of ten thousand files the latest are remembered; what waits for its stream is kept."""
     stage, world = Stage(), observed()
-    book = FileFacts(world, TracedStreams())
+    book = FileFacts(world, TracedTransfers())
     world.clock.set(stage.header().at_ns, stage.wall(0.0))
     stamp = stage.wall(1.0)
 
     def learn(inode: int) -> None:
-        book.learn(1, FileFact(10, 100, 2049, inode, f"/lib/{inode}", 9000, False, stamp, stamp, stamp, None, None))  # noqa: FBT003 - it is no folder
+        book.note(1, FileFact(10, 100, 2049, inode, f"/lib/{inode}", 9000, False, stamp, stamp, stamp, None, None))  # noqa: FBT003 - it is no folder
 
     for inode in range(MAX_SETTLED + 300):
         learn(inode)

@@ -10,26 +10,42 @@ from tests.detect.stage import MIB, SECOND_NS
 
 from ckptprof.detect.transfers.edges import read_edges
 from ckptprof.detect.transfers.openings import MAX_OPENINGS, Openings
+from ckptprof.detect.transfers.polled import Look, PolledTransfer
 from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.streams import Look, Stream
+from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileEvent, ProcessIo, ProcessStat
 
 SIZE = 70 * MIB
 PATH = "/run/checkpoint-500/optimizer.pt"
 
 
+class Book(Openings):
+    """The openings of a world with some saved files."""
+
+    def __init__(self, world: World, saved: tuple[str, ...]) -> None:
+        """Start with nothing."""
+        super().__init__()
+        self._world, self._saved = world, SavedFiles(saved)
+
+    def unexplained(self, now_ns: int, known: list[Transfer]) -> list[Transfer]:
+        """Return what is made of the openings that `known` does not explain."""
+        return unseen_reads(self, known, self._world, self._saved, now_ns)
+
+
 def no_openings(
     history: ProcessHistory | None = None, *, loads_models: bool = True, saved: tuple[str, ...] = (PATH,)
-) -> Openings:
+) -> Book:
     """Return an empty book, of a world with one process, which has PyTorch loaded or nothing."""
     world = observed({(100, 1): history} if history is not None else {}, trainers=(100,) if loads_models else ())
-    return Openings(world, SavedFiles(saved))
+    return Book(world, saved)
 
 
 def openings(
     history: ProcessHistory | None = None, *, loads_models: bool = True, saved: tuple[str, ...] = (PATH,)
-) -> Openings:
+) -> Book:
     """Return a book of one file that was open from 10.0 to 10.2 s."""
     book = no_openings(history, loads_models=loads_models, saved=saved)
     learn(book)
@@ -39,7 +55,7 @@ def openings(
 def learn(book: Openings) -> None:
     """Tell of one file that was open from 10.0 to 10.2 s."""
     for kind, at_s in (("opened", 10.0), ("closed-read", 10.2)):
-        book.learn(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
+        book.note(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
 
 
 def reader(read_bytes: int) -> ProcessHistory:
@@ -50,7 +66,7 @@ def reader(read_bytes: int) -> ProcessHistory:
     return history
 
 
-def credited(read_bytes: int, *, loads_models: bool, saved: tuple[str, ...] = (PATH,)) -> list[Stream]:
+def credited(read_bytes: int, *, loads_models: bool, saved: tuple[str, ...] = (PATH,)) -> list[Transfer]:
     """Return what is made of the opening."""
     return openings(reader(read_bytes), loads_models=loads_models, saved=saved).unexplained(20 * SECOND_NS, [])
 
@@ -78,7 +94,7 @@ def test_nobody_is_credited_who_did_not_read_as_much_or_loads_no_models(
 @pytest.mark.parametrize(("path", "credited_to"), [("/run/checkpoint-500/model.pt", 1), ("/run/data/model.pt", 0)])
 def test_who_was_seen_at_a_file_of_the_folder_is_credited_too(path: str, credited_to: int) -> None:
     """The smaller files of a checkpoint are read between two looks, beside the larger ones."""
-    seen = Stream((100, 1), (1, 8), writes=False, path=path, first_ns=0, last_ns=10 * SECOND_NS, before_ns=0)
+    seen = PolledTransfer((100, 1), (1, 8), writes=False, path=path, first_ns=0, last_ns=10 * SECOND_NS, before_ns=0)
 
     found = openings(reader(SIZE), saved=()).unexplained(20 * SECOND_NS, [seen])
 
@@ -92,8 +108,9 @@ def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_
     """A backup looks at the last checkpoint while the one before is restored: those bytes are of that one."""
     at_ns = round(10.0 * SECOND_NS)
     looks = [Look(at_ns + 1, 0, SIZE), Look(at_ns + SECOND_NS // 5, SIZE if file != 9 else 0, SIZE)]
-    other = Stream((100, 1), (1, file), writes=False, path="/run/checkpoint-400/optimizer.pt", first_ns=at_ns + 1,
-                   last_ns=at_ns + SECOND_NS // 5, before_ns=at_ns, looks=looks, size=SIZE)  # fmt: skip
+    other = PolledTransfer((100, 1), (1, file), writes=False, path="/run/checkpoint-400/optimizer.pt",
+                           first_ns=at_ns + 1, last_ns=at_ns + SECOND_NS // 5, before_ns=at_ns, looks=looks,
+                           size=SIZE)  # fmt: skip
 
     found = openings(reader(SIZE)).unexplained(20 * SECOND_NS, [other])
 
@@ -105,7 +122,7 @@ def test_what_was_read_within_one_look_is_credited_once() -> None:
     at_ns, book = round(10.0 * SECOND_NS), no_openings(reader(SIZE), saved=("/run",))
     for file in (7, 8, 9):
         for kind in ("opened", "closed-read"):  # what a tick tells of bears its time
-            book.learn(FileEvent(at_ns + SECOND_NS // 10, kind, 1, file, SIZE, f"/run/{file}.pt"))
+            book.note(FileEvent(at_ns + SECOND_NS // 10, kind, 1, file, SIZE, f"/run/{file}.pt"))
 
     found = book.unexplained(20 * SECOND_NS, [])
 
@@ -140,7 +157,7 @@ def test_who_waited_for_a_child_that_nobody_met_is_not_credited(waited: bool, cr
 def test_what_was_asked_of_an_opening_is_not_forgotten_with_the_answer() -> None:
     """A restore is judged some seconds later, and still begins when its file was opened."""
     world = observed(trainers=(100,))
-    book = Openings(world, SavedFiles((PATH,)))
+    book = Book(world, (PATH,))
     learn(book)
     at_ns = round(10.0 * SECOND_NS)
 
@@ -158,7 +175,7 @@ def test_the_oldest_openings_are_dropped() -> None:
     """A data set of any number of files does not fill the memory."""
     book = no_openings()
     for number in range(MAX_OPENINGS + 1):
-        book.learn(FileEvent(number, "opened", 1, number, SIZE, f"/data/{number}"))
+        book.note(FileEvent(number, "opened", 1, number, SIZE, f"/data/{number}"))
 
     kept = [number for number in range(MAX_OPENINGS + 1) if book.opened_between((1, number), 0, SECOND_NS) is not None]
 
@@ -176,9 +193,10 @@ def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
     at_ns, book = round(10.0 * SECOND_NS), no_openings(reader(read_bytes))
     for number in range(openings_of_it):
         for kind, late_ns in (("opened", 0), ("closed-read", SECOND_NS // 5)):
-            book.learn(FileEvent(at_ns + number + late_ns, kind, 1, 7, SIZE, PATH))
-    seen = Stream((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns - SECOND_NS,
-                  closed_ns=at_ns + SECOND_NS // 5, looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
+            book.note(FileEvent(at_ns + number + late_ns, kind, 1, 7, SIZE, PATH))
+    seen = PolledTransfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns,
+                          before_ns=at_ns - SECOND_NS, closed_ns=at_ns + SECOND_NS // 5,
+                          looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
 
     found = book.unexplained(20 * SECOND_NS, [seen])
 
@@ -188,11 +206,11 @@ def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
 def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_look() -> None:
     """The frame of a look bears the time at which it began; before it the process read what is not of this file."""
     at_ns, book, history = round(10.0 * SECOND_NS), no_openings(), ProcessHistory.empty()
-    book.learn(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
+    book.note(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
     for number in range(-10, 10):
         begin_ns = at_ns + number * SECOND_NS // 50
         history.intervals.append(Interval(begin_ns, begin_ns + SECOND_NS // 50, 7 * MIB, 0, 0, 70, 0, 0, 0.5))
-    stream = Stream((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
+    stream = PolledTransfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
                     before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
 
     assert read_edges(stream, history, book) == (at_ns, at_ns + SECOND_NS // 5)
@@ -201,8 +219,10 @@ def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_loo
 def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:
     """Orbax merges the files of its processes, and deletes them before anybody can ask for their sizes."""
     at_ns, book = round(10.0 * SECOND_NS), no_openings()
-    book.learn(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
-    stream = Stream((100, 1), (1, 7), writes=True, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns, size=MIB)
+    book.note(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
+    stream = PolledTransfer(
+        (100, 1), (1, 7), writes=True, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns, size=MIB
+    )
     later = replace(stream, first_ns=at_ns + SECOND_NS, last_ns=at_ns + SECOND_NS)
 
     assert (book.size_when_closed(stream), book.size_when_closed(later)) == (SIZE, 0)

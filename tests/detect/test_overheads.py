@@ -8,31 +8,26 @@ from tests.detect.tracer import activity
 
 from ckptprof.detect.describe.overheads import Amplification, amplification_of
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.part import Part, name_of
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced import Traced
+from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.frameworks.names import read_name
 
 
-def stream_of(path: str, size: int, *, pid: int = 100, moved: int | None = None) -> Stream:
-    """Return a traced stream that wrote a file."""
+def part_of(
+    path: str, size: int, *, staged: TracedTransfer | None = None, pid: int = 100, moved: int | None = None
+) -> TracedTransfer:
+    """Return a transfer of a save: a file that was written."""
     sample = activity(pid, path, 2.0, 3.0, moved or size, size=size, high_offset=size)
-    trace = Traced(1, "python3")
-    trace.take(sample, sample.first_ns)
     inode = hash(path) & 0xFFFF
-    return Stream(
+    made = TracedTransfer(
         process=(pid, pid * 10), file=(1, inode), writes=True, path=path, first_ns=sample.first_ns,
-        last_ns=sample.last_ns, before_ns=sample.first_ns, size=size, trace=trace,
+        last_ns=sample.last_ns, before_ns=sample.first_ns, size=size, name=read_name(path), start_ns=MONOTONIC_NS,
+        end_ns=MONOTONIC_NS + SECOND_NS, bytes=moved or size, staged=staged,
     )  # fmt: skip
+    made.take(sample, sample.first_ns)
+    return made
 
 
-def part_of(path: str, size: int, *, staged: Stream | None = None, pid: int = 100, moved: int | None = None) -> Part:
-    """Return a part of a save."""
-    stream = stream_of(path, size, pid=pid, moved=moved)
-    bytes_moved = moved or size
-    return Part(stream, name_of(stream), MONOTONIC_NS, MONOTONIC_NS + SECOND_NS, bytes_moved, staged=staged)
-
-
-def amplified(*parts: Part, writes: bool = True) -> Amplification:
+def amplified(*parts: TracedTransfer, writes: bool = True) -> Amplification:
     """Return the amplification of a save of these parts."""
     candidate = Candidate("job", writes)
     for part in parts:
@@ -68,7 +63,7 @@ def test_a_restore_has_none() -> None:
 
 def test_staging_writes_everything_twice() -> None:
     """As Lightning does, by way of the folder for temporary files."""
-    staged = stream_of("/tmp/tmpa1b2c3d4", 100 * MIB)
+    staged = part_of("/tmp/tmpa1b2c3d4", 100 * MIB)
     found = amplified(part_of("/ckpt/epoch=1-step=10.ckpt", 100 * MIB, staged=staged))
 
     assert reasons(found) == {"staging": 100 * MIB}
@@ -88,7 +83,7 @@ def test_a_further_name_in_full_is_a_copy(names: tuple[str, str]) -> None:
 def test_staging_and_a_copy_make_four_times_the_bytes() -> None:
     """Lightning with save_last."""
     parts = [
-        part_of(f"/ckpt/{name}", 100 * MIB, staged=stream_of(f"/tmp/tmp{number}", 100 * MIB))
+        part_of(f"/ckpt/{name}", 100 * MIB, staged=part_of(f"/tmp/tmp{number}", 100 * MIB))
         for number, name in enumerate(("epoch=1-step=10.ckpt", "last.ckpt"))
     ]
     found = amplified(*parts)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, Stage
 
-from ckptprof.detect.describe.patterns import _after_the_probe, _order
-from ckptprof.detect.transfers.part import Part
-from ckptprof.detect.transfers.streams import Look, Stream
-from ckptprof.frameworks.names import read_name
+from ckptprof.detect.transfers.order import _after_the_probe, _order
+from ckptprof.detect.transfers.polled import Look, PolledTransfer
 from ckptprof.model import PatternClass
 
 
@@ -98,13 +96,15 @@ def test_a_reader_in_order_is_sequential_large() -> None:
 def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, jump: bool) -> None:
     """Zip files are read so; a position that comes from the end later on is another thing."""
     size = 300 * MIB
-    stream = Stream((1, 1), (1, 1), writes=False, path="/ckpt/a.npz", first_ns=0, last_ns=7, before_ns=0)
+    transfer = PolledTransfer(
+        (1, 1), (1, 1), writes=False, path="/ckpt/a.npz", first_ns=0, last_ns=7, before_ns=0, end_ns=7, bytes=size
+    )
     positions = [size, 40 * MIB, 140 * MIB, 240 * MIB] if jump else [40 * MIB, 140 * MIB, size, 240 * MIB]
     looks = [Look(at, position, size) for at, position in enumerate(positions)]
 
     assert _after_the_probe(looks) == (looks[1:] if jump else looks)
-    stream.looks = looks
-    order = _order(Part(stream, read_name(stream.path), 0, 7, size), None, alone=True)
+    transfer.looks = looks
+    order = _order(transfer, None, alone=True)
     assert (order.back == 0) is jump
 
 

@@ -168,7 +168,7 @@ def test_a_file_that_was_opened_anew_is_read_anew_though_it_was_met_at_one_place
     begun, look_ns = 10 * SECOND_NS, SECOND_NS // 50
     transfers = Transfers(observed({(100, 1): read_whole(begun, begun + look_ns)}))
     if opened:
-        transfers.openings.learn(FileEvent(begun, "opened", 8, INODE, SIZE, PATH))
+        transfers.openings.note(FileEvent(begun, "opened", 8, INODE, SIZE, PATH))
     for number in range(2):
         file = OpenFile(3, 8, INODE, 4096, os.O_RDONLY, SIZE, 0, PATH)
         transfers.polled.scan(begun + number * look_ns, FileScan(100, 1, (file,), None))
@@ -183,7 +183,7 @@ def test_a_file_that_stays_open_at_its_end_is_not_read_anew_when_others_open_it(
     for number in range(3):
         at_ns = (500 + number) * SECOND_NS // 50
         file = OpenFile(3, 8, INODE, SIZE, os.O_RDONLY, SIZE, 0, PATH)
-        transfers.openings.learn(FileEvent(at_ns, "opened", 8, INODE, SIZE, PATH))
+        transfers.openings.note(FileEvent(at_ns, "opened", 8, INODE, SIZE, PATH))
         transfers.polled.scan(at_ns, FileScan(100, 1, (file,), None))
     transfers.polled.end((100, 1), 11 * SECOND_NS)
 

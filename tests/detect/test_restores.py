@@ -10,8 +10,8 @@ from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
 from ckptprof.detect.transfers.moved_bytes import part_bytes
-from ckptprof.detect.transfers.part import Part, name_of
-from ckptprof.detect.transfers.streams import Look, Stream
+from ckptprof.detect.transfers.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Kind
@@ -89,7 +89,7 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
 ) -> None:
     """Cached in large folios it takes some milliseconds and hardly a fault; a look at its header is not that."""
     begun, met, gone = 2_000_000_000, 2_040_000_000, 2_080_000_000
-    stream = Stream((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
+    stream = PolledTransfer((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
     seen = Interval(begun, met, 0, 0, 0, 0, 0, touched, 1.0, 0, 48)
     history = ProcessHistory(deque([seen]), None, None, begun)
 
@@ -99,7 +99,7 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
 def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own() -> None:
     """Nothing had been touched when it was met; it was read and unmapped by the next look, 19 ms later."""
     begun, met, gone = 2_000_000_000, 2_014_000_000, 2_033_000_000
-    stream = Stream((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
+    stream = PolledTransfer((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
     quiet = Interval(begun, met, 0, 0, 0, 0, 0, MIB // 4, 1.0, 0, 9)
     busy = Interval(met, gone, 0, 0, 0, 0, 0, 0, 1.0, 0, 1061)
     history = ProcessHistory(deque([quiet, busy]), None, None, begun)
@@ -114,9 +114,26 @@ def test_what_calls_returned_counts_though_as_much_was_fetched_for_a_mapping_bef
     for at_ns, returned, fetched in ((begun, 0, 0), (opened, 0, 40 * MIB), (closed, 80 * MIB, 120 * MIB)):
         history.observe(at_ns, begun, ProcessIo(100, 1, returned, 0, 0, 0, fetched, 0, 0), None, 100)
     looks = [Look(opened, 4096, 80 * MIB), Look(closed - 1, 20 * MIB, 80 * MIB)]
-    stream = Stream((100, 1), (8, 7), False, "/x.bin", opened, closed - 1, opened, closed, looks, size=80 * MIB)  # noqa: FBT003 - it reads
+    stream = PolledTransfer(
+        (100, 1),
+        (8, 7),
+        False,  # noqa: FBT003 - it reads
+        "/x.bin",
+        opened,
+        closed - 1,
+        opened,
+        closed,
+        looks=looks,
+        size=80 * MIB,
+    )
 
     assert part_bytes(stream, history, (opened + 1, closed)) == 80 * MIB
+
+
+def estimated(transfer: PolledTransfer, start_ns: int, end_ns: int) -> PolledTransfer:
+    """Return a transfer of which 30 MB seem to have been read."""
+    transfer.start_ns, transfer.end_ns, transfer.bytes = start_ns, end_ns, 30 * MIB
+    return transfer
 
 
 @pytest.mark.parametrize(("counted_until_s", "told"), [(3.0, MIB), (2.18, 30 * MIB)])
@@ -125,14 +142,24 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
     begun, end = 2 * SECOND_NS, round(2.18 * SECOND_NS)
     whole = [Look(begun, 0, 30 * MIB), Look(begun + SECOND_NS // 10, 29 * MIB, 30 * MIB)]
     piece = [Look(end, 29 * MIB, 30 * MIB)]
-    parts = []
+    parts: list[Transfer] = []
     for inode, looks in ((7, whole), (8, piece)):
-        stream = Stream((100, 1), (8, inode), False, f"/run/step-7/__{inode}_0.distcp", begun, end, begun, end, looks)  # noqa: FBT003 - it reads
-        parts.append(Part(stream, name_of(stream), begun, end, 30 * MIB))
+        stream = PolledTransfer(
+            (100, 1),
+            (8, inode),
+            False,  # noqa: FBT003 - it reads
+            f"/run/step-7/__{inode}_0.distcp",
+            begun,
+            end,
+            begun,
+            end,
+            looks=looks,
+        )
+        parts.append(estimated(stream, begun, end))
     counted = Interval(begun, end, 31 * MIB, 0, 0, 31, 0, 0, 1.0, returned_bytes=31 * MIB)
     history = ProcessHistory(deque([counted]), None, None, begun, round(counted_until_s * SECOND_NS))
 
-    Transfers(observed({(100, 1): history})).parts.count_once(parts)
+    Transfers(observed({(100, 1): history})).estimates.count_once(parts)
 
     assert [part.bytes for part in parts] == [30 * MIB, told]
 
@@ -140,15 +167,15 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
 def test_a_position_that_was_set_further_and_further_on_is_no_reading() -> None:
     """DCP seeks to its pieces in the files of the other ranks; the counters stand still meanwhile."""
     begun, middle, end = 2 * SECOND_NS, round(2.1 * SECOND_NS), round(2.2 * SECOND_NS)
-    own = Stream((100, 1), (8, 7), False, "/run/step-7/__0_0.distcp", begun, middle, begun, middle,  # noqa: FBT003 - it reads
-                 [Look(begun, 0, 30 * MIB), Look(middle - 1, 25 * MIB, 30 * MIB)])  # fmt: skip
-    other = Stream((100, 1), (8, 8), False, "/run/step-7/__1_0.distcp", middle, end, middle, end,  # noqa: FBT003 - it reads
-                   [Look(middle, 10 * MIB, 30 * MIB), Look(end - 1, 29 * MIB, 30 * MIB)])  # fmt: skip
-    parts = [Part(one, name_of(one), one.first_ns, one.last_ns, 30 * MIB) for one in (own, other)]
+    own = PolledTransfer((100, 1), (8, 7), False, "/run/step-7/__0_0.distcp", begun, middle, begun, middle,  # noqa: FBT003 - it reads
+                 looks=[Look(begun, 0, 30 * MIB), Look(middle - 1, 25 * MIB, 30 * MIB)])  # fmt: skip
+    other = PolledTransfer((100, 1), (8, 8), False, "/run/step-7/__1_0.distcp", middle, end, middle, end,  # noqa: FBT003 - it reads
+                   looks=[Look(middle, 10 * MIB, 30 * MIB), Look(end - 1, 29 * MIB, 30 * MIB)])  # fmt: skip
+    parts: list[Transfer] = [estimated(one, one.first_ns, one.last_ns) for one in (own, other)]
     counted = Interval(begun, middle, 30 * MIB, 0, 0, 30, 0, 0, 1.0, returned_bytes=30 * MIB)
     history = ProcessHistory(deque([counted]), None, None, begun, 3 * SECOND_NS)
 
-    Transfers(observed({(100, 1): history})).parts.count_once(parts)
+    Transfers(observed({(100, 1): history})).estimates.count_once(parts)
 
     assert [part.bytes for part in parts] == [30 * MIB, 1]
 

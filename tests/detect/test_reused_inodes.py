@@ -6,8 +6,8 @@ import pytest
 from tests.detect.observed import observed
 
 from ckptprof.detect.transfers.file_facts import FileFacts
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.traced_transfers import TracedTransfers
 from ckptprof_collectors.samples import FileFact
 
 SECOND_NS = 1_000_000_000
@@ -21,13 +21,13 @@ def fact(path: str, born_s: float, changed_s: float) -> FileFact:
     return FileFact(100, 1, 8, 7, path, 40 << 20, False, born, changed, changed, None, None)  # noqa: FBT003 - no folder
 
 
-def written(path: str, start_s: float, end_s: float) -> Stream:
+def written(path: str, start_s: float, end_s: float) -> PolledTransfer:
     """Return a stream of one process that wrote the file."""
     start, end = round(start_s * SECOND_NS), round(end_s * SECOND_NS)
-    return Stream((100, 1), (8, 7), writes=True, path=path, first_ns=start, last_ns=end, before_ns=start)
+    return PolledTransfer((100, 1), (8, 7), writes=True, path=path, first_ns=start, last_ns=end, before_ns=start)
 
 
-def attached(book: FileFacts, stream: Stream) -> Stream:
+def attached(book: FileFacts, stream: PolledTransfer) -> PolledTransfer:
     """Return the stream with what the book knows of it."""
     (one,) = book.attach([stream], [], 20 * SECOND_NS)
     return one
@@ -35,8 +35,8 @@ def attached(book: FileFacts, stream: Stream) -> Stream:
 
 def test_a_look_from_before_gives_no_name() -> None:
     """The old file was looked at, deleted, and its inode given to the new one within half a second."""
-    book = FileFacts(observed(), TracedStreams())
-    book.learn(10 * SECOND_NS, fact(OLD, 5.0, 6.0))
+    book = FileFacts(observed(), TracedTransfers())
+    book.note(10 * SECOND_NS, fact(OLD, 5.0, 6.0))
 
     one = attached(book, written(NEW, 10.2, 10.4))
 
@@ -46,9 +46,9 @@ def test_a_look_from_before_gives_no_name() -> None:
 @pytest.mark.parametrize(("born_s", "path"), [(10.2, TEMPORARY), (5.0, OLD)])
 def test_a_temporary_name_after_a_final_one_is_a_new_file_if_it_was_born_later(born_s: float, path: str) -> None:
     """Else it is but an earlier look at the file whose final name is known."""
-    book = FileFacts(observed(), TracedStreams())
-    book.learn(10 * SECOND_NS, fact(OLD, 5.0, 10.3))
-    book.learn(11 * SECOND_NS, fact(TEMPORARY, born_s, 10.4))
+    book = FileFacts(observed(), TracedTransfers())
+    book.note(10 * SECOND_NS, fact(OLD, 5.0, 10.3))
+    book.note(11 * SECOND_NS, fact(TEMPORARY, born_s, 10.4))
 
     one = attached(book, written(TEMPORARY, 10.2, 10.4))
 
@@ -58,8 +58,8 @@ def test_a_temporary_name_after_a_final_one_is_a_new_file_if_it_was_born_later(b
 
 def test_a_look_from_after_gives_the_final_name() -> None:
     """As it must be, for files that are renamed when they are complete."""
-    book = FileFacts(observed(), TracedStreams())
-    book.learn(11 * SECOND_NS, fact(NEW, 10.2, 10.4))
+    book = FileFacts(observed(), TracedTransfers())
+    book.note(11 * SECOND_NS, fact(NEW, 10.2, 10.4))
 
     one = attached(book, written(TEMPORARY, 10.2, 10.4))
 
@@ -68,8 +68,8 @@ def test_a_look_from_after_gives_the_final_name() -> None:
 
 def test_a_file_that_was_born_later_gives_no_name_to_the_one_before() -> None:
     """The old one was saved and rotated away while its save still waits to be judged."""
-    book = FileFacts(observed(), TracedStreams())
-    book.learn(12 * SECOND_NS, fact(NEW, 11.0, 11.5))
+    book = FileFacts(observed(), TracedTransfers())
+    book.note(12 * SECOND_NS, fact(NEW, 11.0, 11.5))
 
     one = attached(book, written(OLD, 10.2, 10.4))
 

@@ -13,9 +13,8 @@ from ckptprof.detect.transfers.edges import write_edges
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.streams import Look, Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.transfers.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.traced_transfers import TracedTransfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo, ProcessStat
@@ -67,10 +66,10 @@ def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0
 
 def facts_of(world: World) -> FileFacts:
     """Return an empty book of a world that nobody traces."""
-    return FileFacts(world, TracedStreams())
+    return FileFacts(world, TracedTransfers())
 
 
-def credited(book: FileFacts, at_s: float = LATER_S) -> list[Stream]:
+def credited(book: FileFacts, at_s: float = LATER_S) -> list[PolledTransfer]:
     """Return the streams that are made of facts only."""
     return book.attach([], [], round(at_s * SECOND_NS))
 
@@ -79,8 +78,8 @@ def test_a_file_is_of_any_of_those_who_asked() -> None:
     """Two ranks look at one folder, and the one that did not write looks last."""
     writer, other = history(first_s=9, total=30 * MIB, wrote=30 * MIB), history(first_s=9, total=0)
     book = facts_of(observed({(100, 1): writer, (101, 1): other}))
-    book.learn(12 * SECOND_NS, fact(100, 10.5))
-    book.learn(12 * SECOND_NS, fact(101, 10.5))
+    book.note(12 * SECOND_NS, fact(100, 10.5))
+    book.note(12 * SECOND_NS, fact(101, 10.5))
 
     (one,) = credited(book)
 
@@ -92,7 +91,7 @@ def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: in
     """It was forked, wrote, and was met with its counters at their last: but others that were met then are not it."""
     child = history(first_s=first_s, total=total * MIB)
     book = facts_of(observed({(200, 1): child}, parents={200: 100}))
-    book.learn(12 * SECOND_NS, fact(100, 10.5))
+    book.note(12 * SECOND_NS, fact(100, 10.5))
 
     streams = credited(book)
 
@@ -110,7 +109,7 @@ def test_what_a_child_wrote_is_not_of_who_waited_for_it_unless_that_one_trains(
     """A script runs gzip, which is gone before anybody looks: its bytes come into the script's counters at its end."""
     writer = ProcessHistory.empty()
     book = facts_of(observed({(100, 1): writer}, trainers=(100,) if trains else ()))
-    book.learn(12 * SECOND_NS, fact(100, 10.5, size=size))
+    book.note(12 * SECOND_NS, fact(100, 10.5, size=size))
     for at_s, wrote in ((10.0, 0), (10.6, size), (11.0, size)):
         stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 500 if waited and wrote else 0)
         io = ProcessIo(100, 1, 0, wrote, 0, 1 if wrote else 0, 0, wrote, 0)
@@ -123,10 +122,10 @@ def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:
     """Not of somebody else who looked at the folder later, or first, and wrote something just then."""
     writer, other = history(first_s=9, total=MIB, wrote=MIB), history(first_s=9, total=MIB, wrote=MIB)
     book = facts_of(observed({(100, 1): writer, (101, 1): other}, trainers=(100,)))
-    book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
     early = credited(book, 11)
-    book.learn(12 * SECOND_NS, fact(100, 10.5, size=50_000))
-    book.learn(12 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.note(12 * SECOND_NS, fact(100, 10.5, size=50_000))
+    book.note(12 * SECOND_NS, fact(101, 10.5, size=50_000))
 
     (one,) = credited(book, 11)
 
@@ -139,7 +138,7 @@ def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int
     """If those who train wrote too little for it, or never asked for it."""
     histories = {(100, 1): history(first_s=9, total=wrote, wrote=wrote), (101, 1): history(first_s=9, total=1, wrote=1)}
     book = facts_of(observed(histories, trainers=(100,)))
-    book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
 
     (one,) = credited(book, at_s)
 
@@ -149,20 +148,30 @@ def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int
 def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
     """DeepSpeed's `latest` has one inode for all saves; the one before may wait for judgement still."""
     book = facts_of(observed({(100, 1): history(first_s=9, total=99, wrote=99, until_s=14)}))
-    book.learn(11 * SECOND_NS, fact(100, 10.5, path="/run/latest", size=12))
+    book.note(11 * SECOND_NS, fact(100, 10.5, path="/run/latest", size=12))
     (first,) = credited(book)
-    book.learn(14 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
+    book.note(14 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
 
     streams = book.attach([first], [], 20 * SECOND_NS)
 
     assert [stream.last_ns / SECOND_NS for stream in streams] == [10.5, 12.5]
 
 
-def caught(first_s: float, position: int) -> Stream:
+def caught(first_s: float, position: int) -> PolledTransfer:
     """Return the stream of a writer that was met with the file open, and closed it soon."""
     at_ns = round(first_s * SECOND_NS)
     look = Look(at_ns, position, position)
-    return Stream((100, 1), (8, 7), True, "/run/ckpt_7/a.pt", at_ns, at_ns, at_ns, at_ns + SECOND_NS, [look])  # noqa: FBT003 - it writes
+    return PolledTransfer(
+        (100, 1),
+        (8, 7),
+        True,  # noqa: FBT003 - it writes
+        "/run/ckpt_7/a.pt",
+        at_ns,
+        at_ns,
+        at_ns,
+        at_ns + SECOND_NS,
+        looks=[look],
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,11 +182,11 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
 ) -> None:
     """One save, from when the file was born; but who begins anew, or comes much later, writes another."""
     book = facts_of(observed({(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)}))
-    book.learn(11 * SECOND_NS, fact(100, 10.5))
+    book.note(11 * SECOND_NS, fact(100, 10.5))
     (found,) = credited(book)
     later = caught(first_s, position)
 
-    book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
+    book.note(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
     streams = book.attach([found, later], [], 20 * SECOND_NS)
 
     assert len(streams) == left
@@ -187,9 +196,9 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
 def test_a_file_that_was_found_while_it_grew_waits_for_who_still_has_it_open() -> None:
     """Nothing is told of it before it is closed."""
     book = facts_of(observed({(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)}))
-    book.learn(11 * SECOND_NS, fact(100, 10.5))
+    book.note(11 * SECOND_NS, fact(100, 10.5))
     (found,) = credited(book)
-    book.learn(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
+    book.note(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
 
     assert book.attach([found], [caught(10.9, 40 * MIB)], 20 * SECOND_NS) == []
 
@@ -198,7 +207,7 @@ def test_a_file_that_was_found_while_it_grew_waits_for_who_still_has_it_open() -
 def test_a_file_that_was_looked_at_while_it_grew_is_as_long_as_it_was_seen_to_be(looked_at_s: float, told: int) -> None:
     """Orbax merges its files and deletes them: nobody can look again. What was looked at later was cut off."""
     book = facts_of(observed())
-    book.learn(round(looked_at_s * SECOND_NS), fact(100, 10.95, size=30 * MIB))
+    book.note(round(looked_at_s * SECOND_NS), fact(100, 10.95, size=30 * MIB))
     stream = caught(11.0, 40 * MIB)
     stream.size = 40 * MIB
 
@@ -212,7 +221,18 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
     """It moves when write(2) ends; what that has written was counted before."""
     begun, met, last = 10 * SECOND_NS, round(10.1 * SECOND_NS), round(10.2 * SECOND_NS)
     looks = [Look(met, 20 * MIB, 29 * MIB), Look(met + 1, 20 * MIB, 30 * MIB), Look(last, 30 * MIB, 30 * MIB)]
-    stream = Stream((100, 1), (8, 7), True, "/run/ckpt_7/a.pt", met, last, met, last, looks, size=30 * MIB)  # noqa: FBT003 - it writes
+    stream = PolledTransfer(
+        (100, 1),
+        (8, 7),
+        True,  # noqa: FBT003 - it writes
+        "/run/ckpt_7/a.pt",
+        met,
+        last,
+        met,
+        last,
+        looks=looks,
+        size=30 * MIB,
+    )
     seen = [Interval(begun, met, 0, 9 * MIB, 9 * MIB, 0, 1, 0, 1.0, 9 * MIB)]
     seen.append(Interval(met, last, 0, MIB, MIB, 0, 1, 0, 1.0, MIB))
     stream.fact = fact(100, 10.2)
@@ -225,11 +245,11 @@ def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> 
     writer = history(first_s=9, total=99, wrote=MIB, until_s=14)
     world = observed({(100, 1): writer})
     book = facts_of(world)
-    book.learn(11 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
+    book.note(11 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
     (marker,) = credited(book)
     world.clock.set(0, 500)
 
-    edges = write_edges(marker, writer, world, Openings(world, SavedFiles()))
+    edges = write_edges(marker, writer, world, Openings())
 
     assert [at_ns / SECOND_NS for at_ns in edges] == pytest.approx([12.5, 12.5], abs=1e-6)
 
@@ -239,9 +259,9 @@ def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, la
     """The launcher asked first, the trainer when its burst was over: the file is the trainer's."""
     histories = {(one, 1): history(first_s=9, total=MIB, wrote=MIB) for one in (100, 101)}
     book = facts_of(observed(histories, trainers=(100,)))
-    book.learn(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
     if late:
-        book.learn(12 * SECOND_NS, msgspec.structs.replace(fact(100, 10.5, size=50_000), unwritten_bytes=0))
+        book.note(12 * SECOND_NS, msgspec.structs.replace(fact(100, 10.5, size=50_000), unwritten_bytes=0))
 
     (one,) = credited(book, 15)
 
@@ -262,7 +282,7 @@ def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> No
     )  # fmt: skip
     later.last_ns = later.closed_ns = round(10.75 * SECOND_NS)
     book = facts_of(observed({(100, 1): writer}))
-    book.learn(11 * SECOND_NS, fact(100, 10.5))
+    book.note(11 * SECOND_NS, fact(100, 10.5))
     found = book.attach([later], [], 20 * SECOND_NS)
 
     assert [stream.path for stream in found] == ["/run/ckpt_7/b.pt", "/run/ckpt_7/a.pt"]

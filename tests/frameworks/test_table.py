@@ -1,37 +1,63 @@
-"""The table of frameworks and what is written of it."""
+"""The table of frameworks and what is written of it; CKPTPROF_UPDATE_GOLDEN=1 writes the document's rows."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from tests.detect.framework_streams import at
+from tests.detect.stage import MIB
 
+from ckptprof.frameworks import table
+from ckptprof.frameworks.identity import framework_of
 from ckptprof.frameworks.knowledge import Framework
+from ckptprof.frameworks.names import read_name
 from ckptprof.frameworks.table import BY_NAME, FRAMEWORKS
 
 REPOSITORY = Path(__file__).parents[2]
-ROWS = {
-    cells[0]: cells
-    for line in (REPOSITORY / "docs/frameworks.md").read_text().splitlines()
-    if line.startswith("| ") and len(cells := [cell.strip() for cell in line.strip("|").split(" | ")]) == 6
-}
+DOCUMENT = REPOSITORY / "docs/frameworks.md"
+RULE = "|---|---|---|---|---|---|\n"
+
+
+def row(framework: Framework) -> str:
+    """Return the line of the document that says what the entry says."""
+    asynchronous = ", ".join(kind.value for kind in framework.asynchronous) or "no"
+    proof = "; ".join(("stream", *(f"`{job}`" for job in framework.proven_by)))
+    cells = (framework.name, framework.names, framework.completed_by, framework.durability.value, asynchronous, proof)
+    return f"| {' | '.join(cells)} |\n"
+
+
+def test_the_document_says_what_the_entries_say() -> None:
+    """A row for each entry, in the order of the table, and no other."""
+    text = DOCUMENT.read_text()
+    before, after = text.index(RULE) + len(RULE), text.index("\n\n", text.index(RULE)) + 1
+    rows = "".join(row(framework) for framework in FRAMEWORKS)
+
+    if os.environ.get("CKPTPROF_UPDATE_GOLDEN"):
+        DOCUMENT.write_text(text[:before] + rows + text[after:])
+    else:
+        assert text[before:after] == rows, "CKPTPROF_UPDATE_GOLDEN=1 pytest tests/frameworks/test_table.py writes them"
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-def test_the_document_says_what_the_entry_says(framework: Framework) -> None:
-    """Durability and asynchronous writers, row by row; a job that is said to prove it exists."""
-    _, names, _, durability, asynchronous, proof = ROWS[framework.name]
+def test_an_entry_shows_what_it_says(framework: Framework) -> None:
+    """Names for the document, jobs that exist, and a save whose files it knows by their names and first bytes."""
+    assert framework.names
+    assert all((REPOSITORY / job).is_file() for job in framework.proven_by)
+    assert framework.saves
+    for save in framework.saves:
+        files = [(f"/run/{at(file.path, 500)}", int(file.mib * MIB), file.magic) for file in save.files]
+        assert framework_of(files, [save.program]) == framework.name
 
-    assert names
-    assert durability == framework.durability.value
-    assert asynchronous == (", ".join(kind.value for kind in framework.asynchronous) or "no")
-    assert proof.startswith("stream")
-    assert "`" not in proof or (REPOSITORY / proof.split("`")[1]).is_file()
 
-
-def test_the_document_knows_no_other_framework() -> None:
-    """A row without an entry would promise what is not there."""
-    assert set(ROWS) - {"framework"} == set(BY_NAME)
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
+def test_names_that_are_not_to_last_are_told_from_final_ones(framework: Framework) -> None:
+    """A file that is written beside its place has a temporary name, and none under its last one."""
+    for file in (file for save in framework.saves for file in save.files):
+        assert not read_name(f"/run/{at(file.path, 500)}").temporary
+        if file.temporary is not None and Path(file.temporary).parent == Path(file.path).parent:
+            assert read_name(f"/run/{at(file.temporary, 500)}").temporary
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
@@ -40,6 +66,14 @@ def test_an_entry_can_be_found_by_something(framework: Framework) -> None:
     assert framework.files or (framework.programs is not None and framework.extends)
     assert set(framework.extends) <= set(BY_NAME)
     assert 0 < framework.weight <= 0.6
+
+
+def test_every_file_of_known_has_its_line() -> None:
+    """A file without one would never be read."""
+    known = Path(table.__file__).parent / "known"
+    files = {".".join(path.relative_to(known).with_suffix("").parts) for path in known.glob("*/[!_]*.py")}
+
+    assert sorted(table.FILES) == sorted(files), "a line is missing or too many in FILES of frameworks/table.py"
 
 
 def test_what_is_more_particular_stands_first() -> None:

@@ -11,8 +11,8 @@ from tests.kernel.filesystems import KINDS
 from tests.kernel.fio import SIZE, Job, Truth, covering, everything, truths
 from tests.kernel.tracer import Seen, Tracer, difference, order_seen
 
-from ckptprof.detect.describe.traced_pattern import class_of
-from ckptprof.detect.transfers.traced import Traced
+from ckptprof.detect.describe.layout import class_of
+from ckptprof.detect.transfers.traced import TracedTransfer
 from ckptprof.model import PatternClass
 from ckptprof_collectors.samples import FileActivity, OperationKind
 
@@ -53,9 +53,13 @@ def perform(on: Callable[[str], Path], tracer: Tracer, program: Callable[[str], 
     return run
 
 
-def traced(sessions: list[FileActivity]) -> Traced:
+def traced(sessions: list[FileActivity]) -> TracedTransfer:
     """Return the sessions as detection takes them in."""
-    made = Traced(sessions[0].generation, sessions[0].comm)
+    first = sessions[0]
+    made = TracedTransfer(
+        (first.pid, first.start_ticks), (first.device, first.inode), writes=first.writes, path="",
+        first_ns=first.first_ns, last_ns=first.last_ns, before_ns=first.first_ns,
+    )  # fmt: skip
     for session in sessions:
         made.take(session, session.first_ns)
     return made
@@ -77,7 +81,7 @@ def test_calls_are_counted_as_fio_counts_them(perform: Perform, kind: str, job: 
         assert {(session.device, session.inode) for session in sessions} == {(file.stat().st_dev, file.stat().st_ino)}
         assert all(session.closed_ns is not None for session in sessions), sessions
         assert all(session.size == SIZE for session in sessions), sessions
-        assert class_of([traced(sessions)]) == CLASSES[job.pattern], order
+        assert class_of(traced(sessions)) == CLASSES[job.pattern], order
     if len(account) == 1:
         assert not seen.of(file, writes=not job.writes)
     assert not seen.lost

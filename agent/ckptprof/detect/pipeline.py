@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Sequence
 
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
@@ -11,7 +12,7 @@ from ckptprof.detect.events.gathering import Gatherer, settled
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
 from ckptprof.detect.recognition import Judged, Recogniser
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
@@ -58,7 +59,7 @@ class Detector:
     def feed(self, frame: Frame) -> list[Checkpoint]:
         """Take one frame; return the checkpoints that are over with it, and revisions of earlier ones."""
         for process in self._world.drop_stalest():
-            self._transfers.polled.end(process, frame.at_ns)
+            self._transfers.end(process, frame.at_ns)
         samples = self._world.take(frame)
         self._transfers.take(samples, frame.at_ns)
         self._known.past.take(samples, self._world.jobs)
@@ -84,13 +85,13 @@ class Detector:
         self._forget(now_ns)
         return done
 
-    def _judge(self, now_ns: int, still_open: list[Stream]) -> list[Checkpoint]:
+    def _judge(self, now_ns: int, still_open: Sequence[Transfer]) -> list[Checkpoint]:
         waiting = self._gatherer.await_sizes(self._transfers.waiting, now_ns)
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(self._transfers.waiting, still_open):
             state = self._state(candidate, now_ns)
             if state is State.OPEN:
-                waiting.extend(candidate.streams())
+                waiting.extend(candidate.over())
                 continue
             whole = settled(candidate)
             if state is State.FINAL:
@@ -126,6 +127,5 @@ class Detector:
 
 def _close(candidate: Candidate) -> None:
     """Close the transfers of a candidate that was judged: what is seen of them later is another one."""
-    for stream in candidate.streams():
-        if stream.trace is not None:
-            stream.trace.tell()
+    for transfer in candidate.over():
+        transfer.close()

@@ -138,7 +138,7 @@ class Recogniser:
         if not candidate.writes:
             return recalled(candidate, checkpoint, self._known)
         checkpoint = named_as_its_like(candidate, checkpoint, self._known)
-        for path in (*(part.stream.path for part in candidate.parts), candidate.unit):
+        for path in (*(part.path for part in candidate.parts), candidate.unit):
             self._known.transfers.saved.add(path, checkpoint.framework, checkpoint.step)
         return checkpoint
 
@@ -146,7 +146,7 @@ class Recogniser:
         self, candidate: Candidate, signals: tuple[Signal, ...], decision: Decision, made: Checkpoint | None
     ) -> None:
         self._judged += 1
-        path = max(candidate.parts, key=lambda part: part.bytes).stream.path
+        path = max(candidate.parts, key=lambda part: part.bytes).path
         uids = (made.uid, self._as_copy(made, candidate).uid) if made is not None else ()
         start_ns = self._known.world.clock.wall(candidate.start_ns)
         size = candidate_bytes(candidate)

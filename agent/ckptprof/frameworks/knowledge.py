@@ -1,4 +1,4 @@
-"""What a framework's entry says. To add one: a new file with a `FRAMEWORK` and its name in `table.FRAMEWORKS`."""
+"""What a framework's entry says. To add one: a new file in `known/` with a `FRAMEWORK`, and its line in `table`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from ckptprof.frameworks.examples import Save
+
+COMPRESSED = "compressed"  # the format of a file that is packed, whatever is within
 PACKED = r"(?:\.(?:gz|bz2|xz|zst|lz4))?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
 
 
@@ -56,6 +59,36 @@ class Unit:
 
     folder: re.Pattern[str]
     below: re.Pattern[str] | None = None
+    bare: str | None = None  # the name that it may have without any digit
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """A mark of names that are not to last, searched in one part of a path; what it matches is not in the final name.
+
+    `word`, in small letters, is in each name that `mark` matches: most names are done with by looking for words.
+    """
+
+    word: str
+    mark: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A file without which others are no checkpoint: `name`, in the folder of those that `of` is found in."""
+
+    of: re.Pattern[str]
+    name: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Files of Python code, as stacks show them: expressions of the ends of their paths, without `.py`."""
+
+    saves: tuple[str, ...] = ()  # a thread that is in one saves
+    background: tuple[str, ...] = ()  # a thread that is in one saves while training goes on
+    at_once: tuple[str, ...] = ()  # functions of those that save before they return
+    writes: tuple[str, ...] = ()  # a thread whose telling frame is in one writes to a file
 
 
 @dataclass(frozen=True)
@@ -72,17 +105,24 @@ class Framework:
     units: tuple[Unit, ...] = ()
     commit: tuple[Mark, ...] = ()  # the file whose appearance completes it
     begin: tuple[Mark, ...] = ()  # the file that is there from before the first byte until it is complete
-    temporary: tuple[
-        re.Pattern[str], ...
-    ] = ()  # searched in one part of a path; what they match is not in the final name
+    temporary: tuple[Temporary, ...] = ()
+    companions: tuple[Companion, ...] = ()
+    doubtful: re.Pattern[str] | None = None  # in its names that are another's, too: the first bytes must tell
+    magics: tuple[tuple[bytes, str], ...] = ()  # first bytes, and the format that they show
+    sought: tuple[str, ...] = ()  # endings of files that its loader maps, or looks for the directory of first
+    sharded: str | None = None  # the folder of shards that are then put together beside it,
+    consolidated: str | None = None  # or in this folder beside it
+    code: Code = Code()
+    launchers: tuple[str, ...] = ()  # programs, scripts or modules, whose children are the ranks of one job
     programs: re.Pattern[str] | None = None  # matches the name of a program that is this framework's own
     extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program tells that it is this one
     durability: Durability = Durability.NONE
     asynchronous: tuple[Async, ...] = ()
-    restores_by_mapping: bool = False  # else by read calls
-    every_rank_reads_all: bool = False  # each rank reads whole files, not its own part
     copies_whole: bool = False  # further names (last, best) are written again in full
-    staging: re.Pattern[str] | None = None  # the path of a file elsewhere that is written first, then copied
+    names: str = ""  # of its files and folders, as docs/frameworks.md shows them
+    completed_by: str = "none"  # what completes a checkpoint, as docs/frameworks.md says it
+    proven_by: tuple[str, ...] = ()  # jobs of this repository that run the real library
+    saves: tuple[Save, ...] = ()  # examples, which the tests play to the detector
 
     @property
     def weak(self) -> bool:
@@ -95,11 +135,16 @@ def mark(file: str, inside: str | None = None) -> Mark:
     return Mark(re.compile(file), re.compile(inside) if inside is not None else None)
 
 
-def unit(folder: str, below: str | None = None) -> Unit:
+def unit(folder: str, below: str | None = None, bare: str | None = None) -> Unit:
     """Return a unit, its expressions compiled."""
-    return Unit(re.compile(folder), re.compile(below) if below is not None else None)
+    return Unit(re.compile(folder), re.compile(below) if below is not None else None, bare)
 
 
-def patterns(*expressions: str) -> tuple[re.Pattern[str], ...]:
-    """Compile the expressions of an entry."""
-    return tuple(re.compile(expression) for expression in expressions)
+def temporary(word: str, mark: str) -> Temporary:
+    """Return a mark of temporary names, its expression compiled."""
+    return Temporary(word, re.compile(mark))
+
+
+def companion(of: str, name: str) -> Companion:
+    """Return a companion, its expression compiled."""
+    return Companion(re.compile(of), name)

@@ -12,12 +12,21 @@ from ckptprof.frameworks.formats import file_format
 from ckptprof.frameworks.knowledge import Framework, Mark
 from ckptprof.frameworks.table import FRAMEWORKS
 
-__all__ = ["Name", "file_format", "is_alias", "is_begin", "is_commit", "read_name", "shape", "step_of"]
+__all__ = [
+    "Name",
+    "file_format",
+    "is_alias",
+    "is_begin",
+    "is_commit",
+    "is_temporary_of_framework",
+    "read_name",
+    "shape",
+    "step_of",
+]
 
 _MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or meant to overflow somebody's integer
 _MAX_DEPTH = 64  # folders of a path that are looked at, from the deepest
 _DIGIT = re.compile(r"\d", re.ASCII)
-_PLAIN_UNITS = frozenset(("last.ckpt", "release"))  # those without a number
 _STEP_DEPTH = 4  # as far above a file a folder may tell its step
 
 
@@ -97,7 +106,18 @@ _BEGINS = tuple(mark for framework in FRAMEWORKS for mark in framework.begin)
 _UNITS = tuple(unit for framework in FRAMEWORKS for unit in framework.units)
 _ANY_COMMIT = _any_of(mark.file for mark in _COMMITS)
 _ANY_UNIT = _any_of(unit.folder for unit in _UNITS)
-_TEMPORARY = _any_of([words.TEMPORARY, *(mark for framework in FRAMEWORKS for mark in framework.temporary)])
+_BARE_UNITS = frozenset(unit.bare for unit in _UNITS if unit.bare is not None)
+_TEMPORARY = _any_of([words.TEMPORARY, *(one.mark for framework in FRAMEWORKS for one in framework.temporary)])
+_TEMPORARY_OF_FRAMEWORKS = _any_of(one.mark for framework in FRAMEWORKS for one in framework.temporary)
+_MAYBE_TEMPORARY = (
+    *words.MAYBE_TEMPORARY,
+    *(
+        one.word
+        for framework in FRAMEWORKS
+        for one in framework.temporary
+        if not any(word in one.word for word in words.MAYBE_TEMPORARY)
+    ),
+)
 
 
 @lru_cache(maxsize=8192)
@@ -130,7 +150,7 @@ def read_name(path: str) -> Name:
         hint=hint_in_file or place.hint or (certain and words.hints(unit.rpartition("/")[2])),
         data=(framework is None or framework.weak)
         and ((place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file, in_step=in_step)),
-        never=(framework is None or words.TAR.search(file) is not None) and words.NEVER.search(plain) is not None,
+        never=(framework is None or _is_doubtful(framework, file)) and words.NEVER.search(plain) is not None,
         temporary=temporary,
         commit=commit,
         begin=is_begin(path) if temporary else False,
@@ -152,6 +172,11 @@ def is_begin(path: str) -> bool:
     return _marked(_BEGINS, folder, file)
 
 
+def is_temporary_of_framework(path: str) -> bool:
+    """Return whether the file has a mark of temporary names that a framework is known for."""
+    return _TEMPORARY_OF_FRAMEWORKS.search(path.rpartition("/")[2]) is not None
+
+
 def is_alias(path: str) -> bool:
     """Return whether the name is used anew for every save (last, best, latest): it says nothing of which save it is."""
     return read_name(path).alias
@@ -166,9 +191,19 @@ def _number(groups: dict[str, str | None], name: str) -> int | None:
     return int(value) if value and len(value) <= _MAX_DIGITS else None
 
 
+def _is_doubtful(framework: Framework, file: str) -> bool:
+    return framework.doubtful is not None and framework.doubtful.search(file) is not None
+
+
+def _may_be_temporary(path: str) -> bool:
+    """Return whether a mark of temporary names can be in it: cheap, and seldom true."""
+    lower = path.lower()
+    return any(word in lower for word in _MAYBE_TEMPORARY)
+
+
 def _settled(part: str) -> tuple[str, bool]:
     """Return one part of a path without the marks of a temporary name, and whether there were any."""
-    if not words.may_be_temporary(part):
+    if not _may_be_temporary(part):
         return part, False
     settled = _TEMPORARY.sub("", part)
     return settled or part, settled != part
@@ -179,7 +214,7 @@ def _place(folder: str) -> _Place:
     """Return what the path of a folder says; the files of a folder share the work."""
     parts = folder.split("/")
     temporary = False
-    if words.may_be_temporary(folder):
+    if _may_be_temporary(folder):
         settled = [_settled(part) for part in parts]
         parts = [part for part, _ in settled]
         temporary = any(marked for _, marked in settled)
@@ -189,7 +224,7 @@ def _place(folder: str) -> _Place:
     trunk = len(parts)
     for end in range(len(parts), max(1, len(parts) - _MAX_DEPTH), -1):
         part = parts[end - 1]
-        if _DIGIT.search(part) is None and part not in _PLAIN_UNITS:
+        if _DIGIT.search(part) is None and part not in _BARE_UNITS:
             continue
         here = _ANY_UNIT.fullmatch(part) is not None
         count = _step_of_folder(part, parts[end - 2]) if len(parts) - end < _STEP_DEPTH else None

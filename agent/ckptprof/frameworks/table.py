@@ -2,85 +2,59 @@
 
 from __future__ import annotations
 
-from ckptprof.frameworks import (
-    accelerate,
-    axolotl,
-    boosting,
-    bytecheckpoint,
-    composer,
-    deepspeed,
-    fairseq,
-    flax,
-    gguf,
-    hdf5,
-    keras,
-    lightning,
-    llm_c,
-    megatron,
-    mindspore,
-    mlx,
-    mxnet,
-    nemo,
-    numpy,
-    nvrx,
-    orbax,
-    paddle,
-    peft,
-    pickled,
-    safetensors,
-    stable_baselines3,
-    swift,
-    tensorflow,
-    torch_dcp,
-    torch_save,
-    torchtitan,
-    torchtune,
-    transformers,
-    verl,
-    zarr,
-)
+from importlib import import_module
+
 from ckptprof.frameworks.knowledge import Framework
 
-FRAMEWORKS: tuple[Framework, ...] = (
+# a line for each file of known/
+FILES = (
     # those that train
-    megatron.FRAMEWORK,
-    nemo.FRAMEWORK,
-    swift.FRAMEWORK,
-    axolotl.FRAMEWORK,
-    transformers.FRAMEWORK,
-    lightning.FRAMEWORK,
-    verl.FRAMEWORK,
-    torchtitan.FRAMEWORK,
-    torchtune.FRAMEWORK,
-    fairseq.FRAMEWORK,
-    composer.FRAMEWORK,
-    stable_baselines3.FRAMEWORK,
-    paddle.FRAMEWORK,
-    llm_c.FRAMEWORK,
+    "trainers.megatron",
+    "trainers.nemo",
+    "trainers.swift",
+    "trainers.axolotl",
+    "trainers.transformers",
+    "trainers.lightning",
+    "trainers.verl",
+    "trainers.torchtitan",
+    "trainers.torchtune",
+    "trainers.fairseq",
+    "trainers.composer",
+    "trainers.stable_baselines3",
+    "trainers.paddle",
+    "trainers.llm_c",
+    "trainers.detectron2",
+    "trainers.ultralytics",
     # what they save with
-    nvrx.FRAMEWORK,
-    bytecheckpoint.FRAMEWORK,
-    accelerate.FRAMEWORK,
-    deepspeed.FRAMEWORK,
-    orbax.FRAMEWORK,
+    "engines.nvrx",
+    "engines.bytecheckpoint",
+    "engines.accelerate",
+    "engines.deepspeed",
+    "engines.orbax",
     # layouts
-    torch_dcp.FRAMEWORK,
-    tensorflow.FRAMEWORK,
-    mindspore.FRAMEWORK,
-    mxnet.FRAMEWORK,
-    flax.FRAMEWORK,
-    keras.FRAMEWORK,
-    peft.FRAMEWORK,
-    mlx.FRAMEWORK,
+    "layouts.torch_dcp",
+    "layouts.tensorflow",
+    "layouts.mindspore",
+    "layouts.mxnet",
+    "layouts.flax",
+    "layouts.keras",
+    "layouts.peft",
+    "layouts.mlx",
     # formats
-    safetensors.FRAMEWORK,
-    torch_save.FRAMEWORK,
-    boosting.FRAMEWORK,
-    gguf.FRAMEWORK,
-    hdf5.FRAMEWORK,
-    numpy.FRAMEWORK,
-    pickled.FRAMEWORK,
-    zarr.FRAMEWORK,
+    "formats.safetensors",
+    "formats.torch_save",
+    "formats.boosting",
+    "formats.gguf",
+    "formats.hdf5",
+    "formats.numpy",
+    "formats.pickled",
+    "formats.zarr",
 )
 
+FRAMEWORKS: tuple[Framework, ...] = tuple(
+    import_module(f"ckptprof.frameworks.known.{file}").FRAMEWORK for file in FILES
+)
 BY_NAME = {framework.name: framework for framework in FRAMEWORKS}
+COMPANIONS = tuple(one for framework in FRAMEWORKS for one in framework.companions)
+SHARDED = frozenset(framework.sharded for framework in FRAMEWORKS if framework.sharded is not None)
+CONSOLIDATED = frozenset(framework.consolidated for framework in FRAMEWORKS if framework.consolidated is not None)

@@ -25,11 +25,14 @@ PART_NUMBER = re.compile(
 PART = re.compile(r"(?:shard|part|rank|layer|chunk|-of-|mp_|pp_|tp_|dp_|expert|worker)", re.IGNORECASE)
 RANK = re.compile(r"(?:^|[^a-z])rank[-_=]?(\d{1,7})(?![\da-z])", re.IGNORECASE)
 SHARD = re.compile(r"(?:^|[^a-z])shard[-_]?(\d{1,7})[-_]?of[-_]?(\d{1,7})(?!\d)", re.IGNORECASE)
+NUMBERED_PIECE = re.compile(
+    r"(?:^|[^a-z])(?:shards?|parts?|chunks?|blocks?|split|worker|w|proc|job|task)[-_.]?\d", re.IGNORECASE
+)  # of a data set
 RANK_FOLDER = re.compile(r"(?:[a-z]{1,4}[-_])?rank[-_=]?\d{1,7}", re.IGNORECASE)
 ALIAS = re.compile(r"(?:^|[-_.])(?:last|latest|best|final|current|newest)(?=$|[-_.])", re.IGNORECASE)
 STAGING = re.compile(r"^tmp[a-z0-9_]{8}$")  # Python's tempfile
 
-_MAYBE_TEMPORARY = ("tmp", "temp", "part", "incompl", "unfin", "writing", "progress", "dirty", "__lock", "~")
+MAYBE_TEMPORARY = ("tmp", "temp", "part", "incompl", "unfin", "writing", "progress", "~")
 _AFTER = r"(?:[-_.](?:\d+|[0-9a-f]{8,}(?:-[0-9a-f]{4,})*))?"  # a process, a time or a random number
 TEMPORARY = re.compile(
     rf"[._-](?:tmp[A-Za-z0-9]*|temp\d*|incomplete|writing|unfinished|in_?progress){_AFTER}$"
@@ -68,8 +71,6 @@ NEVER = re.compile(
     re.IGNORECASE,
 )
 
-TAR = re.compile(r"(?<!\.pth)(?<!\.pt)\.tar$")  # an archive, or what torch.save wrote under the name of its tutorial
-
 
 def hints(part: str) -> bool:
     """Return whether a word for checkpoints is in it."""
@@ -86,9 +87,3 @@ def is_data_folder(part: str) -> bool:
     """Return whether a folder is called as those of data sets are: `train`, but `train_01` may be any run."""
     found = _DATA.intersection(_WORD.findall(part.lower()))
     return part.lower() in _DATA or bool(found - _OF_RUNS)
-
-
-def may_be_temporary(path: str) -> bool:
-    """Return whether a mark of temporary names can be in it: cheap, and seldom true."""
-    lower = path.lower()
-    return any(word in lower for word in _MAYBE_TEMPORARY)

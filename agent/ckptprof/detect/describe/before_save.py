@@ -89,17 +89,12 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[tuple
 
 
 def _first_byte_ns(draft: Draft) -> int:
-    """Return when the first operation began; polled: the start of the first file."""
-    firsts = []
-    for part in draft.candidate.parts:
-        trace = (part.staged or part.stream).trace
-        firsts.append(trace.totals.first_ns if trace is not None and trace.moved else part.start_ns)
-    return min(firsts)
+    return min(part.first_data_ns for part in draft.candidate.parts)
 
 
 def _leading(draft: Draft) -> ProcessKey:
     """Return the process that wrote most."""
     moved: dict[ProcessKey, int] = {}
     for part in draft.candidate.parts:
-        moved[part.stream.process] = moved.get(part.stream.process, 0) + part.bytes
+        moved[part.process] = moved.get(part.process, 0) + part.bytes
     return max(moved, key=lambda process: moved[process])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ckptprof.detect.describe.patterns import SEEN_SHARE
-from ckptprof.detect.events.candidates import Candidate, is_traced
+from ckptprof.detect.describe.layout import SEEN_SHARE
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.traits import candidate_bytes
-from ckptprof.detect.transfers.part import Part, is_mapped
-from ckptprof.detect.transfers.traced import Traced
+from ckptprof.detect.transfers.ledger import counted_evenly
+from ckptprof.detect.transfers.level import level_of
+from ckptprof.detect.transfers.operations import Operations
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory, reading, writing
+from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.trace_health import TraceHealthHistory
-from ckptprof.model import Pattern
+from ckptprof.model import Level, Pattern
 from ckptprof_collectors.samples import OperationKind
 
 UNSEEN_DURABLE = "when the last byte left the page cache for stable storage"
@@ -27,8 +29,8 @@ def blind_of(
     candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory, *, settled: bool
 ) -> list[str]:
     """Return the sentences; `settled`: when a save was durable, or where the bytes of a restore came from, is known."""
-    traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
-    exact = is_traced(candidate)
+    counted = [part.operations for part in candidate.parts if part.operations is not None]
+    exact = level_of(candidate.parts) is Level.TRACE
     blind: list[str] = []
     if not exact:
         blind.append(
@@ -45,20 +47,20 @@ def blind_of(
             "order of most operations: it is inferred from new files as long as what was written to them, or from few "
             "large operations that moved each byte once"
         )
-    unseen = sum(1 for part in candidate.parts if part.stream.seen_by == "directory")
+    unseen = sum(1 for part in candidate.parts if part.is_credited)
     if unseen:
         blind.append(
             f"{unseen} of {files} files were never caught open between two ticks: found by their times in the folder, "
             "and credited to the process that wrote at that time"
         )
-    unsaid = sum(1 for part in candidate.parts if not part.stream.is_size_said)
+    unsaid = sum(1 for part in candidate.parts if not part.is_size_said)
     if unsaid:
         blind.append(
             f"the size of {unsaid} of {files} files: their file system did not say it within a minute; "
             "counted is what their process wrote meanwhile"
         )
-    blind += _of_traces(traces)
-    if traces:
+    blind += _of_operations(counted)
+    if counted:
         blind += health.lost(candidate.start_ns, candidate.end_ns)
         blind += health.degraded
     if settled:
@@ -75,15 +77,15 @@ def unfound(
     candidate: Candidate, histories: Mapping[ProcessKey, ProcessHistory], written_bytes: int | None
 ) -> list[str]:
     """Return a sentence if its processes moved far more while it went on than is in the files that polling found."""
-    if any(part.stream.trace is not None for part in candidate.parts):
+    if any(part.operations is not None for part in candidate.parts):
         return []
     found = max(candidate_bytes(candidate), (written_bytes or 0) if candidate.writes else 0)
     around_ns = 0 if candidate.writes else _BESIDE_NS
+    frame = candidate.start_ns - around_ns, candidate.end_ns + around_ns
     moved = sum(
-        _within(interval, candidate, around_ns)
+        counted_evenly(history, *frame, writes=candidate.writes)
         for process in candidate.processes
         if (history := histories.get(process)) is not None
-        for interval in history.between(candidate.start_ns - around_ns, candidate.end_ns + around_ns)
     )
     least = _UNFOUND_BYTES if candidate.writes else _UNREAD_BYTES
     if moved - found < max(least, _UNFOUND_SHARE * found):
@@ -94,36 +96,23 @@ def unfound(
     return [f"{share} of what was written: its processes wrote {moved} bytes meanwhile, the files found hold {found}"]
 
 
-def _within(interval: Interval, candidate: Candidate, around_ns: int) -> int:
-    """Return what of an interval's bytes falls into the time of a candidate and around it, at an even rate."""
-    spent_ns = max(1, interval.end_ns - interval.start_ns)
-    inside_ns = min(interval.end_ns, candidate.end_ns + around_ns) - max(
-        interval.start_ns, candidate.start_ns - around_ns
-    )
-    moved = writing(interval) if candidate.writes else reading(interval)
-    return moved * max(0, inside_ns) // spent_ns
-
-
-def _is_guessed(part: Part) -> bool:
+def _is_guessed(part: Transfer) -> bool:
     """Return whether more of a mapping was touched than the trace was told of, if it was told of anything."""
-    if part.stream.trace is None:
-        return part.stream.is_mapping
-    totals = part.stream.trace.totals
-    return is_mapped(part) and part.bytes > totals.bytes - totals.silent_bytes
+    sums = part.operations
+    return part.is_mapped and (sums is None or part.bytes > sums.bytes - sums.silent_bytes)
 
 
-def _of_traces(traces: list[Traced]) -> list[str]:
+def _of_operations(counted: list[Operations]) -> list[str]:
     blind = []
-    totals = [trace.totals for trace in traces]
-    if any(total.faulted_bytes for total in totals):
+    if any(one.faulted_bytes for one in counted):
         blind.append("what was touched within the pages that page faults brought in: whole pages are counted")
-    if any(total.kinds & (OperationKind.AIO | OperationKind.URING) for total in totals):
+    if any(one.kinds & (OperationKind.AIO | OperationKind.URING) for one in counted):
         blind.append("short or failed operations of io_uring and aio: they are counted as they were asked for")
-    operations = sum(total.operations for total in totals)
-    untimed = operations - sum(total.timed_operations for total in totals)
+    operations = sum(one.number for one in counted)
+    untimed = operations - sum(one.timed_operations for one in counted)
     if untimed > 0:
         blind.append(f"how long {untimed} of {operations} operations took: they were not timed")
-    if any(total.pooled for total in totals):
+    if any(one.pooled for one in counted):
         blind.append(
             "which of several threads went first, where they filled a file together: taken as one after another"
         )

@@ -8,23 +8,23 @@ from ckptprof.detect.describe.blind import blind_of, unfound
 from ckptprof.detect.describe.completeness import ending_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of
+from ckptprof.detect.describe.layout import class_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.metadata import metadata_of
 from ckptprof.detect.describe.moments import moments_of
 from ckptprof.detect.describe.overheads import amplification_of
-from ckptprof.detect.describe.patterns import pattern_of
 from ckptprof.detect.describe.ranks import ranks_of
 from ckptprof.detect.describe.sources import source_of
 from ckptprof.detect.describe.stall import stall_of
-from ckptprof.detect.describe.traced_pattern import class_of
 from ckptprof.detect.describe.writers import writers_of
-from ckptprof.detect.events.candidates import Candidate, is_traced
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.traits import candidate_bytes, framework_of
-from ckptprof.detect.transfers.part import Part, traced_bytes
+from ckptprof.detect.transfers.course import points_of
+from ckptprof.detect.transfers.level import level_of
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
-from ckptprof.detect.world.process_counters import faulting, reading, writing
-from ckptprof.model import Checkpoint, Evidence, Kind, Level, Point, Status, Stream
+from ckptprof.model import Checkpoint, Evidence, Kind, Point, Status, Stream
 
 MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
 MAX_POINTS = 600
@@ -39,7 +39,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     pattern = pattern_of(candidate, world.histories)
     durable = durability(ends_of(candidate, clock), known.transfers.writeback)
     ending = ending_of(candidate, known)
-    files = len({part.stream.path for part in candidate.parts})
+    files = len({part.path for part in candidate.parts})
     stall = stall_of(candidate, known)
     spent = amplification_of(candidate)
     source = source_of(candidate, world.histories, world.devices.mount_of(path))
@@ -74,7 +74,7 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         cache=source.cache,
         pattern=pattern,
         measures=measures_of(draft),
-        level=Level.TRACE if is_traced(candidate) else Level.POLL,
+        level=level_of(candidate.parts),
         blind=(*blind, *unfound(candidate, world.histories, spent.written_bytes), *stall.blind),
         evidence=(*evidence, *stall.evidence, *ending.evidence, *durable_evidence(durable)),
         confidence=confidence,
@@ -93,7 +93,7 @@ def _path(candidate: Candidate) -> str:
     beside = candidate.step is not None
     kept = [part for part in candidate.parts if not (beside and part.name.commit and part.name.step is None)]
     kept = kept or candidate.parts
-    paths = [part.stream.path for part in kept]
+    paths = [part.path for part in kept]
     if len(set(paths)) == 1 and kept[0].name.rank is None:
         return paths[0]
     homes = [part.name.home for part in kept]
@@ -107,46 +107,23 @@ def _path(candidate: Candidate) -> str:
     return "/".join(shared) or "/"
 
 
-def _stream(part: Part, known: Knowledge, clock: Clock) -> Stream:
-    stream = part.stream
+def _stream(part: Transfer, known: Knowledge, clock: Clock) -> Stream:
     return Stream(
-        pid=stream.process[0],
-        comm=known.world.jobs.comm(stream.process),
-        path=stream.path,
+        pid=part.process[0],
+        comm=known.world.jobs.comm(part.process),
+        path=part.path,
         bytes=part.bytes,
-        size=stream.fact.size if stream.fact else stream.size or None,
+        size=part.fact.size if part.fact else part.size or None,
         start_ns=clock.wall(part.start_ns),
         end_ns=clock.wall(part.end_ns),
-        class_=class_of([stream.trace]) if stream.trace is not None else None,
-        seen_by=stream.seen_by,
+        class_=class_of(part),
+        seen_by=part.seen_by,
     )
 
 
 def _timeline(candidate: Candidate, known: Knowledge, clock: Clock) -> tuple[Point, ...]:
     """Return what the candidate's processes moved, interval by interval, cut to its edges and thinned to 600 points."""
-    if traced_bytes(candidate.parts) * 2 > candidate_bytes(candidate):
-        return _points([point for part in candidate.parts for point in _traced_points(part)], candidate, clock)
-    measure = writing if candidate.writes else reading
-    if not candidate.writes and all(part.stream.is_mapping for part in candidate.parts):
-        measure = faulting
-    points: list[tuple[int, int, int]] = []
-    for process in candidate.processes:
-        history = known.world.histories.get(process)
-        for interval in history.between(candidate.start_ns, candidate.end_ns) if history else ():
-            count = measure(interval)
-            if count > 0:
-                start = max(interval.start_ns, candidate.start_ns)
-                end = min(interval.end_ns, candidate.end_ns)
-                points.append((start, max(end, start + 1), count))
-    return _points(points, candidate, clock)
-
-
-def _traced_points(part: Part) -> list[tuple[int, int, int]]:
-    return part.stream.trace.points if part.stream.trace is not None else []
-
-
-def _points(points: list[tuple[int, int, int]], candidate: Candidate, clock: Clock) -> tuple[Point, ...]:
-    points.sort()
+    points = sorted(points_of(candidate.parts, known.world.histories))
     if len(points) > MAX_POINTS:
         points = _thinned(points, candidate)
     return tuple(Point(clock.wall(start), clock.wall(end), count) for start, end, count in points)

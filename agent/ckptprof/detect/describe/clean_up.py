@@ -35,31 +35,25 @@ def cleaned_up(candidate: Candidate, known: Knowledge) -> tuple[int, int | None]
 
 def cleared_ns(candidate: Candidate, known: Knowledge) -> int | None:
     """Return for how long training has been held by deletion right after a save, as far as that is known by now."""
-    row = clearing_after(
-        known.world.host, candidate.processes, candidate.end_ns, candidate.end_ns + CLEAN_UP_NS,
-        traced=any_traced(candidate),
-    )  # fmt: skip
+    until_ns = candidate.end_ns + CLEAN_UP_NS
+    row = clearing_after(known.world.host, candidate.processes, candidate.end_ns, until_ns)
     return None if row is None else row.end_ns - row.start_ns
-
-
-def any_traced(candidate: Candidate) -> bool:
-    """Return whether the trace saw any of it."""
-    return any(part.stream.trace is not None for part in candidate.parts)
 
 
 def paths_of(candidate: Candidate) -> frozenset[str]:
     """Return the paths of its files."""
-    return frozenset(part.stream.path for part in candidate.parts)
+    return frozenset(part.path for part in candidate.parts)
 
 
-def clearing_after(
-    books: HostCounters, processes: Iterable[ProcessKey], end_ns: int, until_ns: int, *, traced: bool
-) -> Clearing | None:
+def clearing_after(books: HostCounters, processes: Iterable[ProcessKey], end_ns: int, until_ns: int) -> Clearing | None:
     """Return the row of a process whose main thread began to delete as the save ended; of several the one that is last.
 
     `until_ns` is the latest end of a call in it.
     """
-    rows = [(_called if traced else _met)(books, process, end_ns, until_ns) for process in processes]
+    rows = [
+        _called(books, process, end_ns, until_ns) or _looked_at(books, process, end_ns, until_ns)
+        for process in processes
+    ]
     return max((row for row in rows if row is not None), key=lambda row: row.end_ns, default=None)
 
 
@@ -68,7 +62,7 @@ def _called(books: HostCounters, process: ProcessKey, end_ns: int, until_ns: int
     return None if row is None else Clearing(row.first_ns, row.last_ns, row.spent_ns or 0, row.number)
 
 
-def _met(books: HostCounters, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
+def _looked_at(books: HostCounters, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
     deleting = books.threads.row(process, _DELETES, end_ns, until_ns, _GAP_NS)
     row = books.threads.row(process, _CLEARS, end_ns, until_ns, _GAP_NS)
     if deleting is None or row is None or deleting[0] < _LEAST_LOOKS:

@@ -6,7 +6,6 @@ A save is called incomplete only on what its own files or its series show; what 
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,8 +13,9 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvents
 from ckptprof.detect.transfers.file_events import is_temporary
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.frameworks.names import shape
+from ckptprof.frameworks.table import COMPANIONS
 from ckptprof.model import Evidence, Status
 
 SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
@@ -23,8 +23,6 @@ _LOOKED_AFTER_NS = 200_000_000  # what a file looks like so long after its last 
 _SMALLER = 0.9  # of what the saves of the series are
 _LARGE_SHARE = 0.1  # of the bytes makes a file more than a note beside the checkpoint
 _FULL_BYTES = 64 << 10
-# a folder of these is no checkpoint without that file (torch/distributed/checkpoint/filesystem.py, finish)
-_MARKED = ((re.compile(r"__\d+_\d+\.distcp$"), ".metadata"),)
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     moved = sum(part.bytes for part in candidate.parts)
     usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < _SMALLER * usual and _sizes_known(candidate)
-    if _marker(candidate) is not None and all(part.stream.trace is None for part in candidate.parts):
+    if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         smaller = False  # its own framework completed it: what lacks was not seen
     deleted = _deleted(candidate, known)
     full = _is_full(candidate)
@@ -83,12 +81,12 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
 def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
     """Yield the files that end before their own format does; of each only a look at what is left of it counts."""
     for part in candidate.parts:
-        fact, trace = part.stream.fact, part.stream.trace
+        fact = part.fact
         if fact is None or fact.whole is not False:
             continue
-        last_ns = trace.active_ns if trace is not None else part.stream.last_ns
-        reached = trace.totals.high_offset if trace is not None and trace.sessions else 0
-        late = part.stream.fact_at_ns - last_ns >= _LOOKED_AFTER_NS or _seen_after_death(part, known)
+        reached = part.stretch[1] if part.stretch is not None else 0
+        ended_ns = known.world.ended.get(part.process)
+        late = part.fact_at_ns - part.active_ns >= _LOOKED_AFTER_NS or part.was_looked_at_after(ended_ns)
         if late and fact.size >= reached:
             yield f"{_name(part)} ends before its format does"
 
@@ -99,67 +97,57 @@ def note_complete(candidate: Candidate, past: PastEvents) -> None:
     past.note_complete(candidate.job, _kinds(candidate), size, _marker(candidate))
 
 
-def _large(candidate: Candidate) -> list[Part]:
+def _large(candidate: Candidate) -> list[Transfer]:
     whole = sum(part.bytes for part in candidate.parts)
     return [part for part in candidate.parts if part.bytes >= _LARGE_SHARE * whole]
 
 
-def _is_stuck(part: Part, candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether a temporary name was looked at after its writer's end, or traced to it, and not given up."""
-    stream = part.stream
-    if part.staged is not None or not is_temporary(stream.path):
-        return False
-    if stream.trace is not None:
-        return stream.trace.renamed_ns is None
+def _is_stuck(part: Transfer, candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether a temporary name stayed until its writers ended, and it was not given up."""
     ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
-    return stream.fact is not None and stream.fact_at_ns >= ended_ns
+    return part.staged is None and is_temporary(part.path) and part.kept_its_name(ended_ns)
 
 
-def _deleted(candidate: Candidate, known: Knowledge) -> list[Part]:
+def _deleted(candidate: Candidate, known: Knowledge) -> list[Transfer]:
     """Return the large parts that were deleted after they were written, and not copied elsewhere before."""
     return [
         part
         for part in _large(candidate)
-        if part.staged is None and known.transfers.removals.removed_ns(part.stream.path, part.end_ns) is not None
+        if part.staged is None and known.transfers.removals.removed_ns(part.path, part.end_ns) is not None
     ]
 
 
 def _sizes_known(candidate: Candidate) -> bool:
-    return all(part.stream.trace is not None or part.stream.fact is not None for part in _large(candidate))
+    return all(part.operations is not None or part.fact is not None for part in _large(candidate))
 
 
 def _is_full(candidate: Candidate) -> bool:
     """Return whether there was no room left beside a file of which nothing says that it is whole."""
-    facts = [part.stream.fact for part in _large(candidate) if part.stream.fact is not None]
+    facts = [part.fact for part in _large(candidate) if part.fact is not None]
     doubtful = [fact for fact in facts if not fact.whole]
     return any(fact.free_bytes is not None and fact.free_bytes < _FULL_BYTES for fact in doubtful)
 
 
 def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
     """Return the file without which what was written is no checkpoint, if nobody wrote it."""
-    written = {part.stream.path for part in candidate.parts}
+    written = {part.path for part in candidate.parts}
     for part in candidate.parts:
-        folder, _, file = part.stream.path.rpartition("/")
-        for pattern, marker in _MARKED:
+        folder, _, file = part.path.rpartition("/")
+        for companion in COMPANIONS:
+            marker = companion.name
             path = f"{folder}/{marker}"
-            if not pattern.search(file) or path in written:
+            if not companion.of.search(file) or path in written:
                 continue
-            if (part.stream.trace is not None or _seen_after_death(part, known)) and not known.transfers.is_written(
-                candidate.job, path
-            ):
+            sure = part.operations is not None or part.was_looked_at_after(known.world.ended.get(part.process))
+            if sure and not known.transfers.is_written(candidate.job, path):
                 return marker
     return None
-
-
-def _seen_after_death(part: Part, known: Knowledge) -> bool:
-    ended_ns = known.world.ended.get(part.stream.process)
-    return ended_ns is not None and part.stream.fact is not None and part.stream.fact_at_ns >= ended_ns
 
 
 def _marker(candidate: Candidate) -> str | None:
     """Return the file that completed a save: its path, or its place in the folder of the save; None: there was none."""
     folder = candidate.unit.partition("#")[0] + "/"
-    return next((part.stream.path.removeprefix(folder) for part in candidate.parts if part.name.commit), None)
+    return next((part.path.removeprefix(folder) for part in candidate.parts if part.name.commit), None)
 
 
 def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledge) -> bool:
@@ -175,8 +163,8 @@ def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledg
 
 
 def _kinds(candidate: Candidate) -> frozenset[str]:
-    return frozenset(shape(part.stream.path) for part in _large(candidate)[:8])
+    return frozenset(shape(part.path) for part in _large(candidate)[:8])
 
 
-def _name(part: Part) -> str:
-    return part.stream.path.rpartition("/")[2]
+def _name(part: Transfer) -> str:
+    return part.path.rpartition("/")[2]

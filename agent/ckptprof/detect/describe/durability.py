@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.tolerances import STAMP_NS
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.model import Evidence
 
 _COVERED = 0.99  # of the bytes: of a checkpoint of thousands of files the smallest are not followed
-_LATE_NS = 100_000_000  # file systems stamp with the clock of the last timer tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,8 @@ def ends_of(candidate: Candidate, clock: Clock) -> tuple[FileEnd, ...]:
     return tuple(_end(part, clock) for part in sorted(candidate.parts, key=lambda part: -part.bytes))
 
 
-def _end(part: Part, clock: Clock) -> FileEnd:
-    stream, trace = part.stream, part.stream.trace
-    if trace is not None:
-        return FileEnd(stream.file, part.bytes, trace.active_ns, trace.durable_ns)
-    modified_ns = clock.mono(stream.fact.modified_ns) if stream.fact is not None else part.end_ns
-    return FileEnd(stream.file, part.bytes, min(part.end_ns, max(part.start_ns, modified_ns)), None)
+def _end(part: Transfer, clock: Clock) -> FileEnd:
+    return FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns)
 
 
 def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:
@@ -65,7 +61,7 @@ def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:
             continue
         exact = False
         looks = book.of(end.file)
-        if looks is None or looks.at_ns < end.last_ns - _LATE_NS:
+        if looks is None or looks.at_ns < end.last_ns - STAMP_NS:
             continue
         if looks.dirty_ns is not None:
             dirty.append(looks.dirty_ns)

@@ -39,8 +39,8 @@ def measures_of(draft: Draft) -> Measures:
 def clean_up_of(draft: Draft) -> tuple[int | None, int | None]:
     """Return (files, time) of what its processes deleted of others' files so far; None: that cannot be seen."""
     candidate = draft.candidate
-    traced = any(part.stream.trace is not None for part in candidate.parts)
-    if not candidate.writes or not traced or not draft.known.world.health.sees_names:
+    seen = draft.known.world.health.sees_names and any(part.operations is not None for part in candidate.parts)
+    if not candidate.writes or not seen:
         return None, None
     return cleaned_up(candidate, draft.known)
 

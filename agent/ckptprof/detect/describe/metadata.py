@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.traced import Traced
+from ckptprof.detect.transfers.tolerances import STAMP_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.model import Metadata
 
 KINDS = ("created", "renamed", "unlinked", "synced")
-_STAMP_NS = 60_000_000  # file systems stamp with the clock of the last timer tick; edges lie between two looks
 
 
 def metadata_of(candidate: Candidate, names: FileCalls, health: TraceHealthHistory, clock: Clock) -> Metadata:
-    """Return what is known of it: by the trace all but what it lost, by polling which of the files were new."""
-    traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
-    if not traces:
+    """Return what is known of it: all but what was lost, or which of the files were new."""
+    sums = [part.operations for part in candidate.parts if part.operations is not None]
+    if not sums:
         born = _born(candidate, clock) if candidate.writes else None
         return Metadata(created=born, at_least=born is not None)
-    data_call_ns = _in_calls(traces)
+    timed = [one.call_ns for one in sums if one.call_ns is not None]
+    data_call_ns = sum(timed) if timed else None
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
     lost = bool(health.lost(start_ns, end_ns))
     if not candidate.writes:
@@ -29,20 +29,14 @@ def metadata_of(candidate: Candidate, names: FileCalls, health: TraceHealthHisto
     return Metadata(**told, at_least=lost or not names.is_whole(start_ns), data_call_ns=data_call_ns)
 
 
-def _in_calls(traces: list[Traced]) -> int | None:
-    timed = [trace.totals.call_ns for trace in traces if trace.sessions]
-    known = [call_ns for call_ns in timed if call_ns is not None]
-    return sum(known) if known else None
-
-
 def _born(candidate: Candidate, clock: Clock) -> int | None:
     """Return how many of the files were made while it went on; None if the file system does not tell."""
     births = {
-        part.stream.path: clock.mono(part.stream.fact.birth_ns)
+        part.path: clock.mono(part.fact.birth_ns)
         for part in candidate.parts
-        if part.stream.fact is not None and part.stream.fact.birth_ns is not None
+        if part.fact is not None and part.fact.birth_ns is not None
     }
     if not births:
         return None
-    low_ns, high_ns = candidate.start_ns - _STAMP_NS, candidate.end_ns + _STAMP_NS
+    low_ns, high_ns = candidate.start_ns - STAMP_NS, candidate.end_ns + STAMP_NS
     return sum(1 for born_ns in births.values() if low_ns <= born_ns <= high_ns)

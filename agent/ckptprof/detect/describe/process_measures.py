@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.thread_measures import Act
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.world.stacks import act
+from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.measures import ProcessMeasure
 
 MAX_TOLD = 64
@@ -26,7 +26,7 @@ def members_of(draft: Draft) -> list[ProcessKey]:
     candidate, jobs = draft.candidate, draft.known.world.jobs
     moved = dict.fromkeys(candidate.processes, 0)
     for part in candidate.parts:
-        moved[part.stream.process] += part.bytes
+        moved[part.process] += part.bytes
     writers = sorted(moved, key=lambda process: -moved[process])
     others = [
         process
@@ -51,21 +51,16 @@ def _trains(draft: Draft, process: ProcessKey) -> bool:
 def _measure(draft: Draft, process: ProcessKey, acts: list[Act]) -> ProcessMeasure:
     candidate, jobs = draft.candidate, draft.known.world.jobs
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
-    parts = [part for part in candidate.parts if part.stream.process == process]
+    parts = [part for part in candidate.parts if part.process == process]
     own = [one for one in acts if one.process == process]
     used = draft.known.world.host.usage.used(process, start_ns, end_ns)
     paused = draft.known.world.host.usage.paused(process, start_ns, end_ns)
-    if paused is None and any(one.is_traced for one in acts) and draft.known.world.health.attached(_PAUSES):
+    if paused is None and any(one.is_counted for one in acts) and draft.known.world.health.attached(_PAUSES):
         paused = 0, 0
     history = draft.known.world.histories.get(process)
     around = history.between(start_ns, end_ns) if history is not None else []
-    faulted = sum(
-        session.faulted_bytes
-        for part in parts
-        if part.stream.trace is not None
-        for session in part.stream.trace.sessions.values()
-    )
-    mapped = any(part.stream.mapped_bytes or part.stream.mapping is not None for part in parts)
+    faulted = sum(session.faulted_bytes for part in parts for session in part.threads)
+    mapped = any(part.mapped_bytes for part in parts)
     ranks = draft.ranks()
     return ProcessMeasure(
         pid=process[0],

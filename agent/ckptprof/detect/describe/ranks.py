@@ -23,8 +23,8 @@ def ranks_of(candidate: Candidate, jobs: Jobs) -> int:
         if part.name.rank is None:
             continue
         highest = max(highest, part.name.rank)
-        if part.stream.seen_by != "directory":
-            certain.setdefault(part.stream.process, set()).add(part.name.rank)
+        if not part.is_credited:
+            certain.setdefault(part.process, set()).add(part.name.rank)
     seen = len({jobs.works_for(process) for process in candidate.processes})
     if not candidate.writes:  # whoever reads the parts of others is not as many
         return seen

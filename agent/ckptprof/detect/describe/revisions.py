@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ckptprof.detect.describe.blind import NOT_YET_DURABLE, UNSEEN_DURABLE
-from ckptprof.detect.describe.clean_up import Clearing, any_traced, clearing_after, paths_of
+from ckptprof.detect.describe.clean_up import Clearing, clearing_after, paths_of
 from ckptprof.detect.describe.durability import FileEnd, durability, durable_evidence, ends_of
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
@@ -40,7 +40,6 @@ class _Awaited:
     lost: bool = False  # a file of it was deleted again: it will never be durable
     seen: tuple[int, int] = (-1, -1)  # versions of the books, when it was last held against them
     cleaned_ns: int | None = None  # CLOCK_MONOTONIC, as told
-    traced: bool = False
     state: State = State.REPORTED
 
 
@@ -80,7 +79,6 @@ class Revisions:
             checkpoint, candidate.start_ns, candidate.end_ns, self._known.world.clock.offset_ns, ends[:MAX_ENDS],
             whole=len(ends) <= MAX_ENDS, shapes=_shapes(candidate), paths=paths_of(candidate),
             processes=tuple(candidate.processes), durable=checkpoint.durable_ns is not None,
-            traced=any_traced(candidate),
         )  # fmt: skip
 
     def follow(self, told: list[Checkpoint], now_ns: int) -> list[Checkpoint]:
@@ -162,7 +160,7 @@ class Revisions:
         row = self._row(awaited)
         cleaned_ns = max(filter(None, (self._cleaned_ns(awaited), row.end_ns if row else None)), default=None)
         if cleaned_ns is None or cleaned_ns == awaited.cleaned_ns:
-            return checkpoint, awaited.traced or now_ns is None or now_ns - awaited.end_ns >= SETTLED_NS
+            return checkpoint, now_ns is None or now_ns - awaited.end_ns >= SETTLED_NS
         if now_ns is not None and now_ns - cleaned_ns < SETTLED_NS:
             return checkpoint, False
         awaited.cleaned_ns = cleaned_ns
@@ -179,7 +177,7 @@ class Revisions:
         if row is not None:
             self._known.past.note_blocked(checkpoint.uid, checkpoint.job, awaited.end_ns, row.end_ns)
         files, spent_ns = None, after_ns
-        if awaited.traced:
+        if row is None or row.files is not None:
             files, spent_ns = self._known.transfers.removals.spent(
                 awaited.paths, awaited.start_ns, until_ns, awaited.processes
             )
@@ -198,9 +196,7 @@ class Revisions:
         if awaited.checkpoint.mode is Mode.ASYNC or awaited.checkpoint.measures is None:
             return None
         until_ns = min(awaited.end_ns + CLEAN_UP_NS, self._next_ns(awaited))
-        return clearing_after(
-            self._known.world.host, awaited.processes, awaited.end_ns, until_ns, traced=awaited.traced
-        )
+        return clearing_after(self._known.world.host, awaited.processes, awaited.end_ns, until_ns)
 
     def _undecided(self, awaited: _Awaited, checkpoint: Checkpoint) -> Checkpoint:
         """Say of a save that is not yet durable that it is not."""
@@ -230,7 +226,7 @@ class Revisions:
         later = [
             stream.first_ns
             for process in awaited.processes
-            for stream in self._known.transfers.traced.moved_by(process)
+            for stream in self._known.transfers.counted_of(process)
             if stream.writes and stream.first_ns > awaited.end_ns and stream.path not in awaited.paths
             and shape(stream.path) in awaited.shapes
         ]  # fmt: skip
@@ -242,7 +238,7 @@ def _without(blind: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _shapes(candidate: Candidate) -> frozenset[str]:
-    return frozenset(shape(part.stream.path) for part in candidate.parts)
+    return frozenset(shape(part.path) for part in candidate.parts)
 
 
 def newest(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:

@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.part import Part, is_mapped
+from ckptprof.detect.transfers.tolerances import EDGE_NS
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.spans import length, merged
+from ckptprof.frameworks.places import COUNTED, IN_MEMORY
 from ckptprof_collectors.samples import MountInfo
 
 COLD_SHARE = 0.9  # of the distinct bytes came from storage
 WARM_SHARE = 0.1
-_AROUND_NS = 100_000_000  # polled edges are exact to a tick
-_AROUND_TRACED_NS = 20_000_000
 _CODE_BYTES = 1 << 20  # that a page fault may fetch with the page: of code that is paged in while a checkpoint is read
 _MAX_CODE_BYTES = 32 << 20
 _SEEN_SHARE = 0.9  # of the bytes asked for must show in the counters, or the rest of the fetching was not seen, too
-_IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
-_COUNTING = frozenset(("nfs", "nfs4", "zfs", "btrfs", "overlay"))  # beside all that is on a block device
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def source_of(candidate: Candidate, histories: dict[ProcessKey, ProcessHistory],
     unique = _unique_bytes(candidate.parts)
     if unique <= 0:
         return Source()
-    if mount is not None and mount.fs_type in _IN_MEMORY:
+    if mount is not None and mount.fs_type in IN_MEMORY:
         return Source(0, unique, "warm")
     seen = _fetched_by_all(candidate.parts, histories)
     if seen is None or (seen.fetched_bytes < COLD_SHARE * unique and not _counts(mount)):
@@ -64,49 +63,33 @@ def source_of(candidate: Candidate, histories: dict[ProcessKey, ProcessHistory],
 
 def _counts(mount: MountInfo | None) -> bool:
     """Return whether what is fetched through a mount shows in the counters of the process that reads."""
-    return mount is not None and (mount.device is not None or mount.fs_type in _COUNTING)
+    return mount is not None and (mount.device is not None or mount.fs_type in COUNTED)
 
 
-def _unique_bytes(parts: list[Part]) -> int:
+def _unique_bytes(parts: list[Transfer]) -> int:
     """Return the distinct bytes: of each file at most its size, or the stretches that were read of it."""
-    by_file: dict[FileKey, list[Part]] = {}
+    by_file: dict[FileKey, list[Transfer]] = {}
     for part in parts:
-        by_file.setdefault(part.stream.file, []).append(part)
+        by_file.setdefault(part.file, []).append(part)
     return sum(_unique_of_file(same) for same in by_file.values())
 
 
-def _unique_of_file(parts: list[Part]) -> int:
+def _unique_of_file(parts: list[Transfer]) -> int:
     limits = [sum(part.bytes for part in parts)]
-    size = max(_size(part) for part in parts)
+    size = max(part.extent_bytes for part in parts)
     if size > 0:
         limits.append(size)
-    traces = [part.stream.trace for part in parts if part.stream.trace is not None and not is_mapped(part)]
-    if len(traces) == len(parts):
-        limits.append(_stretch([(trace.totals.low_offset, trace.totals.high_offset) for trace in traces]))
+    stretches = [part.stretch for part in parts if part.stretch is not None and not part.is_mapped]
+    if len(stretches) == len(parts):
+        limits.append(length(merged(stretches)))
     return min(limits)
 
 
-def _size(part: Part) -> int:
-    stream = part.stream
-    if stream.fact is not None:
-        return stream.fact.size
-    traced = max((session.size for session in stream.trace.sessions.values()), default=0) if stream.trace else 0
-    return max(traced, stream.size, stream.mapped_bytes)
-
-
-def _stretch(ranges: list[tuple[int, int]]) -> int:
-    total, reached = 0, 0
-    for low, high in sorted(ranges):
-        total += max(0, high - max(low, reached))
-        reached = max(reached, high)
-    return total
-
-
-def _fetched_by_all(parts: list[Part], histories: dict[ProcessKey, ProcessHistory]) -> _Fetched | None:
+def _fetched_by_all(parts: list[Transfer], histories: dict[ProcessKey, ProcessHistory]) -> _Fetched | None:
     """Return what the readers had fetched while they read; None if one of them was not looked at all the time."""
-    by_process: dict[ProcessKey, list[Part]] = {}
+    by_process: dict[ProcessKey, list[Transfer]] = {}
     for part in parts:
-        by_process.setdefault(part.stream.process, []).append(part)
+        by_process.setdefault(part.process, []).append(part)
     every = []
     for process, own in by_process.items():
         history = histories.get(process)
@@ -117,17 +100,16 @@ def _fetched_by_all(parts: list[Part], histories: dict[ProcessKey, ProcessHistor
     return _Fetched(sum(one.fetched_bytes for one in every), sum(one.code_bytes for one in every))
 
 
-def _fetched_by(parts: list[Part], history: ProcessHistory) -> _Fetched | None:
+def _fetched_by(parts: list[Transfer], history: ProcessHistory) -> _Fetched | None:
     start_ns, end_ns = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
-    traced = all(part.stream.trace is not None for part in parts)
-    slack_ns = _AROUND_TRACED_NS if traced else _AROUND_NS
+    slack_ns = max(part.edges_slack_ns for part in parts)
     around = history.between(start_ns - slack_ns, end_ns + slack_ns)
-    asked = sum(part.bytes for part in parts if not is_mapped(part))
+    asked = sum(part.bytes for part in parts if not part.is_mapped)
     returned = sum(interval.returned_bytes for interval in around)
-    looked = history.first_ns <= start_ns + _AROUND_NS and history.last_ns >= end_ns - _AROUND_NS
+    looked = history.first_ns <= start_ns + EDGE_NS and history.last_ns >= end_ns - EDGE_NS
     if not looked and (asked == 0 or returned < _SEEN_SHARE * asked):
         return None
     code = 0
-    if not any(is_mapped(part) for part in parts):
+    if not any(part.is_mapped for part in parts):
         code = min(_MAX_CODE_BYTES, _CODE_BYTES * sum(interval.major_faults for interval in around))
     return _Fetched(sum(interval.fetched_bytes for interval in around), code)

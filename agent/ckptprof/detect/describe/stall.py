@@ -14,7 +14,7 @@ from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import GPU_RUNTIMES
+from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 from ckptprof.model import Evidence, Mode
 
 _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks

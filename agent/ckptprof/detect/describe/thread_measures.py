@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.transfers.part import Part
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.tolerances import CALLS_NS
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.file_calls import Spent
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.threads import Use, within_span
 from ckptprof.measures import ThreadMeasure
-from ckptprof_collectors.samples import FileActivity
 
 MAX_TOLD = 64
 _LAST_TOLD = 8  # of those the ones that ended last, whatever they moved
 _BUSY_SHARE = 0.02  # of its process's time: a thread that used less, and was met in no call, took no part
 _HELPS_SHARE = 0.2  # of one that moved nothing: it compresses for others, or computes
-_SLACK_NS = 150_000_000  # calls are counted when they return
 _AT_FILES = frozenset(("data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"))
 _CALLS = {"synced": "sync", "closed-written": "close", "created": "create", "renamed": "rename", "unlinked": "unlink"}
 
@@ -38,7 +36,7 @@ class Act:
     read_bytes: int | None = None
     data_call_ns: int | None = None
     calls: dict[str, Spent] = field(default_factory=dict)  # by kind of event
-    is_traced: bool = False
+    is_counted: bool = False
     main: bool = False
     use: Use | None = None
 
@@ -54,39 +52,39 @@ class Act:
 
 def acts_of(draft: Draft) -> list[Act]:
     """Return what every thread did, in no order."""
-    by_process: dict[ProcessKey, list[Part]] = {}
+    by_process: dict[ProcessKey, list[Transfer]] = {}
     for part in draft.candidate.parts:
-        by_process.setdefault(part.stream.process, []).append(part)
+        by_process.setdefault(part.process, []).append(part)
     found: list[Act] = []
     for process, parts in by_process.items():
-        acts = _traced(draft, process, parts) or _polled(draft, process, parts)
+        acts = _by_operations(draft, process, parts) or _by_looks(draft, process, parts)
         for act in acts:
             act.use = draft.known.world.host.threads.use(process, act.tid, act.start_ns, act.end_ns)
         found += acts
     return found
 
 
-def _traced(draft: Draft, process: ProcessKey, parts: list[Part]) -> list[Act]:
+def _by_operations(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> list[Act]:
     acts: dict[int, Act] = {}
     seen: set[int] = set()
     for part in parts:
-        for stream in (part.stream, *part.carried, *([part.staged] if part.staged is not None else [])):
+        for stream in (part, *part.carried, *([part.staged] if part.staged is not None else [])):
             if stream.process == process and id(stream) not in seen:
                 seen.add(id(stream))
-                _add_sessions(acts, process, stream, own=stream is part.stream)
+                _add_sessions(acts, process, stream, own=stream is part)
     if not acts:
         return []
     _add_calls(draft, process, acts)
-    if sum(len(part.stream.trace.sessions) for part in parts if part.stream.trace is not None):
+    if any(part.threads for part in parts):
         _add_others(draft, process, acts, seen)
     return list(acts.values())
 
 
-def _add_sessions(acts: dict[int, Act], process: ProcessKey, stream: Stream, *, own: bool) -> None:
-    for session in _sessions(stream):
+def _add_sessions(acts: dict[int, Act], process: ProcessKey, stream: Transfer, *, own: bool) -> None:
+    for session in stream.threads:
         act = acts.get(session.tid)
         if act is None:
-            act = acts[session.tid] = Act(process, session.tid, session.comm, is_traced=True)
+            act = acts[session.tid] = Act(process, session.tid, session.comm, is_counted=True)
             act.main = session.tid == process[0]
         act.spans(session.first_ns, max(session.first_ns, session.last_ns))
         act.in_calls(session.call_ns)
@@ -98,10 +96,6 @@ def _add_sessions(acts: dict[int, Act], process: ProcessKey, stream: Stream, *, 
             act.read_bytes = (act.read_bytes or 0) + session.bytes
 
 
-def _sessions(stream: Stream) -> Iterable[FileActivity]:
-    return stream.trace.sessions.values() if stream.trace is not None else ()
-
-
 def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
     """Add what the threads of a process did to names and disks from the candidate's start to its end."""
     candidate = draft.candidate
@@ -110,7 +104,7 @@ def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
         act = acts.get(tid)
         if act is None:
             comm = draft.known.world.host.threads.comm(process, tid) or draft.known.world.jobs.comm(process)
-            act = acts[tid] = Act(process, tid, comm, is_traced=True, main=tid == process[0])
+            act = acts[tid] = Act(process, tid, comm, is_counted=True, main=tid == process[0])
         act.calls = calls
         act.spans(min(one.first_ns for one in calls.values()), max(one.last_ns for one in calls.values()))
 
@@ -118,10 +112,10 @@ def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
 def _add_others(draft: Draft, process: ProcessKey, acts: dict[int, Act], seen: set[int]) -> None:
     """Add what they moved of other files meanwhile: what was read back, what is no checkpoint's."""
     candidate = draft.candidate
-    for stream in draft.known.transfers.traced.moved_by(process):
+    for stream in draft.known.transfers.counted_of(process):
         if id(stream) in seen or stream.last_ns < candidate.start_ns or stream.first_ns > candidate.end_ns:
             continue
-        for session in _sessions(stream):
+        for session in stream.threads:
             act = acts.get(session.tid)
             if act is None or session.first_ns < act.start_ns or session.last_ns > act.end_ns:
                 continue
@@ -130,11 +124,11 @@ def _add_others(draft: Draft, process: ProcessKey, acts: dict[int, Act], seen: s
                 act.read_bytes = (act.read_bytes or 0) + session.bytes
 
 
-def _polled(draft: Draft, process: ProcessKey, parts: list[Part]) -> list[Act]:
+def _by_looks(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> list[Act]:
     """Return the threads that were met at work meanwhile; if none was looked at, its main one."""
     start_ns, end_ns = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
     moved = sum(part.bytes for part in parts)
-    files = {part.stream.file for part in parts}
+    files = {part.file for part in parts}
     known = draft.known.world.host.threads.threads(process, start_ns, end_ns)
     acts = []
     for tid, comm in known.items():
@@ -179,7 +173,7 @@ def _by_main(draft: Draft, main: Act, moved: int, others: list[Act]) -> int:
     alone = not any(act.use is not None and _is_at_files(act.use) for act in others)
     if alone and (draft.role(main.process) != "thread" or (main.use is not None and _is_at_files(main.use))):
         return moved
-    told = draft.known.world.trainers.moved(main.process, main.start_ns - _SLACK_NS, main.end_ns + _SLACK_NS)
+    told = draft.known.world.trainers.moved(main.process, main.start_ns - CALLS_NS, main.end_ns + CALLS_NS)
     return 0 if told is None else min(moved, max(0, told[0 if draft.candidate.writes else 1]))
 
 
@@ -209,7 +203,7 @@ def _measures(draft: Draft, acts: list[Act]) -> Iterator[ThreadMeasure]:
         role = draft.role(act.process)
         spent: dict[str, int | None] = {}
         for kind, word in _CALLS.items():
-            if act.is_traced and (names or word == "sync"):
+            if act.is_counted and (names or word == "sync"):
                 known = act.calls.get(kind)
                 spent[f"{word}_call_ns"] = 0 if known is None else within_span(known.spent_ns, span_ns)
                 spent[f"{word}s" if word != "sync" else "syncs"] = 0 if known is None else known.number
@@ -225,7 +219,7 @@ def _measures(draft: Draft, acts: list[Act]) -> Iterator[ThreadMeasure]:
             bytes=act.bytes,
             operations=act.operations,
             files=len(act.files) or None,
-            read_bytes=(act.read_bytes or 0) if act.is_traced and draft.candidate.writes else None,
+            read_bytes=(act.read_bytes or 0) if act.is_counted and draft.candidate.writes else None,
             on_cpu_ns=use.on_cpu_ns if use is not None else None,
             user_ns=use.user_ns if use is not None else None,
             system_ns=use.system_ns if use is not None else None,

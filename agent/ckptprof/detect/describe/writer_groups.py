@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.tolerances import CALLS_NS
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.world.training_threads import TrainingThreads
+from ckptprof.frameworks.launchers import LAUNCHERS
+from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
-_LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"))
 _AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
 _RUNNING = ("running", "unknown")
-_SLACK_NS = 150_000_000  # calls are counted when they return
 _TELLING = 20  # of a flood of files the trace drops most: the writer of one byte in so many is that of all
 _MAX_DEPTH = 6
 _ACTIVE_SLICES = 0.3  # a second: a launcher that waits for its workers has none
@@ -41,9 +41,9 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     """Return a crew for each process that trains."""
     jobs, trainers = known.world.jobs, known.world.trainers
     crews: dict[ProcessKey, WriterGroup] = {}
-    by_process: dict[ProcessKey, list[Part]] = {}
+    by_process: dict[ProcessKey, list[Transfer]] = {}
     for part in candidate.parts:
-        by_process.setdefault(part.stream.process, []).append(part)
+        by_process.setdefault(part.process, []).append(part)
     for process, parts in by_process.items():
         trainer = trainer_of(process, candidate.start_ns, jobs, trainers)
         crew = crews.setdefault(trainer, WriterGroup(trainer))
@@ -66,7 +66,7 @@ def trainer_of(process: ProcessKey, at_ns: int, jobs: Jobs, trainers: TrainingTh
             break
         runs = set(info.runtimes) & (TRAINING_RUNTIMES | NUMERIC_RUNTIMES) or jobs.rank(current) is not None
         same = jobs.rank(current) == rank and jobs.job_of(current) == job
-        if runs and same and info.program not in _LAUNCHERS:
+        if runs and same and info.program not in LAUNCHERS:
             found.append(current)
         parent = jobs.parent(current)
         current = parent if parent != current else None
@@ -84,17 +84,16 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> b
     )
 
 
-def _own(crew: WriterGroup, parts: list[Part], known: Knowledge) -> str:
+def _own(crew: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:
     """Add what a process that trains moved itself, by its main thread or another; return its role."""
     by_others = crew.other_bytes
     for part in parts:
-        trace = part.stream.trace
-        if trace is None:
-            _polled(crew, part, known)
+        if not part.threads:
+            _by_looks(crew, part, known)
             continue
-        main = [session for session in trace.sessions.values() if session.tid == session.pid]
+        main = [session for session in part.threads if session.tid == session.pid]
         mine = sum(session.bytes for session in main)
-        total = sum(session.bytes for session in trace.sessions.values())
+        total = sum(session.bytes for session in part.threads)
         span = (part.start_ns, part.end_ns)
         if mine * 2 >= total:
             crew.own.append(span)
@@ -110,7 +109,7 @@ def _own(crew: WriterGroup, parts: list[Part], known: Knowledge) -> str:
     return "trainer" if crew.own_bytes + crew.unknown_bytes >= crew.other_bytes else "thread"
 
 
-def _polled(crew: WriterGroup, part: Part, known: Knowledge) -> None:
+def _by_looks(crew: WriterGroup, part: Transfer, known: Knowledge) -> None:
     span = (part.start_ns, part.end_ns)
     is_own = _is_own(crew.trainer, part, known)
     if is_own is None:
@@ -124,24 +123,24 @@ def _polled(crew: WriterGroup, part: Part, known: Knowledge) -> None:
         crew.other_bytes += part.bytes
 
 
-def _is_own(trainer: ProcessKey, part: Part, known: Knowledge) -> bool | None:
-    """Return whether the main thread moved most of a polled part; None if nothing tells."""
-    moved = known.world.trainers.moved(trainer, part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS)
+def _is_own(trainer: ProcessKey, part: Transfer, known: Knowledge) -> bool | None:
+    """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
+    moved = known.world.trainers.moved(trainer, part.start_ns - CALLS_NS, part.end_ns + CALLS_NS)
     if moved is None:
         return None
-    if (moved[0] if part.stream.writes else moved[1]) * 2 >= part.bytes:
+    if (moved[0] if part.writes else moved[1]) * 2 >= part.bytes:
         return True
     return _touched(trainer, part, known) if _is_by_mapping(trainer, part, known) else False
 
 
-def _is_by_mapping(trainer: ProcessKey, part: Part, known: Knowledge) -> bool:
+def _is_by_mapping(trainer: ProcessKey, part: Transfer, known: Knowledge) -> bool:
     """Return whether no counter of its process tells of it."""
     history = known.world.histories.get(trainer)
-    called = history.between(part.start_ns - _SLACK_NS, part.end_ns + _SLACK_NS) if history is not None else []
-    return 2 * sum(one.written_bytes if part.stream.writes else one.returned_bytes for one in called) < part.bytes
+    called = history.between(part.start_ns - CALLS_NS, part.end_ns + CALLS_NS) if history is not None else []
+    return 2 * sum(one.written_bytes if part.writes else one.returned_bytes for one in called) < part.bytes
 
 
-def _touched(trainer: ProcessKey, part: Part, known: Knowledge) -> bool | None:
+def _touched(trainer: ProcessKey, part: Transfer, known: Knowledge) -> bool | None:
     """Return whether its main thread used the mapping: most looks met it at files, or it ran and there is no other.
 
     None: it ran, and nothing tells whether it was this. What slept elsewhere touched nothing.

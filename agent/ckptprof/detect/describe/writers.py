@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import TRAINING_RUNTIMES
+from ckptprof.frameworks.runtimes import TRAINING_RUNTIMES
 from ckptprof.model import Writer
 
 
 def writers_of(candidate: Candidate, jobs: Jobs, clock: Clock, roles: Mapping[ProcessKey, str]) -> tuple[Writer, ...]:
     """Return the processes, the one that moved most first; `roles`: what is known of them already."""
-    by_process: dict[ProcessKey, list[Part]] = {}
+    by_process: dict[ProcessKey, list[Transfer]] = {}
     for part in candidate.parts:
-        by_process.setdefault(part.stream.process, []).append(part)
+        by_process.setdefault(part.process, []).append(part)
     writers = [
         Writer(
             pid=process[0],
@@ -33,17 +33,17 @@ def writers_of(candidate: Candidate, jobs: Jobs, clock: Clock, roles: Mapping[Pr
     return tuple(sorted(writers, key=lambda writer: -writer.bytes))
 
 
-def _rank(process: ProcessKey, parts: list[Part], jobs: Jobs) -> int | None:
+def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:
     """Return its rank: from its environment, else from the names of what it wrote, if these agree."""
     told = jobs.rank(process)
-    if told is not None or not parts[0].stream.writes:  # a reader may read the parts of others
+    if told is not None or not parts[0].writes:  # a reader may read the parts of others
         return told
     named = {part.name.rank for part in parts if part.name.rank is not None}
     return next(iter(named)) if len(named) == 1 else None
 
 
-def _role(process: ProcessKey, parts: list[Part], jobs: Jobs) -> str | None:
-    """Return which of its threads moved the bytes, as far as the trace told; a helper of a trainer is a child."""
+def _role(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> str | None:
+    """Return which of its threads moved the bytes, as far as that was seen; a helper of a trainer is a child."""
     info = jobs.info(process)
     if info is None or not TRAINING_RUNTIMES & set(info.runtimes):
         return None
@@ -52,7 +52,7 @@ def _role(process: ProcessKey, parts: list[Part], jobs: Jobs) -> str | None:
         return "child"
     first = others = 0
     for part in parts:
-        for session in part.stream.trace.sessions.values() if part.stream.trace is not None else ():
+        for session in part.threads:
             if session.tid == session.pid:
                 first += session.bytes
             else:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import further_gap_ns, group
 from ckptprof.detect.events.life import OPEN_FILE_NS, Trigger, patience_ns
-from ckptprof.detect.transfers.part import Part
-from ckptprof.detect.transfers.parts import is_nothing, untangle
+from ckptprof.detect.transfers.estimates import is_nothing, untangle
 from ckptprof.detect.transfers.staging import join_stages
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
@@ -26,51 +25,50 @@ _Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that
 
 
 class Gatherer:
-    """Knows whose each stream is."""
+    """Knows whose each transfer is."""
 
     def __init__(self, world: World, transfers: Transfers) -> None:
         """Look into these whenever asked."""
         self._world = world
         self._jobs = world.jobs
-        self._parts = transfers.parts
-        self._traced = transfers.traced
+        self._estimates = transfers.estimates
+        self._transfers = transfers
 
-    def gather(self, waiting: list[Stream], polled_open: list[Stream]) -> list[Candidate]:
+    def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
 
-        A stream that carries nothing of a checkpoint's is told, and in none.
+        A transfer that carries nothing of a checkpoint's is told, and in none.
         """
-        self._parts.begin()
         parties: dict[ProcessKey, _Party] = {}
-        moved: dict[_Party, tuple[list[Part], list[Part]]] = {}
-        for stream in waiting:
-            part = self._parts.part_of(stream)
-            if part is not None:
-                moved.setdefault(self._party(stream, parties), ([], []))[not stream.writes].append(part)
-            elif stream.trace is not None:
-                stream.trace.tell()
-        for party, part in self._open_parts(moved, polled_open, parties):
-            moved[party][not part.stream.writes].append(part)
+        moved: dict[_Party, tuple[list[Transfer], list[Transfer]]] = {}
+        for transfer in waiting:
+            if self._estimates.estimate(transfer):
+                moved.setdefault(self._party(transfer, parties), ([], []))[not transfer.writes].append(transfer)
+            else:
+                transfer.close()
+        for party, part in self._open_parts(moved, still_open, parties):
+            moved[party][not part.writes].append(part)
         found: list[Candidate] = []
         for (job, _), directions in moved.items():
             untangle(directions[0])
-            self._parts.count_once(directions[1])
+            self._estimates.count_once(directions[1])
             for parts in join_stages(*directions):
                 found += [made for made in group(job, parts) if made.open_parts < len(made.parts) or _carries(made)]
         return sorted(found, key=lambda candidate: candidate.start_ns)
 
-    def _party(self, stream: Stream, parties: dict[ProcessKey, _Party]) -> _Party:
-        party = parties.get(stream.process)
+    def _party(self, transfer: Transfer, parties: dict[ProcessKey, _Party]) -> _Party:
+        party = parties.get(transfer.process)
         if party is None:
-            party = parties[stream.process] = self._jobs.job_of(stream.process), self._jobs.is_tool(stream.process)
+            process = transfer.process
+            party = parties[process] = self._jobs.job_of(process), self._jobs.is_tool(process)
         return party
 
     def _open_parts(
         self,
-        moved: dict[_Party, tuple[list[Part], list[Part]]],
-        polled_open: list[Stream],
+        moved: dict[_Party, tuple[list[Transfer], list[Transfer]]],
+        still_open: Sequence[Transfer],
         parties: dict[ProcessKey, _Party],
-    ) -> Iterator[tuple[_Party, Part]]:
+    ) -> Iterator[tuple[_Party, Transfer]]:
         """Yield what goes on in the jobs that something waits of: what is written, and what is read of the same."""
         since: dict[_Party, int] = {}
         units: dict[_Party, set[str]] = {}
@@ -78,32 +76,27 @@ class Gatherer:
         for party, (written, read) in moved.items():
             since[party] = min(part.start_ns for part in (*written, *read)) - _AROUND_NS
             units[party] = {part.name.unit for part in read}
-            files[party] = {part.stream.file for part in written}
-        for stream in self._going_on(polled_open):
-            party = self._party(stream, parties)
-            if party not in moved or stream.first_ns < since[party]:
+            files[party] = {part.file for part in written}
+        for transfer in (*still_open, *self._transfers.counted_open()):
+            party = self._party(transfer, parties)
+            if party not in moved or transfer.first_ns < since[party]:
                 continue
-            part = self._parts.open_part_of(stream)
-            if part is not None and (stream.writes or part.name.unit in units[party] or stream.file in files[party]):
-                yield party, part
+            known = self._estimates.estimate_open(transfer)
+            if known and (transfer.writes or transfer.name.unit in units[party] or transfer.file in files[party]):
+                yield party, transfer
 
-    def _going_on(self, polled_open: list[Stream]) -> Iterable[Stream]:
-        yield from polled_open
-        for process in self._traced.open_processes():
-            yield from self._traced.open_of(process)
-
-    def await_sizes(self, waiting: list[Stream], now_ns: int) -> list[Stream]:
+    def await_sizes(self, waiting: list[Transfer], now_ns: int) -> list[Transfer]:
         """Return what still waits for its file system to say how large it is; a server gets no more than a minute.
 
         Then what its process wrote meanwhile is taken for its size.
         """
         found = []
-        for stream in waiting:
-            written = self._parts.unsaid_bytes(stream)
-            if written and now_ns - stream.last_ns < _UNSAID_NS:
-                found.append(stream)
+        for transfer in waiting:
+            written = self._estimates.unsaid_bytes(transfer)
+            if written and now_ns - transfer.last_ns < _UNSAID_NS:
+                found.append(transfer)
             elif written:
-                stream.size, stream.is_size_said = written, False
+                transfer.size, transfer.is_size_said = written, False
         return found
 
     def turn(self, candidate: Candidate, now_ns: int) -> Trigger:
@@ -118,8 +111,8 @@ class Gatherer:
         """Return whether nothing more is to be expected of a candidate."""
         over = [part for part in candidate.parts if not part.is_open]
         last_sign_ns = max(
-            max((max(part.end_ns, part.stream.last_ns) for part in over), default=0),
-            max((stream.last_ns for part in candidate.parts for stream in part.carried), default=0),
+            max((max(part.end_ns, part.last_ns) for part in over), default=0),
+            max((transfer.last_ns for part in candidate.parts for transfer in part.carried), default=0),
         )
         quiet_ns = now_ns - last_sign_ns
         if candidate.open_parts and quiet_ns < OPEN_FILE_NS:
@@ -163,7 +156,7 @@ def _may_come_again(candidate: Candidate) -> bool:
 
 
 def is_endless(candidate: Candidate) -> bool:
-    """Return whether it goes on and on under names of no framework: a data set that is made or read, a stream.
+    """Return whether it goes on and on under names of no framework: a data set that is made or read, a transfer.
 
     Who waits for the end of such a thing keeps all of it in memory, for days.
     """
@@ -191,7 +184,7 @@ def _speaks_of_checkpoint(candidate: Candidate) -> bool:
 
 def settled(candidate: Candidate) -> Candidate:
     """Return the candidate without what still goes on, and without what turned out to be none."""
-    kept = [part for part in candidate.parts if not part.is_open and not is_nothing(part.stream, part.name)]
+    kept = [part for part in candidate.parts if not part.is_open and not is_nothing(part)]
     if len(kept) == len(candidate.parts):
         return candidate
     closed = Candidate(candidate.job, candidate.writes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.transfer import Transfer
 
 LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins
 NUMBERED_GAP_NS = (
@@ -16,11 +16,11 @@ AGAIN_NS = 1_000_000_000  # what is read again so much later is another restore
 ASIDE_BYTES = 64 << 10
 _MAX_ALIKE = 16  # candidates of one unit that a part is held against, the latest first
 _MAX_NEAR = 64
-_LIKE = 0.15  # sizes of two files with the same state; when polled, the last bytes of one may be unseen yet
+_LIKE = 0.15  # sizes of two files with the same state; the last bytes of one may be unseen yet
 _PICKLING = 4  # times as long as it takes to write it
 
 
-def group(job: str, parts: list[Part]) -> list[Candidate]:
+def group(job: str, parts: list[Transfer]) -> list[Candidate]:
     """Split the parts of one job and one direction into candidates."""
     made: list[Candidate] = []
     by_unit: dict[str, list[Candidate]] = {}
@@ -31,17 +31,17 @@ def group(job: str, parts: list[Part]) -> list[Candidate]:
                 candidate.add(part)
                 break
         else:
-            begun = Candidate(job, part.stream.writes)
+            begun = Candidate(job, part.writes)
             begun.add(part)
             alike.append(begun)
             made.append(begun)
     return _joined([piece for candidate in made for piece in _split(candidate)])
 
 
-def _belongs(candidate: Candidate, part: Part) -> bool:
+def _belongs(candidate: Candidate, part: Transfer) -> bool:
     """Return whether a part is one of a candidate's, of the same unit."""
     gap_ns = part.start_ns - candidate.end_ns
-    if candidate.has(part) and (part.stream.writes or gap_ns > AGAIN_NS):
+    if candidate.has(part) and (part.writes or gap_ns > AGAIN_NS):
         return False
     step, steps = part.name.step, candidate.steps
     if step is not None and steps and step not in steps:
@@ -49,14 +49,14 @@ def _belongs(candidate: Candidate, part: Part) -> bool:
     return gap_ns <= _reach_ns(candidate, part)
 
 
-def _reach_ns(candidate: Candidate, part: Part) -> int:
+def _reach_ns(candidate: Candidate, part: Transfer) -> int:
     """Return how long after a candidate's last sign a part of the same unit still is one of it."""
     if candidate.committed_ns is not None and part.start_ns > candidate.committed_ns and not part.name.commit:
         return LOOSE_GAP_NS
     if part.name.certain:
-        return RANKS_GAP_NS if part.stream.writes and part.name.step is not None else CERTAIN_GAP_NS
+        return RANKS_GAP_NS if part.writes and part.name.step is not None else CERTAIN_GAP_NS
     same_step = part.name.step is not None and part.name.step in candidate.steps
-    other_reader = not part.stream.writes and candidate.moved(part.stream.path)
+    other_reader = not part.writes and candidate.moved(part.path)
     return CERTAIN_GAP_NS if same_step or other_reader else LOOSE_GAP_NS
 
 

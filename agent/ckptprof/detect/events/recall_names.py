@@ -13,7 +13,7 @@ from ckptprof.model import Checkpoint
 
 def recalled(candidate: Candidate, restore: Checkpoint, known: Knowledge) -> Checkpoint:
     """Return the restore with framework and step of the save that wrote its files, if all of them are of one."""
-    found = {known.transfers.saved.last_save(part.stream.path) for part in largest(candidate)}
+    found = {known.transfers.saved.last_save(part.path) for part in largest(candidate)}
     if len(found) != 1:
         return restore
     save = found.pop()
@@ -27,7 +27,7 @@ def named_as_its_like(candidate: Candidate, save: Checkpoint, known: Knowledge) 
     """Return the save of an alias alone with the framework of what was saved or restored beside it, if it is one."""
     if candidate.steps or not is_weak(save.framework) or not all(part.name.alias for part in largest(candidate)):
         return save
-    folders = {part.stream.path.rpartition("/")[0] for part in largest(candidate)}
+    folders = {part.path.rpartition("/")[0] for part in largest(candidate)}
     paths = (
         path for folder in folders for path in (*known.transfers.saved.in_folder(folder), *known.past.in_folder(folder))
     )

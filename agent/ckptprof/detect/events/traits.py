@@ -7,14 +7,13 @@ from heapq import nlargest
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvent, shape_of
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.frameworks import identity
 from ckptprof.frameworks.table import BY_NAME
 
 _SHAPED = 8  # so many of its biggest files show what a series is
 _REMEMBERED = 64
 _NAMED = 2000
-_ENDING = 6  # characters of a path that tell a format
 
 
 def candidate_bytes(candidate: Candidate) -> int:
@@ -24,7 +23,7 @@ def candidate_bytes(candidate: Candidate) -> int:
 
 def biggest(candidate: Candidate, count: int = _SHAPED) -> list[str]:
     """Return the paths of its biggest files."""
-    return [part.stream.path for part in largest(candidate, count)]
+    return [part.path for part in largest(candidate, count)]
 
 
 def shapes(candidate: Candidate) -> frozenset[str]:
@@ -32,7 +31,7 @@ def shapes(candidate: Candidate) -> frozenset[str]:
     return frozenset(shape_of(path) for path in biggest(candidate))
 
 
-def largest(candidate: Candidate, count: int = _REMEMBERED) -> list[Part]:
+def largest(candidate: Candidate, count: int = _REMEMBERED) -> list[Transfer]:
     """Return its parts with most bytes: of 100,000 files these say enough."""
     return nlargest(count, candidate.parts, key=lambda part: part.bytes)
 
@@ -40,10 +39,7 @@ def largest(candidate: Candidate, count: int = _REMEMBERED) -> list[Part]:
 def framework_of(candidate: Candidate, known: Knowledge) -> str | None:
     """Return the framework whose names its files bear."""
     if candidate.framework is None:
-        files = (
-            (part.stream.path, part.bytes, part.stream.fact.magic if part.stream.fact else None)
-            for part in largest(candidate, _NAMED)
-        )
+        files = ((part.path, part.bytes, part.fact.magic if part.fact else None) for part in largest(candidate, _NAMED))
         candidate.framework = (identity.framework_of(files, known.world.programs(candidate.processes)),)
     return candidate.framework[0]
 

@@ -1,4 +1,4 @@
-"""When a stream began and ended: bracketed by the counters of its process, refined by what the file system stamped.
+"""When a transfer began and ended: bracketed by the counters of its process, refined by what the file system stamped.
 
 A file's birth and modification times are exact to a timer tick however seldom we look, but anyone may set them and a
 server's clock may be another: they are believed only inside the bracket that our own looks and counters leave.
@@ -7,77 +7,75 @@ server's clock may be another: they are believed only inside the bracket that ou
 from __future__ import annotations
 
 from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.streams import Stream
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.tolerances import CLOSED_SOON_NS, COMMIT_NS, STAMP_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact
 
-SLACK_NS = 60_000_000  # stamps come from the clock of the last timer tick, up to 10 ms behind; a tick may be late
 UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a file may have been born in the same save
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
-CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its last write was being written until then
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
 SYNCED_NS = 300_000_000  # before the last look at an open file its sync may have been over
 MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in
 REACH_NS = 2_000_000_000
-COMMIT_NS = 30_000_000_000  # a rename is part of a save for as long
 
 
 def write_edges(
-    stream: Stream,
+    transfer: PolledTransfer,
     history: ProcessHistory,
     world: World,
     openings: Openings,
 ) -> tuple[int, int]:
-    """Return (start, end) of a stream that writes.
+    """Return (start, end) of a transfer that writes.
 
-    Threads that were met in a call tell when it was over: in close(2) NFS, FUSE and S3 send what was written; in
+    Threads that were seen in a call show when it was over: in close(2) NFS, FUSE and S3 send what was written; in
     fsync(2) one of them waits, while the others go on.
     """
     clock, threads = world.clock, world.host.threads
-    low, high = _bracket(stream)
-    fact = stream.fact
+    low, high = _bracket(transfer)
+    fact = transfer.fact
     modified = clock.mono(fact.modified_ns) if fact and not is_coarse(fact) else None
-    if modified is not None and (stream.closed_ns is not None or modified > stream.fact_at_ns + SLACK_NS):
-        modified = modified if modified <= high + SLACK_NS else None  # stamped by another clock or another writer
+    if modified is not None and (transfer.closed_ns is not None or modified > transfer.fact_at_ns + STAMP_NS):
+        modified = modified if modified <= high + STAMP_NS else None  # stamped by another clock or another writer
     # the first look may come after the writing began: reach back to where its process was quiet
     run = _run_at(history.writing_runs(), low, high if modified is None else max(high, modified))
-    start = run.start_ns if run else stream.first_ns
-    end = run.end_ns if run else stream.last_ns
-    if stream.looks and stream.before_ns < stream.first_ns:
-        start = max(start, stream.before_ns)
-    if stream.closed_ns is not None:  # what its process wrote later went elsewhere
+    start = run.start_ns if run else transfer.first_ns
+    end = run.end_ns if run else transfer.last_ns
+    if transfer.looks and transfer.before_ns < transfer.first_ns:
+        start = max(start, transfer.before_ns)
+    if transfer.closed_ns is not None:  # what its process wrote later went elsewhere
         end = min(end, high)
     if fact is not None:
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
-        earliest = min(start, low) - SLACK_NS
-        if stream.seen_by == "directory" and birth is not None:  # then it is known when it began, if written anew, too
-            start = max(start, stream.first_ns)
-            earliest = stream.first_ns - SLACK_NS
-        elif stream.before_ns >= stream.first_ns:  # no look before the first: it may have been open unseen
+        earliest = min(start, low) - STAMP_NS
+        if transfer.is_credited and birth is not None:  # then it is known when it began, if written anew, too
+            start = max(start, transfer.first_ns)
+            earliest = transfer.first_ns - STAMP_NS
+        elif transfer.before_ns >= transfer.first_ns:  # no look before the first: it may have been open unseen
             earliest -= UNSEEN_NS
-        latest = max(end, high) + SLACK_NS
+        latest = max(end, high) + STAMP_NS
         if (
             birth is not None
             and earliest <= birth <= latest
-            and (not stream.looks or birth <= stream.first_ns + SLACK_NS)
+            and (not transfer.looks or birth <= transfer.first_ns + STAMP_NS)
         ):
             start = birth
-        if modified is not None and start - SLACK_NS <= modified <= latest:
-            end = max(modified, _last_call(stream, history, modified, high))
-    end = max(end, _closed(stream, history, openings, end, threads.met_until(stream.process, "close", end)))
+        if modified is not None and start - STAMP_NS <= modified <= latest:
+            end = max(modified, _last_call(transfer, history, modified, high))
+    end = max(end, _closed(transfer, history, openings, end, threads.met_until(transfer.process, "close", end)))
     if fact is not None:
-        end = max(end, _commit(stream, history, clock, end, threads.met_until(stream.process, "sync", end)))
+        end = max(end, _commit(transfer, history, clock, end, threads.met_until(transfer.process, "sync", end)))
     return start, max(start, end)
 
 
-def _closed(stream: Stream, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
+def _closed(transfer: PolledTransfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
     """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
-    closed = openings.closed_between(stream.file, end - SLACK_NS, max(end, sent or 0) + CLOSED_SOON_NS)
+    closed = openings.closed_between(transfer.file, end - STAMP_NS, max(end, sent or 0) + CLOSED_SOON_NS)
     if closed is not None or sent is None:
         return closed or end
-    wrote_on = any(writing(interval) >= ACTIVE_BYTES for interval in history.between(end + SLACK_NS, sent))
+    wrote_on = any(writing(interval) >= ACTIVE_BYTES for interval in history.between(end + STAMP_NS, sent))
     return end if wrote_on else sent  # it was the last that was written
 
 
@@ -92,12 +90,12 @@ def is_coarse(fact: FileFact) -> bool:
     return not fact.modified_ns % 1_000_000_000 and not fact.changed_ns % 1_000_000_000
 
 
-def _last_call(stream: Stream, history: ProcessHistory, modified_ns: int, high: int) -> int:
+def _last_call(transfer: PolledTransfer, history: ProcessHistory, modified_ns: int, high: int) -> int:
     """Return when the last write ended: a file is stamped as its last write(2) begins, which may be one for all of it.
 
     Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere.
     """
-    if not stream.looks:
+    if not transfer.looks:
         return modified_ns
     later = (i for i in history.between(modified_ns, high) if i.start_ns >= modified_ns)
     found = runs(((i.start_ns, i.end_ns, writing(i)) for i in later), gap_ns=CLOSED_LATE_NS)
@@ -106,40 +104,42 @@ def _last_call(stream: Stream, history: ProcessHistory, modified_ns: int, high: 
     return min(found[0].end_ns, high)
 
 
-def _commit(stream: Stream, history: ProcessHistory, clock: Clock, written_ns: int, synced_ns: int | None) -> int:
+def _commit(
+    transfer: PolledTransfer, history: ProcessHistory, clock: Clock, written_ns: int, synced_ns: int | None
+) -> int:
     """Return when the file was whole: after its fsync, if its process was seen to wait for it, and its rename.
 
-    `synced_ns` is up to when a thread of it was met in a sync, of whatever file.
+    `synced_ns` is up to when a thread of it was seen in a sync, of whatever file.
     """
     end = written_ns
-    fact = stream.fact
+    fact = transfer.fact
     if fact is not None and fact.changed_ns != fact.modified_ns:
         changed = clock.mono(fact.changed_ns)
-        if written_ns <= changed <= min(written_ns + COMMIT_NS, stream.fact_at_ns + SLACK_NS):
+        if written_ns <= changed <= min(written_ns + COMMIT_NS, transfer.fact_at_ns + STAMP_NS):
             end = changed
-    if stream.closed_ns is not None and stream.last_ns - end > CLOSED_LATE_NS:
-        busy = [i.busy for i in history.between(end + SLACK_NS, stream.last_ns) if i.busy is not None]
+    if transfer.closed_ns is not None and transfer.last_ns - end > CLOSED_LATE_NS:
+        busy = [i.busy for i in history.between(end + STAMP_NS, transfer.last_ns) if i.busy is not None]
         waited = not busy or sum(busy) / len(busy) < FSYNC_BUSY
-        if waited or (synced_ns is not None and synced_ns >= stream.last_ns - SYNCED_NS):
-            end = (stream.last_ns + stream.closed_ns) // 2
-    closed_ns = stream.last_ns if stream.seen_by == "directory" else stream.closed_ns
+        if waited or (synced_ns is not None and synced_ns >= transfer.last_ns - SYNCED_NS):
+            end = (transfer.last_ns + transfer.closed_ns) // 2
+    closed_ns = transfer.last_ns if transfer.is_credited else transfer.closed_ns
     if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:
         end = max(end, synced_ns)  # of all files, after it was closed
     return end
 
 
-def read_edges(stream: Stream, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
-    """Return (start, end) of a stream that reads."""
-    measure = faulting if stream.is_mapping else reading
-    low, high = _bracket(stream)
-    if stream.before_ns >= stream.first_ns and not stream.is_mapping:
-        low = _reach_back(stream, history)
-    opened = openings.opened_between(stream.file, low, stream.first_ns + SLACK_NS)  # a look is later than its frame
-    low = low if opened is None else min(opened, stream.first_ns)
-    if stream.is_mapping:  # mappings are looked at seldom: the bracket may hold what was mapped before
+def read_edges(transfer: PolledTransfer, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
+    """Return (start, end) of a transfer that reads."""
+    measure = faulting if transfer.is_mapped else reading
+    low, high = _bracket(transfer)
+    if transfer.before_ns >= transfer.first_ns and not transfer.is_mapped:
+        low = _reach_back(transfer, history)
+    opened = openings.opened_between(transfer.file, low, transfer.first_ns + STAMP_NS)  # a look is later than its frame
+    low = low if opened is None else min(opened, transfer.first_ns)
+    if transfer.is_mapped:  # mappings are looked at seldom: the bracket may hold what was mapped before
         touched = [(i.start_ns, i.end_ns, max(faulting(i), reading(i))) for i in history.between(low, high)]
-        least = min(MAPPED_ACTIVE_BYTES, stream.mapped_bytes // 16)
-        run = _run_at(runs(touched, active_bytes=least), stream.first_ns - 1, high)
+        least = min(MAPPED_ACTIVE_BYTES, transfer.mapped_bytes // 16)
+        run = _run_at(runs(touched, active_bytes=least), transfer.first_ns - 1, high)
         low = max(low, run.start_ns) if run else low
     inside = [
         (max(i.start_ns, low), min(i.end_ns, high), measure(i))
@@ -147,15 +147,15 @@ def read_edges(stream: Stream, history: ProcessHistory, openings: Openings) -> t
         if measure(i) >= ACTIVE_BYTES and min(i.end_ns, high) > max(i.start_ns, low)
     ]
     if not inside:
-        return stream.first_ns, max(stream.first_ns, stream.last_ns)
+        return transfer.first_ns, max(transfer.first_ns, transfer.last_ns)
     found = runs(inside, gap_ns=60_000_000_000)
     return max(low, found[0].start_ns), min(high, max(run.end_ns for run in found))
 
 
-def _reach_back(stream: Stream, history: ProcessHistory) -> int:
+def _reach_back(transfer: PolledTransfer, history: ProcessHistory) -> int:
     """Return when reading may have begun, if the first look found the position advanced: as far back as it takes."""
-    missing = stream.looks[0].position if stream.looks else 0
-    low = stream.first_ns
+    missing = transfer.looks[0].position if transfer.looks else 0
+    low = transfer.first_ns
     for interval in reversed(history.between(low - REACH_NS, low)):
         if missing <= 0 or low - interval.end_ns > CLOSED_LATE_NS:
             break
@@ -164,9 +164,9 @@ def _reach_back(stream: Stream, history: ProcessHistory) -> int:
     return low
 
 
-def _bracket(stream: Stream) -> tuple[int, int]:
-    """Return the widest time that the stream can have had: from the look before its first to that after its last."""
-    return stream.may_begin_ns, stream.may_end_ns
+def _bracket(transfer: PolledTransfer) -> tuple[int, int]:
+    """Return the widest time that the transfer can have had: from the look before its first to that after its last."""
+    return transfer.span
 
 
 def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:

@@ -1,12 +1,11 @@
-"""Joins the events of a file's life (created, synced, closed, renamed) with the traced streams that they are about."""
+"""Joins the events of a file's life (created, synced, closed, renamed) with the transfers that they are about."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced import CREATED_NS, MAX_SYNCS
+from ckptprof.detect.transfers.traced import CREATED_NS, MAX_SYNCS, TracedTransfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileLifeEvent
@@ -14,39 +13,41 @@ from ckptprof_collectors.samples import FileLifeEvent
 MAX_FILES = 4096
 _MAX_EVENTS = 16  # of one file, that wait for its first session
 _ROTATED_NS = 1_500_000_000  # a file that is renamed later than this, and had no temporary name, makes room for another
-_ALL_SYNCED_NS = 1_000_000_000  # a sync of everything that begins so soon after a stream's last sign ends it
+_ALL_SYNCED_NS = 1_000_000_000  # a sync of everything that begins so soon after a transfer's last sign ends it
 _SYNCED_ON_NS = 50_000_000
 _MAX_DEPTH = 64
 
 
 class FileEvents:
-    """Finds the streams of an event by file or by path; keeps the events of files that have no stream yet."""
+    """Finds the transfers of an event by file or by path; keeps the events of files that have no transfer yet."""
 
     def __init__(self) -> None:
         """Start with nothing."""
         self._waiting: dict[FileKey, list[FileLifeEvent]] = {}
-        self._below: dict[str, dict[int, Stream]] = {}  # a file or a folder -> the streams of it and below it
+        self._below: dict[str, dict[int, TracedTransfer]] = {}  # a file or a folder -> the transfers of it and below it
         self._placed: dict[int, str] = {}
 
     def __len__(self) -> int:
         """Return how many things are held."""
         return len(self._waiting) + len(self._below) + len(self._placed)
 
-    def happen(self, event: FileLifeEvent, writers: list[Stream], relatives: list[Stream]) -> list[Stream]:
-        """Take an event; return the streams that it was about.
+    def observe(
+        self, event: FileLifeEvent, writers: list[TracedTransfer], relatives: list[TracedTransfer]
+    ) -> list[TracedTransfer]:
+        """Take an event; return the transfers that it was about.
 
-        `writers` wrote the event's file, `relatives` are what its process did, if it tells no file or a relative path.
+        `writers` wrote the event's file, `relatives` are what its process did, if it names no file or a relative path.
         """
         if is_of_all(event):
-            return [stream for stream in relatives if _take_sync(stream, event)]
+            return [transfer for transfer in relatives if _take_sync(transfer, event)]
         if event.kind == "renamed":
             return list(self._renamed(event, relatives))
         if event.kind not in ("created", "synced", "closed-written") or event.device is None or event.inode is None:
             return []
-        told = [stream for stream in _latest(event, writers) if self._tell(stream, event)]
-        if not told:
+        noted = [transfer for transfer in _latest(event, writers) if self._note(transfer, event)]
+        if not noted:
             self._keep((event.device, event.inode), event)
-        return told
+        return noted
 
     def _keep(self, file: FileKey, event: FileLifeEvent) -> None:
         if file not in self._waiting and len(self._waiting) >= MAX_FILES:
@@ -55,76 +56,75 @@ class FileEvents:
         events.append(event)
         del events[:-_MAX_EVENTS]
 
-    def adopt(self, stream: Stream) -> None:
-        """Give a new stream the events that were waiting for it."""
-        self.place(stream)
-        if not stream.writes:
+    def adopt(self, transfer: TracedTransfer) -> None:
+        """Give a new transfer the events that were waiting for it."""
+        self.place(transfer)
+        if not transfer.writes:
             return
         left = []
-        for event in self._waiting.pop(stream.file, ()):
-            own = (event.pid, event.start_ticks) == stream.process
-            if not own or event.at_ns < stream.first_ns - CREATED_NS or not self._tell(stream, event):
+        for event in self._waiting.pop(transfer.file, ()):
+            own = (event.pid, event.start_ticks) == transfer.process
+            if not own or event.at_ns < transfer.first_ns - CREATED_NS or not self._note(transfer, event):
                 left.append(event)
         if left:
-            self._waiting[stream.file] = left
+            self._waiting[transfer.file] = left
 
-    def _tell(self, stream: Stream, event: FileLifeEvent) -> bool:
-        """Give the event to a stream; return whether it is about it."""
-        trace = stream.trace
-        if trace is None or trace.told:
+    def _note(self, transfer: TracedTransfer, event: FileLifeEvent) -> bool:
+        """Give the event to a transfer; return whether it is about it."""
+        if transfer.is_judged:
             return False
         if event.kind == "created":
-            if not 0 <= stream.first_ns - event.at_ns <= CREATED_NS:
+            if not 0 <= transfer.first_ns - event.at_ns <= CREATED_NS:
                 return False
-            trace.created_ns = event.at_ns
+            transfer.created_ns = event.at_ns
             if event.path is not None and event.path.startswith("/"):
-                self._born_as(stream, event.path)
-        elif event.at_ns < stream.first_ns:
+                self._born_as(transfer, event.path)
+        elif event.at_ns < transfer.first_ns:
             return False
         elif event.kind == "synced":
-            own = (event.pid, event.start_ticks) == stream.process
-            _add_sync(trace.syncs if own else trace.other_syncs, event)
-        elif event.at_ns >= (trace.closed_ns or 0):
-            trace.closed_ns = event.at_ns
-            trace.closing_ns = event.at_ns - (event.duration_ns or 0)
-        trace.changed()
+            own = (event.pid, event.start_ticks) == transfer.process
+            _add_sync(transfer.syncs if own else transfer.other_syncs, event)
+        elif event.at_ns >= (transfer.closed_ns or 0):
+            transfer.closed_ns = event.at_ns
+            transfer.closing_ns = event.at_ns - (event.duration_ns or 0)
+        transfer.changed()
         return True
 
-    def _born_as(self, stream: Stream, path: str) -> None:
-        if not stream.path.startswith("/"):  # a live session's path is told late
-            stream.path = path
-            self.place(stream)
-        elif path != stream.path and stream.earlier_path is None:
-            stream.earlier_path = path
+    def _born_as(self, transfer: TracedTransfer, path: str) -> None:
+        if not transfer.path.startswith("/"):  # a live session's path is known late
+            transfer.path = path
+            self.place(transfer)
+        elif path != transfer.path and transfer.earlier_path is None:
+            transfer.earlier_path = path
 
-    def place(self, stream: Stream) -> None:
-        """Take note of where a stream's file is."""
-        self.forget(stream)
-        if not stream.writes or not stream.path.startswith("/"):
+    def place(self, transfer: TracedTransfer) -> None:
+        """Take note of where a transfer's file is."""
+        self.forget(transfer)
+        if not transfer.writes or not transfer.path.startswith("/"):
             return
-        self._placed[id(stream)] = stream.path
-        for place in _places(stream.path):
-            self._below.setdefault(place, {})[id(stream)] = stream
+        self._placed[id(transfer)] = transfer.path
+        for place in _places(transfer.path):
+            self._below.setdefault(place, {})[id(transfer)] = transfer
 
-    def forget(self, stream: Stream) -> None:
-        """Drop what is known of where a stream's file is."""
-        path = self._placed.pop(id(stream), None)
+    def forget(self, transfer: TracedTransfer) -> None:
+        """Drop what is known of where a transfer's file is."""
+        path = self._placed.pop(id(transfer), None)
         for place in _places(path) if path is not None else ():
-            streams = self._below.get(place, {})
-            streams.pop(id(stream), None)
-            if not streams:
+            transfers = self._below.get(place, {})
+            transfers.pop(id(transfer), None)
+            if not transfers:
                 self._below.pop(place, None)
 
-    def rename(self, stream: Stream, path: str) -> None:
-        """Give a stream the new path of its file."""
-        if stream.earlier_path is None:
-            stream.earlier_path = stream.path
-        stream.path = path
-        if stream.earlier_path == path:
-            stream.earlier_path = None
-        self.place(stream)
+    def rename(self, transfer: TracedTransfer, path: str) -> None:
+        """Give a transfer the new path of its file."""
+        if transfer.earlier_path is None:
+            transfer.earlier_path = transfer.path
+        transfer.path = path
+        if transfer.earlier_path == path:
+            transfer.earlier_path = None
+        self.place(transfer)
 
-    def _renamed(self, event: FileLifeEvent, relatives: list[Stream]) -> Iterator[Stream]:
+    def _renamed(self, event: FileLifeEvent, relatives: list[TracedTransfer]) -> Iterator[TracedTransfer]:
         old, new = event.path, event.new_path
         if not old or not new:
             return
@@ -136,16 +136,15 @@ class FileEvents:
                 for s in relatives
                 if s.writes and s.path.endswith("/" + old)
             ]
-        for stream, path in moved:
-            trace = stream.trace
-            if trace is None or trace.told or event.at_ns < stream.first_ns:
+        for transfer, path in moved:
+            if transfer.is_judged or event.at_ns < transfer.first_ns:
                 continue
-            if not is_temporary(stream.path) and event.at_ns - trace.last_sign_ns > _ROTATED_NS:
+            if not is_temporary(transfer.path) and event.at_ns - transfer.last_sign_ns > _ROTATED_NS:
                 continue
-            self.rename(stream, path)
-            trace.renamed_ns = event.at_ns
-            trace.changed()
-            yield stream
+            self.rename(transfer, path)
+            transfer.name_given_ns = event.at_ns
+            transfer.changed()
+            yield transfer
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what happened before `at_ns`."""
@@ -159,25 +158,24 @@ def is_of_all(event: FileLifeEvent) -> bool:
     return event.kind == "synced" and event.inode is None
 
 
-def _take_sync(stream: Stream, event: FileLifeEvent) -> bool:
-    """Give a stream a sync of everything, if it stores what the stream wrote; return whether it did.
+def _take_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
+    """Give a transfer a sync of everything, if it stores what the transfer wrote; return whether it did.
 
     It is a part of the save if it begins as soon as its last byte is written, or right after another sync of it.
     """
-    trace = stream.trace
     begun_ns = event.at_ns - (event.duration_ns or 0)
-    if trace is None or trace.told or not stream.writes or begun_ns < stream.first_ns:
+    if transfer.is_judged or not transfer.writes or begun_ns < transfer.first_ns:
         return False
-    if event.device not in (None, stream.file[0]):
+    if event.device not in (None, transfer.file[0]):
         return False
-    first = trace.durable_ns is None
-    if begun_ns <= trace.last_sign_ns + (_ALL_SYNCED_NS if first else _SYNCED_ON_NS):
-        _add_sync(trace.syncs, event)
+    first = transfer.durable_ns is None
+    if begun_ns <= transfer.last_sign_ns + (_ALL_SYNCED_NS if first else _SYNCED_ON_NS):
+        _add_sync(transfer.syncs, event)
     elif first:
-        _add_sync(trace.other_syncs, event)
+        _add_sync(transfer.other_syncs, event)
     else:
         return False
-    trace.changed()
+    transfer.changed()
     return True
 
 
@@ -205,12 +203,12 @@ def _places(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _latest(event: FileLifeEvent, writers: list[Stream]) -> list[Stream]:
-    """Return the stream that the event's process was writing then; if it wrote nothing, the others' latest ones."""
+def _latest(event: FileLifeEvent, writers: list[TracedTransfer]) -> list[TracedTransfer]:
+    """Return the transfer that the event's process was writing then; if it wrote nothing, the others' latest ones."""
     process = (event.pid, event.start_ticks)
     if event.kind == "created":
         return [s for s in writers if s.process == process and s.first_ns >= event.at_ns][:1]
-    begun = {stream.process: stream for stream in writers if stream.first_ns <= event.at_ns}
+    begun = {transfer.process: transfer for transfer in writers if transfer.first_ns <= event.at_ns}
     if process in begun:
         return [begun[process]]
     return list(begun.values()) if event.kind == "synced" else []

@@ -1,4 +1,4 @@
-"""Joins what the file system said with the streams: final names, stamps, sizes, and files that nobody caught open."""
+"""Joins what the file system said with the transfers: final names, stamps, sizes, and files that nobody caught open."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ckptprof.detect.transfers.attribution import (
-    BESIDE_NS,
     CREDIT,
     SMALL_BYTES,
-    KnownWrites,
     found_by_its_times,
     may_be_missed,
 )
-from ckptprof.detect.transfers.edges import SLACK_NS, born_and_written, is_coarse
+from ckptprof.detect.transfers.edges import born_and_written, is_coarse
 from ckptprof.detect.transfers.file_events import is_temporary
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.transfers.ledger import Ledger, counted
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.tolerances import BESIDE_NS, STAMP_NS
+from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import writing
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
@@ -28,15 +29,15 @@ from ckptprof_collectors.samples import FileFact
 MAX_FACTS = 20_000
 _MANY_FRESH = 6_000  # are not left for later: more may come at once than there is room for
 MAX_USED = 40_000
-MAX_SETTLED = 4096  # of files that belong to a stream already, or to nobody, 1 KB each: of more the oldest go soon
+MAX_SETTLED = 4096  # of files that belong to a transfer already, or to nobody, 1 KB each: of more the oldest go soon
 _ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
 _WAITED_NS = 1_000_000_000  # a parent's counters show those of a child by then, mostly
 
 
 class FileFacts:
-    """The latest fact of each file, and which of them belong to a stream already."""
+    """The latest fact of each file, and which of them belong to a transfer already."""
 
-    def __init__(self, world: World, traced: TracedStreams) -> None:
+    def __init__(self, world: World, traced: TracedTransfers) -> None:
         """Start with nothing."""
         self._world = world
         self._traced = traced
@@ -45,9 +46,9 @@ class FileFacts:
         self._fresh: set[FileKey] = set()
         self._askers: dict[FileKey, dict[ProcessKey, None]] = {}  # on whose behalf a fresh one was looked at
         self._used: dict[tuple[FileKey, int], None] = {}
-        self._claims: dict[tuple[ProcessKey, FileKey, int], Stream] = {}  # what was written lately, judged or not
+        self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
-    def learn(self, at_ns: int, fact: FileFact) -> None:
+    def note(self, at_ns: int, fact: FileFact) -> None:
         """Take one fact; a file that is gone tells nothing of the others."""
         if fact.missing or fact.is_directory:
             return
@@ -86,30 +87,30 @@ class FileFacts:
         """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
         return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)
 
-    def attach(self, waiting: list[Stream], polled_open: list[Stream], now_ns: int) -> list[Stream]:
-        """Return the waiting streams with their facts, and streams for files that were found by their times only."""
+    def attach(self, waiting: list[Transfer], polled_open: list[PolledTransfer], now_ns: int) -> list[Transfer]:
+        """Return what waits with its facts, and transfers for files that were found by their times only."""
         self._now_ns = now_ns
         world, clock = self._world, self._world.clock
-        still_open = [*polled_open, *self._traced.open_streams()] if self._fresh else polled_open
-        by_file: dict[FileKey, list[Stream]] = {}
-        for stream in waiting:
-            if stream.writes:
-                by_file.setdefault(stream.file, []).append(stream)
-        open_files = {stream.file for stream in still_open if stream.writes}
+        still_open: list[Transfer] = [*polled_open, *self._traced.open_transfers()] if self._fresh else [*polled_open]
+        by_file: dict[FileKey, list[Transfer]] = {}
+        for transfer in waiting:
+            if transfer.writes:
+                by_file.setdefault(transfer.file, []).append(transfer)
+        open_files = {transfer.file for transfer in still_open if transfer.writes}
         found = self._without_outlived(waiting, by_file, still_open)
         unknown = self._join_known(by_file, open_files, clock)
-        for stream in [*waiting, *still_open]:
-            self._claim(stream)
-        claims = KnownWrites(self._claims.values() if unknown else ())
+        for transfer in [*waiting, *still_open]:
+            self._claim(transfer)
+        ledger = Ledger(world.histories, self._claims.values() if unknown else ())
         trainers = [process for process in world.histories if world.saves_itself(process)] if unknown else []
         for key in unknown:  # what the others do not account for is left for these
             if self._waits(key, trainers):
                 continue
-            alone = self._credited(key, claims)
+            alone = self._credited(key, ledger)
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
-                claims.add(alone)
+                ledger.enter(alone)
                 self._used[key, self._facts[key][1].modified_ns] = None
             self._settle(key)
         while len(self._used) > MAX_USED:
@@ -117,49 +118,49 @@ class FileFacts:
         return found
 
     def _without_outlived(
-        self, waiting: list[Stream], by_file: dict[FileKey, list[Stream]], still_open: Iterable[Stream]
-    ) -> list[Stream]:
+        self, waiting: list[Transfer], by_file: dict[FileKey, list[Transfer]], still_open: Iterable[Transfer]
+    ) -> list[Transfer]:
         """Return what waits without files that were found by their times while they were still being written.
 
-        Who writes them was caught with them open after all, and tells of all of it.
+        Who writes them was caught with them open after all, and stands for all of it.
         """
-        if all(stream.seen_by != "directory" for stream in waiting):
+        if not any(transfer.is_credited for transfer in waiting):
             return list(waiting)
-        caught: dict[FileKey, list[Stream]] = {}
-        for stream in [*waiting, *still_open]:
-            if stream.writes and stream.seen_by != "directory":
-                caught.setdefault(stream.file, []).append(stream)
+        caught: dict[FileKey, list[Transfer]] = {}
+        for transfer in [*waiting, *still_open]:
+            if transfer.writes and not transfer.is_credited:
+                caught.setdefault(transfer.file, []).append(transfer)
         found = []
-        for stream in waiting:
-            others = caught.get(stream.file, ()) if stream.seen_by == "directory" else ()
-            whole = next((other for other in others if _goes_on(stream, other)), None)
+        for transfer in waiting:
+            others = caught.get(transfer.file, ()) if transfer.is_credited else ()
+            whole = next((other for other in others if _goes_on(transfer, other)), None)
             if whole is not None:
-                whole.first_ns = min(whole.first_ns, stream.first_ns)
-                whole.before_ns = min(whole.before_ns, stream.before_ns)
-                by_file[stream.file].remove(stream)
-                if not by_file[stream.file]:  # the other is open still
-                    del by_file[stream.file]
-                self._claims.pop((stream.process, stream.file, stream.first_ns), None)
+                whole.first_ns = min(whole.first_ns, transfer.first_ns)
+                whole.before_ns = min(whole.before_ns, transfer.before_ns)
+                by_file[transfer.file].remove(transfer)
+                if not by_file[transfer.file]:  # the other is open still
+                    del by_file[transfer.file]
+                self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
             else:
-                found.append(stream)
+                found.append(transfer)
         return found
 
-    def _credited(self, key: FileKey, claims: KnownWrites) -> Stream | None:
-        """Return a file that nobody was seen writing as a stream of who may have written it."""
+    def _credited(self, key: FileKey, ledger: Ledger) -> Transfer | None:
+        """Return a file that nobody was seen writing as a transfer of who may have written it."""
         at_ns, fact = self._facts[key]
         modified = self._world.clock.mono(fact.modified_ns)
-        if any(stream.writes for stream in self._traced.near(key, modified, modified)):
+        if any(transfer.writes for transfer in self._traced.near(key, modified, modified)):
             return None  # who wrote it is known
         suspects = _suspects(fact, self._askers.get(key, {}), self._world)
         if fact.size < SMALL_BYTES:
             suspects = iter(self._trainers_first(list(suspects), fact))
         for process in suspects:
             credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
-            if self._traced.moved_by(process) and not may_be_missed(credited, claims, self._world.clock):
+            if self._traced.moved_by(process) and not may_be_missed(credited, ledger, self._world.clock):
                 continue
             if not self._world.trains([process]) and _waited_meanwhile(process, fact, self._world):
                 continue
-            found = found_by_its_times(at_ns, credited, self._world, claims)
+            found = found_by_its_times(at_ns, credited, self._world, ledger)
             if found is not None:
                 return found
         return None
@@ -187,9 +188,9 @@ class FileFacts:
         return any(_wrote_as_much(process, fact, self._world) for process in trainers)
 
     def _join_known(
-        self, by_file: dict[FileKey, list[Stream]], open_files: set[FileKey], clock: Clock
+        self, by_file: dict[FileKey, list[Transfer]], open_files: set[FileKey], clock: Clock
     ) -> list[FileKey]:
-        """Give the fresh facts to the streams of their files; return the files that nobody was seen writing."""
+        """Give the fresh facts to the transfers of their files; return the files that nobody was seen writing."""
         unknown: list[FileKey] = []
         for key in list(self._fresh):
             at_ns, fact = self._facts[key]
@@ -198,21 +199,21 @@ class FileFacts:
                     _join(by_file[key][-1], at_ns, fact)
                 self._used[key, fact.modified_ns] = None
             elif key in open_files:
-                continue  # its stream is not over: keep the fact for it
+                continue  # its transfer is not over: keep the fact for it
             elif (key, fact.modified_ns) not in self._used:
                 unknown.append(key)
                 continue
             self._settle(key)
         return unknown
 
-    def _claim(self, stream: Stream) -> None:
-        if stream.writes:
-            self._claims[stream.process, stream.file, stream.first_ns] = stream
+    def _claim(self, transfer: Transfer) -> None:
+        if transfer.writes:
+            self._claims[transfer.process, transfer.file, transfer.first_ns] = transfer
 
     def forget_before(self, at_ns: int) -> None:
         """Drop facts that were learnt before `at_ns`."""
-        for claim, stream in list(self._claims.items()):
-            if stream.last_ns < at_ns:
+        for claim, transfer in list(self._claims.items()):
+            if transfer.last_ns < at_ns:
                 del self._claims[claim]
         for key, (learnt_ns, _) in list(self._facts.items()):
             if learnt_ns < at_ns:
@@ -235,7 +236,7 @@ def _waited_meanwhile(process: ProcessKey, fact: FileFact, world: World) -> bool
     """Return whether a process waited for a child about when a file was written, and may have its counters by that."""
     history = world.histories.get(process)
     birth, modified = born_and_written(fact, world.clock)
-    return history is not None and history.was_heir(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
+    return history is not None and history.was_heir(min(birth, modified) - STAMP_NS, modified + _WAITED_NS)
 
 
 def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
@@ -244,16 +245,17 @@ def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     if history is None:
         return False
     birth, modified = born_and_written(fact, world.clock)
-    around = history.between(min(birth, modified) - SLACK_NS, modified + _WAITED_NS)
-    return sum(writing(interval) for interval in around) >= CREDIT * fact.size
+    since_ns = min(birth, modified) - STAMP_NS
+    return counted(history, since_ns, modified + _WAITED_NS, writes=True) >= CREDIT * fact.size
 
 
-def _goes_on(found: Stream, other: Stream) -> bool:
-    """Return whether another stream of the same file is the later part of what was found in the folder."""
-    if other.may_begin_ns > found.last_ns + BESIDE_NS:
+def _goes_on(found: Transfer, other: Transfer) -> bool:
+    """Return whether another transfer of the same file is the later part of what was found in the folder."""
+    if other.begin.least > found.last_ns + BESIDE_NS:
         return False
-    later = other.may_end_ns >= found.last_ns
-    return later and (not other.looks or other.looks[0].position >= found.size)
+    later = other.end.most >= found.last_ns
+    looks = other.looks if isinstance(other, PolledTransfer) else ()
+    return later and (not looks or looks[0].position >= found.size)
 
 
 def _is_no_news(fact: FileFact, known: FileFact) -> bool:
@@ -262,21 +264,21 @@ def _is_no_news(fact: FileFact, known: FileFact) -> bool:
     return same and fact.unwritten_bytes is not None and fact.magic is None
 
 
-def _is_of_before(fact: FileFact, stream: Stream, clock: Clock) -> bool:
-    """Whether a file was looked at before a stream wrote it: deleted since, perhaps, and its inode is another's."""
+def _is_of_before(fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
+    """Whether a file was looked at before a transfer wrote it: deleted since, perhaps, and its inode is another's."""
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
-    slack_ns = 1_000_000_000 if is_coarse(fact) else SLACK_NS
-    return touched_ns < min(stream.first_ns, stream.before_ns) - slack_ns
+    slack_ns = 1_000_000_000 if is_coarse(fact) else STAMP_NS
+    return touched_ns < min(transfer.first_ns, transfer.before_ns) - slack_ns
 
 
-def _is_written_anew(at_ns: int, fact: FileFact, stream: Stream, clock: Clock) -> bool:
+def _is_written_anew(at_ns: int, fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
     """Whether it is not that writing which is told of: the inode is a later file's, or `latest` was written again."""
     born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
-    was_set = born_ns > at_ns + SLACK_NS  # the clock, since then: nothing is born after it was looked at
-    if not was_set and born_ns > stream.may_end_ns + SLACK_NS:
+    was_set = born_ns > at_ns + STAMP_NS  # the clock, since then: nothing is born after it was looked at
+    if not was_set and born_ns > transfer.end.most + STAMP_NS:
         return True
-    found = stream.seen_by == "directory" and stream.fact is not None and fact.size < SMALL_BYTES
-    return found and clock.mono(fact.modified_ns) > stream.last_ns + BESIDE_NS
+    found = transfer.is_credited and transfer.fact is not None and fact.size < SMALL_BYTES
+    return found and clock.mono(fact.modified_ns) > transfer.last_ns + BESIDE_NS
 
 
 def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
@@ -288,22 +290,20 @@ def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
     return as_it_was and name.alias and name.step is None and better.step is not None
 
 
-def _join(stream: Stream, at_ns: int, fact: FileFact) -> None:
-    if at_ns < stream.last_ns and fact.size < stream.size:  # looked at while it grew, and gone or unasked for since
-        fact = msgspec.structs.replace(fact, size=stream.size)
-    stream.fact = fact
-    stream.fact_at_ns = at_ns
-    if stream.trace is not None and (
-        fact.path == stream.earlier_path or is_temporary(fact.path) > is_temporary(stream.path)
-    ):
-        return  # an earlier look: the trace saw the rename
-    if fact.path != stream.path:
-        if stream.trace is not None:
-            stream.trace.version += 1
-            if not stream.path.startswith("/"):
-                stream.path = fact.path
-                return
-        stream.earlier_path = stream.path
-        stream.path = fact.path
-    elif stream.earlier_path == fact.path:
-        stream.earlier_path = None
+def _join(transfer: Transfer, at_ns: int, fact: FileFact) -> None:
+    if at_ns < transfer.last_ns and fact.size < transfer.size:  # looked at while it grew, and gone or unasked for since
+        fact = msgspec.structs.replace(fact, size=transfer.size)
+    transfer.fact = fact
+    transfer.fact_at_ns = at_ns
+    if isinstance(transfer, TracedTransfer):
+        if fact.path == transfer.earlier_path or is_temporary(fact.path) > is_temporary(transfer.path):
+            return  # an earlier look: the rename was seen
+        transfer.version += fact.path != transfer.path
+        if not transfer.path.startswith("/"):
+            transfer.path = fact.path
+            return
+    if fact.path != transfer.path:
+        transfer.earlier_path = transfer.path
+        transfer.path = fact.path
+    elif transfer.earlier_path == fact.path:
+        transfer.earlier_path = None

@@ -1,13 +1,15 @@
-"""What processes moved of late, file by file: traced or polled, the same words for both."""
+"""What processes moved of late, file by file: the same words however it was seen."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from ckptprof.detect.transfers.polled_streams import PolledStreams
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.polled_transfers import PolledTransfers
+from ckptprof.detect.transfers.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.transfer import Bounds, Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 
 MAX_MOVES = 4096
@@ -20,53 +22,54 @@ class RecentTransfer(NamedTuple):
     path: str
     start_ns: int
     end_ns: int
-    bytes: int | None  # None: only the file's size is known
+    bytes: Bounds
     size: int
 
 
 class RecentTransfers:
-    """Remembers polled streams after they were judged; the trace keeps its own."""
+    """Remembers polled transfers after they were judged; the traced ones are kept where they are followed."""
 
-    def __init__(self, polled: PolledStreams, traced: TracedStreams) -> None:
+    def __init__(self, polled: PolledTransfers, traced: TracedTransfers) -> None:
         """Start with nothing."""
         self._polled = polled
         self._traced = traced
-        self._done: deque[Stream] = deque()
-        self._by_process: dict[ProcessKey, deque[Stream]] = {}
+        self._done: deque[PolledTransfer] = deque()
+        self._by_process: dict[ProcessKey, deque[PolledTransfer]] = {}
 
-    def note(self, streams: list[Stream]) -> None:
-        """Take note of streams that are over."""
-        for stream in streams:
-            if stream.trace is None:
-                self._done.append(stream)
-                self._by_process.setdefault(stream.process, deque()).append(stream)
+    def note(self, transfers: Iterable[Transfer]) -> None:
+        """Take note of transfers that are over."""
+        for transfer in transfers:
+            if isinstance(transfer, PolledTransfer):
+                self._done.append(transfer)
+                self._by_process.setdefault(transfer.process, deque()).append(transfer)
         while len(self._done) > MAX_MOVES:
             self._forget_oldest()
 
     def of(self, process: ProcessKey, start_ns: int, end_ns: int, *, writes: bool) -> list[RecentTransfer]:
         """Return what a process moved in one direction and in part between two times.
 
-        Of a file whose operations the trace saw, its times are taken: looks only know when it was found closed.
+        Of a file whose operations were seen, their times are taken: looks only know when it was found closed.
         """
         found: list[RecentTransfer] = []
         looked_at = [*self._by_process.get(process, ()), *self._polled.open_of(process)]
         exact: set[FileKey] = set()
-        for stream in self._traced.moved_by(process):
-            near = stream.first_ns <= end_ns and stream.last_ns >= start_ns
-            if stream.writes != writes or not (near or looked_at) or stream.trace is None or not stream.trace.moved:
+        for traced in self._traced.moved_by(process):
+            near = traced.first_ns <= end_ns and traced.last_ns >= start_ns
+            if traced.writes != writes or not (near or looked_at) or (sums := traced.operations) is None:
                 continue
-            exact.add(stream.file)
-            totals = stream.trace.totals
-            if near and totals.first_ns <= end_ns and totals.last_ns >= start_ns:
+            exact.add(traced.file)
+            if near and sums.first_ns <= end_ns and sums.last_ns >= start_ns:
                 found.append(
-                    RecentTransfer(stream.file, stream.path, totals.first_ns, totals.last_ns, totals.bytes, stream.size)
+                    RecentTransfer(
+                        traced.file, traced.path, sums.first_ns, sums.last_ns, Bounds(*[sums.bytes] * 3), traced.size
+                    )
                 )
         polled: dict[FileKey, RecentTransfer] = {}
-        for stream in looked_at:
-            if stream.writes == writes and stream.file not in exact:
-                move = _polled(stream)
+        for transfer in looked_at:
+            if transfer.writes == writes and transfer.file not in exact:
+                move = _polled(transfer)
                 if move.start_ns <= end_ns and move.end_ns >= start_ns:
-                    polled[stream.file] = move
+                    polled[transfer.file] = move
         return [*polled.values(), *found]
 
     def forget_before(self, at_ns: int) -> None:
@@ -82,14 +85,7 @@ class RecentTransfers:
             del self._by_process[process]
 
 
-def _polled(stream: Stream) -> RecentTransfer:
-    moved = stream.advanced_bytes if stream.looks else None
-    size = stream.fact.size if stream.fact is not None and stream.writes else stream.size
-    return RecentTransfer(
-        stream.file,
-        stream.path,
-        stream.may_begin_ns,
-        stream.may_end_ns,
-        moved or None,
-        size,
-    )
+def _polled(transfer: PolledTransfer) -> RecentTransfer:
+    moved = transfer.advanced_bytes
+    size = transfer.stored_size if transfer.writes else transfer.size
+    return RecentTransfer(transfer.file, transfer.path, *transfer.span, Bounds(moved, moved or size, size), size)

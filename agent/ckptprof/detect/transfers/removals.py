@@ -33,7 +33,7 @@ class Removals:
         self._removals: dict[str, Removal] = {}
         self.version = 0  # rises with each
 
-    def learn(self, event: FileLifeEvent) -> None:
+    def note(self, event: FileLifeEvent) -> None:
         """Take one event of the trace; only deletions of absolute paths say anything."""
         if event.kind != "unlinked" or event.path is None or not event.path.startswith("/"):
             return

@@ -1,97 +1,92 @@
 """Finds files that are written only to be copied: a job writes one, reads it whole, and writes as much elsewhere.
 
 Lightning does so for every target that fsspec's transaction cannot rename to, as do writers that stage on a local disk.
-The stage is no checkpoint of its own: it stands behind the part that it became (`Part.staged`), which begins with it.
+The stage is no checkpoint of its own: it stands behind what it became (`Transfer.staged`), which begins with it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import replace
 
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.tolerances import STAMP_NS
+from ckptprof.detect.transfers.transfer import Transfer
 
 FOLLOWS_NS = 30_000_000_000  # from the end of the stage to the begin of the copy
-_EARLY_NS = 50_000_000  # a file is stamped with the clock of the last timer tick
 _LIKE = 0.01
 _UNSEEN = 0.5  # of a file may be written after the last look at it
 _MAX_TARGETS = 64  # that may be the copy of one stage
 MIN_STAGED_BYTES = 64 << 10
 
 
-def join_stages(written: list[Part], read: list[Part]) -> tuple[list[Part], list[Part]]:
+def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
     """Return what was written and read without the stages and the reading of them; their targets carry them.
 
     `written` and `read` are of one job. Nothing is a stage that was not read by the job, or lies where its copy lies:
     that is a copy under a further name.
     """
-    readings: dict[tuple[int, int], list[Part]] = {}
+    readings: dict[tuple[int, int], list[Transfer]] = {}
     for part in read:
-        readings.setdefault(part.stream.file, []).append(part)
+        readings.setdefault(part.file, []).append(part)
     if not readings:
         return written, read
     gone: set[int] = set()
     targets = sorted(written, key=lambda part: part.start_ns)
     starts = [part.start_ns for part in targets]
-    staged: dict[int, Part] = {}
+    found: dict[int, tuple[Transfer, Transfer, Transfer]] = {}  # by its target: that, the stage, its reading
     for stage in targets:
-        reading = _reading_of(stage, readings.get(stage.stream.file, []), gone)
+        reading = _reading_of(stage, readings.get(stage.file, []), gone)
         if reading is None:
             continue
-        first = bisect_left(starts, stage.end_ns - _EARLY_NS)
-        last = bisect_right(starts, reading.end_ns + _EARLY_NS)
-        target = _target_of(stage, reading, targets[first : min(last, first + _MAX_TARGETS)], gone | staged.keys())
+        first = bisect_left(starts, stage.end_ns - STAMP_NS)
+        last = bisect_right(starts, reading.end_ns + STAMP_NS)
+        target = _target_of(stage, reading, targets[first : min(last, first + _MAX_TARGETS)], gone | found.keys())
         if target is not None:
-            behind = staged.pop(id(stage), stage)
-            staged[id(target)] = _carrying(target, behind, reading)
+            found[id(target)] = target, stage, reading
             gone |= {id(stage), id(reading)}
-    kept = [staged.get(id(part), part) for part in written if id(part) not in gone]
-    return kept, [part for part in read if id(part) not in gone]
+    for target, stage, reading in found.values():
+        _carry(target, stage, reading)
+    return [part for part in written if id(part) not in gone], [part for part in read if id(part) not in gone]
 
 
-def _carrying(target: Part, stage: Part, reading: Part) -> Part:
-    """Return the target as it stands for its stage: a part of its own, for the other is kept until more is learnt."""
-    over = [] if reading.is_open else [reading.stream]
-    return replace(
-        target,
-        staged=stage.stream,
-        carried=[stage.stream, *stage.carried, *over],
-        start_ns=min(target.start_ns, stage.start_ns),
-        is_open=target.is_open or reading.is_open,
-    )
+def _carry(target: Transfer, stage: Transfer, reading: Transfer) -> None:
+    """Let the target stand for its stage until more is observed, and for the stage of that."""
+    target.staged = stage
+    target.carried = [stage, *stage.carried, *([] if reading.is_open else [reading])]
+    target.start_ns = min(target.start_ns, stage.start_ns)
+    target.is_open = target.is_open or reading.is_open
 
 
-def _reading_of(stage: Part, readings: list[Part], gone: set[int]) -> Part | None:
+def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Transfer | None:
     """Return the reading of all of a file that was written just before."""
     if stage.is_open or stage.bytes < MIN_STAGED_BYTES:
         return None
     for part in readings:
-        after = stage.end_ns - _EARLY_NS <= part.end_ns and part.start_ns <= stage.end_ns + FOLLOWS_NS
+        after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + FOLLOWS_NS
         whole = part.is_open or part.bytes >= stage.bytes * (1 - _LIKE)
         if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
             return part
     return None
 
 
-def _target_of(stage: Part, reading: Part, targets: list[Part], taken: set[int]) -> Part | None:
-    folder = stage.stream.path.rpartition("/")[0]
+def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], taken: set[int]) -> Transfer | None:
+    folder = stage.path.rpartition("/")[0]
     for part in targets:
-        if part.stream.file == stage.stream.file or id(part) in taken:
+        if part.file == stage.file or id(part) in taken:
             continue
-        if part.stream.path.rpartition("/")[0] == folder and not stage.name.staging:
+        if part.path.rpartition("/")[0] == folder and not stage.name.staging:
             continue
-        overlaps = part.end_ns >= reading.start_ns - _EARLY_NS
+        overlaps = part.end_ns >= reading.start_ns - STAMP_NS
         if overlaps and (part.is_open or _is_as_big(part, stage, reading)):
             return part
     return None
 
 
-def _is_as_big(target: Part, stage: Part, reading: Part) -> bool:
+def _is_as_big(target: Transfer, stage: Transfer, reading: Transfer) -> bool:
     """Return whether a copy has the size of its stage.
 
-    Polled, what was seen of a file that is gone is the least that it held, and its reading tells how much that was; so
-    is what was seen of a target of which the file system has not told yet.
+    Polled, what was seen of a file that is gone is the least that it held, and its reading shows how much that was; so
+    is what was seen of a target of which the file system has not said yet.
     """
-    size = stage.bytes if stage.stream.trace is not None else max(stage.bytes, reading.stream.size)
-    least = _LIKE if target.stream.trace is not None or target.stream.fact is not None else _UNSEEN
+    size = stage.bytes if stage.operations is not None else max(stage.bytes, reading.size)
+    least = _LIKE if target.operations is not None or target.fact is not None else _UNSEEN
     return size * (1 - least) <= target.bytes <= size * (1 + _LIKE)

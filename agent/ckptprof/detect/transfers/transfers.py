@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.transfers.edges import SLACK_NS
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
+from ckptprof.detect.transfers.flows import Flow, flow_of
 from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.parts import Parts
-from ckptprof.detect.transfers.polled_streams import PolledStreams
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.recent import RecentTransfers
 from ckptprof.detect.transfers.reconcile import unexplained
 from ckptprof.detect.transfers.removals import Removals
 from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.streams import Stream
-from ckptprof.detect.transfers.traced_streams import TracedStreams
+from ckptprof.detect.transfers.tolerances import STAMP_NS
+from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
@@ -29,99 +36,117 @@ class Transfers:
         """Start with nothing but the paths that were saved before."""
         self._world = world
         self.saved = SavedFiles(saved_paths)
-        self.openings = Openings(world, self.saved)
-        self.polled = PolledStreams(world, self.openings)
-        self.traced = TracedStreams()
+        self.openings = Openings()
+        self.polled = PolledTransfers(world, self.openings)
+        self.traced = TracedTransfers()
         self.facts = FileFacts(world, self.traced)
         self.writeback = Writeback()
         self.removals = Removals(world.jobs)
         self.recent = RecentTransfers(self.polled, self.traced)
-        self.parts = Parts(world, self.openings, self.traced)
-        self.waiting: list[Stream] = []  # over, and not judged yet
+        self.estimates = Estimates(world, self.openings, self.traced)
+        self.waiting: list[Transfer] = []  # over, and not judged yet
         self._frame_ns = world.header.at_ns
 
     @property
     def active(self) -> bool:
         """Whether something is going on that may become a checkpoint."""
         return (
-            bool(self.waiting) or bool(self.polled.open_streams()) or self.traced.is_moving(self._frame_ns - QUIET_NS)
+            bool(self.waiting) or bool(self.polled.open_transfers()) or self.traced.is_moving(self._frame_ns - QUIET_NS)
         )
 
     def take(self, samples: FrameSamples, at_ns: int) -> None:
         """Take what a frame tells of files; the world is to take the frame before."""
         for event in samples.events:
-            self.openings.learn(event)
+            self.openings.note(event)
         for scan in samples.scans:
             self.polled.scan(at_ns, scan)
         for activity in samples.activities:
-            self.traced.learn(activity, self._frame_ns)
+            self.traced.take(activity, self._frame_ns)
         for life in samples.lives:
-            self.traced.happen(life)
-            self.removals.learn(life)
+            self.traced.observe(life)
+            self.removals.note(life)
         self._frame_ns = at_ns
         for gone in samples.exits:
             process = (gone.pid, gone.start_ticks)
             self.polled.end(process, at_ns)
             self.traced.end(process, at_ns)
         for fact in samples.facts:
-            self.writeback.learn(at_ns, fact)
-            self.facts.learn(at_ns, fact)
+            self.writeback.note(at_ns, fact)
+            self.facts.note(at_ns, fact)
 
     def finish(self, now_ns: int) -> None:
         """Take everything as over: the recording is."""
         self.polled.close_idle(now_ns + 1, 0)
         self.traced.take_idle()
 
-    def update(self, now_ns: int) -> list[Stream]:
-        """Bring what waits up to date; return the polled streams that are still open."""
+    def update(self, now_ns: int) -> list[PolledTransfer]:
+        """Bring what waits up to date; return the polled transfers that are still open."""
         self.polled.close_idle(now_ns, QUIET_NS)
         over = self.polled.take_done()
         self.waiting.extend(over)
         self.recent.note(over)
         polled_open = self._without_traced(now_ns)
-        met = {id(stream) for stream in self.waiting}
+        noted = {id(transfer) for transfer in self.waiting}
         self.waiting = self.facts.attach(self.waiting, polled_open, now_ns)
-        self.recent.note([stream for stream in self.waiting if id(stream) not in met])  # found in their folders
-        if not self._world.is_traced:  # the trace told of every reading, and by whom
-            found = self.openings.unexplained(now_ns, [*self.waiting, *polled_open])
+        self.recent.note([transfer for transfer in self.waiting if id(transfer) not in noted])  # found in their folders
+        if not self._world.is_traced:  # else every reading was counted, and by whom
+            known = [*self.waiting, *polled_open]
+            found = unseen_reads(self.openings, known, self._world, self.saved, now_ns)
             self.waiting += found
             self.recent.note(found)
         return polled_open
 
-    def _without_traced(self, now_ns: int) -> list[Stream]:
-        """Take what the trace saw in place of what polling saw of the same; return the open streams that are left."""
-        polled_open = self.polled.open_streams()
+    def _without_traced(self, now_ns: int) -> list[PolledTransfer]:
+        """Take what the trace saw in place of what polling saw of the same; return the open transfers that are left."""
+        polled_open = self.polled.open_transfers()
         if not self.traced:
             return polled_open
         polled_open = unexplained(polled_open, self.traced)
         self.waiting = unexplained(self.waiting, self.traced)
         done = self.traced.take_done(now_ns)
-        waiting = {id(stream) for stream in self.waiting}
-        self.waiting += [stream for stream in done if id(stream) not in waiting]
+        waiting = {id(transfer) for transfer in self.waiting}
+        self.waiting += [transfer for transfer in done if id(transfer) not in waiting]
         # one that was opened again goes back to those that are open
-        self.waiting = [stream for stream in self.waiting if stream.trace is None or not stream.trace.is_open]
+        self.waiting = [one for one in self.waiting if not (isinstance(one, TracedTransfer) and one.is_unclosed)]
         return polled_open
+
+    def counted_of(self, process: ProcessKey) -> Sequence[Transfer]:
+        """Return what a process did of late, as far as its operations were counted."""
+        return self.traced.moved_by(process)
+
+    def counted_open(self) -> Iterator[Transfer]:
+        """Yield what is still open, as far as its operations are counted, process by process."""
+        for process in self.traced.open_processes():
+            yield from self.traced.open_of(process)
+
+    def end(self, process: ProcessKey, at_ns: int) -> None:
+        """Take note that nobody looks at a process any more."""
+        self.polled.end(process, at_ns)
+
+    def flow_of(self, group: Sequence[Transfer], own: AbstractSet[FileKey]) -> Flow | None:
+        """Return what the processes of a group moved in both directions while it went on, but for their `own` files."""
+        return flow_of(group, own, self._world, self.traced, self.recent)
 
     def is_written(self, job: str, path: str) -> bool:
         """Return whether a job was seen writing a file of late, or somebody, as far as the file system tells."""
         if self.facts.knows(path):
             return True
         own = (process for process in self._world.histories if self._world.jobs.job_of(process) == job)
-        streams = (stream for process in own for stream in self.traced.moved_by(process))
-        return any(stream.writes and stream.path == path for stream in streams)
+        transfers = (transfer for process in own for transfer in self.traced.moved_by(process))
+        return any(transfer.writes and transfer.path == path for transfer in transfers)
 
     def is_changed(self, path: str, since_ns: int) -> bool:
         """Return whether the file system said of a file that it was written at that time or later."""
         changed_ns = self.facts.modified_ns(path)
-        return changed_ns is not None and self._world.clock.mono(changed_ns) >= since_ns - SLACK_NS
+        return changed_ns is not None and self._world.clock.mono(changed_ns) >= since_ns - STAMP_NS
 
     def in_use(self) -> list[tuple[ProcessKey, int]]:
         """Return the processes with files open, and from when on what they did is still asked for."""
-        return [(stream.process, stream.first_ns - _BEFORE_NS) for stream in self.polled.open_streams()]
+        return [(transfer.process, transfer.first_ns - _BEFORE_NS) for transfer in self.polled.open_transfers()]
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what waits."""
-        return min((stream.first_ns for stream in self.waiting), default=now_ns) - _BEFORE_NS
+        return min((transfer.first_ns for transfer in self.waiting), default=now_ns) - _BEFORE_NS
 
     def forget_before(self, at_ns: int, counted_since_ns: int) -> None:
         """Drop what is older; `counted_since_ns` is from when on the counters of processes are kept."""

@@ -29,7 +29,7 @@ class Writeback:
         self._looks: dict[FileKey, Looks] = {}
         self.version = 0  # rises with each look
 
-    def learn(self, at_ns: int, fact: FileFact) -> None:
+    def note(self, at_ns: int, fact: FileFact) -> None:
         """Take one fact, if it tells how much of a file is unwritten."""
         if fact.unwritten_bytes is None or fact.missing or fact.is_directory:
             return

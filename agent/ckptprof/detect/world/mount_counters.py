@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import re
-
 from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
 from ckptprof.measures import MountMeasure
 from ckptprof_collectors.mounts.remotefs import is_remote
 from ckptprof_collectors.samples import FuseSample, MountInfo
 
 MAX_CONNECTIONS = 64
-_DAEMONS = (
-    "sshfs", "s3fs", "rclone", "goofys", "geesefs", "mountpoint-s3", "gcsfuse", "juicefs", "blobfuse", "seaweedfs",
-    "alluxio", "ceph-fuse", "glusterfs", "hdfs", "davfs", "curlftpfs", "s3ql", "objectivefs", "cunofs", "cvmfs",
-    "weed", "s3backer", "ossfs", "cosfs", "obsfs", "lustre", "gpfs", "beegfs", "daos", "moosefs", "mfs", "smbnetfs",
-)  # fmt: skip
-_ELSEWHERE = re.compile(r"^(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?:/|~|$)|^[A-Za-z][\w+.-]*://|^//[\w.-]+/")
-_NETWORKED = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "ncpfs", "coda", "afs", "9p"))
 
 
 def is_elsewhere(mount: MountInfo) -> bool:
     """Return whether a server is behind a mount; of a FUSE its daemon or its source has to say so."""
-    if mount.server is not None or is_remote(mount.fs_type) or mount.fs_type in _NETWORKED:
+    if mount.server is not None or is_remote(mount.fs_type) or mount.fs_type in NETWORKED:
         return True
     if mount.device is not None or not mount.fs_type.startswith("fuse"):
         return False
     daemon, source = mount.fs_type.partition(".")[2].lower(), mount.source
-    known = any(daemon.startswith(name) or source.lower().startswith(name) for name in _DAEMONS)
-    return known or bool(_ELSEWHERE.match(source))
+    known = any(daemon.startswith(name) or source.lower().startswith(name) for name in NETWORKED_DAEMONS)
+    return known or bool(SOURCE_ELSEWHERE.match(source))
 
 
 class FuseMounts:

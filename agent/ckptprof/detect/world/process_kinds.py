@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from ckptprof.detect.world import rendezvous
+from ckptprof.frameworks.launchers import HELPERS, INTERPRETERS, LAUNCHERS
 from ckptprof_collectors.samples import ProcessInfo
-
-TRAINING_RUNTIMES = frozenset(("torch", "jax", "tensorflow", "paddle", "mindspore", "mxnet"))
-NUMERIC_RUNTIMES = frozenset(("numpy", "safetensors"))
-GPU_RUNTIMES = frozenset(("cuda", "hip", "nccl", "gpu"))
-_INTERPRETERS = ("python", "pt_main_thread", "pt_elastic", "torchrun", "accelerate", "deepspeed", "pypy")
-# programs whose children are the ranks of one job, as scripts or as modules (`python -m`)
-_LAUNCHERS = frozenset(
-    (
-        "torchrun", "torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic", "torchx",
-        "accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli",
-        "deepspeed", "deepspeed.launcher.launch", "deepspeed.launcher.runner", "colossalai", "horovodrun", "bytepsrun",
-        "paddle.distributed.launch", "fleetrun", "msrun", "ft_launcher", "composer", "ipexrun",
-    )
-)  # fmt: skip
-# what multiprocessing and its kin run in the processes that they start by exec
-_HELPERS = ("multiprocessing.", "multiprocess.", "billiard.", "joblib.", "loky.", "torch._inductor.")
 
 
 def is_interpreter(comm: str) -> bool:
     """Return whether a process of that name runs Python code."""
-    return comm.startswith(_INTERPRETERS)
+    return comm.startswith(INTERPRETERS)
 
 
 def is_script(info: ProcessInfo) -> bool:
@@ -34,12 +19,12 @@ def is_script(info: ProcessInfo) -> bool:
 
 def is_launcher(info: ProcessInfo) -> bool:
     """Return whether it starts the ranks of one job, and is none itself."""
-    return info.program in _LAUNCHERS
+    return info.program in LAUNCHERS
 
 
 def is_helper(info: ProcessInfo) -> bool:
     """Return whether it was started by a process pool or its kin, and belongs to whoever started it."""
-    return info.program.startswith(_HELPERS)
+    return info.program.startswith(HELPERS)
 
 
 def is_forked(parent: ProcessInfo, child: ProcessInfo) -> bool:
@@ -66,7 +51,7 @@ def title(*family: ProcessInfo) -> str:
         if info.program.endswith(".py"):
             return info.program
     for info in family:
-        if info.program and not is_helper(info) and not info.program.startswith(_INTERPRETERS):
+        if info.program and not is_helper(info) and not info.program.startswith(INTERPRETERS):
             return info.program
     root = family[-1]
     return root.program or family[0].program or family[0].comm

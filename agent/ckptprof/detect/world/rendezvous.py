@@ -5,19 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-# (rank, size) as each launcher sets them, the most particular first
-_PLACES = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("PMIX_RANK", ""),
-    ("PALS_RANKID", ""),
-    ("HOROVOD_RANK", "HOROVOD_SIZE"),
-    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
-    ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"),
-)
-_ALIKE = (*(name for name, _ in _PLACES), "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID")
+from ckptprof.frameworks.launchers import RANK_VARIABLES
+
+_ALIKE = (*(name for name, _ in RANK_VARIABLES), "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID")
 _MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # torchrun's own run id says nothing to a person
 _HERE = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0"))  # noqa: S104 - compared with, never bound to
 _LAST_STEP = 1 << 31  # of Slurm: those above are its own (SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT in slurm.h)
@@ -34,7 +24,7 @@ def number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
 
 def rank_of(environment: Mapping[str, str]) -> int | None:
     """Return the rank that the environment says."""
-    rank = number(environment, (name for name, _ in _PLACES))
+    rank = number(environment, (name for name, _ in RANK_VARIABLES))
     if rank is not None:
         return rank
     if number(environment, ("LOCAL_RANK",)) is not None and not number(environment, ("NODE_RANK", "GROUP_RANK")):
@@ -44,7 +34,7 @@ def rank_of(environment: Mapping[str, str]) -> int | None:
 
 def size_of(environment: Mapping[str, str]) -> int | None:
     """Return how many ranks there are."""
-    size = number(environment, (size for _, size in _PLACES if size))
+    size = number(environment, (size for _, size in RANK_VARIABLES if size))
     if size is not None:
         return size
     # a batch script carries the number of tasks, too, but runs none of them itself
@@ -61,7 +51,7 @@ def slurm_step(environment: Mapping[str, str]) -> int | None:
 
 def is_rank(environment: Mapping[str, str]) -> bool:
     """Return whether it was started as one of several that meet; a job of one task is known by its tree as well."""
-    if number(environment, (name for name, _ in _PLACES)) is not None or told_name(environment) is not None:
+    if number(environment, (name for name, _ in RANK_VARIABLES)) is not None or told_name(environment) is not None:
         return True
     return (size_of(environment) or 1) > 1 and number(environment, ("SLURM_PROCID",)) is not None
 

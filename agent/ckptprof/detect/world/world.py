@@ -11,9 +11,9 @@ from ckptprof.detect.world.host_counters import HostCounters
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
-from ckptprof.detect.world.process_kinds import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.detect.world.training_threads import TrainingThreads
+from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.model import Level
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame, ProcessIo, ProcessStat

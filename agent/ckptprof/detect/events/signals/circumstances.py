@@ -35,7 +35,7 @@ def weak_name(candidate: Candidate, known: Knowledge) -> bool:
 
 def mapped(candidate: Candidate, _: Knowledge) -> bool:
     """Return whether at least half of it was read through mappings."""
-    size = sum(part.bytes for part in candidate.parts if part.stream.is_mapping or part.stream.mapping)
+    size = sum(part.bytes for part in candidate.parts if part.uses_mapping)
     return size * 2 >= candidate_bytes(candidate)
 
 

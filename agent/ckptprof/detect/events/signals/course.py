@@ -17,22 +17,22 @@ _SCANT_BYTES = 4 << 20
 
 def renamed(candidate: Candidate, _: Knowledge) -> bool:
     """Return whether it had a temporary name, then another: whoever reads it never meets half of it."""
-    return candidate.writes and any(part.stream.earlier_path is not None for part in candidate.parts)
+    return candidate.writes and any(part.earlier_path is not None for part in candidate.parts)
 
 
 def committed(candidate: Candidate, _: Knowledge) -> str | None:
     """Return the marker with which its framework completed it."""
-    marks = (part.stream.path.rpartition("/")[2] for part in candidate.parts if part.name.commit)
+    marks = (part.path.rpartition("/")[2] for part in candidate.parts if part.name.commit)
     return next(marks, None) if candidate.writes else None
 
 
 def tensors(candidate: Candidate, _: Knowledge) -> bool:
-    """Return whether it has many arrays in one file (traced): operations of many sizes, the big ones with the bytes."""
+    """Return whether it has many arrays in one file: operations of many sizes, the big ones with the bytes."""
     if not candidate.writes:
         return False
     sizes: dict[int, int] = {}
     for part in candidate.parts:
-        for session in part.stream.trace.sessions.values() if part.stream.trace is not None else ():
+        for session in part.threads:
             for low, _operations, moved in session.sizes:
                 sizes[low] = sizes.get(low, 0) + moved
     large = sum(moved for low, moved in sizes.items() if low >= _LARGE_BYTES)
@@ -55,16 +55,15 @@ def bulk(candidate: Candidate, known: Knowledge) -> bool:
 
 def appends(candidate: Candidate, _: Knowledge) -> bool:
     """Return whether most of it was written with O_APPEND, as logs are."""
-    appended = sum(part.bytes for part in candidate.parts if part.stream.append)
+    appended = sum(part.bytes for part in candidate.parts if part.append)
     return candidate.writes and appended * 2 > candidate_bytes(candidate)
 
 
 def random(candidate: Candidate, _: Knowledge) -> bool:
-    """Return whether small operations do not follow each other (traced), as databases write."""
-    traces = [part.stream.trace for part in candidate.parts if part.stream.trace is not None]
-    totals = [trace.totals for trace in traces if trace.sessions]
-    moved = sum(total.bytes for total in totals)
-    operations = sum(total.operations for total in totals)
+    """Return whether small operations do not follow each other, as databases write."""
+    sums = [part.operations for part in candidate.parts if part.operations is not None]
+    moved = sum(one.bytes for one in sums)
+    operations = sum(one.number for one in sums)
     if not candidate.writes or not operations or moved / operations >= _SMALL_BYTES:
         return False
-    return sum(total.consecutive_bytes for total in totals) <= _RANDOM * moved
+    return sum(one.consecutive_bytes for one in sums) <= _RANDOM * moved

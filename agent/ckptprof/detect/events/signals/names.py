@@ -27,8 +27,8 @@ def formatted(candidate: Candidate, _: Knowledge) -> Found | None:
     """Return the format that the first bytes of most of it say."""
     formats: dict[str, int] = {}
     for part in candidate.parts:
-        fact = part.stream.fact
-        kind = file_format(fact.magic, part.stream.path) if fact else None
+        fact = part.fact
+        kind = file_format(fact.magic, part.path) if fact else None
         if kind is not None and kind != COMPRESSED:
             formats[kind] = formats.get(kind, 0) + part.bytes
     if not formats:

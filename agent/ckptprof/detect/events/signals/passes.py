@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.pass_through import big_parts, ends_at_once, is_straight, is_whole, kept_share
+from ckptprof.detect.events.pass_through import ends_at_once, is_straight, kept_share
 from ckptprof.detect.events.traits import candidate_bytes
-from ckptprof.detect.transfers.part import Part
+from ckptprof.detect.transfers.pieces import big_of, is_whole
+from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.frameworks.formats import SOUGHT
 
 _KEPT = 0.5
 _UNKEPT = 0.3  # what its process imported meanwhile is in it
-_SOUGHT = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".bin")  # zip archives, or mapped
 _SENT = (0.9, 1.6)
 _SENT_BYTES = 8 << 20
 
@@ -26,14 +27,14 @@ def straight(candidate: Candidate, known: Knowledge) -> bool:
 
 def unsought(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether files were read so in which their loaders jump, or which they map."""
-    big = big_parts(candidate)
-    sought = sum(part.bytes for part in big if part.stream.path.endswith(_SOUGHT))
+    big = big_of(candidate.parts)
+    sought = sum(part.bytes for part in big if part.path.endswith(SOUGHT))
     return sought * 2 >= sum(part.bytes for part in big) and straight(candidate, known)
 
 
 def several(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether more than one was read so: one alone may have a loader of its own kind."""
-    return len({part.stream.path for part in big_parts(candidate)}) > 1 and straight(candidate, known)
+    return len({part.path for part in big_of(candidate.parts)}) > 1 and straight(candidate, known)
 
 
 def unkept(candidate: Candidate, known: Knowledge) -> bool:
@@ -57,17 +58,16 @@ def ends(candidate: Candidate, known: Knowledge) -> bool:
 
 
 def uploads(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether another thread of the process that wrote it read it from end to end (traced)."""
-    big = big_parts(candidate)
+    """Return whether another thread of the process that wrote it read it from end to end."""
+    big = big_of(candidate.parts)
     if candidate.writes or not big or not all(_is_of_other_threads(part, known) for part in big):
         return False
     return straight(candidate, known)
 
 
-def _is_of_other_threads(part: Part, known: Knowledge) -> bool:
+def _is_of_other_threads(part: Transfer, known: Knowledge) -> bool:
     """Return whether the process wrote the file itself, and none but its other threads read it."""
-    author = known.past.author(part.stream.path)
-    trace = part.stream.trace
-    if author is None or trace is None or part.stream.process not in author.processes:
+    author = known.past.author(part.path)
+    if author is None or part.process not in author.processes:
         return False
-    return is_whole(trace, pooled=True) and all(session.tid != session.pid for session in trace.sessions.values())
+    return is_whole(part, pooled=True) and all(session.tid != session.pid for session in part.threads)

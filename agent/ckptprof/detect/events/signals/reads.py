@@ -16,7 +16,7 @@ def read_back(candidate: Candidate, known: Knowledge) -> bool:
     """Return whether most of it was recognised as saved before."""
     if candidate.writes:
         return False
-    saved_bytes = sum(part.bytes for part in candidate.parts if known.transfers.saved.contains(part.stream.path))
+    saved_bytes = sum(part.bytes for part in candidate.parts if known.transfers.saved.contains(part.path))
     return saved_bytes > 0 and saved_bytes * 2 >= candidate_bytes(candidate)
 
 

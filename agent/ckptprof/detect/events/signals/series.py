@@ -12,6 +12,7 @@ from ckptprof.detect.events.past_events import LIKE, PastEvent, shape_of
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.events.traits import biggest, candidate_bytes, framework_of, is_weak, shapes
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.frameworks.words import NUMBERED_PIECE
 
 _TIMES = 2  # that a recurrence counts
 _APART_NS = 500_000_000  # pieces of one thing follow sooner
@@ -26,9 +27,6 @@ _ALWAYS_NS = 10_000_000_000
 _MANY = 4
 _SAME = 0.7
 _NUMBERS = re.compile(r"\d{1,12}")
-_PART_WORD = re.compile(
-    r"(?:^|[^a-z])(?:shards?|parts?|chunks?|blocks?|split|worker|w|proc|job|task)[-_.]?\d", re.IGNORECASE
-)
 
 
 def recurs(candidate: Candidate, known: Knowledge) -> Found | None:
@@ -97,7 +95,7 @@ def _counts(candidate: Candidate, known: Knowledge) -> bool:
         return False
     if not {_folder(path) for path in before} >= {_folder(path) for path in own}:
         return False
-    pieces = [path for path in own if _PART_WORD.search(path.rpartition("/")[2])]
+    pieces = [path for path in own if NUMBERED_PIECE.search(path.rpartition("/")[2])]
     if len(pieces) * 2 > len(own):
         return True
     writers = frozenset(candidate.processes).union(*(event.processes for event in events))
@@ -139,7 +137,7 @@ def _is_row(candidate: Candidate) -> bool:
     rows: dict[tuple[object, str], int] = {}
     for part in candidate.parts:
         if not part.name.certain and part.name.rank is None and not part.name.hint:
-            key = (part.stream.process, shape_of(part.stream.path))
+            key = (part.process, shape_of(part.path))
             rows[key] = rows.get(key, 0) + 1
     return any(count >= _MANY for count in rows.values())
 

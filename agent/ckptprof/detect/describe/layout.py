@@ -1,0 +1,70 @@
+"""How the bytes of an event were laid out, and the class of that: by bytes, not operations (design section 5)."""
+
+from __future__ import annotations
+
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.order import Histories, Order, Sizes, layout_of, layout_of_one
+from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.model import Pattern, PatternClass
+
+SEQUENTIAL_SHARE = 0.9
+SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
+SMALL_MEDIAN_BYTES = 64 << 10
+_LARGE_SHARE = 0.5
+_DENSE_SHARE = 0.1  # gaps of less than so much of the bytes are those of headers and of alignment
+_RANDOM_SEQUENTIAL = 0.75  # of random operations every other one goes ahead
+_RANDOM_CONSECUTIVE = 0.25
+_RANDOM_CONSECUTIVE_LOOKS = 0.5  # what lies between two looks at random positions may seem to follow
+
+
+def pattern_of(candidate: Candidate, histories: Histories) -> Pattern:
+    """Return the pattern of a candidate; None wherever it could not be seen."""
+    total = sum(part.bytes for part in candidate.parts)
+    order, sizes = layout_of(candidate.parts, histories)
+    known = order.known
+    mapped = sum(part.bytes for part in candidate.parts if part.is_mapped)
+    direct = sum(part.direct_bytes for part in candidate.parts)
+    return Pattern(
+        class_=_class_of(order, sizes) if known >= SEEN_SHARE * total else None,  # the rest: mappings, mostly
+        sequential_share_bytes=_share(known - order.back, known),
+        consecutive_share_bytes=_share(order.consecutive + order.inferred, known),
+        large_share_bytes=_share(order.large, known),
+        sequential_share_operations=sizes.sequential_share,
+        consecutive_share_operations=sizes.consecutive_share,
+        order_seen_share_bytes=_share(order.seen, total),
+        operations=sizes.number,
+        mean_operation_bytes=sizes.mean_bytes,
+        median_operation_bytes=sizes.median_bytes,
+        size_histogram=None if sizes.histogram is None else {str(k): list(v) for k, v in sizes.histogram.items()},
+        buffered_share_bytes=_share(total - direct - mapped, total),
+        direct_share_bytes=_share(direct, total),
+        mapped_share_bytes=_share(mapped, total),
+    )
+
+
+def class_of(transfer: Transfer) -> PatternClass | None:
+    """Return the class of a single transfer; None if its operations were not counted."""
+    layout = layout_of_one(transfer)
+    return None if layout is None else _class_of(*layout)
+
+
+def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:
+    if order.known <= 0:
+        return None
+    consecutive = (order.consecutive + order.inferred) / order.known
+    sequential = (order.known - order.back) / order.known
+    if sequential >= SEQUENTIAL_SHARE:
+        dense = order.gap is not None and order.gap <= _DENSE_SHARE * order.known
+        if consecutive < SEQUENTIAL_SHARE and not dense:
+            return PatternClass.STRIDED
+        small = sizes.called_median_bytes is not None and sizes.called_median_bytes < SMALL_MEDIAN_BYTES
+        large = order.large >= _LARGE_SHARE * order.known
+        return PatternClass.SEQUENTIAL_LARGE if large and not small else PatternClass.SEQUENTIAL_SMALL
+    most = _RANDOM_CONSECUTIVE if order.gap is not None else _RANDOM_CONSECUTIVE_LOOKS
+    if sequential < _RANDOM_SEQUENTIAL and consecutive < most:
+        return PatternClass.RANDOM
+    return PatternClass.MIXED
+
+
+def _share(part: int, whole: int) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else None

@@ -1,0 +1,262 @@
+"""Estimates edges and bytes of transfers: by their operations where these were counted, else by their process's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from ckptprof.detect.transfers.edges import read_edges, write_edges
+from ckptprof.detect.transfers.file_events import is_temporary
+from ckptprof.detect.transfers.ledger import counted
+from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, part_bytes
+from ckptprof.detect.transfers.openings import Openings
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.reconcile import faulted_before, mapped_openings
+from ckptprof.detect.transfers.tolerances import BESIDE_NS, COUNTED_NS
+from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.world import World
+from ckptprof.frameworks.formats import COMPRESSED, file_format
+from ckptprof.frameworks.names import read_name
+from ckptprof_collectors.samples import OperationKind
+
+_SETTLED_NS = 2_000_000_000  # after it was written nothing more comes of its writing
+_TELLING_BYTES = 1 << 20
+_SUPPORTED = 0.5  # of its bytes were counted while a file was open: it is not that one which was looked at only
+_FEW = 256  # files of one process, of each of which the counters are asked
+_SILENT_SHARE = 0.1  # of a mapping, without an event
+
+
+def untangle(written: Iterable[Transfer]) -> None:
+    """Let a file that a process wrote after another one begin after that: the file's birth is that of the first."""
+    last: dict[FileKey, Transfer] = {}
+    polled = (transfer for transfer in written if isinstance(transfer, PolledTransfer))
+    for transfer in sorted(polled, key=lambda transfer: transfer.first_ns):
+        before = last.get(transfer.file)
+        closed_ns = before.closed_ns if before is not None else None
+        first_ns = transfer.first_ns
+        if before is not None and closed_ns is not None and closed_ns <= first_ns and transfer.start_ns < before.end_ns:
+            transfer.start_ns = min(max(transfer.before_ns, before.end_ns), transfer.end_ns)
+            if transfer.before_ns >= first_ns:
+                transfer.before_ns = min(closed_ns, first_ns - 1)  # then it was not open: the next round knows
+        last[transfer.file] = transfer
+
+
+def is_nothing(transfer: Transfer) -> bool:
+    """Return whether its name says that it is no checkpoint, and its first bytes do not say otherwise.
+
+    Nobody looks into what is only read: then a word for checkpoints must show it.
+    """
+    name, fact = transfer.name, transfer.fact
+    if not name.never or name.commit:
+        return False
+    if name.framework is None:
+        return True
+    if fact is None and not transfer.writes:
+        return not name.hint
+    kind = file_format(fact.magic if fact is not None else None, transfer.path)
+    return kind == COMPRESSED or kind not in name.framework.formats
+
+
+def _stays_nothing(transfer: Transfer) -> bool:
+    """Return whether it is no checkpoint, and nothing that may still come of the file can change that."""
+    may_change = transfer.name.framework is not None and transfer.writes and transfer.fact is None
+    return not may_change and is_nothing(transfer)
+
+
+class Estimates:
+    """Makes the best estimate of the transfers that wait anew, as far as something was observed of them since."""
+
+    def __init__(self, world: World, openings: Openings, traced: TracedTransfers) -> None:
+        """Start with nothing; what is given is looked into when an estimate is made."""
+        self._world = world
+        self._openings = openings
+        self._traced = traced
+
+    def estimate(self, transfer: Transfer) -> bool:
+        """Estimate edges and bytes; return False if it carries nothing that could be of a checkpoint."""
+        transfer.staged, transfer.carried, transfer.is_open = None, [], False
+        history = self._world.histories.get(transfer.process)
+        if isinstance(transfer, TracedTransfer):
+            state: tuple[object, ...] | None = None if transfer.mapping is not None else (transfer.version,)
+        else:
+            state = self._state_of(transfer, history) if history is not None else None
+        if state is None or state != transfer.estimated_from:
+            transfer.name, transfer.estimated_from, transfer.estimate = read_name(transfer.path), state, (0, 0, 0)
+            if _stays_nothing(transfer):
+                return False
+            if isinstance(transfer, TracedTransfer):
+                transfer.estimate = self._counted(transfer)
+            elif isinstance(transfer, PolledTransfer) and history is not None:
+                transfer.estimate = self._bracketed(transfer, history)
+        transfer.start_ns, transfer.end_ns, transfer.bytes = transfer.estimate
+        return transfer.bytes > 0
+
+    def _counted(self, transfer: TracedTransfer) -> tuple[int, int, int]:
+        """Return (start, end, bytes) as the operations tell."""
+        size = transfer.counted_bytes
+        start_ns, end_ns = transfer.edges()
+        if size > 0 and not transfer.writes and transfer.faulted_bytes:
+            size, end_ns = self._mapped(transfer, size, end_ns)
+        transfer.temporary = is_temporary(transfer.path)
+        return start_ns, end_ns, size
+
+    def _bracketed(self, transfer: PolledTransfer, history: ProcessHistory) -> tuple[int, int, int]:
+        """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
+        if transfer.writes:
+            self._note_size(transfer)
+            edges = write_edges(transfer, history, self._world, self._openings)
+        else:
+            edges = read_edges(transfer, history, self._openings)
+        return *edges, part_bytes(transfer, history, edges)
+
+    def _state_of(self, transfer: Transfer, history: ProcessHistory) -> tuple[object, ...] | None:
+        """Return what the estimate of a file depends on that was found by its times, long enough after; None: on more.
+
+        Of tens of thousands none is made anew at each round.
+        """
+        last_ns = transfer.end.most
+        if not transfer.is_credited or history.last_ns < last_ns + _SETTLED_NS:
+            return None
+        fact = transfer.fact
+        stamps = None if fact is None else (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
+        sent = self._world.host.threads.met_until(transfer.process, "close", last_ns)
+        synced = self._world.host.threads.met_until(transfer.process, "sync", last_ns)
+        return (transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
+                sent, synced)  # fmt: skip
+
+    def _note_size(self, transfer: PolledTransfer) -> None:
+        """Take the size with which a file was closed, unless its file system was asked: it may be deleted since."""
+        if transfer.fact is None:
+            transfer.size = max(transfer.size, self._openings.size_when_closed(transfer))
+
+    def unsaid_bytes(self, transfer: Transfer) -> int:
+        """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
+
+        A server gets what was written as late as in close(2), and asked for the size only later.
+        """
+        history = self._world.histories.get(transfer.process)
+        if not isinstance(transfer, PolledTransfer) or not transfer.writes or transfer.is_mapped or history is None:
+            return 0
+        self._note_size(transfer)
+        if transfer.size or transfer.fact is not None:
+            return 0
+        written = counted(history, transfer.begin.least - BESIDE_NS, transfer.end.most, writes=True)
+        return written if written >= _TELLING_BYTES else 0
+
+    def estimate_open(self, transfer: Transfer) -> bool:
+        """Take what is known by now of one that goes on; return False if it is nothing of a checkpoint's."""
+        transfer.name = read_name(transfer.path)
+        if _stays_nothing(transfer):
+            return False
+        transfer.start_ns, transfer.end_ns = transfer.first_ns, max(transfer.first_ns, transfer.last_ns)
+        transfer.bytes = transfer.counted_bytes if isinstance(transfer, TracedTransfer) else transfer.size
+        transfer.staged, transfer.carried, transfer.is_open = None, [], True
+        transfer.temporary, transfer.estimated_from = False, None
+        return True
+
+    def count_once(self, read: list[Transfer]) -> None:
+        """Leave to a mapping what came in through it: a descriptor beside it carries what calls returned.
+
+        Polled only: what a process had fetched is counted by neither file nor way.
+        """
+        polled = [transfer for transfer in read if isinstance(transfer, PolledTransfer)]
+        mapped: dict[tuple[ProcessKey, FileKey], list[PolledTransfer]] = {}
+        for transfer in polled:
+            if transfer.is_mapped:
+                mapped.setdefault((transfer.process, transfer.file), []).append(transfer)
+        for transfer in polled if mapped else ():
+            history = self._world.histories.get(transfer.process)
+            if transfer.is_mapped or transfer.is_open or history is None:
+                continue
+            beside = mapped.get((transfer.process, transfer.file), ())
+            if any(_is_beside(transfer, other) for other in beside):
+                returned = history.returned_bytes(transfer.start_ns, transfer.end_ns + 1)
+                transfer.bytes = min(transfer.bytes, max(1, returned))
+        self._bound(polled)
+
+    def _bound(self, read: list[PolledTransfer]) -> None:
+        """Take from files what their process cannot have read of them: it read less in all than they seem to be.
+
+        Who seeks to a file's last piece stands near its end, as who read all of it does; the counters tell them apart.
+        """
+        by_process: dict[ProcessKey, list[PolledTransfer]] = {}
+        for transfer in read:
+            if not transfer.is_open and not transfer.mapped_bytes:
+                by_process.setdefault(transfer.process, []).append(transfer)
+        for process, own in by_process.items():
+            history = self._world.histories.get(process)
+            end_ns = max(transfer.end_ns for transfer in own)
+            if len(own) < 2 or history is None or history.last_ns <= end_ns:
+                continue  # what it read last was not counted
+            over = sum(transfer.bytes for transfer in own)
+            over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + COUNTED_NS)
+            for transfer in _doubtful(own, history) if over > 0 else ():
+                taken = min(transfer.bytes - 1, max(0, over))
+                transfer.bytes -= taken
+                over -= taken
+
+    def _of_others(self, transfer: TracedTransfer, edges: tuple[int, int]) -> int:
+        """Return what its process was seen to touch of other mapped files meanwhile: its memory tells no file."""
+        return sum(
+            other.counted_bytes
+            for other in self._traced.moved_by(transfer.process)
+            if other.file != transfer.file
+            and other.first_ns <= edges[1]
+            and other.last_ns >= edges[0]
+            and other.faulted_bytes
+        )
+
+    def _mapped(self, transfer: TracedTransfer, size: int, end_ns: int) -> tuple[int, int]:
+        """Return bytes and end of a mapped file's reading: its pages count once, however often it was opened.
+
+        Large folios come in without an event each: the end of the mapping counts how many. Until then, if those are a
+        part of it to speak of, memory shows when the last came in; else the last event does: a mapping is kept for as
+        long as anything points into it.
+        """
+        openings = mapped_openings(transfer, self._traced)
+        before = faulted_before(transfer, openings)
+        if before:
+            return min(size, max(0, transfer.size - before)), end_ns
+        sums = transfer.operations
+        if sums is not None and sums.kinds & OperationKind.UNMAPPED:
+            return size, end_ns  # it has ended, and all its pages are counted
+        history = self._world.histories.get(transfer.process)
+        elsewhere = sum(other.counted_bytes for other in openings[1:])
+        if transfer.mapping is None or history is None:  # it was gone before anybody looked
+            return max(size, leapt_bytes_of(transfer) - elsewhere), end_ns
+        edges = read_edges(transfer.mapping, history, self._openings)
+        touched = part_bytes(transfer.mapping, history, edges) - elsewhere - self._of_others(transfer, edges)
+        if touched - size > _SILENT_SHARE * touched:
+            end_ns = max(end_ns, edges[1])
+        return max(size, touched), end_ns
+
+
+def _is_beside(transfer: Transfer, mapping: Transfer) -> bool:
+    """Return whether a file was mapped while it was open, or right before or after."""
+    apart_ns = max(transfer.start_ns, mapping.start_ns) - min(transfer.end_ns, mapping.end_ns)
+    return apart_ns < BESIDE_NS
+
+
+def _doubtful(read: list[PolledTransfer], history: ProcessHistory) -> list[PolledTransfer]:
+    """Return the files that were seen open, and of which little speaks for their having been read, the least first.
+
+    Nothing does if the position was never seen to advance; little, if it did while its process read nothing.
+    """
+    found: list[tuple[float, int, PolledTransfer]] = []
+    for transfer in read:
+        looks = transfer.looks
+        support = 0.0
+        if any(later.position > look.position for look, later in itertools.pairwise(looks)):
+            support = _support(transfer, history) if len(read) <= _FEW else 1.0
+        if looks and support < _SUPPORTED:
+            found.append((support, len(looks), transfer))
+    return [transfer for *_, transfer in sorted(found, key=lambda one: one[:2])]
+
+
+def _support(transfer: Transfer, history: ProcessHistory) -> float:
+    """Return how much of what a file seems to have been read of was read by its process while that had it open."""
+    return history.returned_bytes(*transfer.span) / transfer.bytes

@@ -1,0 +1,142 @@
+"""The operations of one transfer in sums: over the sessions of its threads, exact, in bounded memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from ckptprof_collectors.samples import FileActivity, OperationKind
+
+LARGE_BYTES = 1 << 20
+_WHOLE = 0.99  # of a stretch that threads filled together
+_COUNTS = (
+    "operations",
+    "bytes",
+    "consecutive_operations",
+    "consecutive_bytes",
+    "sequential_operations",
+    "sequential_bytes",
+    "large_bytes",
+    "direct_bytes",
+    "timed_operations",
+    "faulted_bytes",
+)
+
+
+class Operations(NamedTuple):
+    """The sums over all sessions; times are CLOCK_MONOTONIC."""
+
+    number: int
+    bytes: int  # by calls and by page faults
+    silent_bytes: int  # of them: of a mapping, without an event; all that shows order and size is without these
+    consecutive_operations: int
+    consecutive_bytes: int
+    sequential_operations: int
+    sequential_bytes: int
+    large_bytes: int
+    direct_bytes: int
+    faulted_bytes: int
+    timed_operations: int
+    call_ns: int | None
+    first_ns: int
+    last_ns: int
+    low_offset: int
+    high_offset: int
+    gap_bytes: int  # of the files' stretches that were passed, what was not moved
+    kinds: int
+    pooled: bool  # threads that filled the file together: each goes ahead with gaps, all of them leave none
+
+
+FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
+_IN_KERNEL = int(OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE)
+
+
+def sums_of(sessions: list[FileActivity]) -> Operations:
+    """Return the sums over all sessions of a transfer."""
+    pooled = _is_pooled(sessions)
+    moved = sum(session.bytes for session in sessions)
+    operations = sum(session.operations for session in sessions)
+    timed = [session.call_ns for session in sessions if session.call_ns is not None]
+    kinds = 0
+    for session in sessions:
+        kinds |= session.kinds
+    silent = [silent_of(session) for session in sessions]
+    silent_bytes = sum(silent)
+    unordered = sum(one > 0 for one in silent)
+    operations -= unordered
+    ordered = moved - silent_bytes
+    large = ordered if ordered >= LARGE_BYTES else 0
+    spans = sum(max(0, session.high_offset - session.low_offset - session.bytes) for session in sessions)
+    return Operations(
+        number=operations,
+        bytes=moved,
+        silent_bytes=silent_bytes,
+        consecutive_operations=operations if pooled else sum(s.consecutive_operations for s in sessions) - unordered,
+        consecutive_bytes=ordered if pooled else sum(s.consecutive_bytes for s in sessions) - silent_bytes,
+        sequential_operations=sum(s.sequential_operations for s in sessions) - unordered,
+        sequential_bytes=sum(s.sequential_bytes for s in sessions) - silent_bytes,
+        large_bytes=large if pooled else sum(s.large_bytes for s in sessions) - silent_bytes,
+        direct_bytes=sum(s.direct_bytes for s in sessions),
+        faulted_bytes=sum(s.faulted_bytes for s in sessions),
+        timed_operations=sum(s.timed_operations for s in sessions),
+        call_ns=sum(timed) if timed else None,
+        first_ns=min(s.first_ns for s in sessions),
+        last_ns=max(max(s.first_ns, s.last_ns) for s in sessions),
+        low_offset=min(s.low_offset for s in sessions),
+        high_offset=max(s.high_offset for s in sessions),
+        gap_bytes=0 if pooled else spans,
+        kinds=kinds,
+        pooled=pooled,
+    )
+
+
+def silent_of(session: FileActivity) -> int:
+    """Return the bytes of a mapping without an event: its end counts them as one operation larger than a fault."""
+    if not session.kinds & OperationKind.UNMAPPED:
+        return 0
+    return max((moved for low, _, moved in session.sizes if low > FAULT_AROUND_BYTES), default=0)
+
+
+def _is_pooled(sessions: list[FileActivity]) -> bool:
+    """Return whether several threads filled one stretch of the file: none goes back, and no byte is moved twice."""
+    if len({session.tid for session in sessions}) < 2:
+        return False
+    if any(session.sequential_operations != session.operations for session in sessions):
+        return False
+    moved = sum(session.bytes for session in sessions)
+    stretch = max(s.high_offset for s in sessions) - min(s.low_offset for s in sessions)
+    return moved > 0 and _WHOLE * stretch <= moved <= stretch / _WHOLE
+
+
+def since(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:
+    """Return when that began which is new in a later sample; `before_ns` is the look at which it was not counted.
+
+    A call is counted when it returns: one that takes long began before that look.
+    """
+    if later.call_ns is None or earlier.call_ns is None:
+        return earlier.last_ns
+    in_calls_ns = max(0, later.call_ns - earlier.call_ns)
+    return max(earlier.last_ns, min(before_ns, later.last_ns - in_calls_ns))
+
+
+def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActivity:
+    """Return what a session did after an earlier sample of it; offsets before and after cannot be ordered apart."""
+    sizes = {low: (operations, moved) for low, operations, moved in later.sizes}
+    for low, operations, moved in earlier.sizes:
+        after = sizes.get(low, (0, 0))
+        sizes[low] = (max(0, after[0] - operations), max(0, after[1] - moved))
+    counts = {name: max(0, getattr(later, name) - getattr(earlier, name)) for name in _COUNTS}
+    return msgspec.structs.replace(
+        later,
+        **counts,
+        call_ns=None if later.call_ns is None else max(0, later.call_ns - (earlier.call_ns or 0)),
+        first_ns=min(since_ns, later.last_ns),
+        first_offset=earlier.end_offset,
+        sizes=tuple((low, *pair) for low, pair in sorted(sizes.items()) if pair[0] > 0),
+    )
+
+
+def copies_in_kernel(kinds: int) -> bool:
+    """Return whether bytes went from file to file without passing through the process."""
+    return bool(kinds & _IN_KERNEL)

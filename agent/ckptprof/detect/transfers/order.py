@@ -1,0 +1,299 @@
+"""How the bytes of transfers were laid out: as their operations were counted, else from positions, sizes and counters.
+
+An operation is consecutive if it begins where the previous one of the same process on the same file ended (Darshan's
+word). Between two looks the position of a consecutive writer moves by as much as the process wrote; where positions are
+not used (pwrite), a new file grows by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ckptprof.detect.transfers.level import level_of
+from ckptprof.detect.transfers.operations import LARGE_BYTES, Operations, silent_of
+from ckptprof.detect.transfers.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.tolerances import COUNTED_NS
+from ckptprof.detect.transfers.transfer import Transfer, evenly
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.model import Level
+from ckptprof_collectors.samples import FileActivity
+
+_BACK_BYTES = 64 << 10  # shorter steps back are headers rewritten, directories of a zip file probed
+_SKEW_BYTES = 32 << 20  # counters and positions are read one after the other, and a busy machine may come in between
+_ONCE = 1.05  # times the bytes of the files, at most, if they were moved once
+
+Histories = Mapping[ProcessKey, ProcessHistory]
+
+
+@dataclass(slots=True)
+class Order:
+    """Bytes by where they were moved, seen from where the bytes before them were."""
+
+    consecutive: int = 0  # at positions that follow at once
+    jumped: int = 0  # after a jump forward
+    back: int = 0  # at positions that went back or did not move with what was moved
+    inferred: int = 0  # of unseen order that were moved once: of new files, or in large operations
+    large: int = 0  # in runs of 1 MiB or more that follow one another
+    gap: int | None = None  # passed, and not moved; None: not seen
+
+    @property
+    def seen(self) -> int:
+        """The bytes of which the order was seen."""
+        return self.consecutive + self.jumped + self.back
+
+    @property
+    def known(self) -> int:
+        """The bytes of which the order was seen or inferred."""
+        return self.seen + self.inferred
+
+    def add(self, other: Order) -> None:
+        """Take another transfer's bytes."""
+        self.consecutive += other.consecutive
+        self.jumped += other.jumped
+        self.back += other.back
+        self.inferred += other.inferred
+        self.large += other.large
+        self.gap = None if other.gap is None else (self.gap or 0) + other.gap
+
+
+@dataclass(slots=True)
+class Sizes:
+    """The operations of a group by size; None: not seen."""
+
+    number: int | None = None
+    mean_bytes: float | None = None
+    median_bytes: float | None = None  # by bytes
+    called_median_bytes: float | None = None  # without page faults: by how much these bring in, the kernel decides
+    sequential_share: float | None = None
+    consecutive_share: float | None = None
+    histogram: dict[int, tuple[int, int]] | None = None  # lower bound in bytes -> (operations, bytes)
+
+
+def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, Sizes]:
+    """Return the order and the sizes of the operations of a group."""
+    order = Order()
+    if level_of(group) is Level.TRACE:
+        for transfer in group:
+            if (sums := transfer.operations) is not None:
+                order.add(_counted(sums))
+        return order, sizes_of(group)
+    telling = [transfer for transfer in group if transfer.bytes >= _BACK_BYTES]
+    for transfer in group:
+        order.add(_order(transfer, histories.get(transfer.process), alone=_is_alone(transfer, telling)))
+    sizes = _sizes_by_counters(group, histories)
+    mapped = sum(transfer.bytes for transfer in group if transfer.is_mapped)
+    _infer(order, sum(transfer.bytes for transfer in group) - mapped, sizes)
+    order.gap = None
+    return order, sizes
+
+
+def layout_of_one(transfer: Transfer) -> tuple[Order, Sizes] | None:
+    """Return the order and the sizes of the operations of a single transfer; None: they were not counted."""
+    sums = transfer.operations
+    return None if sums is None else (_counted(sums), sizes_of([transfer]))
+
+
+def _counted(sums: Operations) -> Order:
+    moved = sums.bytes - sums.silent_bytes
+    sequential = max(sums.sequential_bytes, sums.consecutive_bytes)
+    return Order(
+        sums.consecutive_bytes, sequential - sums.consecutive_bytes, max(0, moved - sequential), 0, sums.large_bytes,
+        sums.gap_bytes,
+    )  # fmt: skip
+
+
+def sizes_of(group: Iterable[Transfer]) -> Sizes:
+    """Return the sizes of operations that were counted."""
+    seen = [(transfer, sums) for transfer in group if (sums := transfer.operations) is not None]
+    moved = sum(sums.bytes - sums.silent_bytes for _, sums in seen)
+    number = sum(sums.number for _, sums in seen)
+    histogram = _histogram(session for transfer, _ in seen for session in transfer.threads)
+    called = _histogram(session for transfer, sums in seen if not sums.faulted_bytes for session in transfer.threads)
+    return Sizes(
+        number=number,
+        mean_bytes=moved / number if number else None,
+        median_bytes=_median_bytes(histogram),
+        called_median_bytes=_median_bytes(called),
+        sequential_share=_share(sum(sums.sequential_operations for _, sums in seen), number),
+        consecutive_share=_share(sum(sums.consecutive_operations for _, sums in seen), number),
+        histogram=histogram,
+    )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else None
+
+
+def _histogram(sessions: Iterable[FileActivity]) -> dict[int, tuple[int, int]]:
+    found: dict[int, tuple[int, int]] = {}
+    for session in sessions:
+        silent = silent_of(session)
+        for low, operations, moved in session.sizes:
+            if silent and moved == silent:
+                continue  # no operation
+            before = found.get(low, (0, 0))
+            found[low] = (before[0] + operations, before[1] + moved)
+    return dict(sorted(found.items()))
+
+
+def _median_bytes(sizes: dict[int, tuple[int, int]]) -> float | None:
+    """Return the median operation by bytes: the mean of the operations of its kind of size."""
+    half = sum(moved for _, moved in sizes.values()) / 2
+    passed = 0
+    for operations, moved in sizes.values():
+        passed += moved
+        if moved and operations and passed >= half:
+            return moved / operations
+    return None
+
+
+def _infer(order: Order, total: int, sizes: Sizes) -> None:
+    """Take bytes of unseen order as consecutive, if they were moved once, in operations of 1 MiB and more.
+
+    Within one operation all bytes are consecutive, so that few large ones leave little room for another order.
+    """
+    unseen = total - order.known
+    if sizes.number is None or sizes.mean_bytes is None or unseen <= 0 or order.back or order.jumped:
+        return
+    if sizes.mean_bytes >= LARGE_BYTES and sizes.number * sizes.mean_bytes <= _ONCE * total:
+        order.inferred += unseen
+        order.large += unseen
+
+
+def _is_alone(part: Transfer, parts: Sequence[Transfer]) -> bool:
+    """Return whether its process moved no other file of the candidate at the same time, give or take a look."""
+    return not any(
+        other is not part
+        and other.process == part.process
+        and other.start_ns - COUNTED_NS < part.end_ns
+        and part.start_ns < other.end_ns + COUNTED_NS
+        for other in parts
+    )
+
+
+def _order(transfer: Transfer, history: ProcessHistory | None, *, alone: bool) -> Order:
+    """Return what looks tell of the order; `alone`: its process moved no other file at the same time."""
+    order = Order()
+    sums = transfer.operations
+    if sums is not None:
+        return _counted(sums)
+    if transfer.is_mapped or not isinstance(transfer, PolledTransfer):
+        return order
+    looks = transfer.looks if transfer.writes else _after_the_probe(transfer.looks)
+    values = _witness(looks, transfer.bytes, writes=transfer.writes) if looks else None
+    new = transfer.writes and _whole_and_new(transfer)
+    if values is None:
+        order.inferred = transfer.bytes if new else 0
+        order.large = order.inferred if order.inferred >= LARGE_BYTES else 0
+        return order
+    fresh = transfer.before_ns < transfer.first_ns or not transfer.append
+    previous_at, previous = transfer.start_ns, 0 if fresh else values[0]
+    ahead = 0
+    for look, value in zip(looks, values, strict=True):
+        moved = _moved(history, (previous_at, look.at_ns), writes=transfer.writes)
+        if not alone and moved is not None:  # the rest of what its process moved is the other files'
+            moved = min(moved, max(value - previous, 0))
+        ahead = _judge(order, value - previous, moved, ahead, transfer.bytes)
+        previous_at, previous = look.at_ns, value
+    rest = transfer.bytes - max(values)
+    if rest > 0 and not order.back:  # written or read after the last look, up to the end of the file
+        order.consecutive += rest
+    unseen = transfer.bytes - order.consecutive
+    if unseen > 0 and not order.back and not order.jumped and new:
+        order.inferred = unseen  # a call that was still running at the last look
+    sequential = order.consecutive + order.inferred
+    order.large = sequential if sequential >= LARGE_BYTES else 0
+    return order
+
+
+def _judge(order: Order, step: int, moved: int | None, ahead: int, total: int) -> int:
+    """Put what was moved between two looks where the position says that it belongs.
+
+    `ahead` is by how much the positions have outrun the bytes so far, the new value is returned: gaps too small to be
+    told from noise between two looks add up over many, noise does not.
+    """
+    tolerance = _SKEW_BYTES + total // 8
+    if step < -_BACK_BYTES:
+        order.back += min(moved if moved is not None else -step, total)
+        return 0
+    if moved is None:
+        order.consecutive += max(0, step)
+        return 0
+    ahead = max(0, ahead + step - moved)
+    if ahead > tolerance:
+        order.jumped += moved
+        return tolerance
+    order.consecutive += max(0, step)
+    if moved > step + tolerance:
+        order.back += moved - step
+    return ahead
+
+
+def _witness(looks: Sequence[Look], total: int, *, writes: bool) -> list[int] | None:
+    """Return what shows the order: positions if they are used, else the growth of the file; None if neither tells."""
+    positions = [look.position for look in looks]
+    if max(positions) > 0.02 * total or (len(looks) <= 2 and max(positions) > 0):
+        return positions  # at 0 all the time: pread and pwrite, or a call that had not returned yet
+    sizes = [look.size for look in looks]
+    if writes and sizes[0] < 0.5 * total <= max(sizes):
+        return sizes
+    return None
+
+
+def _after_the_probe(looks: list[Look]) -> list[Look]:
+    """Leave out first looks at the end of a file that was then read from its begin: its directory is there.
+
+    Zip files (torch, npz), HDF5 and Parquet are read in this way; a few kilobytes, met by a slow reader's look, are no
+    sign of another order of the rest.
+    """
+    first = 0
+    while first < len(looks) - 1 and looks[first].position >= looks[first].size - _BACK_BYTES > _BACK_BYTES:
+        first += 1
+    return looks[first:] if first and looks[first].position < looks[first - 1].position else looks
+
+
+def _whole_and_new(part: Transfer) -> bool:
+    """Whether the file was born in this stream, so that its size is what was written to it."""
+    fact = part.fact
+    if fact is None or fact.birth_ns is None:
+        return False
+    return fact.modified_ns - fact.birth_ns <= part.end_ns - part.start_ns + 1_000_000_000
+
+
+def _moved(history: ProcessHistory | None, frame: tuple[int, int], *, writes: bool) -> int | None:
+    if history is None:
+        return None
+    return sum(
+        evenly(one.written_bytes if writes else one.returned_bytes, (one.start_ns, one.end_ns), frame)
+        for one in history.between(*frame)
+    )
+
+
+def _sizes_by_counters(group: Sequence[Transfer], histories: Histories) -> Sizes:
+    """Return the sizes as the calls of the processes tell, while the group lasted; the median is weighted by bytes."""
+    start_ns, end_ns = min(one.start_ns for one in group), max(one.end_ns for one in group)
+    weights: list[tuple[float, int]] = []
+    operations = moved = 0
+    for process in dict.fromkeys(one.process for one in group):
+        history = histories.get(process)
+        for interval in history.between(start_ns, end_ns) if history else ():
+            count = interval.writes if group[0].writes else interval.reads
+            size = interval.written_bytes if group[0].writes else interval.returned_bytes
+            if count <= 0 or size <= 0:
+                continue
+            operations += count
+            moved += size
+            weights.append((size / count, size))
+    if not operations:
+        return Sizes()
+    weights.sort()
+    half, passed = moved / 2, 0
+    median = weights[-1][0]
+    for mean, size in weights:
+        passed += size
+        if passed >= half:
+            median = mean
+            break
+    return Sizes(operations, moved / operations, median, median)

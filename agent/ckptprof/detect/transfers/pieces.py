@@ -1,0 +1,197 @@
+"""In what order and in which pieces files were moved, and how much of them stayed: what is only passed on does not."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+
+from ckptprof.detect.transfers.level import level_of
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.tolerances import CALLS_NS
+from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.model import Level
+from ckptprof_collectors.samples import OperationKind
+
+SMALL_BYTES = 64 << 10  # manifests and the like are read at once by whoever reads them
+_PIECES = 8
+_EVEN = 0.9  # of the operations have one size
+_PAGE_BYTES = 4096  # there are no smaller ones
+_PIECE_BYTES = 4096
+_NEAR = (
+    0.8,
+    1.02,
+)  # of a power of two: the last piece of each file is shorter, and the one that meets its end is empty
+_ALIKE = (0.85, 1.15)
+_TO_THE_END = 0.95  # of a file: its process was not seen to stop before
+_MOST = 0.8
+_LOOKS = 4
+_GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
+_POURED_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
+_UNLIKE = OperationKind.AIO | OperationKind.URING  # who reads in this way fills memory that it made before
+
+
+def big_of(group: Iterable[Transfer]) -> list[Transfer]:
+    """Return those that are no manifests."""
+    return [transfer for transfer in group if transfer.bytes >= SMALL_BYTES]
+
+
+def is_straight(group: Sequence[Transfer], counters: Sequence[Interval] | None, *, pooled: bool, over: bool) -> bool:
+    """Return whether every big file was read from its begin to its end, in pieces of one size.
+
+    `counters`: what their process moved meanwhile, if that alone may tell it; `pooled`: threads may fill one file
+    together; `over`: the process was over as soon as it had read.
+    """
+    big = big_of(group)
+    if level_of(group) is Level.TRACE:
+        return all(one.bytes >= one.size and is_whole(one, pooled=pooled) for one in big)
+    if counters is None or not _goes_ahead(big, over=over):
+        return False
+    return _is_even(counters) or _is_on_grid(big, least=1 if over else 2)
+
+
+def is_poured(group: Sequence[Transfer], counters: Sequence[Interval] | None) -> bool:
+    """Return whether every big file was written from its begin, in pieces of one size, page upon page."""
+    big = big_of(group)
+    if level_of(group) is Level.TRACE:
+        return all(_is_poured(one) for one in big)
+    pieces: dict[float, int] = {}
+    for one in counters or ():
+        if one.writes > 0 and one.written_bytes >= SMALL_BYTES:
+            piece = one.written_bytes / one.writes
+            pieces[piece] = pieces.get(piece, 0) + one.writes
+    piece = max(pieces, key=lambda size: pieces[size] * size, default=0.0)
+    moved = sum(transfer.bytes for transfer in big)
+    return _is_piece(piece) and pieces[piece] >= _PIECES and pieces[piece] * piece >= _MOST * moved
+
+
+def kept_and_seen(group: Sequence[Transfer], histories: Iterable[ProcessHistory]) -> tuple[int, int]:
+    """Return (by how much memory grew, what was read meanwhile) of the processes whose memory was seen.
+
+    Where no operation was seen, memory that was touched for the first time counts, too: it may have been given back by
+    the next look. In the interval in which it began, what was read bounds it: libraries may have been loaded before.
+    """
+    exact = level_of(group) is Level.TRACE
+    start_ns, end_ns = min(one.start_ns for one in group), max(one.end_ns for one in group) + CALLS_NS
+    kept = seen = 0
+    for history in histories:
+        if not _shows_memory(history):
+            continue
+        intervals = history.between(start_ns, end_ns)
+        if exact:
+            kept += sum(_grown(one) for one in intervals)
+        else:
+            first, rest = _kept(intervals[:1]), _kept(intervals[1:])
+            kept += rest + (min(first, intervals[0].returned_bytes) if intervals[1:] else first)
+        seen += sum(interval.returned_bytes for interval in intervals)
+    return kept, seen
+
+
+def is_whole(transfer: Transfer, *, pooled: bool) -> bool:
+    """Return whether the operations of each thread are in order from the file's begin, and of one size."""
+    sums = transfer.operations
+    if sums is None or not transfer.threads:
+        return False
+    operations = biggest = 0
+    together = pooled and sums.pooled and sums.low_offset == 0
+    for session in transfer.threads:
+        if session.faulted_bytes or session.direct_bytes or session.kinds & _UNLIKE:
+            return False
+        if not together and (session.consecutive_operations != session.operations or session.first_offset):
+            return False
+        operations += session.operations
+        biggest += max((count for _, count, _ in session.sizes), default=0)
+    return operations >= _PIECES and biggest >= _EVEN * operations
+
+
+def _is_poured(transfer: Transfer) -> bool:
+    """Return whether it was written from end to end, and nearly all in the pieces of which there were most."""
+    sums = transfer.operations
+    if sums is None or not is_whole(transfer, pooled=False):
+        return False
+    _, operations, moved = max(
+        (size for session in transfer.threads for size in session.sizes), key=lambda size: size[2]
+    )
+    return _is_piece(moved / operations) and moved >= _MOST * sums.bytes
+
+
+def _is_piece(size: float) -> bool:
+    """Return whether a buffer may have this size."""
+    return _PIECE_BYTES <= size <= _POURED_BYTES and size % _PAGE_BYTES == 0
+
+
+def _grown(interval: Interval) -> int:
+    return max(0, interval.grown_bytes) + max(0, interval.resident_bytes)
+
+
+def _kept(intervals: Iterable[Interval]) -> int:
+    """Return what memory grew by, or what was touched of it for the first time, if that is more."""
+    pairs = [(_grown(one), one.minor_faults * _PAGE_BYTES) for one in intervals]
+    return max(sum(grown for grown, _ in pairs), sum(touched for _, touched in pairs))
+
+
+def _shows_memory(history: ProcessHistory) -> bool:
+    stat = history.last_stat
+    return stat is not None and stat.rss_bytes is not None and stat.rss_file_bytes is not None
+
+
+def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
+    """Return whether each file was seen to be read to its end, none backwards, and all by positions that move.
+
+    Of a process that was over before the next look nobody saw the end.
+    """
+    seen = False
+    for one in big:
+        positions = [look.position for look in one.looks] if isinstance(one, PolledTransfer) else []
+        if one.is_mapped or one.direct or (len(positions) > 1 and not positions[-1]):
+            return False
+        if any(before > after for before, after in itertools.pairwise(positions)):
+            return False
+        if one.bytes < _TO_THE_END * one.size and not over:
+            return False
+        seen = seen or any(position > 0 for position in positions)
+    return seen
+
+
+def _is_on_grid(big: Iterable[Transfer], *, least: int) -> bool:
+    """Return whether at each look the process stood at the end of an even piece."""
+    inside = {
+        (one.file, look.position)
+        for one in big
+        if isinstance(one, PolledTransfer)
+        for look in one.looks
+        if 0 < look.position < one.size
+    }
+    return len(inside) >= least and all(position % _GRID_BYTES == 0 for _, position in inside)
+
+
+def _is_even(intervals: Sequence[Interval]) -> bool:
+    """Return whether a process read in pieces of one size: a power of two, or the same in each interval."""
+    looks = [
+        (one.returned_bytes, one.reads) for one in intervals if one.returned_bytes >= SMALL_BYTES and one.reads > 0
+    ]
+    rest = looks[1:]  # what it imported before is in the first one
+    return (
+        _is_power_of_two(looks) or (_moved(rest) * 2 > _moved(looks) and _is_power_of_two(rest)) or _is_one_size(looks)
+    )
+
+
+def _moved(looks: list[tuple[int, int]]) -> int:
+    return sum(size for size, _ in looks)
+
+
+def _is_power_of_two(looks: list[tuple[int, int]]) -> bool:
+    operations = sum(count for _, count in looks)
+    piece = _moved(looks) / max(1, operations)
+    if operations < _PIECES or piece < _PIECE_BYTES:
+        return False
+    return _NEAR[0] <= piece / 2.0 ** math.ceil(math.log2(piece / _NEAR[1])) <= _NEAR[1]
+
+
+def _is_one_size(looks: list[tuple[int, int]]) -> bool:
+    if len(looks) < _LOOKS or sum(count for _, count in looks) < _PIECES:
+        return False
+    middle = sorted(size / count for size, count in looks)[len(looks) // 2]
+    alike = sum(size for size, count in looks if _ALIKE[0] <= size / count / middle <= _ALIKE[1])
+    return middle >= _PIECE_BYTES and alike >= _MOST * _moved(looks)

@@ -1,0 +1,324 @@
+"""From the sessions that the kernel counts to transfers: one process, one file, one direction, one opening."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ckptprof.detect.transfers.file_events import FileEvents, is_of_all
+from ckptprof.detect.transfers.operations import Operations, minus, since
+from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent
+
+IDLE_NS = 60_000_000_000  # a file that stays open without any operation for so long is taken as done with
+REOPEN_NS = 1_000_000_000  # a file that is opened again so soon, where it ended, is written on
+NEAR_NS = 1_500_000_000  # what polling sees of a transfer lies within so much of it
+MAX_JUDGED = 8192  # that were judged, 1.7 KB each: of more the oldest are forgotten soon
+MAX_SESSIONS = 65_536  # that are followed: of those whose end was never seen the oldest are forgotten
+_COVERED = 0.95
+_KERNELS = ("/proc/", "/sys/")
+
+
+@dataclass(slots=True)
+class _Session:
+    raw: FileActivity  # its last sample
+    transfer: TracedTransfer
+    base: FileActivity | None = None  # what belongs to an earlier transfer
+    since_ns: int = 0  # when what is beyond it began
+
+
+class TracedTransfers:
+    """Follows the sessions of all processes; only those that moved are looked at."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._sessions: dict[str, _Session] = {}
+        self._by_process: dict[ProcessKey, set[str]] = {}  # sessions that nobody closed
+        self._gone: deque[tuple[int, ProcessKey]] = deque()
+        self._files: dict[tuple[FileKey, bool], list[TracedTransfer]] = {}
+        self._open: dict[int, TracedTransfer] = {}  # by identity, those that moved longest ago first
+        self._open_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
+        self._streams_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
+        self._done: dict[int, TracedTransfer] = {}
+        self._over: dict[int, TracedTransfer] = {}
+        self._lives = FileEvents()
+
+    def __bool__(self) -> bool:
+        """Whether anything was traced of late."""
+        return bool(self._over) or bool(self._open)
+
+    def __len__(self) -> int:
+        """Return how many things are held."""
+        books = (self._sessions, self._by_process, self._gone, self._files, self._open, self._open_of, self._streams_of)
+        return sum(len(book) for book in (*books, self._done, self._over)) + len(self._lives)
+
+    def take(self, activity: FileActivity, before_ns: int) -> None:
+        """Take one sample of a session; `before_ns` is the time of the frame before."""
+        known = self._sessions.get(activity.session)
+        if known is None:
+            if activity.operations <= 0 or (activity.path or "").startswith(_KERNELS):
+                return
+            transfer = self._transfer_for(activity)
+            if len(self._sessions) >= MAX_SESSIONS:
+                self._drop(next(iter(self._sessions)))
+            known = self._sessions[activity.session] = _Session(activity, transfer)
+            self._by_process.setdefault(transfer.process, set()).add(activity.session)
+        elif activity.operations < known.raw.operations:
+            return  # older than what is known
+        part = self._part(known, activity, before_ns)
+        if part is not None:
+            self._give(known.transfer, part, before_ns)
+        if activity.closed_ns is not None:
+            self._drop(activity.session)
+
+    def _part(self, known: _Session, activity: FileActivity, before_ns: int) -> FileActivity | None:
+        """Return what the session did in its transfer, which is a new one if the last was over; None: nothing."""
+        moved = activity.operations > known.raw.operations
+        transfer = known.transfer
+        if transfer.is_judged and not moved:
+            return None
+        again_ns = _reads_again_ns(transfer, known.raw, activity, before_ns) if moved else None
+        if moved and (transfer.is_judged or again_ns is not None or _begins_anew(transfer, known.raw, activity)):
+            known.base = known.raw
+            known.since_ns = max(since(known.raw, activity, before_ns), transfer.closed_ns or 0, again_ns or 0)
+            part = minus(activity, known.base, known.since_ns)
+            known.transfer = self._transfer_for(part, but=transfer)
+        else:
+            part = minus(activity, known.base, known.since_ns) if known.base is not None else activity
+        known.raw = activity
+        return part
+
+    def _transfer_for(self, activity: FileActivity, but: TracedTransfer | None = None) -> TracedTransfer:
+        """Return the transfer that a session belongs to, `but` not that one; a new one if there is none."""
+        process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
+        for transfer in reversed(self._files.get((file, activity.writes), ())):
+            if transfer.process == process:
+                if transfer is not but and _continues(transfer, activity):
+                    return transfer
+                if transfer.is_unclosed:  # truncated, or begun again, by another thread
+                    self._finish(transfer)
+                break
+        transfer = TracedTransfer(
+            process=process,
+            file=file,
+            writes=activity.writes,
+            path=activity.path or unknown_path(file),
+            first_ns=activity.first_ns,
+            last_ns=activity.last_ns,
+            before_ns=activity.first_ns,
+            seen_by="trace",
+            generation=activity.generation,
+        )
+        self._files.setdefault((file, transfer.writes), []).append(transfer)
+        self._streams_of.setdefault(process, {})[id(transfer)] = transfer
+        self._lives.adopt(transfer)
+        return transfer
+
+    def _give(self, transfer: TracedTransfer, part: FileActivity, before_ns: int) -> None:
+        if part.last_ns >= transfer.active_ns:
+            transfer.size = part.size
+        transfer.take(part, before_ns)
+        if part.path is not None and part.path not in (transfer.path, transfer.earlier_path):
+            if not transfer.path.startswith("/"):  # it was not known yet
+                transfer.path = part.path
+                self._lives.place(transfer)
+            else:
+                self._lives.rename(transfer, part.path)
+        self._settle(transfer)
+
+    def _settle(self, transfer: TracedTransfer) -> None:
+        """Put a transfer that was touched where it belongs."""
+        if transfer.is_judged:
+            return
+        transfer.last_ns = max(transfer.last_ns, transfer.last_sign_ns)
+        if transfer.is_unclosed:
+            self._over.pop(id(transfer), None)
+            self._open.pop(id(transfer), None)
+            self._open[id(transfer)] = transfer
+            self._open_of.setdefault(transfer.process, {})[id(transfer)] = transfer
+            self._done.pop(id(transfer), None)
+        else:
+            self._finish(transfer)
+
+    def _finish(self, transfer: TracedTransfer) -> None:
+        self._open.pop(id(transfer), None)
+        siblings = self._open_of.get(transfer.process)
+        if siblings is not None and siblings.pop(id(transfer), None) is not None and not siblings:
+            del self._open_of[transfer.process]
+        transfer.over_ns = transfer.active_ns
+        transfer.is_unclosed = False
+        self._done[id(transfer)] = transfer
+        self._over.pop(id(transfer), None)
+        self._over[id(transfer)] = transfer
+
+    def observe(self, event: FileLifeEvent) -> None:
+        """Take an event of a file's life; the sessions of the same frame are to be learnt before."""
+        for transfer in self._lives.observe(event, self._writers(event), self._of_process(event)):
+            self._settle(transfer)
+
+    def _writers(self, event: FileLifeEvent) -> list[TracedTransfer]:
+        if event.device is None or event.inode is None:
+            return []
+        return self._files.get(((event.device, event.inode), True), [])
+
+    def _of_process(self, event: FileLifeEvent) -> list[TracedTransfer]:
+        """Return the transfers of its process, if the event says too little of what it is about."""
+        named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
+        if not named and not is_of_all(event):
+            return []
+        return list(self._streams_of.get((event.pid, event.start_ticks), {}).values())
+
+    def close(self, transfer: TracedTransfer, at_ns: int) -> None:
+        """Take note that polling saw the file closed: not every thread that used it tells so."""
+        if transfer.is_unclosed and at_ns >= transfer.active_ns:
+            self._finish(transfer)
+
+    def end(self, process: ProcessKey, at_ns: int) -> None:
+        """Take note that a process has ended; the last samples of its sessions may still come."""
+        for transfer in list(self._open_of.get(process, {}).values()):
+            self._finish(transfer)
+        if process in self._by_process:
+            self._gone.append((at_ns, process))
+
+    def take_done(self, now_ns: int) -> list[TracedTransfer]:
+        """Return the transfers that are over since the last call, and those that stand still for long."""
+        while self._open:
+            transfer = next(iter(self._open.values()))
+            if now_ns - transfer.last_ns < IDLE_NS:
+                break
+            self._finish(transfer)
+        done, self._done = list(self._done.values()), {}
+        return done
+
+    def take_idle(self) -> None:
+        """Take everything as over: the recording is."""
+        for transfer in list(self._open.values()):
+            self._finish(transfer)
+
+    def is_moving(self, since_ns: int) -> bool:
+        """Return whether any open file was used after that."""
+        return bool(self._open) and next(reversed(self._open.values())).last_ns > since_ns
+
+    def open_of(self, process: ProcessKey) -> list[TracedTransfer]:
+        """Return the transfers of a process whose files are still open."""
+        return list(self._open_of.get(process, {}).values())
+
+    def open_processes(self) -> list[ProcessKey]:
+        """Return the processes that have files open."""
+        return list(self._open_of)
+
+    def open_transfers(self) -> list[TracedTransfer]:
+        """Return all transfers whose files are still open."""
+        return list(self._open.values())
+
+    def near(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[TracedTransfer]:
+        """Yield the transfers of a file, by whomever and in either direction, that overlap a time, give or take."""
+        for writes in (True, False):
+            for transfer in self._files.get((file, writes), ()):
+                if transfer.operations is not None:
+                    start_ns, end_ns = transfer.edges()
+                    if start_ns - NEAR_NS <= high_ns and low_ns <= max(end_ns, transfer.last_ns) + NEAR_NS:
+                        yield transfer
+
+    def moved_by(self, process: ProcessKey) -> list[TracedTransfer]:
+        """Return what a process did of late."""
+        return list(self._streams_of.get(process, {}).values())
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop the transfers that were over before `at_ns`."""
+        for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._over.values())):
+            self._forget(transfer)
+        crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_JUDGED)))
+        for transfer in self._over.values():
+            if transfer.is_judged:
+                self._lives.forget(transfer)  # no renaming counts for what was judged
+        for transfer in crowd:
+            if transfer.is_judged:  # one that still waits keeps no others
+                self._forget(transfer)
+        while self._gone and self._gone[0][0] < at_ns:
+            _, process = self._gone.popleft()
+            for session in list(self._by_process.get(process, ())):
+                self._drop(session)
+        self._lives.forget_before(at_ns)
+
+    def _forget(self, transfer: TracedTransfer) -> None:
+        del self._over[id(transfer)]
+        self._done.pop(id(transfer), None)
+        key = (transfer.file, transfer.writes)
+        left = [other for other in self._files.get(key, ()) if other is not transfer]
+        if left:
+            self._files[key] = left
+        else:
+            self._files.pop(key, None)
+        siblings = self._streams_of.get(transfer.process, {})
+        siblings.pop(id(transfer), None)
+        if not siblings:
+            self._streams_of.pop(transfer.process, None)
+        transfer.is_judged = True
+        self._lives.forget(transfer)
+
+    def _drop(self, session: str) -> None:
+        known = self._sessions.pop(session, None)
+        if known is not None:
+            process = known.transfer.process
+            siblings = self._by_process.get(process, set())
+            siblings.discard(session)
+            if not siblings:
+                self._by_process.pop(process, None)
+
+
+def unknown_path(file: FileKey) -> str:
+    """Return what stands for the path of a file of which nobody told it."""
+    return f"(path not seen)/device {file[0]}/inode {file[1]}"
+
+
+def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
+    """Return whether a new session belongs to the transfer that was the last of its process, file and direction."""
+    if transfer.is_judged or transfer.generation != activity.generation or (sums := transfer.operations) is None:
+        return False
+    if not transfer.is_unclosed and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
+        ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
+        goes_on = activity.first_offset in (sums.high_offset, _end(transfer)) and activity.first_offset > 0
+        return goes_on and activity.first_ns - ended_ns <= REOPEN_NS
+    if activity.first_ns <= sums.last_ns:
+        return True
+    if activity.writes and activity.size < sums.high_offset:
+        return False  # truncated meanwhile
+    again = activity.first_offset == sums.low_offset and _covers(sums)
+    again = again or (not activity.writes and _covers(sums) and activity.low_offset < sums.high_offset)
+    return not (again and activity.first_ns - sums.last_ns > REOPEN_NS)
+
+
+def _end(transfer: TracedTransfer) -> int:
+    return max(transfer.threads, key=lambda session: session.last_ns).end_offset
+
+
+def _covers(sums: Operations) -> bool:
+    """Return whether all of the stretch that it was in was moved."""
+    return sums.bytes >= _COVERED * (sums.high_offset - sums.low_offset)
+
+
+def _begins_anew(transfer: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
+    """Return whether a session that nobody closes goes over its file again, after the file itself was closed."""
+    if not transfer.writes or transfer.is_unclosed or transfer.closed_ns is None or after.last_ns <= transfer.closed_ns:
+        return False
+    grown = after.high_offset > before.high_offset
+    sums = transfer.operations
+    return sums is not None and _covers(sums) and (not grown or after.size < sums.high_offset)
+
+
+def _reads_again_ns(transfer: TracedTransfer, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
+    """Return when a thread began to read again what it had read or mapped, after a pause; None: it did not.
+
+    The kernel's session goes on if nobody closed it: a mapping is let go of without a sign, and who reads by calls
+    after a pause has opened the file again.
+    """
+    begun_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
+    if transfer.writes or begun_ns - transfer.active_ns <= REOPEN_NS or (sums := transfer.operations) is None:
+        return None
+    mapped = sums.faulted_bytes * 2 > sums.bytes and after.faulted_bytes == before.faulted_bytes
+    again = mapped or (_covers(sums) and after.high_offset <= before.high_offset)
+    return begun_ns if again else None

@@ -1,0 +1,218 @@
+"""What one process moved of one file in one direction, from opening to closing, with bounds for what was not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ckptprof.detect.transfers.operations import Operations
+from ckptprof.detect.transfers.tolerances import EDGE_NS
+from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.frameworks.names import Name, read_name
+from ckptprof_collectors.samples import FileActivity, FileFact
+
+_UNNAMED = read_name("")
+_COUNTED_EDGE_NS = 20_000_000  # of operations that were counted: the counters are exact to a tick
+
+
+class Bounds(NamedTuple):
+    """A value that was not seen exactly: what it is at least, most likely, and at most."""
+
+    least: int
+    best: int
+    most: int
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """One transfer. Times are CLOCK_MONOTONIC, those of a fact wall clock; what was not seen is None or empty.
+
+    `start_ns`, `end_ns` and `bytes` are the best estimate; they are made anew in each round that it waits.
+    """
+
+    process: ProcessKey
+    file: FileKey
+    writes: bool
+    path: str
+    first_ns: int  # first seen
+    last_ns: int  # last seen open
+    before_ns: int  # the look before the first, at which it was not open; equal to first_ns if there was none
+    closed_ns: int | None = None  # first known to be closed
+    append: bool = False
+    direct: bool = False
+    fact: FileFact | None = None
+    fact_at_ns: int = 0
+    earlier_path: str | None = None  # the temporary name under which it was written
+    seen_by: str = "fdinfo"
+    size: int = 0  # of the file
+    is_size_said: bool = True  # by its file system, else it is what its process wrote meanwhile
+    name: Name = _UNNAMED  # what its path says
+    start_ns: int = 0
+    end_ns: int = 0
+    bytes: int = 0
+    temporary: bool = False  # its name is not the last one: a rename may follow
+    is_open: bool = False  # it is not over: only to be waited for
+    staged: Transfer | None = None  # the file elsewhere that it was written to first, to be copied from there
+    carried: list[Transfer] = field(default_factory=list)  # what it stands for: the stage, and its reading
+    estimate: tuple[int, int, int] = (0, 0, 0)  # the last one: start, end, bytes
+    estimated_from: tuple[object, ...] | None = None  # what that depended on; None: on more than is told apart
+
+    @property
+    def begin(self) -> Bounds:
+        """When it began: after the look before the first, and before it was first seen."""
+        return Bounds(min(self.before_ns, self.first_ns), self.start_ns, self.first_ns)
+
+    @property
+    def end(self) -> Bounds:
+        """When it ended: after it was last seen open, and before it was known to be closed."""
+        return Bounds(self.last_ns, self.end_ns, max(self.last_ns, self.closed_ns or 0))
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The longest time that it can have taken."""
+        return min(self.before_ns, self.first_ns), max(self.last_ns, self.closed_ns or 0)
+
+    @property
+    def folder(self) -> str:
+        """Where its file is."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def written_size(self) -> int:
+        """How many bytes it accounts for, of what its process wrote."""
+        sums = self.operations if self.threads else None
+        return self.stored_size if sums is None else sums.bytes
+
+    @property
+    def stored_size(self) -> int:
+        """How large the file is, as its file system says, else as far as it was seen."""
+        return self.fact.size if self.fact is not None else self.size
+
+    @property
+    def extent_bytes(self) -> int:
+        """How large the file is at least."""
+        return self.stored_size
+
+    def close(self) -> None:
+        """Take note that it was judged: what is seen of the same later is another one."""
+
+    # Of a transfer whose operations were counted.
+
+    @property
+    def operations(self) -> Operations | None:
+        """The sums over its operations."""
+        return None
+
+    @property
+    def threads(self) -> Collection[FileActivity]:
+        """What each thread did of it; a thread may come more than once."""
+        return ()
+
+    @property
+    def points(self) -> Collection[tuple[int, int, int]]:
+        """When its bytes were moved: (start, end, bytes)."""
+        return ()
+
+    @property
+    def counted_bytes(self) -> int:
+        """The bytes that its operations moved, until it is judged; pages of a mapping count up to its file's end."""
+        sums = self.operations if self.threads else None
+        if sums is None:
+            return 0
+        return sums.bytes - (max(0, sums.faulted_bytes - self.size) if self.size > 0 else 0)
+
+    @property
+    def direct_bytes(self) -> int:
+        """The bytes that were moved past the page cache."""
+        sums = self.operations
+        return sums.direct_bytes if sums is not None else self.bytes if self.direct else 0
+
+    @property
+    def stretch(self) -> tuple[int, int] | None:
+        """The first and the last offset in its file that its operations moved."""
+        sums = self.operations
+        return None if sums is None else (sums.low_offset, sums.high_offset)
+
+    # How it came about.
+
+    @property
+    def is_credited(self) -> bool:
+        """Whether its process was not seen at the file: it wrote as much as was found in it, at that time."""
+        return self.seen_by == "directory"
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether its bytes were moved by page faults."""
+        sums = self.operations
+        return sums is not None and sums.faulted_bytes > 0
+
+    @property
+    def mapped_bytes(self) -> int:
+        """How much of the file was seen in the memory of its process."""
+        return 0
+
+    @property
+    def uses_mapping(self) -> bool:
+        """Whether the file was seen in the memory of its process, and nothing was seen to be moved by calls."""
+        return self.mapped_bytes > 0
+
+    @property
+    def edges_slack_ns(self) -> int:
+        """How far from the counters its best edges may be."""
+        return EDGE_NS if self.operations is None else _COUNTED_EDGE_NS
+
+    @property
+    def first_data_ns(self) -> int:
+        """When the first byte was moved, here or to the stage."""
+        operations = (self.staged or self).operations
+        return self.start_ns if operations is None else operations.first_ns
+
+    def last_data_ns(self, clock: Clock) -> int:
+        """Return when the last byte was moved."""
+        raise NotImplementedError
+
+    def written_ns(self, clock: Clock) -> int:
+        """Return when its last write ended: what is synced later is durable."""
+        raise NotImplementedError
+
+    def renamed_ns(self, clock: Clock) -> int | None:
+        """Return when the file got its last name."""
+        raise NotImplementedError
+
+    @property
+    def close_call_ns(self) -> int | None:
+        """When its process closed the file, if that was seen."""
+        return None if self.operations is None else self.closed_ns
+
+    @property
+    def synced_ns(self) -> int | None:
+        """When its own process had synced it."""
+        return None
+
+    @property
+    def durable_ns(self) -> int | None:
+        """When everything that it wrote was on stable storage, by a sync."""
+        return None
+
+    @property
+    def active_ns(self) -> int:
+        """When its process was last seen to use the file."""
+        return self.last_ns
+
+    def was_looked_at_after(self, ended_ns: int | None) -> bool:
+        """Return whether the file was looked at after the end of a process, if that has ended."""
+        return ended_ns is not None and self.fact is not None and self.fact_at_ns >= ended_ns
+
+    def kept_its_name(self, ended_ns: int) -> bool:
+        """Return whether it is sure that the file was not renamed before its writers ended."""
+        return self.was_looked_at_after(ended_ns)
+
+
+def evenly(moved: int, span: tuple[int, int], frame: tuple[int, int]) -> int:
+    """Return how many of the bytes that were moved in a span fall into a frame, at an even rate."""
+    if span[1] <= span[0]:
+        return moved if frame[0] <= span[0] <= frame[1] else 0
+    inside_ns = min(span[1], frame[1]) - max(span[0], frame[0])
+    return moved * max(0, inside_ns) // (span[1] - span[0])

@@ -1,0 +1,93 @@
+"""Whose a file is that was opened and read between two looks: of a process that read more than it was seen to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ckptprof.detect.transfers.ledger import Ledger
+from ckptprof.detect.transfers.openings import Opening, Openings
+from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.tolerances import COUNTED_NS, LATE_TICK_NS, WHOLE_SHARE
+from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.world import World
+
+MIN_BYTES = 1 << 20  # a smaller file is opened and read by too many to say who did
+_FEW = 16  # openings of one file
+_SETTLE_NS = 1_500_000_000  # after an opening: by then its reader was counted
+
+
+def unseen_reads(
+    openings: Openings, explained: Sequence[Transfer], world: World, saved: SavedFiles, now_ns: int
+) -> list[Transfer]:
+    """Return transfers for files that were read between two looks, by the process that read as much then.
+
+    Anybody may have opened them, another recorder too, while a trainer read its data: only those are asked who may
+    read that path, or were seen at another file of its folder.
+    """
+    found: list[Transfer] = []
+    ledger: Ledger | None = None
+    for opening in openings:
+        if opening.is_settled or opening.written or opening.size < MIN_BYTES:
+            continue
+        if now_ns - opening.opened_ns < _SETTLE_NS:
+            continue
+        opening.is_settled = True
+        known = [*explained, *found]
+        if _is_explained(opening, known, openings):
+            continue
+        readers = {one.process for one in known if one.folder == opening.path.rpartition("/")[0]}
+        if saved.contains(opening.path):
+            readers.update(process for process in world.histories if world.may_restore(process))
+        ledger = ledger or Ledger(world.histories, known)
+        reader = _reader(opening, readers, world, ledger, openings)
+        if reader is not None:
+            found.append(reader)
+            ledger.enter(reader)
+    return found
+
+
+def _is_explained(opening: Opening, known: Sequence[Transfer], openings: Openings) -> bool:
+    """Return whether as many readings of its file are known as there were openings in their time."""
+    beside = [transfer for transfer in known if _explains(transfer, opening)]
+    if any(transfer.writes or transfer.is_mapped for transfer in beside):
+        return True
+    of_file = openings.of_file(opening.file)
+    if not beside or len(of_file) > _FEW:  # a data set is read again and again
+        return bool(beside)
+    about = [other for other in of_file if not other.written and any(_explains(one, other) for one in beside)]
+    return len(about) <= len(beside)
+
+
+def _explains(transfer: Transfer, opening: Opening) -> bool:
+    last_ns = transfer.closed_ns if transfer.closed_ns is not None else transfer.last_ns
+    low_ns, high_ns = transfer.before_ns - LATE_TICK_NS, last_ns + LATE_TICK_NS
+    return transfer.file == opening.file and low_ns <= opening.opened_ns <= high_ns
+
+
+def _reader(
+    opening: Opening, readers: Iterable[ProcessKey], world: World, ledger: Ledger, openings: Openings
+) -> PolledTransfer | None:
+    """Return the transfer of who read as much as the file holds while it was open, beside what is known."""
+    if opening.closed_ns is None:
+        return None
+    from_ns = opening.opened_ns - COUNTED_NS
+    for process in readers:
+        history = world.histories.get(process)
+        if history is None or history.was_heir(from_ns - LATE_TICK_NS, opening.closed_ns + 1 + LATE_TICK_NS):
+            continue  # what its child read, and what that one's children did, came into its counters
+        if ledger.unexplained_read(process, from_ns, opening.closed_ns, openings) >= WHOLE_SHARE * opening.size:
+            return PolledTransfer(
+                process=process,
+                file=opening.file,
+                writes=False,
+                path=opening.path,
+                first_ns=opening.opened_ns,
+                last_ns=opening.closed_ns,
+                before_ns=opening.opened_ns,
+                closed_ns=opening.closed_ns,
+                seen_by="opening",
+                size=opening.size,
+            )
+    return None

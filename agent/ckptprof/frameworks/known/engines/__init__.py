@@ -1,0 +1,1 @@
+"""Libraries that write whole checkpoints, called by what trains."""

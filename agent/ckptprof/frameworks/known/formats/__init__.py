@@ -1,0 +1,1 @@
+"""Formats of files, which anybody writes."""

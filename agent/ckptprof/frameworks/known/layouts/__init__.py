@@ -1,0 +1,1 @@
+"""Libraries with a layout of files of their own."""

@@ -1,0 +1,1 @@
+"""Frameworks that train: they decide when and where a checkpoint is written."""

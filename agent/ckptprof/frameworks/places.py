@@ -1,0 +1,38 @@
+"""Places: folders and names of what is no checkpoint of a job, and types of file systems."""
+
+from __future__ import annotations
+
+import re
+
+# where programs keep what is not theirs to save: caches, packages, databases, build trees
+NOT_OF_JOBS = re.compile(
+    r"/(?:torchinductor_[^/]+|torch_compile_debug|torch_extensions|\.triton|inductor_cache|ComputeCache|\.nv|\.ccache|"
+    r"__pycache__|site-packages|dist-packages|node_modules|\.npm|_cacache|\.cargo|\.rustup|\.git|\.svn|\.gradle|\.m2|"
+    r"\.conda|pkgs|wheels|\.cache/(?!huggingface/|torch/)[^/]+)/"
+    r"|^/var/(?:lib/(?:postgresql|mysql|pgsql|redis|mongodb|docker|containerd|apt|dpkg|rpm|elasticsearch|clickhouse|"
+    r"prometheus|grafana|etcd|influxdb|cassandra|rabbitmq|systemd)|cache|log|backups|crash)/"
+    r"|/(?:base|global)/\d+/\d+(?:\.\d+)?$|/pg_wal/|/pgdata/|/target/(?:debug|release)/|/datasets/[^/]+/[^/]+\.(?:bin|dat)$"
+    r"|/wandb/[^/]+/(?:logs|tmp)/"
+)
+# what hubs of models give
+CACHES_OF_HUBS = re.compile(
+    r"/\.cache/(?:huggingface|torch)/|/models--[^/]+/|/hub/checkpoints/|/\.modelscope/|/datasets--[^/]+/"
+)
+# what is not downloaded yet; zarr calls its chunks so, too
+UNFINISHED_DOWNLOADS = re.compile(
+    r"\.(?:incomplete|partial|crdownload|aria2|download|filepart|!ut)$|/\.?[^/]+\.[A-Za-z0-9]{8}\.part$"
+)
+
+IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
+# beside all that is on a block device: what is fetched from them shows in the counters of the process that reads
+COUNTED = frozenset(("nfs", "nfs4", "zfs", "btrfs", "overlay"))
+NETWORKED = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "ncpfs", "coda", "afs", "9p"))
+# of FUSE, with a server behind them
+NETWORKED_DAEMONS = (
+    "sshfs", "s3fs", "rclone", "goofys", "geesefs", "mountpoint-s3", "gcsfuse", "juicefs", "blobfuse", "seaweedfs",
+    "alluxio", "ceph-fuse", "glusterfs", "hdfs", "davfs", "curlftpfs", "s3ql", "objectivefs", "cunofs", "cvmfs",
+    "weed", "s3backer", "ossfs", "cosfs", "obsfs", "lustre", "gpfs", "beegfs", "daos", "moosefs", "mfs", "smbnetfs",
+)  # fmt: skip
+SOURCE_ELSEWHERE = re.compile(
+    r"^(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?:/|~|$)|^[A-Za-z][\w+.-]*://|^//[\w.-]+/"
+)  # HOST:PATH, URL://, //HOST/
