@@ -5,6 +5,7 @@ from __future__ import annotations
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import members_of
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.training_threads import BASELINE_NS
 from ckptprof.measures import BeforeMeasure
 
@@ -60,7 +61,7 @@ def _ranks(draft: Draft) -> list[ProcessKey]:
     return found
 
 
-def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[tuple[int, int]]:
+def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]:
     """Return when the main thread of a rank stood still right before the first byte, against its pace of a minute.
 
     Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long.
@@ -73,7 +74,7 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[tuple
     usual = shares[len(shares) * 3 // 4] if shares else 0.0
     if usual < _USUAL_SHARE:
         return []
-    runs: list[tuple[int, int]] = []
+    runs: list[Span] = []
     for one in stretches:
         if one.share >= _STILL * usual:
             continue

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 
-Span = tuple[int, int]
+from ckptprof.detect.world.spans import Span, cut, length, overlap_ns
+
 _REACH_NS = 20_000_000_000  # before a save
 _LEAST_POINTS = 5
 _LEAST_PERCENT = 10  # a GPU that hardly does anything tells nothing by doing nothing
@@ -36,12 +37,6 @@ def idle_spans(points: list[tuple[int, int]], frames: list[Span], in_save: Calla
     least = _IDLE * median(usual)
     if sum(percent < least for percent in usual) > _OFTEN * len(usual):
         return None
-    seen = [
-        (max(low_ns, frame[0]), min(high_ns, frame[1]), percent)
-        for low_ns, high_ns, percent in periods
-        for frame in frames
-        if max(low_ns, frame[0]) < min(high_ns, frame[1])
-    ]
-    if sum(high_ns - low_ns for low_ns, high_ns, _ in seen) * 2 < sum(high_ns - low_ns for low_ns, high_ns in frames):
+    if sum(overlap_ns(period[:2], frames) for period in periods) * 2 < length(frames):
         return None
-    return [(low_ns, high_ns) for low_ns, high_ns, percent in seen if percent < least]
+    return cut([period[:2] for period in periods if period[2] < least], frames)

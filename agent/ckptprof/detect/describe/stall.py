@@ -14,6 +14,7 @@ from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span, cut, length, merged
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 from ckptprof.model import Evidence, Mode
 
@@ -23,7 +24,6 @@ _MIN_STALL_NS = 20_000_000
 _BESIDE_NS = 500_000_000  # a wait right before or after that is longer, and longer than the save, is for something else
 _UNSEEN = "how long training was held before the first byte, to copy its state, beyond what its memory showed"
 _UNTOLD = "how long training was held: neither its memory nor its pace tells whether its state was copied before"
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ def _restore(crew: WriterGroup, pace: TrainingActivity) -> _Verdict:
 def _alone(crew: WriterGroup, pace: TrainingActivity) -> _Verdict:
     """Judge a crew whose trainer wrote everything by its main thread."""
     acts = pace.book.acts(crew.trainer, pace.start_ns, pace.end_ns + _BETWEEN_NS)
-    spans = _joined([*crew.own, *acts], _BETWEEN_NS)
+    spans = merged([*crew.own, *acts], _BETWEEN_NS)
     most_ns = max(_BESIDE_NS, length(spans))
     standing = pace.standing_beside(spans)
-    still = _joined([*spans, *standing], 0)
-    spans = _joined([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)], 0)
+    still = merged([*spans, *standing])
+    spans = merged([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)])
     text = "the thread that trains wrote all of it itself"
     return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), text, spans=tuple(still), certain=True)
 
@@ -118,19 +118,19 @@ def _beside(crew: WriterGroup, pace: TrainingActivity, first_ns: int) -> _Verdic
     total = crew.own_bytes + crew.other_bytes + crew.unknown_bytes
     by = [role for role in ("child", "daemon") if role in crew.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if crew.others else "its process"
-    foreign = _joined([*crew.others, *crew.unknown], 0)
+    foreign = merged([*crew.others, *crew.unknown])
     held = pace.held(foreign)
     if crew.own_bytes * 2 > total:
         held = held or []
     if held is None:
         sentence = f"whether training went on while {who} wrote: {pace.reason}"
         return _Verdict(total, None, None, "", (sentence,))
-    own = _joined(crew.own, _BETWEEN_NS) if crew.own_bytes * 2 > total else _joined(crew.own, 0)
+    own = merged(crew.own, _BETWEEN_NS if crew.own_bytes * 2 > total else 0)
     sure = pace.was_looked_at
-    everything = _joined([*own, *held], 0)
-    covered = length(_cut(everything, foreign)) / max(1, length(foreign))
+    everything = merged([*own, *held])
+    covered = length(cut(everything, foreign)) / max(1, length(foreign))
     if covered >= _SYNC_SHARE or crew.own_bytes * 2 > total:
-        everything = _joined([*everything, *pace.standing_beside(everything)], 0)
+        everything = merged([*everything, *pace.standing_beside(everything)])
         if pace.background and crew.own_bytes * 2 <= total:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {pace.seen}"
             return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,), tuple(everything), sure)
@@ -140,31 +140,9 @@ def _beside(crew: WriterGroup, pace: TrainingActivity, first_ns: int) -> _Verdic
     text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
     if staged is None:
         return _Verdict(total, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
-    everything = _joined([*everything, *pace.standing_beside(foreign), *staged], 0)
+    everything = merged([*everything, *pace.standing_beside(foreign), *staged])
     stall = length(everything)
     if staged:
         text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
     stall = stall if stall >= _MIN_STALL_NS else 0
     return _Verdict(total, Mode.ASYNC, stall, text, (_UNSEEN,), tuple(everything), sure)
-
-
-def length(spans: list[Span]) -> int:
-    """Return how long spans that do not overlap are."""
-    return sum(end_ns - start_ns for start_ns, end_ns in spans)
-
-
-def _joined(spans: list[Span], gap_ns: int) -> list[Span]:
-    """Return the spans, those that overlap or are near one another as one."""
-    made: list[Span] = []
-    for start_ns, end_ns in sorted(spans):
-        if made and start_ns - made[-1][1] <= gap_ns:
-            made[-1] = (made[-1][0], max(made[-1][1], end_ns))
-        else:
-            made.append((start_ns, end_ns))
-    return made
-
-
-def _cut(spans: list[Span], frames: list[Span]) -> list[Span]:
-    """Return the parts of spans that lie in frames; neither overlap among themselves."""
-    pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a in spans for b in frames)
-    return [pair for pair in pairs if pair[0] < pair[1]]

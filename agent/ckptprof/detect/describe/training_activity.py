@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from ckptprof.detect.describe.gpu_idle import idle_spans
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.detect.world.stacks import (
     Doing,
     Frame,
@@ -20,7 +21,6 @@ from ckptprof.detect.world.stacks import (
 )
 from ckptprof.detect.world.training_threads import Rhythm, Stretch, TrainingThreads, rhythm_of
 
-Span = tuple[int, int]
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
 _STILL = 0.2  # of what is usual
 _GOES_ON = 0.4
@@ -137,35 +137,33 @@ class TrainingActivity:
             held = idle
         else:
             known = [(one, still) for one in stretches if (still := self._is_still(one)) is not None]
-            seen_ns = sum(_shared_ns(one, frames) for one, _ in known)
-            if seen_ns * 2 < sum(end_ns - start_ns for start_ns, end_ns in frames):
+            seen_ns = sum(overlap_ns(one[:2], frames) for one, _ in known)
+            if seen_ns * 2 < length(frames):
                 return self._without_rhythm(stretches)
-            known = [(one, still) for one, still in known if _shared_ns(one, frames)]
+            known = [(one, still) for one, still in known if overlap_ns(one[:2], frames)]
             held = [(one.start_ns, one.end_ns) for one, still in known if still]
             paused = len(held)
             around = self._still_spans(self.start_ns - _AROUND_NS, self.end_ns + _AROUND_NS)
             held = [
                 span
-                for span in _merged(held)
-                if any(self._is_unusual(whole) for whole in _merged([span, *around]) if _meet(whole, span))
+                for span in merged(held)
+                if any(self._is_unusual(whole) for whole in merged([span, *around]) if _meet(whole, span))
             ]
             if paused and paused * 2 >= len(known) and not held:
                 self._as_usual = True
                 return None
             self.seen = f"it stood still in {paused} of {len(known)} looks at its time on CPU"
-        cut = [(max(a[0], b[0]), min(a[1], b[1])) for a in _merged(held) for b in frames]
-        return [span for span in cut if span[0] < span[1]]
+        return cut(merged(held), frames)
 
     def _idle_gpus(self, frames: list[Span]) -> list[Span] | None:
         """Return when the GPU of its that stood still the longest did; None if none tells."""
         told = [idle_spans(points, frames, self.book.in_save) for points in self.book.gpu_uses(self.process)]
-        known = [_merged(spans) for spans in told if spans is not None]
+        known = [merged(spans) for spans in told if spans is not None]
         if not known:
             return None
         self._by_gpus = True
-        longest = max(known, key=lambda spans: sum(end_ns - start_ns for start_ns, end_ns in spans))
-        idle_s = sum(end_ns - start_ns for start_ns, end_ns in longest) / 1e9
-        self.seen = f"its GPU stood still for {idle_s:.1f} of {sum(end - start for start, end in frames) / 1e9:.1f} s"
+        longest = max(known, key=length)
+        self.seen = f"its GPU stood still for {length(longest) / 1e9:.1f} of {length(frames) / 1e9:.1f} s"
         return longest
 
     def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
@@ -220,7 +218,7 @@ class TrainingActivity:
         return None
 
     def _still_spans(self, start_ns: int, end_ns: int) -> list[Span]:
-        return _merged([one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one)])
+        return merged([one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one)])
 
     def _stretches(self, start_ns: int, end_ns: int) -> list[Stretch]:
         rhythm = self._rhythm
@@ -276,7 +274,7 @@ class TrainingActivity:
             if not self._is_still(one):
                 break
             found.append((max(one.start_ns, end_ns), one.end_ns))
-        return [span for span in _merged(found) if span[0] < span[1] and self._is_unusual(span)]
+        return [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
 
     def staged(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Return when its memory grew by about the size of the checkpoint, right before its first byte was written.
@@ -315,17 +313,3 @@ class TrainingActivity:
 
 def _meet(one: Span, other: Span) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
-
-
-def _shared_ns(one: Stretch, frames: list[Span]) -> int:
-    return sum(max(0, min(one.end_ns, end_ns) - max(one.start_ns, start_ns)) for start_ns, end_ns in frames)
-
-
-def _merged(spans: list[Span]) -> list[Span]:
-    made: list[Span] = []
-    for start_ns, end_ns in sorted(spans):
-        if made and start_ns <= made[-1][1]:
-            made[-1] = (made[-1][0], max(made[-1][1], end_ns))
-        else:
-            made.append((start_ns, end_ns))
-    return made
