@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.counter_history import FAST_LOOKS, SLOW_LOOKS, CounterHistory
+from ckptprof.detect.world.counter_history import CounterHistory, Kept
 
 SECOND_NS = 1_000_000_000
 
@@ -32,7 +32,7 @@ def test_an_hour_at_ten_looks_a_second_stays_small() -> None:
     for tick in range(80_000):
         past.add(tick * tick_ns, (tick,))
 
-    assert len(past._times) <= SLOW_LOOKS + 2 * FAST_LOOKS
+    assert len(past) <= Kept().slow_looks + 2 * Kept().fast_looks
     assert past.around(79_990 * tick_ns, 79_995 * tick_ns) == ((79_990,), (79_996,))
     (before,), (after,) = past.around(50_000 * tick_ns, 60_000 * tick_ns) or ((0,), (0,))
     assert abs(before - 50_000) <= 10
@@ -52,11 +52,11 @@ def test_the_largest_of_a_gauge_is_of_the_time_between() -> None:
 
 def test_a_past_may_be_shorter_and_knows_its_ends() -> None:
     """Of wide looks fewer are kept."""
-    past = CounterHistory(1, fast_looks=10, slow_looks=5, slow_ns=10)
+    past = CounterHistory(1, Kept(fast_looks=10, slow_looks=5, slow_ns=10))
     assert past.last == ()
     for at_ns in range(1000):
         past.add(at_ns, (at_ns,))
 
-    assert len(past._times) <= 5 + 2 * 10
+    assert len(past) <= 5 + 2 * 10
     assert (past.last_ns, past.last) == (999, (999,))
     assert 900 < past.first_ns < 990

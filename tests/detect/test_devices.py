@@ -48,7 +48,7 @@ def book(*samples: tuple[int, Sample]) -> Devices:
     """Return a book that has seen these."""
     made = Devices()
     for at_ns, sample in samples:
-        made.observe(at_ns, sample)
+        made.observe(at_ns, 0, sample)
     return made
 
 
@@ -123,21 +123,21 @@ def test_what_is_kept_of_a_device_is_bounded() -> None:
     """Weeks of samples are some minutes of memory."""
     seen = Devices()
     for number in range(10_000):
-        seen.observe(number, disk("sda", sectors=number))
+        seen.observe(number, 0, disk("sda", sectors=number))
 
-    assert len(seen._disks["sda"]._times) < 5000
+    assert len(seen.disks._meters["sda"]) < 5000
 
 
 def test_what_is_gone_is_forgotten() -> None:
     """A file system that was unmounted no longer hides what is under it; containers come and go for weeks."""
     seen = book((0, mount("/", "sda", mount_id=1)), (0, mount("/data", "sdb", mount_id=2)), (1, disk("sdb", sectors=1)))
     for entity, name in (("mount", "2"), ("device", "sdb"), ("interface", "eth9"), ("mount", "\x1b"), ("port", "x")):
-        seen.observe(2, Gone(entity, name))
+        seen.observe(2, 0, Gone(entity, name))
     under = seen.mount_of("/data/x")
 
     assert under is not None
     assert under.device == "sda"
-    assert not seen._disks
+    assert not seen.disks._meters
 
 
 SECOND = 1_000_000_000
@@ -224,14 +224,14 @@ def test_what_is_kept_of_requests_is_bounded() -> None:
     """A disk that works for days takes a third of a megabyte; a save of the last hour still has its difference."""
     seen = book((0, device("sda")), (0, mount("/", "sda")))
     for at in range(5000):
-        seen.observe(at * SECOND, disk("sda", sectors=at))
-        seen.observe(at * SECOND, asked(at))
+        seen.observe(at * SECOND, 0, disk("sda", sectors=at))
+        seen.observe(at * SECOND, 0, asked(at))
     (past,) = seen._requests._pasts.values()
     (recent,) = seen.shares("/x", 4900 * SECOND, 4950 * SECOND, writes=True)
     (long,) = seen.shares("/x", 2000 * SECOND, 4500 * SECOND, writes=True)
     (forgotten,) = seen.shares("/x", 100 * SECOND, 4500 * SECOND, writes=True)
 
-    assert past._times.itemsize * len(past._times) + past._values.itemsize * len(past._values) < 300_000
+    assert past.times.itemsize * len(past) + past._values.itemsize * len(past._values) < 300_000
     assert recent.requests == 51
     assert long.requests == pytest.approx(2500, abs=11)
     assert forgotten.requests is None

@@ -146,10 +146,10 @@ def test_a_sync_of_everything_that_polling_met_its_writer_in_is_of_the_save() ->
 def test_looks_that_are_few_still_meet_a_sync_that_lasts(first_s: float, found_s: float | None) -> None:
     """Of many threads each is looked at every half second; after three seconds without a look nothing is known."""
     book = ThreadLooks()
-    book.learn(0, met_in_close(9.9, 1))
+    book.observe(0, met_in_close(9.9, 1))
     for at in range(9):
-        book.learn(0, met_in_close(10.0 + first_s + 0.45 * at, SYNC))
-    book.learn(0, met_in_close(30.0, SYNC))
+        book.observe(0, met_in_close(10.0 + first_s + 0.45 * at, SYNC))
+    book.observe(0, met_in_close(30.0, SYNC))
 
     until_ns = book.met_until((100, 1000), "sync", mono(10.0))
 

@@ -247,8 +247,8 @@ def test_how_long_fuse_was_awaited_is_by_time_and_not_by_look() -> None:
     """Two requests for a second, none for three; of another mount nothing is known."""
     book = FuseMounts()
     for at_s, waiting in ((0, 0), (5, 2), (6, 0), (30, 9)):
-        book.learn(at_s * SECOND, FuseSample(0, 60, waiting))
-    book.learn(0, FuseSample(0, 61, None))
+        book.observe(at_s * SECOND, FuseSample(0, 60, waiting))
+    book.observe(0, FuseSample(0, 61, None))
 
     seen = book.measure(mount("fuse.sshfs", "nas:/x", server="nas"), 4 * SECOND, 8 * SECOND)
     unseen = book.measure(mount("nfs", "nas:/x", server="nas"), 40 * SECOND, 41 * SECOND)
@@ -276,7 +276,7 @@ def test_memory_is_told_by_its_extremes_and_its_pressure_by_the_time() -> None:
     assert book.between(0, SECOND) is None
     for second in range(20):
         busy = 5 <= second <= 15
-        book.learn(
+        book.observe(
             second * SECOND,
             memory(
                 dirty_bytes=(700 if second == 9 else 10) * MIB, writeback_bytes=50 * MIB if busy else 0,

@@ -263,7 +263,7 @@ def test_processes_by_the_thousand_are_bounded() -> None:
     for pid in range(2 * MAX_PROCESSES):
         for at in range(3):
             stat = ProcessStat(pid, pid, "R", at * 100, 0, at, at, 1, at * MIB, 0)
-            book.learn((pid + at) * SECOND_NS, (pid + at - 1) * SECOND_NS, stat)
+            book.observe((pid + at) * SECOND_NS, (pid + at - 1) * SECOND_NS, stat)
         book.pause(pid * SECOND_NS, 0, DirtyPause(pid, pid, 1, 1))
 
     assert len(book) == 2 * MAX_PROCESSES

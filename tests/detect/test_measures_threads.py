@@ -10,7 +10,7 @@ from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
 from ckptprof.detect.describe.thread_measures import MAX_TOLD
-from ckptprof.detect.world.threads import MAX_ALL_LOOKS, MAX_LOOKS, ThreadLooks
+from ckptprof.detect.world.threads import MAX_ALL_LOOKS, ThreadLooks
 from ckptprof.measures import Measures, ThreadMeasure
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import Frame, Sample, ThreadLook
@@ -112,7 +112,7 @@ def test_a_thread_that_began_in_the_save_began_at_nothing() -> None:
     looks += [look(at / 10, tid=107, cpu_s=(at - 22) / 10) for at in range(23, 41)]
     book = ThreadLooks()
     for one in looks:
-        book.learn(0, one)
+        book.observe(0, one)
 
     used = book.use((100, 1000), 107, mono(2.2), mono(4.0))
 
@@ -124,9 +124,9 @@ def test_a_thread_that_has_run_for_longer_than_the_save_did_not_begin_in_it() ->
     """A worker of training that was looked at late: what it used before is none of the save's."""
     book = ThreadLooks()
     for one in [look(at / 10, tid=100, cpu_s=9.0) for at in range(10, 60)]:
-        book.learn(0, one)
+        book.observe(0, one)
     for at in range(25, 41):
-        book.learn(0, look(at / 10, tid=107, cpu_s=3.0 + (at - 25) * 0.001))
+        book.observe(0, look(at / 10, tid=107, cpu_s=3.0 + (at - 25) * 0.001))
 
     used = book.use((100, 1000), 107, mono(2.2), mono(4.0))
 
@@ -138,7 +138,7 @@ def test_of_a_span_that_was_hardly_looked_at_nothing_is_told() -> None:
     """Half of it is scaled, a tenth is not; and a short run of ticks does not tell user from kernel."""
     book = ThreadLooks()
     for at in range(10):
-        book.learn(0, look(3.5 + at / 18, cpu_s=at / 180))
+        book.observe(0, look(3.5 + at / 18, cpu_s=at / 180))
 
     assert book.use((100, 1000), 100, mono(0.0), mono(4.0)) is None
     half = book.use((100, 1000), 100, mono(3.0), mono(4.0))
@@ -262,8 +262,8 @@ def test_the_book_of_looks_is_bounded_and_keeps_its_sums() -> None:
     """An hour of looks at one thread, and looks at thousands of threads."""
     book = ThreadLooks()
     for at in range(5000):
-        book.learn(0, look(at / 10, cpu_s=at / 20, call=WRITE, state="S"))
-    assert len(book) <= MAX_LOOKS
+        book.observe(0, look(at / 10, cpu_s=at / 20, call=WRITE, state="S"))
+    assert len(book) <= 1024
     used = book.use((100, 1000), 100, mono(0), mono(499))
     assert used is not None
     assert used.on_cpu_ns == pytest.approx(249_500 * MS, rel=0.01)
@@ -271,7 +271,7 @@ def test_the_book_of_looks_is_bounded_and_keeps_its_sums() -> None:
 
     for tid in range(3000):
         for at in range(30):
-            book.learn(0, look(500 + tid + at / 100, tid=tid + 200))
+            book.observe(0, look(500 + tid + at / 100, tid=tid + 200))
     assert len(book) <= MAX_ALL_LOOKS
     book.forget_before(mono(10_000))
     assert len(book) == 0
@@ -281,10 +281,10 @@ def test_a_number_that_another_thread_has_by_now_begins_anew_and_late_looks_are_
     """Thread ids are reused; two frames may tell of one instant."""
     book = ThreadLooks()
     for at in range(10):
-        book.learn(0, look(at / 10, tid=107, cpu_s=5.0 + at / 10))
-    book.learn(0, look(0.5, tid=107, cpu_s=99.0))
+        book.observe(0, look(at / 10, tid=107, cpu_s=5.0 + at / 10))
+    book.observe(0, look(0.5, tid=107, cpu_s=99.0))
     for at in range(10, 20):
-        book.learn(0, look(at / 10, tid=107, cpu_s=(at - 10) / 20))
+        book.observe(0, look(at / 10, tid=107, cpu_s=(at - 10) / 20))
 
     used = book.use((100, 1000), 107, mono(1.0), mono(1.9))
 

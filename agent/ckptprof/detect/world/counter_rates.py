@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
 
-SECOND_NS = 1_000_000_000
-_FAST_LOOKS, _SLOW_LOOKS, _SLOW_NS = 300, 1200, 2 * SECOND_NS  # a minute in full, 40 more with a look each 2 s
+_KEPT = Kept(fast_looks=300, slow_looks=1800, slow_ns=2 * SECOND_NS)  # a minute in full, an hour with a look each 2 s
 _RISE = 1.02  # a best that is better by less is not noted: it would be a long list
 _NEAR = 0.2  # of the median is a steady rate
 _ACTIVE = 0.05  # of the best window is activity
@@ -38,52 +37,42 @@ class Ceiling:
         return told[-1] if told else None
 
 
-class CounterRates:
-    """The past of a few counters of one thing."""
+class CounterRates(CounterHistory):
+    """The past of a few counters of one thing; if one of them falls, it was unplugged, and begins anew."""
 
     def __init__(self, width: int, rated: Sequence[int] = (), *, wraps: Sequence[int] = ()) -> None:
         """`rated`: counters whose best second is noted; `wraps`: those that have 32 bits in the kernel."""
-        self._width = width
+        super().__init__(width, _KEPT, rising=width)
         self._wraps = tuple(wraps)
-        self._past = self._new()
         self.ceilings = {column: Ceiling() for column in rated}
         self._raw: tuple[int, ...] = ()
-        self._anew_ns = 0  # what lay before cannot be told
-
-    def _new(self) -> CounterHistory:
-        return CounterHistory(self._width, fast_looks=_FAST_LOOKS, slow_looks=_SLOW_LOOKS, slow_ns=_SLOW_NS)
 
     def add(self, at_ns: int, values: tuple[int, ...], unchanged_ns: int = 0) -> None:
         """Add a look; up to `unchanged_ns`, when it was looked at before, it was as at the look before."""
         values, self._raw = self._unwrapped(values), values
-        last = self._past.last
-        if last and any(new < old for new, old in zip(values, last, strict=True)):
-            self._past = self._new()  # it was unplugged, and began anew
-            self._anew_ns = at_ns
-            last = ()
-        if last and self._past.last_ns < unchanged_ns < at_ns:
-            self._past.add(unchanged_ns, last)
-        self._past.add(at_ns, values)
-        if self.ceilings and self._past.first_ns <= at_ns - SECOND_NS:
-            before = self._past.at(at_ns - SECOND_NS)
+        super().add(at_ns, values, unchanged_ns)
+        if self.ceilings and self.first_ns <= at_ns - SECOND_NS:
+            before = self.at(at_ns - SECOND_NS)
             for column, ceiling in self.ceilings.items():
                 ceiling.note(at_ns, values[column] - before[column])
 
     def _unwrapped(self, values: tuple[int, ...]) -> tuple[int, ...]:
-        if not self._wraps or not self._raw or not self._past.last:
+        last = self.last
+        if not self._wraps or not last:
             return values
-        last = self._past.last
         return tuple(
             last[i] + (value - self._raw[i]) % (1 << 32) if i in self._wraps else value
             for i, value in enumerate(values)
         )
 
-    def difference(self, start_ns: int, end_ns: int) -> tuple[float, ...] | None:
-        """Return what was added between two times, edges interpolated; None: it was not looked at by then."""
-        if not self._past.last or self._past.first_ns >= end_ns or start_ns < self._anew_ns:
+    def around(self, start_ns: int, end_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the counters as they stood at two times, up to the next change; None: no look, or it began since."""
+        if not self.times or start_ns < self.began_ns:
             return None
-        before, after = self._past.at(start_ns), self._past.at(end_ns)
-        return tuple(new - old for old, new in zip(before, after, strict=True))
+        before, after = self._span(start_ns, end_ns)
+        while after + 1 < len(self.times) and after and self._at(after) == self._at(after - 1):
+            after += 1
+        return self._at(before), self._at(max(before, after))
 
     def peak(self, columns: Sequence[int], start_ns: int, end_ns: int) -> float | None:
         """Return the sum of some counters in the best second between two times, per second; of less: of all of it."""
@@ -91,10 +80,10 @@ class CounterRates:
         if self.difference(start_ns, end_ns) is None or span_ns <= 0:
             return None
         window_ns = min(SECOND_NS, max(span_ns, _SHORTEST_NS))
-        ends = [at_ns for at_ns in self._past.times(start_ns, end_ns) if at_ns - window_ns >= start_ns]
+        ends = [at_ns for at_ns in self.times_between(start_ns, end_ns) if at_ns - window_ns >= start_ns]
         best = 0.0
         for at_ns in {max(end_ns, start_ns + window_ns), *ends[:: max(1, len(ends) // _MAX_WINDOWS)]}:
-            before, after = self._past.at(at_ns - window_ns), self._past.at(at_ns)
+            before, after = self.at(at_ns - window_ns), self.at(at_ns)
             best = max(best, sum(after[i] - before[i] for i in columns))
         return best * SECOND_NS / window_ns
 
@@ -105,13 +94,13 @@ class CounterRates:
         """
         if self.difference(start_ns, end_ns) is None:
             return None
-        before, after = self._past.times(start_ns - _NEAR_NS, start_ns), self._past.times(end_ns, end_ns + _NEAR_NS)
+        before, after = self.times_between(start_ns - _NEAR_NS, start_ns), self.times_between(end_ns, end_ns + _NEAR_NS)
         return (before[-1] if before else start_ns), (after[0] if after else end_ns)
 
     def rates(self, columns: Sequence[int], start_ns: int, end_ns: int) -> list[tuple[int, float]]:
         """Return windows of half a second and more between two looks, as (length, rate per second)."""
         found: list[tuple[int, float]] = []
-        looks = [at_ns for at_ns in self._past.times(start_ns, end_ns) if at_ns >= self._anew_ns]
+        looks = [at_ns for at_ns in self.times_between(start_ns, end_ns) if at_ns >= self.began_ns]
         since_ns, window_ns = looks[0] if looks else 0, max(_WINDOW_NS, (end_ns - start_ns) // _MAX_WINDOWS)
         before = self._sum(columns, since_ns) if looks else 0.0
         for at_ns in looks:
@@ -122,7 +111,7 @@ class CounterRates:
         return found
 
     def _sum(self, columns: Sequence[int], at_ns: int) -> float:
-        values = self._past.at(at_ns)
+        values = self.at(at_ns)
         return sum(values[i] for i in columns)
 
     def steadiness(self, columns: Sequence[int], start_ns: int, end_ns: int) -> float | None:
@@ -138,7 +127,7 @@ class CounterRates:
 
     def active_seconds(self, columns: Sequence[int], start_ns: int, end_ns: int, trickle: float) -> float | None:
         """Return for how long the rate was above so much per second."""
-        looks = [at_ns for at_ns in self._past.times(start_ns, end_ns) if at_ns >= self._anew_ns]
+        looks = [at_ns for at_ns in self.times_between(start_ns, end_ns) if at_ns >= self.began_ns]
         if len(looks) < _LEAST_WINDOWS:
             return None
         sums = [(at_ns, self._sum(columns, at_ns)) for at_ns in looks]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ckptprof.detect.world.counter_rates import SECOND_NS, CounterRates
+from ckptprof.detect.world.bounded import Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS
+from ckptprof.detect.world.counter_rates import CounterRates
 from ckptprof.measures import DeviceMeasure
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, Sample, ThrottleInfo
 
@@ -28,41 +30,45 @@ class Users(NamedTuple):
     cgroups: frozenset[str]
 
 
+class Moved(NamedTuple):
+    """What a device moved in a time, whole looks of it."""
+
+    read_bytes: int
+    written_bytes: int
+    busy_seconds: float
+
+
 class DeviceCounters:
     """The counters of block devices, and the limits that are set on them."""
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._meters: dict[str, CounterRates] = {}
-        self._infos: dict[str, DeviceInfo] = {}
+        self._meters: Bounded[str, CounterRates] = Bounded(MAX_DEVICES)
+        self.infos: dict[str, DeviceInfo] = {}
         self._tells: dict[str, tuple[bool, bool]] = {}  # whether the kernel counts discards and flushes
-        self._throttles: dict[tuple[str, str, int | None], ThrottleInfo] = {}  # by device number, cgroup and process
-        self._ended: dict[int, int] = {}
+        # by device number, cgroup and process
+        self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(MAX_THROTTLES)
+        self._ended: Bounded[int, int] = Bounded(MAX_THROTTLES)
 
     def observe(self, at_ns: int, unchanged_ns: int, sample: Sample) -> None:
         """Take one sample; up to `unchanged_ns` nothing had changed since the one before."""
         if isinstance(sample, DiskSample):
             self._count(at_ns, unchanged_ns, sample)
         elif isinstance(sample, DeviceInfo):
-            self._infos[sample.device] = sample
+            self.infos[sample.device] = sample
         elif isinstance(sample, ThrottleInfo):
             self._limit(sample)
         elif isinstance(sample, Gone) and sample.entity == "device":
             self._meters.pop(sample.name, None)
-            self._infos.pop(sample.name, None)
+            self.infos.pop(sample.name, None)
 
     def _count(self, at_ns: int, unchanged_ns: int, sample: DiskSample) -> None:
-        meter = self._meters.get(sample.device)
-        if meter is None:
-            while len(self._meters) >= MAX_DEVICES:
-                del self._meters[next(iter(self._meters))]
-            meter = self._meters[sample.device] = CounterRates(_WIDTH, _RATED, wraps=_WRAPS)
         self._tells[sample.device] = sample.discard_ios is not None, sample.flush_ios is not None
         values = (
             sample.read_ios, sample.read_sectors, sample.read_ms, sample.write_ios, sample.write_sectors,
             sample.write_ms, sample.io_ms, sample.weighted_ms, sample.discard_ios or 0, sample.flush_ios or 0,
         )  # fmt: skip
-        meter.add(at_ns, values, unchanged_ns)
+        self._meters.update_of(sample.device, _new).add(at_ns, values, unchanged_ns)
 
     def _limit(self, info: ThrottleInfo) -> None:
         key = (info.device, info.cgroup, info.pid)
@@ -74,14 +80,10 @@ class DeviceCounters:
         if info.pid is not None and info.pid in self._ended:  # its number is another's
             del self._ended[info.pid]
         if any(limit is not None for limit in limits):
-            while len(self._throttles) >= MAX_THROTTLES:
-                del self._throttles[next(iter(self._throttles))]
             self._throttles[key] = info
 
     def end(self, pid: int, at_ns: int) -> None:
         """Take note that a process has ended: what it did last may be asked for yet."""
-        while len(self._ended) >= MAX_THROTTLES:
-            del self._ended[next(iter(self._ended))]
         if any(key[2] == pid for key in self._throttles):
             self._ended[pid] = at_ns
 
@@ -100,7 +102,7 @@ class DeviceCounters:
         return tuple(measure for measure in found if measure is not None)
 
     def _measure(self, device: str, span: tuple[int, int], users: Users, *, writes: bool) -> DeviceMeasure | None:
-        meter, info = self._meters.get(device), self._infos.get(device)
+        meter, info = self._meters.get(device), self.infos.get(device)
         seen = meter.seen(*span) if meter is not None and span[1] > span[0] else None
         start_ns, end_ns = seen or span
         counts = meter.difference(start_ns, end_ns) if meter is not None and seen is not None else None
@@ -136,6 +138,19 @@ class DeviceCounters:
             throttled_operations_per_second=operations_limit,
         )
 
+    def around(self, device: str, start_ns: int, end_ns: int) -> Moved | None:
+        """Return what a device moved from the look before a time to the look after another; None: it was not seen."""
+        meter = self._meters.get(device)
+        pair = meter.around(start_ns, end_ns) if meter is not None else None
+        if pair is None:
+            return None
+        before, after = pair
+        return Moved(
+            read_bytes=(after[_READ_SECTORS] - before[_READ_SECTORS]) * SECTOR_BYTES,
+            written_bytes=(after[_WRITTEN_SECTORS] - before[_WRITTEN_SECTORS]) * SECTOR_BYTES,
+            busy_seconds=(after[_IO_MS] - before[_IO_MS]) / 1000,
+        )
+
     def written_bytes(self, device: str, start_ns: int, end_ns: int) -> int | None:
         """Return what was written to a device in a time; None: it was not looked at."""
         meter = self._meters.get(device)
@@ -144,7 +159,7 @@ class DeviceCounters:
 
     def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
         """Return the lowest limits that hold one of some processes on a device: bytes and operations per second."""
-        info = self._infos.get(device)
+        info = self.infos.get(device)
         number = f"{info.major}:{info.minor}" if info is not None else None
         told = [
             limit
@@ -154,6 +169,10 @@ class DeviceCounters:
         moved = [one.write_bytes_per_second if writes else one.read_bytes_per_second for one in told]
         done = [one.write_operations_per_second if writes else one.read_operations_per_second for one in told]
         return _lowest(moved), _lowest(done)
+
+
+def _new() -> CounterRates:
+    return CounterRates(_WIDTH, _RATED, wraps=_WRAPS)
 
 
 def _holds(limit: ThrottleInfo, users: Users) -> bool:

@@ -12,7 +12,9 @@ from itertools import accumulate
 
 import msgspec
 
-from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.detect.world.bounded import Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
+from ckptprof.detect.world.device_counters import MAX_DEVICES
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import BlockActivity, DeviceInfo
 
@@ -20,7 +22,8 @@ READ_AFTER_NS = 2_000_000_000  # by then the counters have been read again: they
 _FIRST_BUCKET, _BUCKETS = 8, 32  # log2 of nanoseconds: no request takes less than 256 ns, the last holds 9 minutes
 _REQUESTS, _BYTES, _ISSUED, _SEQUENTIAL, _LATENCIES, _IN_FLIGHT = 0, 1, 2, 3, 4, 4 + _BUCKETS
 _WIDTH = _IN_FLIGHT + 1
-_FAST_LOOKS, _SLOW_LOOKS, _SLOW_NS = 300, 330, 10_000_000_000  # a look a second for 5 minutes, the hour more thinly
+# a look a second for 5 minutes, the hour more thinly
+_KEPT = Kept(fast_looks=300, slow_looks=330, slow_ns=10 * SECOND_NS)
 
 
 class DeviceRequests:
@@ -28,19 +31,12 @@ class DeviceRequests:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._pasts: dict[tuple[int, int, bool], CounterHistory] = {}
+        self._pasts: Bounded[tuple[int, int, bool], CounterHistory] = Bounded(2 * MAX_DEVICES)
 
     def observe(self, at_ns: int, sample: BlockActivity) -> None:
         """Take the counters of one disk and direction."""
         key = (sample.major, sample.minor, sample.writes)
-        look = _look(sample)
-        past = self._pasts.get(key)
-        if past is None:
-            past = self._pasts[key] = _new_past()
-            past.add(0, (0,) * _WIDTH)  # who does nothing is not told of: before it was first, nothing was counted
-        elif any(new < old for new, old in zip(look[:_IN_FLIGHT], past.last, strict=False)):
-            past = self._pasts[key] = _new_past()  # tracing began anew
-        past.add(at_ns, look)
+        self._pasts.update_of(key, _new_past).add(at_ns, _look(sample))
 
     def fill(self, share: DeviceShare, disk: DeviceInfo, window: tuple[int, int, int], *, writes: bool) -> DeviceShare:
         """Return the share with what the disk was asked for; as it is if that was not seen.
@@ -71,7 +67,9 @@ class DeviceRequests:
 
 
 def _new_past() -> CounterHistory:
-    return CounterHistory(_WIDTH, fast_looks=_FAST_LOOKS, slow_looks=_SLOW_LOOKS, slow_ns=_SLOW_NS)
+    past = CounterHistory(_WIDTH, _KEPT, rising=_IN_FLIGHT)  # they fall when tracing begins anew
+    past.add(0, (0,) * _WIDTH)  # what does nothing is not told of: before its first look nothing was counted
+    return past
 
 
 def _look(sample: BlockActivity) -> tuple[int, ...]:

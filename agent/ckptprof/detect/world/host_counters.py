@@ -1,45 +1,32 @@
-"""The books from which the measures of a checkpoint are taken, kept as frames come in."""
+"""The recent past of devices, links, memory, threads, calls and processes of the host, kept as frames come in."""
 
 from __future__ import annotations
 
-from ckptprof.detect.world.device_counters import DeviceCounters
+from ckptprof.detect.world.devices import Devices
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host_memory import HostMemory
 from ckptprof.detect.world.mount_counters import FuseMounts
-from ckptprof.detect.world.network_counters import NetworkCounters
 from ckptprof.detect.world.process_usage import ProcessUsage
 from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof_collectors.samples import (
-    DeviceInfo,
     DirtyPause,
     DiskSample,
     Frame,
     FuseSample,
-    Gone,
     MemorySample,
-    NicInfo,
     NicSample,
     QdiscSample,
-    RdmaInfo,
     RdmaSample,
     Sample,
-    ThrottleInfo,
 )
 
 _COLLECTORS: dict[type, str] = {
     DiskSample: "disks",
-    DeviceInfo: "disks",
-    ThrottleInfo: "disks",
     NicSample: "nics",
-    NicInfo: "nics",
     RdmaSample: "rdma",
-    RdmaInfo: "rdma",
     QdiscSample: "qdiscs",
-    MemorySample: "memory",
-    FuseSample: "fuse",
     DirtyPause: "trace",
-    Gone: "",
 }
 _PROCESSES = "processes"
 
@@ -52,8 +39,8 @@ class HostCounters:
         self.calls = FileCalls()
         self.threads = ThreadLooks(ticks_per_second)
         self.usage = ProcessUsage(ticks_per_second)
-        self.disks = DeviceCounters()
-        self.links = NetworkCounters()
+        self.devices = Devices()
+        self.disks, self.links = self.devices.disks, self.devices.links
         self.memory = HostMemory()
         self.fuse = FuseMounts()
         self._read_ns: dict[str, int] = {}  # when each collector was read last: what it did not tell had not changed
@@ -64,27 +51,24 @@ class HostCounters:
 
     def observe(self, at_ns: int, sample: Sample) -> None:
         """Take one sample that tells of no process's files."""
-        collector = _COLLECTORS.get(type(sample))
-        if collector is None:
-            return
-        unchanged_ns = self._read_ns.get(collector, 0)
+        unchanged_ns = self._read_ns.get(_COLLECTORS.get(type(sample), ""), 0)
+        self.devices.now_ns = at_ns
         if isinstance(sample, MemorySample):
-            self.memory.learn(at_ns, sample)
+            self.memory.observe(at_ns, sample)
         elif isinstance(sample, DirtyPause):
             self.usage.pause(at_ns, unchanged_ns, sample)
         elif isinstance(sample, FuseSample):
-            self.fuse.learn(at_ns, sample)
+            self.fuse.observe(at_ns, sample)
         else:
-            self.disks.observe(at_ns, unchanged_ns, sample)
-            self.links.observe(at_ns, unchanged_ns, sample)
+            self.devices.observe(at_ns, unchanged_ns, sample)
 
     def take(self, frame: Frame, tick: FrameSamples) -> None:
         """Take what a frame tells of processes and threads; its other samples are to be observed before."""
         unchanged_ns = self._read_ns.get(_PROCESSES, 0)
         for stat in tick.stats.values():
-            self.usage.learn(frame.at_ns, unchanged_ns, stat)
+            self.usage.observe(frame.at_ns, unchanged_ns, stat)
         for look in tick.looks:
-            self.threads.learn(frame.at_ns, look)
+            self.threads.observe(frame.at_ns, look)
         for gone in tick.exits:
             self.disks.end(gone.pid, frame.at_ns)
         for name in frame.read:

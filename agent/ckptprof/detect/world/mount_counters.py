@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.detect.world.bounded import Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
 from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
 from ckptprof.measures import MountMeasure
 from ckptprof_collectors.mounts.remotefs import is_remote
 from ckptprof_collectors.samples import FuseSample, MountInfo
 
 MAX_CONNECTIONS = 64
+_KEPT = Kept(fast_looks=600, slow_looks=600, slow_ns=6 * SECOND_NS)
 
 
 def is_elsewhere(mount: MountInfo) -> bool:
@@ -27,19 +29,13 @@ class FuseMounts:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._waiting: dict[tuple[int, int], CounterHistory] = {}
+        self._waiting: Bounded[tuple[int, int], CounterHistory] = Bounded(MAX_CONNECTIONS)
 
-    def learn(self, at_ns: int, sample: FuseSample) -> None:
+    def observe(self, at_ns: int, sample: FuseSample) -> None:
         """Take one look."""
-        if sample.waiting is None:
-            return
-        key = (sample.major, sample.minor)
-        past = self._waiting.get(key)
-        if past is None:
-            while len(self._waiting) >= MAX_CONNECTIONS:
-                del self._waiting[next(iter(self._waiting))]
-            past = self._waiting[key] = CounterHistory(1, slow_looks=600, slow_ns=6_000_000_000)
-        past.add(at_ns, (sample.waiting,))
+        if sample.waiting is not None:
+            past = self._waiting.update_of((sample.major, sample.minor), lambda: CounterHistory(1, _KEPT))
+            past.add(at_ns, (sample.waiting,))
 
     def measure(self, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
         """Return the mount, and how many requests waited from one time to another; each look holds until the next."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ckptprof.detect.world.counter_history import CounterHistory
-from ckptprof.detect.world.counter_rates import SECOND_NS, CounterRates
+from ckptprof.detect.world.bounded import Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
+from ckptprof.detect.world.counter_rates import CounterRates
 from ckptprof.measures import LinkMeasure
 from ckptprof_collectors.samples import Gone, NicInfo, NicSample, QdiscSample, RdmaInfo, RdmaSample, Sample
 
 MAX_LINKS = 256
 MAX_TOLD = 32
 MAX_QDISCS = 512
+_QUEUE_KEPT = Kept(fast_looks=200, slow_looks=400, slow_ns=6 * SECOND_NS)
 _RECEIVED, _SENT = 0, 1
 _TRICKLE = 64 << 10  # bytes a second: names, keep-alives
 _ACTIVE = 0.01  # of its best second
@@ -24,10 +24,11 @@ class NetworkCounters:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._meters: dict[str, CounterRates] = {}
-        self._nics: dict[str, NicInfo] = {}
+        self._meters: Bounded[str, CounterRates] = Bounded(MAX_LINKS)
+        self.nics: dict[str, NicInfo] = {}
         self._ports: dict[str, RdmaInfo] = {}
-        self._qdiscs: dict[tuple[str, int, int], CounterHistory] = {}  # drops, overlimits, backlog
+        # drops, overlimits, backlog
+        self._qdiscs: Bounded[tuple[str, int, int], CounterHistory] = Bounded(MAX_QDISCS)
 
     def observe(self, at_ns: int, unchanged_ns: int, sample: Sample) -> None:
         """Take one sample; up to `unchanged_ns` nothing had changed since the one before."""
@@ -37,7 +38,7 @@ class NetworkCounters:
             if sample.rx_bytes is not None and sample.tx_bytes is not None:
                 self._count(sample.port, at_ns, unchanged_ns, (sample.rx_bytes, sample.tx_bytes))
         elif isinstance(sample, NicInfo):
-            self._nics[sample.interface] = sample
+            self.nics[sample.interface] = sample
         elif isinstance(sample, RdmaInfo):
             self._ports[sample.port] = sample
         elif isinstance(sample, QdiscSample):
@@ -46,31 +47,18 @@ class NetworkCounters:
             self._forget(sample.name)
 
     def _count(self, name: str, at_ns: int, unchanged_ns: int, values: tuple[int, int]) -> None:
-        meter = self._meters.get(name)
-        if meter is None:
-            while len(self._meters) >= MAX_LINKS:
-                del self._meters[next(iter(self._meters))]
-            meter = self._meters[name] = CounterRates(2, (_RECEIVED, _SENT))
-        meter.add(at_ns, values, unchanged_ns)
+        self._meters.update_of(name, _new_link).add(at_ns, values, unchanged_ns)
 
     def _queue(self, at_ns: int, unchanged_ns: int, sample: QdiscSample) -> None:
         if sample.drops is None and sample.overlimits is None and sample.backlog_bytes is None:
             return
         key = (sample.interface, sample.handle, sample.parent)
         values = (sample.drops or 0, sample.overlimits or 0, sample.backlog_bytes or 0)
-        past = self._qdiscs.get(key)
-        if past is None or any(new < old for new, old in zip(values[:2], past.last, strict=False)):
-            self._qdiscs.pop(key, None)
-            while len(self._qdiscs) >= MAX_QDISCS:
-                del self._qdiscs[next(iter(self._qdiscs))]
-            past = self._qdiscs[key] = CounterHistory(3, fast_looks=200, slow_looks=400, slow_ns=6 * SECOND_NS)
-        if past.last and past.last_ns < unchanged_ns < at_ns:
-            past.add(unchanged_ns, past.last)
-        past.add(at_ns, values)
+        self._qdiscs.update_of(key, _new_queue).add(at_ns, values, unchanged_ns)
 
     def _forget(self, name: str) -> None:
         self._meters.pop(name, None)
-        self._nics.pop(name, None)
+        self.nics.pop(name, None)
         self._ports.pop(name, None)
         for key in [key for key in self._qdiscs if key[0] == name]:
             del self._qdiscs[key]
@@ -82,6 +70,19 @@ class NetworkCounters:
         found = [self._measure(name, meter, start_ns, end_ns, writes=writes) for name, meter in self._meters.items()]
         moved = [one for one in found if one is not None and (one.received_bytes or one.sent_bytes)]
         return tuple(sorted(moved, key=lambda one: -max(one.received_bytes, one.sent_bytes))[:MAX_TOLD])
+
+    def around(self, start_ns: int, end_ns: int) -> dict[str, tuple[int, int]]:
+        """Return what each interface received and sent, from the look before a time to the look after another.
+
+        Not of RDMA ports: these have a slash in their name, which no interface has (net/core/dev.c, dev_valid_name).
+        """
+        found = {}
+        for name, meter in sorted(self._meters.items()):
+            pair = meter.around(start_ns, end_ns) if "/" not in name else None
+            if pair is not None:
+                (received, sent), (received_after, sent_after) = pair
+                found[name] = received_after - received, sent_after - sent
+        return found
 
     def received_bytes(self, start_ns: int, end_ns: int) -> int | None:
         """Return what the busiest one received, loopback included; None: none was looked at."""
@@ -95,7 +96,7 @@ class NetworkCounters:
         counts = meter.difference(*seen) if seen is not None else None
         if counts is None:
             return None
-        nic, port = self._nics.get(name), self._ports.get(name)
+        nic, port = self.nics.get(name), self._ports.get(name)
         column = _SENT if writes else _RECEIVED
         if nic is not None and nic.driver in _PAIRED and counts[1 - column] > counts[column]:
             column = 1 - column
@@ -122,10 +123,15 @@ class NetworkCounters:
     def _shaped(self, name: str, start_ns: int, end_ns: int) -> tuple[int | None, int | None, int | None]:
         """Return drops, overlimits and the largest backlog: a parent's numbers are those of its children, too."""
         pasts = [past for key, past in self._qdiscs.items() if key[0] == name and past.first_ns < end_ns]
-        pairs = [(past.at(start_ns), past.at(end_ns)) for past in pasts]
+        counts = [count for past in pasts if (count := past.difference(start_ns, end_ns)) is not None]
+        drops, overlimits = (max((round(count[i]) for count in counts), default=None) for i in (0, 1))
         backlogs = [backlog for past in pasts if (backlog := past.largest(2, start_ns, end_ns)) is not None]
-        return _most(pairs, 0), _most(pairs, 1), max(backlogs, default=None)
+        return drops, overlimits, max(backlogs, default=None)
 
 
-def _most(pairs: Sequence[tuple[tuple[float, ...], tuple[float, ...]]], column: int) -> int | None:
-    return max((round(after[column] - before[column]) for before, after in pairs), default=None)
+def _new_link() -> CounterRates:
+    return CounterRates(2, (_RECEIVED, _SENT))
+
+
+def _new_queue() -> CounterHistory:
+    return CounterHistory(3, _QUEUE_KEPT, rising=2)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.detect.world.bounded import Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
 MAX_PROCESSES = 256
-_FAST_LOOKS, _SLOW_LOOKS, _SLOW_NS = 128, 256, 5_000_000_000  # 20 KB of a process
+_KEPT = Kept(fast_looks=128, slow_looks=256, slow_ns=5 * SECOND_NS)  # 20 KB of a process
 
 
 class Usage(NamedTuple):
@@ -28,42 +29,39 @@ class ProcessUsage:
     def __init__(self, ticks_per_second: int = 100) -> None:
         """Start with nothing."""
         self._ticks_per_second = max(1, ticks_per_second)
-        self._stats: dict[ProcessKey, CounterHistory] = {}  # the process that did something last comes last
-        self._pauses: dict[ProcessKey, CounterHistory] = {}
+        self._stats: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_PROCESSES)
+        self._pauses: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_PROCESSES)
 
     def __len__(self) -> int:
         """Return of how many processes something is held."""
         return len(self._stats) + len(self._pauses)
 
-    def learn(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
+    def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
         """Take one reading; up to `unchanged_ns` nothing had changed since the one before."""
         resident = max(0, (stat.rss_bytes or 0) - (stat.rss_file_bytes or 0))
         values = (stat.user_ticks + stat.system_ticks, stat.minor_faults, stat.major_faults, resident)
-        _add(self._stats, (stat.pid, stat.start_ticks), at_ns, values, unchanged_ns)
+        past = self._stats.update_of((stat.pid, stat.start_ticks), lambda: CounterHistory(4, _KEPT))
+        past.add(at_ns, values, unchanged_ns)
 
     def pause(self, at_ns: int, unchanged_ns: int, pause: DirtyPause) -> None:
         """Take how long a process was held so far."""
-        values = (pause.pauses, pause.paused_ns)
-        known = (pause.pid, pause.start_ticks) in self._pauses
-        _add(self._pauses, (pause.pid, pause.start_ticks), at_ns, values, unchanged_ns)
-        if not known:  # it had not been held before
-            past = _new(2)
+        past = self._pauses.update_of((pause.pid, pause.start_ticks), lambda: CounterHistory(2, _KEPT))
+        if not past:  # it had not been held before
             past.add(min(unchanged_ns, at_ns - 1), (0, 0))
-            past.add(at_ns, values)
-            self._pauses[pause.pid, pause.start_ticks] = past
+        past.add(at_ns, (pause.pauses, pause.paused_ns), unchanged_ns)
 
     def used(self, process: ProcessKey, start_ns: int, end_ns: int) -> Usage | None:
         """Return what a process used; None if it was not looked at by then."""
         past = self._stats.get(process)
-        if past is None or past.first_ns >= end_ns or end_ns <= start_ns:
+        counts = past.difference(start_ns, end_ns) if past is not None and end_ns > start_ns else None
+        if past is None or counts is None:
             return None
-        start_ns = max(start_ns, past.first_ns)
-        before, after = past.at(start_ns), past.at(end_ns)
+        ticks, minor_faults, major_faults, grown_bytes = counts
         return Usage(
-            cores=max(0.0, after[0] - before[0]) / self._ticks_per_second / ((end_ns - start_ns) / 1e9),
-            minor_faults=round(max(0.0, after[1] - before[1])),
-            major_faults=round(max(0.0, after[2] - before[2])),
-            grown_bytes=round(after[3] - before[3]),
+            cores=max(0.0, ticks) / self._ticks_per_second / ((end_ns - max(start_ns, past.first_ns)) / 1e9),
+            minor_faults=round(max(0.0, minor_faults)),
+            major_faults=round(max(0.0, major_faults)),
+            grown_bytes=round(grown_bytes),
         )
 
     def growing_ns(self, process: ProcessKey, start_ns: int, end_ns: int, least_bytes: int) -> int | None:
@@ -84,29 +82,10 @@ class ProcessUsage:
         past = self._pauses.get(process)
         if past is None:
             return None
-        before, after = past.at(start_ns), past.at(end_ns)
-        return round(after[0] - before[0]), round(after[1] - before[1])
+        pauses, paused_ns = past.difference(start_ns, end_ns) or (0, 0)
+        return round(pauses), round(paused_ns)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop those of whom nothing was told since."""
-        for book in (self._stats, self._pauses):
-            for process in [process for process, past in book.items() if past.last_ns < at_ns]:
-                del book[process]
-
-
-def _new(width: int) -> CounterHistory:
-    return CounterHistory(width, fast_looks=_FAST_LOOKS, slow_looks=_SLOW_LOOKS, slow_ns=_SLOW_NS)
-
-
-def _add(
-    book: dict[ProcessKey, CounterHistory], process: ProcessKey, at_ns: int, values: tuple[int, ...], unchanged_ns: int
-) -> None:
-    past = book.pop(process, None)
-    if past is None:
-        while len(book) >= MAX_PROCESSES:
-            del book[next(iter(book))]
-        past = _new(len(values))
-    book[process] = past
-    if past.last and past.last_ns < unchanged_ns < at_ns:
-        past.add(unchanged_ns, past.last)
-    past.add(at_ns, values)
+        for pasts in (self._stats, self._pauses):
+            pasts.forget_before(at_ns, lambda past: past.last_ns)

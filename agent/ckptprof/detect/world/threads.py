@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.processes.syscalls import doing
 from ckptprof_collectors.samples import ThreadLook
@@ -16,8 +15,8 @@ WORDS = (
     "data", "sync", "close", "create", "rename", "unlink", "metadata", "fault", "network", "lock", "sleep", "running",
     "other",
 )  # fmt: skip
-MAX_LOOKS = 1024  # of one thread, 112 bytes each; of more the older half is thinned
-MAX_ALL_LOOKS = 65_536
+MAX_ALL_LOOKS = 45_000  # 160 bytes each
+_KEPT = Kept(fast_looks=256, slow_looks=512, slow_ns=4 * SECOND_NS)  # of one thread: half an hour and more
 _PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.index("network")}
 _OTHER = WORDS.index("other")
 _ON_CPU, _WAITED, _USER, _SYSTEM, _FAULTS, _BLOCKED, _WIDTH = range(7)
@@ -40,63 +39,42 @@ class Use(NamedTuple):
     looks_in: dict[str, int]
 
 
-@dataclass(slots=True)
-class _Thread:
-    comm: str
-    times: array[int] = field(default_factory=lambda: array("q"))
-    counts: array[int] = field(default_factory=lambda: array("Q"))  # _WIDTH of each look, cumulative
-    words: array[int] = field(default_factory=lambda: array("I"))  # looks so far, by word
-    has_schedule: bool = True
-    has_delays: bool = True
+class _Thread(CounterHistory):
+    """The looks at one thread: what it had used, and how often it had been met in each word."""
 
-    def add(self, at_ns: int, look: ThreadLook) -> None:
+    def __init__(self) -> None:
+        super().__init__(_WIDTH + len(WORDS), _KEPT)
+        self.comm = ""
+        self.has_schedule = self.has_delays = True
+
+    def add_look(self, at_ns: int, look: ThreadLook) -> None:
         """Add a look; times rise."""
         self.comm = look.comm
         self.has_schedule = look.on_cpu_ns is not None
         self.has_delays = look.block_delay_ticks is not None
-        words = self.words[-len(WORDS) :] if self.times else array("I", bytes(4 * len(WORDS)))
+        words = list(self.last[_WIDTH:]) or [0] * len(WORDS)
         word = doing(look.state, look.call, look.wait)
         if word != "unknown":
             words[_PLACES.get(word, _OTHER)] += 1
-        self.times.append(at_ns)
-        self.words.extend(words)
-        self.counts.extend(
+        self.add(
+            at_ns,
             (look.on_cpu_ns or 0, look.waited_ns or 0, look.user_ticks, look.system_ticks, look.major_faults,
-             look.block_delay_ticks or 0)
+             look.block_delay_ticks or 0, *words),
         )  # fmt: skip
-
-    def keep(self, places: list[int]) -> None:
-        """Keep these looks only; what was counted up to each is in it."""
-        self.times = array("q", (self.times[i] for i in places))
-        self.counts = array("Q", (n for i in places for n in self.counts[i * _WIDTH : (i + 1) * _WIDTH]))
-        width = len(WORDS)
-        self.words = array("I", (n for i in places for n in self.words[i * width : (i + 1) * width]))
-
-    def at(self, at_ns: int) -> list[float]:
-        """Return the counters at a time, as if they had grown evenly between two looks."""
-        after = bisect_right(self.times, at_ns)
-        if after in {0, len(self.times)}:
-            return list(self._count(min(after, len(self.times) - 1)))
-        since_ns, until_ns = self.times[after - 1], self.times[after]
-        share = (at_ns - since_ns) / (until_ns - since_ns)
-        return [old + share * (new - old) for old, new in zip(self._count(after - 1), self._count(after), strict=True)]
 
     def met_at(self, look: int, place: int) -> bool:
         """Return whether one look met it in a word, given by its place."""
-        before = self.words[(look - 1) * len(WORDS) + place] if look else 0
-        return self.words[look * len(WORDS) + place] > before
-
-    def _count(self, place: int) -> array[int]:
-        return self.counts[place * _WIDTH : (place + 1) * _WIDTH]
+        width = self._width
+        now = look * width + _WIDTH + place
+        return self._values[now] > (self._values[now - width] if look else 0)
 
     def met(self, start_ns: int, end_ns: int) -> dict[str, int]:
         """Return what it was met in from one time to another, and how often."""
         low, high = bisect_left(self.times, start_ns), bisect_right(self.times, end_ns)
         if low >= high:
             return {}
-        width = len(WORDS)
-        before = self.words[(low - 1) * width : low * width] if low else [0] * width
-        after = self.words[(high - 1) * width : high * width]
+        before = self._at(low - 1)[_WIDTH:] if low else [0] * len(WORDS)
+        after = self._at(high - 1)[_WIDTH:]
         return {word: new - old for word, old, new in zip(WORDS, before, after, strict=True) if new > old}
 
 
@@ -114,7 +92,7 @@ class ThreadLooks:
         """Return how many looks are held."""
         return self._count
 
-    def learn(self, at_ns: int, look: ThreadLook) -> None:
+    def observe(self, at_ns: int, look: ThreadLook) -> None:
         """Take one look, of the time that it tells or of its frame's."""
         process = (look.pid, look.start_ticks)
         at_ns = look.at_ns or at_ns
@@ -123,17 +101,13 @@ class ThreadLooks:
             threads = self._threads[process] = {}
             self._first_ns[process] = at_ns
         thread = threads.get(look.tid)
-        if thread is not None and (at_ns <= thread.times[-1] or look.user_ticks < thread.counts[_USER - _WIDTH]):
-            if at_ns <= thread.times[-1]:
-                return
-            self._count -= len(thread.times)  # another thread has its number by now
-            thread = None
-        if thread is None:
-            thread = threads[look.tid] = _Thread(look.comm)
-        thread.add(at_ns, look)
-        self._count += 1
-        if len(thread.times) > MAX_LOOKS:
-            self._thin(thread)
+        if thread is not None and at_ns <= thread.last_ns:
+            return
+        before = len(thread) if thread is not None else 0
+        if thread is None or look.user_ticks < thread.last[_USER]:  # another thread has its number by now
+            thread = threads[look.tid] = _Thread()
+        thread.add_look(at_ns, look)
+        self._count += len(thread) - before
         while self._count > MAX_ALL_LOOKS:
             self._drop_stalest()
 
@@ -141,7 +115,7 @@ class ThreadLooks:
         """Return whether the last look at a thread of a process, since then, met it in a call."""
         place = _PLACES[word]
         return any(
-            one.times[-1] >= since_ns and one.met_at(len(one.times) - 1, place)
+            one.last_ns >= since_ns and one.met_at(len(one) - 1, place)
             for one in self._threads.get(process, {}).values()
         )
 
@@ -149,7 +123,7 @@ class ThreadLooks:
         """Return the last look at a thread that every look met in a call from soon after a time on; None: none did."""
         place, last_ns = _PLACES[word], None
         for one in self._threads.get(process, {}).values():
-            if not one.words[place - len(WORDS)]:
+            if not one.last[_WIDTH + place]:
                 continue  # never met in it
             look = bisect_left(one.times, from_ns - _SOON_NS)
             while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + _SOON_NS:
@@ -161,21 +135,16 @@ class ThreadLooks:
                 look += 1
         return last_ns if last_ns is not None and last_ns > from_ns else None
 
-    def _thin(self, thread: _Thread) -> None:
-        before = len(thread.times)
-        thread.keep([*range(0, before // 2, 2), *range(before // 2, before)])
-        self._count -= before - len(thread.times)
-
     def _drop_stalest(self) -> None:
-        """Forget the thread that was looked at longest ago; the only one is thinned."""
+        """Forget the thread that was looked at longest ago."""
         process, tid = min(
             ((process, tid) for process, threads in self._threads.items() for tid in threads),
-            key=lambda key: self._threads[key[0]][key[1]].times[-1],
+            key=lambda key: self._threads[key[0]][key[1]].last_ns,
         )
         self._drop(process, tid)
 
     def _drop(self, process: ProcessKey, tid: int) -> None:
-        self._count -= len(self._threads[process].pop(tid).times)
+        self._count -= len(self._threads[process].pop(tid))
         if not self._threads[process]:
             del self._threads[process], self._first_ns[process]
 
@@ -185,7 +154,7 @@ class ThreadLooks:
         return {
             tid: thread.comm
             for tid, thread in found.items()
-            if thread.times[-1] >= start_ns and thread.times[0] <= end_ns
+            if thread.last_ns >= start_ns and thread.first_ns <= end_ns
         }
 
     def comm(self, process: ProcessKey, tid: int) -> str | None:
@@ -224,12 +193,12 @@ class ThreadLooks:
         span_ns = end_ns - start_ns
         if thread is None or span_ns <= 0:
             return None
-        low_ns, high_ns = max(start_ns, thread.times[0]), min(end_ns, thread.times[-1])
-        before: list[float] = thread.at(low_ns)
+        low_ns, high_ns = max(start_ns, thread.first_ns), min(end_ns, thread.last_ns)
+        before = thread.at(low_ns)
         lived_ns = before[_WAITED] + max(before[_ON_CPU], (before[_USER] + before[_SYSTEM]) * self._tick_ns)
         if low_ns > start_ns >= self._first_ns[process] and lived_ns <= low_ns - start_ns + self._tick_ns:
             # it began meanwhile: others of its process were looked at before, and it has run and waited for no longer
-            low_ns, before = start_ns, [0.0] * _WIDTH
+            low_ns, before = start_ns, (0.0,) * len(before)
         covered = (high_ns - low_ns) / span_ns
         met = thread.met(start_ns, end_ns)
         if covered < _COVERED:
@@ -267,7 +236,7 @@ class ThreadLooks:
     def forget_before(self, at_ns: int) -> None:
         """Drop the threads that were not looked at since."""
         for process, threads in list(self._threads.items()):
-            for tid in [tid for tid, thread in threads.items() if thread.times[-1] < at_ns]:
+            for tid in [tid for tid, thread in threads.items() if thread.last_ns < at_ns]:
                 self._drop(process, tid)
 
 

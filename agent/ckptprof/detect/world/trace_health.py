@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-
+from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
 from ckptprof_collectors.samples import TraceHealth
 
-_MAX_HEALTHS = 600
-
-
+_KEPT = Kept(fast_looks=600, slow_looks=600, slow_ns=10 * SECOND_NS)  # ten minutes at one a second, two hours thinly
 _SLACK_NS = 1_500_000_000  # health is told about once a second
 
 
@@ -17,40 +14,35 @@ class TraceHealthHistory:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._told: deque[tuple[int, TraceHealth]] = deque(maxlen=_MAX_HEALTHS)
+        self._lost = CounterHistory(4, _KEPT)
+        self._last: TraceHealth | None = None
 
-    def learn(self, at_ns: int, health: TraceHealth) -> None:
+    def observe(self, at_ns: int, health: TraceHealth) -> None:
         """Take one account."""
-        self._told.append((at_ns, health))
+        self._last = health
+        self._lost.add(at_ns, (health.lost_operations, health.lost_bytes, health.lost_sessions, health.lost_events))
 
     @property
     def degraded(self) -> tuple[str, ...]:
         """What the trace cannot see here, as last told."""
-        return self._told[-1][1].degraded if self._told else ()
+        return self._last.degraded if self._last is not None else ()
 
     def attached(self, program: str) -> bool:
         """Return whether a program of the trace was at work when it last told of itself."""
-        return bool(self._told) and program in self._told[-1][1].programs
+        return self._last is not None and program in self._last.programs
 
     @property
     def sees_names(self) -> bool:
         """Whether the trace tells of files that are created, renamed and deleted: perf events tell of syncs only."""
-        return not self._told or self._told[-1][1].programs.get("calls") != "perf-event"
+        return self._last is None or self._last.programs.get("calls") != "perf-event"
 
     def lost(self, start_ns: int, end_ns: int) -> list[str]:
         """Return what was lost while something went on, as sentences."""
-        before = after = None
-        for at_ns, health in self._told:
-            if before is None or at_ns <= start_ns:
-                before = health
-            if after is None or at_ns <= end_ns + _SLACK_NS:
-                after = health
-        if before is None or after is None:
+        looks = self._lost.looks(start_ns, end_ns + _SLACK_NS)
+        if not looks:
             return []
-        operations = after.lost_operations - before.lost_operations
-        moved = after.lost_bytes - before.lost_bytes
-        sessions = after.lost_sessions - before.lost_sessions
-        events = after.lost_events - before.lost_events
+        pairs = zip(looks[0][1], looks[-1][1], strict=True)
+        operations, moved, sessions, events = (after - before for before, after in pairs)
         found = []
         if operations > 0:
             found.append(f"files of {operations} operations and {moved} bytes: the trace had no room for them")

@@ -11,31 +11,28 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from ckptprof.detect.world.bounded import Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS, UNSEEN, CounterHistory, Kept, Timed, interpolated
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span
 from ckptprof_collectors.samples import FileLifeEvent, GpuUse, ProcessStat, StackSample, ThreadTime
 
 SPACING_NS = 80_000_000  # between looks that are kept: the shares of shorter times are noise
 BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
 _USUAL_NS = 5_000_000_000  # before that it may have done something else: imported, read, evaluated
 _LEAST_SEEN_NS = 500_000_000
-_MAX_LOOKS = 3000  # of one process
+_KEPT = Kept(
+    fast_looks=1500, slow_looks=600, slow_ns=2 * SECOND_NS
+)  # two minutes in full, 20 more: 140 KB of a process
+_RUNNABLE, _SLICES, _WRITTEN, _READ, _WIDTH = range(5)  # runnable: ns on a CPU, or waiting for one
 _MAX_PROCESSES = 1024
+_MAX_SAVES = 256
 _MAX_STACKS = 256  # of one process
 _MAX_ACTS = 512
 _MAX_GPUS = 16  # of one process
 _MAX_USES = 600
 _NEAR_NS = 200_000_000  # acts that follow so soon are one
-
-
-class Look(NamedTuple):
-    """Cumulative counters at one time."""
-
-    at_ns: int
-    runnable_ns: int  # on a CPU, or waiting for one
-    slices: int
-    written_chars: int | None
-    read_chars: int | None
 
 
 class Stretch(NamedTuple):
@@ -59,15 +56,14 @@ class Rhythm:
 @dataclass(slots=True)
 class _Thread:
     first_ns: int
+    times: CounterHistory = field(default_factory=lambda: CounterHistory(_WIDTH, _KEPT))  # by _RUNNABLE to _READ
     ended_ns: int | None = None
-    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=_MAX_LOOKS))
-    pending: Look | None = None  # came too soon after the last one that was kept
-    memory: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_LOOKS))
+    pending: Timed | None = None  # a look that came too soon after the last one that was kept
+    memory: CounterHistory = field(default_factory=lambda: CounterHistory(1, _KEPT))  # resident bytes
     stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=_MAX_STACKS))
-    acts: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_ACTS))
-    gpus: dict[int, deque[tuple[int, int]]] = field(
-        default_factory=dict
-    )  # by GPU: when, and percent of the time before
+    acts: deque[Span] = field(default_factory=lambda: deque(maxlen=_MAX_ACTS))
+    # by GPU: when, and percent of the time before
+    gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     room_bytes: int = 0  # that it was once seen to take for a copy of its state
 
 
@@ -80,27 +76,15 @@ def rhythm_of(stretches: list[Stretch]) -> Rhythm | None:
     return Rhythm(median(one.share for one in stretches), slices, seen_ns)
 
 
-def _between(before: Look, after: Look, at_ns: int) -> Look:
-    """Return how the counters stood between two looks."""
-    part = (at_ns - before.at_ns) / max(1, after.at_ns - before.at_ns)
-    return before._replace(
-        at_ns=at_ns,
-        runnable_ns=before.runnable_ns + int(part * (after.runnable_ns - before.runnable_ns)),
-        slices=before.slices + round(part * (after.slices - before.slices)),
-        written_chars=before.written_chars if part < 1 else after.written_chars,
-        read_chars=before.read_chars if part < 1 else after.read_chars,
-    )
-
-
 class TrainingThreads:
     """The recent past of the threads that train."""
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._threads: dict[ProcessKey, _Thread] = {}
+        self._threads: Bounded[ProcessKey, _Thread] = Bounded(_MAX_PROCESSES)
         self._now_ns = 0
         self._previous_ns = 0
-        self._saves: deque[tuple[int, int]] = deque(maxlen=256)
+        self._saves: deque[Span] = deque(maxlen=_MAX_SAVES)
 
     def take(self, samples: FrameSamples, at_ns: int) -> None:
         """Take what one frame tells of them."""
@@ -121,33 +105,27 @@ class TrainingThreads:
     def _take_time(self, at_ns: int, time: ThreadTime) -> None:
         """Take one reading of a thread's times."""
         process = (time.pid, time.start_ticks)
-        known = self._threads.get(process)
-        if known is None:
-            while len(self._threads) >= _MAX_PROCESSES:
-                del self._threads[next(iter(self._threads))]
-            known = self._threads[process] = _Thread(at_ns)
-        look = Look(at_ns, time.on_cpu_ns + time.waited_ns, time.slices, time.written_chars, time.read_chars)
-        last = known.looks[-1] if known.looks else None
-        if last is None or look.runnable_ns < last.runnable_ns:
-            known.looks.append(look)
+        known = self._threads.update_of(process, lambda: _Thread(at_ns))
+        moved = (UNSEEN if value is None else value for value in (time.written_chars, time.read_chars))
+        look = (time.on_cpu_ns + time.waited_ns, time.slices, *moved)
+        if not known.times or look[_RUNNABLE] < known.times.last[_RUNNABLE]:
+            known.pending = None
+            known.times.add(at_ns, look)
             return
-        if at_ns - last.at_ns < SPACING_NS:
-            known.pending = look
+        if at_ns - known.times.last_ns < SPACING_NS:
+            known.pending = at_ns, look
             return
-        if known.pending is not None:
-            last, known.pending = known.pending, None
-        if self._previous_ns - last.at_ns >= SPACING_NS:  # until the tick before nothing had changed
-            known.looks.append(last._replace(at_ns=self._previous_ns))
-        known.looks.append(look)
+        last_ns, last = known.pending or (known.times.last_ns, known.times.last)
+        known.pending = None
+        if self._previous_ns - last_ns >= SPACING_NS:  # until the tick before nothing had changed
+            known.times.add(self._previous_ns, last)
+        known.times.add(at_ns, look)
 
     def _take_memory(self, at_ns: int, stat: ProcessStat) -> None:
         """Take the memory of a process that trains."""
         known = self._threads.get((stat.pid, stat.start_ticks))
         if known is not None and stat.rss_bytes is not None:
-            last = known.memory[-1] if known.memory else (at_ns, stat.rss_bytes)
-            if last[0] < self._previous_ns:  # until the tick before it had not changed
-                known.memory.append((self._previous_ns, last[1]))
-            known.memory.append((at_ns, stat.rss_bytes))
+            known.memory.add(at_ns, (stat.rss_bytes,), self._previous_ns)
 
     def _take_stacks(self, stacks: StackSample) -> None:
         """Take one look at a process's stacks."""
@@ -203,7 +181,7 @@ class TrainingThreads:
         known = self._threads.get(process)
         return [one for one in known.stacks if start_ns <= one.at_ns <= end_ns] if known is not None else []
 
-    def acts(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+    def acts(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Span]:
         """Return when its main thread renamed, removed or synced files, as (start, end)."""
         known = self._threads.get(process)
         return [act for act in known.acts if start_ns <= act[1] and act[0] <= end_ns] if known is not None else []
@@ -212,41 +190,37 @@ class TrainingThreads:
         """Return what its main thread did in a time, in stretches that are at least so long."""
         found: list[Stretch] = []
         looks = self._looks(process, start_ns, end_ns)
-        begin = looks[0] if looks else None
-        for look in looks[1:]:
-            if begin is None or look.at_ns - begin.at_ns < least_ns:
+        begin_ns, begin = looks[0] if looks else (0, ())
+        for at_ns, look in looks[1:]:
+            span_ns = at_ns - begin_ns
+            if span_ns < least_ns:
                 continue
-            span = look.at_ns - begin.at_ns
-            share = max(0.0, min(1.0, (look.runnable_ns - begin.runnable_ns) / span))
-            found.append(Stretch(begin.at_ns, look.at_ns, share, look.slices - begin.slices))
-            begin = look
+            share = max(0.0, min(1.0, (look[_RUNNABLE] - begin[_RUNNABLE]) / span_ns))
+            found.append(Stretch(begin_ns, at_ns, share, look[_SLICES] - begin[_SLICES]))
+            begin_ns, begin = at_ns, look
         return found
 
-    def _looks(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Look]:
-        """Return the looks that bracket a time; one that is missing at its end is as the last one was."""
+    def _looks(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Timed]:
+        """Return the looks within a time, and how the counters stood at its start and end; the last look holds on."""
         known = self._threads.get(process)
-        if known is None or not known.looks:
+        if known is None or not known.times:
             return []
-        looks = [*known.looks, *([known.pending] if known.pending is not None else [])]
+        looks = known.times.bracket(start_ns, end_ns)
+        later = [known.pending] if known.pending is not None else []
         until_ns = self._now_ns if known.ended_ns is None else known.ended_ns
-        if until_ns > looks[-1].at_ns:
-            looks.append(looks[-1]._replace(at_ns=until_ns))
-        first = max((i for i, look in enumerate(looks) if look.at_ns <= start_ns), default=0)
-        last = min((i for i, look in enumerate(looks) if look.at_ns >= end_ns), default=len(looks) - 1)
-        found = looks[first : last + 1]
-        if len(found) > 1:
-            found[0] = _between(found[0], found[1], max(start_ns, found[0].at_ns))
-            found[-1] = _between(found[-2], found[-1], max(found[-2].at_ns, min(end_ns, found[-1].at_ns)))
-        return found
+        last_ns, last = later[-1] if later else (known.times.last_ns, known.times.last)
+        for look in [*later, *([(until_ns, last)] if until_ns > last_ns else [])]:
+            if looks[-1][0] < end_ns:
+                looks = [look] if look[0] <= start_ns else [*looks, look]
+        if len(looks) > 1:
+            looks[0] = _edge(looks[0], looks[1], start_ns)
+            looks[-1] = _edge(looks[-2], looks[-1], end_ns)
+        return looks
 
     def moved(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (written, read) by its main thread itself in a time; None if that was not looked at."""
         looks = self._looks(process, start_ns, end_ns)
-        counts = [
-            (look.written_chars, look.read_chars)
-            for look in looks
-            if look.written_chars is not None and look.read_chars is not None
-        ]
+        counts = [look[_WRITTEN:] for _, look in looks if UNSEEN not in look[_WRITTEN:]]
         if len(counts) < 2:
             return None
         (written, read), (written_before, read_before) = counts[-1], counts[0]
@@ -278,15 +252,8 @@ class TrainingThreads:
     def growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
         """Return how its memory grew in a time, as (from, to, bytes)."""
         known = self._threads.get(process)
-        if known is None:
-            return []
-        readings = list(known.memory)
-        pairs = pairwise(readings)
-        return [
-            (before[0], after[0], after[1] - before[1])
-            for before, after in pairs
-            if after[0] > start_ns and before[0] < end_ns and after[1] > before[1]
-        ]
+        pairs = pairwise(known.memory.bracket(start_ns, end_ns)) if known is not None else ()
+        return [(since, until, now - had) for (since, (had,)), (until, (now,)) in pairs if now > had]
 
     def knows_memory(self, process: ProcessKey) -> bool:
         """Return whether its memory was looked at."""
@@ -306,6 +273,13 @@ class TrainingThreads:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop those of whom nothing newer was seen."""
-        for process, known in list(self._threads.items()):
-            if known.looks[-1].at_ns < at_ns - BASELINE_NS:
-                del self._threads[process]
+        self._threads.forget_before(at_ns - BASELINE_NS, lambda known: known.times.last_ns)
+
+
+def _edge(before: Timed, after: Timed, at_ns: int) -> Timed:
+    """Return how the counters stood between two looks; what was moved is counted at the look after it."""
+    at_ns = max(at_ns, before[0])
+    if at_ns >= after[0]:
+        return after
+    runnable_ns, slices = interpolated((before[0], before[1][:_WRITTEN]), (after[0], after[1][:_WRITTEN]), at_ns)
+    return at_ns, (round(runnable_ns), round(slices), *before[1][_WRITTEN:])

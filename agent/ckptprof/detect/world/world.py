@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ckptprof.detect.world.clock import Clock
-from ckptprof.detect.world.devices import Devices
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host_counters import HostCounters
 from ckptprof.detect.world.jobs import Jobs
@@ -34,10 +33,10 @@ class World:
         self.jobs = Jobs(header.monitor_pids)
         self.histories: dict[ProcessKey, ProcessHistory] = {}
         self.ended: dict[ProcessKey, int] = {}  # processes that are gone, and since when
-        self.devices = Devices()
         self.health = TraceHealthHistory()
         self.trainers = TrainingThreads()
         self.host = HostCounters(header.ticks_per_second)
+        self.devices = self.host.devices
         self.counted_ns = header.at_ns  # the last frame in which the counters of processes were read
 
     def take(self, frame: Frame) -> FrameSamples:
@@ -46,7 +45,6 @@ class World:
         samples = FrameSamples()
         for sample in frame.samples:
             if not samples.sort(sample):
-                self.devices.observe(frame.at_ns, sample)
                 self.host.observe(frame.at_ns, sample)
         self.host.take(frame, samples)
         for info in samples.infos:
@@ -62,7 +60,7 @@ class World:
         for event in samples.lives:
             self.host.calls.happen(event)
         for health in samples.healths:
-            self.health.learn(frame.at_ns, health)
+            self.health.observe(frame.at_ns, health)
         return samples
 
     def end(self, samples: FrameSamples, at_ns: int) -> None:

@@ -1,0 +1,48 @@
+"""A mapping that cannot grow without end: what was updated longest ago goes first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Bounded(OrderedDict[K, V]):
+    """At most `most` entries, in the order in which they were set or updated last; `dropped` went for want of room."""
+
+    def __init__(self, most: int, on_drop: Callable[[K, V], None] | None = None) -> None:
+        """Start with nothing; `on_drop` is told what goes for want of room, after it went."""
+        super().__init__()
+        self._most, self._on_drop = most, on_drop
+        self.dropped = 0
+
+    def __setitem__(self, key: K, value: V) -> None:
+        """Set an entry: it is the latest now."""
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.drop_first()
+
+    def update_of(self, key: K, make: Callable[[], V]) -> V:
+        """Return an entry that is about to be updated, a new one if there was none: it is the latest now."""
+        value = self.get(key)
+        if value is None:
+            value = self[key] = make()
+        else:
+            self.move_to_end(key)
+        return value
+
+    def drop_first(self) -> None:
+        """Drop what was updated longest ago."""
+        key, value = self.popitem(last=False)
+        self.dropped += 1
+        if self._on_drop is not None:
+            self._on_drop(key, value)
+
+    def forget_before(self, at_ns: int, last_ns: Callable[[V], int]) -> None:
+        """Drop what was updated before a time; `last_ns` tells when an entry was."""
+        while self and last_ns(self[next(iter(self))]) < at_ns:
+            self.popitem(last=False)
