@@ -30,5 +30,5 @@ def observed(
         runtimes = ("torch",) if pid in trainers else ()
         info = ProcessInfo(pid=pid, start_ticks=1, parent_pid=parents.get(pid, 1), uid=0, comm="python3",
                            program="train.py", runtimes=runtimes, environment={}, cgroup=None)  # fmt: skip
-        world.jobs.learn(info)
+        world.jobs.observe(info)
     return world

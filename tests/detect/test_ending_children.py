@@ -14,9 +14,9 @@ RANK = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT
 def test_a_fork_without_memory_is_what_its_parent_is(program: str, runtimes: tuple[str, ...]) -> None:
     """The name alone is left of it, or whatever was read before it ended: its command line, its mappings."""
     jobs = Jobs()
-    jobs.learn(ProcessInfo(50, 500, 1, 0, "torchrun", "torch.distributed.run", ("torch",), {}, None))
-    jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "train.py", ("torch",), RANK, None))
-    jobs.learn(ProcessInfo(200, 2000, 100, 0, "python", program, runtimes, {}, None))
+    jobs.observe(ProcessInfo(50, 500, 1, 0, "torchrun", "torch.distributed.run", ("torch",), {}, None))
+    jobs.observe(ProcessInfo(100, 1000, 50, 0, "python", "train.py", ("torch",), RANK, None))
+    jobs.observe(ProcessInfo(200, 2000, 100, 0, "python", program, runtimes, {}, None))
 
     assert jobs.job_of((200, 2000)) == jobs.job_of((100, 1000))
     assert jobs.rank((200, 2000)) == 1
@@ -26,8 +26,8 @@ def test_a_fork_without_memory_is_what_its_parent_is(program: str, runtimes: tup
 def test_who_is_described_as_it_ends_keeps_what_it_was(cgroup: str | None, kept: bool) -> None:  # noqa: FBT001 - a case
     """Its last save would be one of a process without any library; one that lives may have become another program."""
     jobs = Jobs()
-    jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "train.py", ("jax",), {}, "/job"))
-    jobs.learn(ProcessInfo(100, 1000, 50, 0, "python", "python", (), {}, cgroup))
+    jobs.observe(ProcessInfo(100, 1000, 50, 0, "python", "train.py", ("jax",), {}, "/job"))
+    jobs.observe(ProcessInfo(100, 1000, 50, 0, "python", "python", (), {}, cgroup))
 
     info = jobs.info((100, 1000))
     assert info is not None

@@ -42,8 +42,8 @@ def test_a_reused_pid_is_another_process() -> None:
 def test_a_reused_pid_is_not_the_parent_of_older_processes() -> None:
     """A process cannot descend from one that began after it."""
     book = Jobs()
-    book.learn(info(50, start_ticks=9000, program="other.py"))
-    book.learn(info(100, parent_pid=50, start_ticks=100))
+    book.observe(info(50, start_ticks=9000, program="other.py"))
+    book.observe(info(100, parent_pid=50, start_ticks=100))
 
     assert book.job_of((100, 100)) == "train.py-100"
 
@@ -171,8 +171,8 @@ def test_how_busy_a_process_was_is_none_where_it_was_not_seen() -> None:
 def test_a_job_is_named_by_its_scheduler_else_by_its_root(environment: dict[str, str], job: str) -> None:
     """Slurm's number is best, then torchrun's id, then the process at the top of the tree."""
     book = Jobs(monitor_pids=(1,))
-    book.learn(info(10, comm="torchrun", program="torchrun"))
-    book.learn(info(11, parent_pid=10, environment=environment))
+    book.observe(info(10, comm="torchrun", program="torchrun"))
+    book.observe(info(11, parent_pid=10, environment=environment))
 
     assert job == book.job_of((11, 11))
 
@@ -182,9 +182,9 @@ def test_the_order_in_which_processes_are_met_does_not_name_the_job() -> None:
     forward, backward = Jobs(), Jobs()
     family = [info(10, program="train.py"), info(11, parent_pid=10), info(12, parent_pid=11)]
     for process in family:
-        forward.learn(process)
+        forward.observe(process)
     for process in reversed(family):
-        backward.learn(process)
+        backward.observe(process)
 
     assert {"train.py-10"} == {book.job_of((pid, pid)) for book in (forward, backward) for pid in (10, 11, 12)}
 
@@ -192,9 +192,9 @@ def test_the_order_in_which_processes_are_met_does_not_name_the_job() -> None:
 def test_a_shell_above_the_job_is_no_part_of_it() -> None:
     """Two jobs that were started from one shell are two."""
     book = Jobs()
-    book.learn(info(5, comm="bash", program="bash"))
-    book.learn(info(10, parent_pid=5))
-    book.learn(info(20, parent_pid=5))
+    book.observe(info(5, comm="bash", program="bash"))
+    book.observe(info(10, parent_pid=5))
+    book.observe(info(20, parent_pid=5))
 
     assert [book.job_of((10, 10)), book.job_of((20, 20))] == ["train.py-10", "train.py-20"]
 
@@ -202,8 +202,8 @@ def test_a_shell_above_the_job_is_no_part_of_it() -> None:
 def test_parents_in_a_circle_do_not_hang() -> None:
     """Samples that contradict each other are survived."""
     book = Jobs()
-    book.learn(info(10, parent_pid=11, start_ticks=5))
-    book.learn(info(11, parent_pid=10, start_ticks=5))
+    book.observe(info(10, parent_pid=11, start_ticks=5))
+    book.observe(info(11, parent_pid=10, start_ticks=5))
 
     assert book.job_of((10, 5)).startswith("train.py-")
 
@@ -225,7 +225,7 @@ def test_ranks_come_from_the_environment_or_not_at_all(
 ) -> None:
     """What is no plain number is no rank."""
     book = Jobs()
-    book.learn(info(10, environment=environment))
+    book.observe(info(10, environment=environment))
 
     assert (rank, ranks) == (book.rank((10, 10)), book.ranks((10, 10)))
 
@@ -234,7 +234,7 @@ def test_the_book_of_jobs_is_bounded() -> None:
     """A host that starts processes for years fills no memory."""
     book = Jobs()
     for pid in range(21_000):
-        book.learn(info(pid + 2))
+        book.observe(info(pid + 2))
 
     assert len(book._infos) <= 20_000
     assert len(book._current) <= 20_000

@@ -47,7 +47,7 @@ def jobs(*processes: ProcessInfo, of: list[ProcessInfo] | None = None) -> list[s
     """Return the jobs' names of the processes, or of some of them."""
     book = Jobs()
     for info in processes:
-        book.learn(info)
+        book.observe(info)
     return [book.job_of((info.pid, info.start_ticks)) for info in of or processes]
 
 
@@ -56,7 +56,7 @@ def told(*groups: list[ProcessInfo], beside: tuple[ProcessInfo, ...] = ()) -> li
     everyone = sorted([*beside, *itertools.chain(*groups)], key=lambda info: info.pid)
     book = Jobs()
     for info in everyone:
-        book.learn(info)
+        book.observe(info)
     names = {info.pid: book.job_of((info.pid, info.start_ticks)) for info in everyone}
     return [{names[info.pid] for info in group} for group in groups]
 
@@ -105,9 +105,9 @@ def test_a_rank_that_joins_late_joins() -> None:
     book = Jobs()
     early, late = ranks(12, 11, 4)[:3], ranks(12, 11, 4)[3]
     for info in (launcher(11), *early):
-        book.learn(info)
+        book.observe(info)
     before = {book.job_of((info.pid, info.pid)) for info in early}
-    book.learn(late)
+    book.observe(late)
 
     assert before == {book.job_of((late.pid, late.pid))}
 
@@ -132,12 +132,12 @@ def test_a_job_that_follows_another_at_the_same_port_is_its_own() -> None:
     book = Jobs()
     first, second = ranks(12, 11, 2), ranks(22, 21, 2)
     for info in first:
-        book.learn(info)
+        book.observe(info)
         book.job_of((info.pid, info.pid))
     for info in first:
         book.end((info.pid, info.pid))
     for info in second:
-        book.learn(info)
+        book.observe(info)
 
     assert {"train.py-21"} == {book.job_of((info.pid, info.pid)) for info in second}
     assert book.job_of((12, 12)) == "train.py-11"
@@ -156,11 +156,11 @@ def test_a_job_that_follows_another_at_the_same_port_is_its_own() -> None:
 def test_ranks_under_mpirun_are_one_job_with_their_ranks(variables: tuple[str, str]) -> None:
     """A wrapper of shell for each rank, which carries the rank too, is no job of its own."""
     book = Jobs()
-    book.learn(shell(11, program="mpirun"))
+    book.observe(shell(11, program="mpirun"))
     for rank in range(4):
         environment = {variables[0]: str(rank), variables[1]: "4"}
-        book.learn(shell(20 + rank, 11, "wrap.sh", **environment))
-        book.learn(process(30 + rank, 20 + rank, environment=environment))
+        book.observe(shell(20 + rank, 11, "wrap.sh", **environment))
+        book.observe(process(30 + rank, 20 + rank, environment=environment))
 
     assert {"train.py-11"} == {book.job_of((30 + rank, 30 + rank)) for rank in range(4)}
     assert [(book.rank((30 + rank, 30 + rank)), book.ranks((30 + rank, 30 + rank))) for rank in range(4)] == [
@@ -256,7 +256,7 @@ def test_the_ranks_that_lightning_starts_from_rank_0_are_one_job() -> None:
     ]  # fmt: skip
     book = Jobs()
     for info in (process(10), *children):
-        book.learn(info)
+        book.observe(info)
 
     assert {"train.py-10"} == {book.job_of((pid, pid)) for pid in (10, 21, 22)}
     assert [book.rank((pid, pid)) for pid in (21, 22)] == [1, 2]
@@ -286,9 +286,9 @@ def test_one_port_in_two_containers_is_two_jobs() -> None:
 def test_a_writer_that_was_never_described_is_of_its_parents_job() -> None:
     """The trace says who started it; its own child is of the same job."""
     book = Jobs()
-    book.learn(process(10, environment={"RANK": "2", "WORLD_SIZE": "4"}))
-    book.hear((20, 20), "python3", 10)
-    book.hear((30, 30), "python3", 20)
+    book.observe(process(10, environment={"RANK": "2", "WORLD_SIZE": "4"}))
+    book.note((20, 20), "python3", 10)
+    book.note((30, 30), "python3", 20)
 
     assert book.job_of((20, 20)) == book.job_of((10, 10))
     assert book.rank((20, 20)) == 2
@@ -298,8 +298,8 @@ def test_a_writer_that_was_never_described_is_of_its_parents_job() -> None:
 def test_a_shell_that_started_a_stranger_gives_it_no_job() -> None:
     """Only what a script starts works for it."""
     book = Jobs()
-    book.learn(shell(10))
-    book.hear((20, 20), "save", 10)
+    book.observe(shell(10))
+    book.note((20, 20), "save", 10)
 
     assert book.job_of((20, 20)) == "pid-20"
 
@@ -316,7 +316,7 @@ def test_an_orphan_keeps_the_parent_that_it_had() -> None:
     """A launcher that ends hands its ranks to init; they stay one job."""
     book = Jobs()
     for info in (*ranks(12, 11, 2, None), *ranks(12, 1, 2, None)):
-        book.learn(info)
+        book.observe(info)
 
     assert {"train.py-11"} == {book.job_of((pid, pid)) for pid in (12, 13)}
 
@@ -324,16 +324,14 @@ def test_an_orphan_keeps_the_parent_that_it_had() -> None:
 def test_thousands_of_short_lived_processes_leave_nothing_behind() -> None:
     """Every book is bounded."""
     book = Jobs()
-    book.learn(process(10))
+    book.observe(process(10))
     for pid in range(100, 30_100):
-        book.learn(process(pid, 10, environment={"RANK": str(pid), "WORLD_SIZE": "2", "MASTER_PORT": str(pid)}))
+        book.observe(process(pid, 10, environment={"RANK": str(pid), "WORLD_SIZE": "2", "MASTER_PORT": str(pid)}))
         book.job_of((pid, pid))
         book.end((pid, pid))
-        book.hear((pid + 50_000, 1), "python3", 10)
+        book.note((pid + 50_000, 1), "python3", 10)
 
-    sizes = [
-        len(held) for held in (book._infos, book._current, book._comms, book._parents, book._groups, book._holders)
-    ]
+    sizes = [len(held) for held in (book._infos, book._current, book._traced, book._groups, book._holders)]
     assert max(sizes) <= 20_001
     assert len(book._group_of) <= 40_001
 
@@ -343,7 +341,7 @@ def test_a_launcher_that_has_a_library_loaded_does_not_save_itself() -> None:
     book = Jobs()
     starter, alone, workers = process(10), process(30), ranks(20, 10, 2)
     for info in (starter, alone, *workers):
-        book.learn(info)
+        book.observe(info)
 
     started = [book.starts_ranks((info.pid, info.start_ticks)) for info in (starter, alone, *workers)]
 

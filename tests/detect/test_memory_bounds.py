@@ -123,7 +123,7 @@ def test_a_process_that_others_descend_from_is_kept() -> None:
     """A launcher that is long gone still tells what job its ranks are of."""
     book = Jobs()
     for pid, parent_pid in ((10, 1), (11, 10), (12, 11), (13, 1)):
-        book.learn(process(pid, parent_pid))
+        book.observe(process(pid, parent_pid))
     name = book.job_of((12, 120))
     for pid in (10, 11, 13):
         book.end((pid, pid * 10))

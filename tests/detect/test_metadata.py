@@ -118,7 +118,7 @@ def test_the_book_of_names_is_bounded_and_forgets() -> None:
     """A flood by one process drops its own oldest half, and what began in it is not whole."""
     book = FileCalls()
     for number in range(MAX_EVENTS + 1):
-        book.happen(life("created", number / 1000, inode=None))
+        book.observe(life("created", number / 1000, inode=None))
 
     assert len(book) <= MAX_EVENTS
     assert not book.is_whole(mono(1))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
@@ -36,16 +37,18 @@ class PastEvent(NamedTuple):
 
 
 class PastEvents:
-    """Bounded in jobs, events and paths: the oldest are forgotten."""
+    """Bounded in jobs, events and paths: the job that did nothing for the longest is forgotten first."""
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._events: dict[tuple[str, bool], deque[PastEvent]] = {}
+        self._events: Bounded[tuple[str, bool], deque[PastEvent]] = Bounded(MAX_JOBS, self._dropped)
         self._remembered = 0  # paths in events
-        self._authors: dict[str, tuple[str, PastEvent]] = {}  # of files that were written, saved or not: job and event
-        self._gone: dict[str, dict[str, None]] = {}  # job -> its files that it deleted again
-        self._blocked: dict[str, tuple[str, int, int]] = {}  # uid of a save -> job, its end, until when it blocked it
-        self._complete: dict[tuple[str, str], deque[tuple[int, str | None]]] = {}
+        # of files that were written, saved or not: job and event
+        self._authors: Bounded[str, tuple[str, PastEvent]] = Bounded(MAX_PATHS)
+        self._gone: Bounded[str, Bounded[str, None]] = Bounded(MAX_JOBS)  # job -> its files that it deleted again
+        # uid of a save -> job, its end, until when it blocked it
+        self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_JOBS)
+        self._complete: Bounded[tuple[str, str], deque[tuple[int, str | None]]] = Bounded(_MAX_SERIES)
 
     def take(self, samples: FrameSamples, jobs: Jobs) -> None:
         """Take what a frame tells of files that are gone."""
@@ -58,26 +61,21 @@ class PastEvents:
 
     def note(self, job: str, event: PastEvent, *, writes: bool) -> None:
         """Take note of one candidate."""
-        key = (job, writes)
-        events = self._events.pop(key, None) or deque()
-        self._events[key] = events  # whoever did nothing for the longest is forgotten first
+        events = self._events.update_of((job, writes), deque)
+        if len(events) == MAX_EVENTS:
+            self._remembered -= len(events.popleft().paths)
         events.append(event)
         self._remembered += len(event.paths)
-        while len(events) > MAX_EVENTS:
-            self._forget_first(key)
-        while len(self._events) > MAX_JOBS or (self._remembered > MAX_REMEMBERED and len(self._events) > 1):
-            self._forget_first(next(iter(self._events)))
+        while self._remembered > MAX_REMEMBERED and len(self._events) > 1:
+            self._events.drop_first()
+        gone = self._gone.get(job)
         for path in event.paths if writes else ():
-            self._authors.pop(path, None)
-            while len(self._authors) >= MAX_PATHS:
-                self._authors.pop(next(iter(self._authors)))
             self._authors[path] = (job, event)
-            self._gone.get(job, {}).pop(path, None)
+            if gone is not None:
+                gone.pop(path, None)
 
-    def _forget_first(self, key: tuple[str, bool]) -> None:
-        self._remembered -= len(self._events[key].popleft().paths)
-        if not self._events[key]:
-            del self._events[key]
+    def _dropped(self, _: tuple[str, bool], events: deque[PastEvent]) -> None:
+        self._remembered -= sum(len(event.paths) for event in events)
 
     def series(self, job: str, shapes: frozenset[str], *, writes: bool) -> list[PastEvent]:
         """Return the job's earlier candidates with a file of the same shape, oldest first."""
@@ -100,12 +98,7 @@ class PastEvents:
         found = self._authors.get(path)
         if found is None or (job is not None and found[0] != job):
             return
-        if found[0] not in self._gone and len(self._gone) >= MAX_JOBS:
-            self._gone.pop(next(iter(self._gone)))
-        gone = self._gone.setdefault(found[0], {})
-        gone[path] = None
-        while len(gone) > MAX_EVENTS:
-            gone.pop(next(iter(gone)))
+        self._gone.update_of(found[0], lambda: Bounded(MAX_EVENTS))[path] = None
 
     def rotated(self, job: str, shapes: frozenset[str]) -> int:
         """Return how many files of these shapes the job wrote and deleted again."""
@@ -113,9 +106,6 @@ class PastEvents:
 
     def note_blocked(self, uid: str, job: str, end_ns: int, until_ns: int) -> None:
         """Take note that a save blocked its job until a time, or longer than was known."""
-        self._blocked.pop(uid, None)
-        while len(self._blocked) >= MAX_JOBS:
-            del self._blocked[next(iter(self._blocked))]
         self._blocked[uid] = (job, end_ns, until_ns)
 
     def blocked_until_ns(self, job: str, before_ns: int) -> int:
@@ -128,9 +118,7 @@ class PastEvents:
     def note_complete(self, job: str, shapes: Iterable[str], size: int, marker: str | None) -> None:
         """Take note of the bytes of a save that came to its end, and of what completed it."""
         for one in shapes:
-            while len(self._complete) >= _MAX_SERIES:
-                del self._complete[next(iter(self._complete))]
-            self._complete.setdefault((job, one), deque(maxlen=_MAX_SIZES)).append((size, marker))
+            self._complete.update_of((job, one), lambda: deque(maxlen=_MAX_SIZES)).append((size, marker))
 
     def complete(self, job: str, shapes: Iterable[str]) -> list[tuple[int, str | None]]:
         """Return (bytes, marker) of a job's complete saves with a file of such a shape, oldest first."""

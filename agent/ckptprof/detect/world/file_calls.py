@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import NamedTuple
 
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.samples import FileLifeEvent
 
@@ -73,7 +74,7 @@ class FileCalls:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._calls: dict[ProcessKey, dict[str, _Calls]] = {}  # the process that did something last comes last
+        self._calls: Bounded[ProcessKey, dict[str, _Calls]] = Bounded(MAX_EVENTS)
         self._count = 0
         self._dropped_ns = 0  # up to here not all of it is known
 
@@ -81,17 +82,15 @@ class FileCalls:
         """Return how many events are held."""
         return self._count
 
-    def happen(self, event: FileLifeEvent) -> None:
+    def observe(self, event: FileLifeEvent) -> None:
         """Take one event of the trace."""
         if event.kind not in KINDS:
             return
         process = (event.pid, event.start_ticks)
-        own = self._calls.pop(process, None) or {}
-        self._calls[process] = own
-        calls = own.get(event.kind)
-        if calls is None:
-            calls = own[event.kind] = _Calls()
-        calls.add(event)
+        own = self._calls.update_of(process, dict)
+        if event.kind not in own:
+            own[event.kind] = _Calls()
+        own[event.kind].add(event)
         self._count += 1
         while self._count > MAX_EVENTS:
             self._drop_half(next(iter(self._calls)))

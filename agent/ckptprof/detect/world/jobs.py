@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ckptprof.detect.world import rendezvous
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_kinds import is_launcher, is_script, title
 from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, key_of
@@ -28,18 +29,16 @@ class Jobs(Processes):
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
         """Start with nobody; `monitor_pids` are ckptprof's own and never a job's root."""
         super().__init__(monitor_pids)
-        self._groups: dict[tuple[object, ...], list[_Group]] = {}
-        self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
+        self._groups: Bounded[tuple[object, ...], list[_Group]] = Bounded(MAX_KNOWN, self._free_names)
+        self._group_of: Bounded[ProcessKey, tuple[tuple[object, ...], _Group]] = Bounded(2 * MAX_KNOWN)
         self._holders: dict[str, _Group] = {}
         self._gone: dict[ProcessKey, None] = {}  # ended long ago, but others descend from them
         self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
 
-    def learn(self, info: ProcessInfo) -> None:
+    def observe(self, info: ProcessInfo) -> None:
         """Take a description."""
         key = key_of(info)
         known = self._infos.get(key)
-        if known is None and len(self._infos) >= MAX_KNOWN:
-            self._drop(next(iter(self._infos)))
         described = self._describe(info)
         if known is not None and known.environment != described.environment:
             self.end(key)  # it has become another program
@@ -47,9 +46,9 @@ class Jobs(Processes):
         if rank is not None and is_script(described):
             self._ranked[key] = rank
 
-    def _drop(self, process: ProcessKey) -> None:
+    def _dropped(self, process: ProcessKey, info: ProcessInfo) -> None:
         self.end(process)
-        self._erase(process)
+        super()._dropped(process, info)
         self._group_of.pop(process, None)
         self._gone.pop(process, None)
 
@@ -77,7 +76,7 @@ class Jobs(Processes):
                 needed.add(above)
                 above = self._current.get(self._infos[above].parent_pid)
         for process in [process for process in self._gone if process not in needed]:
-            self._drop(process)
+            self._dropped(process, self._infos.pop(process))
         met = {id(group) for _, group in self._group_of.values()}
         for key, groups in list(self._groups.items()):
             left = [group for group in groups if group.living or id(group) in met]
@@ -180,14 +179,13 @@ class Jobs(Processes):
         return for_others and key_of(above) in {key_of(info) for info in self._ancestors(below)}
 
     def _remember(self, key: tuple[object, ...], group: _Group) -> None:
-        while len(self._groups) >= MAX_KNOWN:
-            for old in self._groups.pop(next(iter(self._groups))):
-                if self._holders.get(old.name) is old:
-                    del self._holders[old.name]
         self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]
         self._holders[group.name] = group
-        while len(self._group_of) > 2 * MAX_KNOWN:
-            del self._group_of[next(iter(self._group_of))]
+
+    def _free_names(self, _: tuple[object, ...], groups: list[_Group]) -> None:
+        for group in groups:
+            if self._holders.get(group.name) is group:
+                del self._holders[group.name]
 
     def rank(self, process: ProcessKey) -> int | None:
         """Return the process's rank, from its environment."""

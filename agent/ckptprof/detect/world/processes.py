@@ -1,4 +1,4 @@
-"""Who is known: the processes that were described or heard of, and who started whom."""
+"""The processes that were described or traced, and which of them started which."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ import itertools
 import msgspec
 
 from ckptprof.detect.world import rendezvous
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_kinds import belongs_to, is_forked, is_helper, is_interpreter, is_launcher, is_script
 from ckptprof.frameworks.tools import MOVERS, TOOLS
 from ckptprof_collectors.samples import ProcessInfo
 
 MAX_KNOWN = 20_000
-MAX_HEARD = 8192
+MAX_TRACED = 8192
 INIT = 1
 _MAX_DEPTH = 64  # of a family
+_UNKNOWN: tuple[str, int | None] = ("", None)
 
 
 class Processes:
-    """Knows processes by what was said of them."""
+    """The processes that were described or traced."""
 
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
         """Start with nobody; `monitor_pids` are ckptprof's own and above no job."""
-        self._infos: dict[ProcessKey, ProcessInfo] = {}
+        self._infos: Bounded[ProcessKey, ProcessInfo] = Bounded(MAX_KNOWN, self._dropped)
         self._current: dict[int, ProcessKey] = {}
         self._monitors = frozenset(monitor_pids)
-        self._comms: dict[ProcessKey, str] = {}  # of those that were traced, but lived too shortly to be described
-        self._parents: dict[ProcessKey, int] = {}  # of the same
+        # name and parent of those that were traced, but lived too shortly to be described
+        self._traced: Bounded[ProcessKey, tuple[str, int | None]] = Bounded(MAX_TRACED)
 
     def _describe(self, info: ProcessInfo) -> ProcessInfo:
         """Keep a description, completed by what was known before; return it. An orphan keeps the parent that it had."""
@@ -42,30 +44,24 @@ class Processes:
         self._current[info.pid] = key
         return info
 
-    def _erase(self, process: ProcessKey) -> None:
-        del self._infos[process]
+    def _dropped(self, process: ProcessKey, _: ProcessInfo) -> None:
         if self._current.get(process[0]) == process:
             del self._current[process[0]]
 
     def __len__(self) -> int:
         """Return how many things are held."""
-        return len(self._infos) + len(self._current) + len(self._comms) + len(self._parents)
+        return len(self._infos) + len(self._current) + len(self._traced)
 
-    def hear(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
+    def note(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
         """Take the name of a process that did something; whether it will be described is open."""
         if process not in self._infos:
-            while len(self._comms) >= MAX_HEARD and process not in self._comms:
-                oldest = next(iter(self._comms))
-                del self._comms[oldest]
-                self._parents.pop(oldest, None)
-            self._comms[process] = comm
-            if parent_pid is not None and process not in self._parents:
-                self._parents[process] = parent_pid
+            known = self._traced.get(process)
+            self._traced[process] = comm, known[1] if known is not None and known[1] is not None else parent_pid
 
     def comm(self, process: ProcessKey) -> str:
         """Return the name of a process; empty if it is not known."""
         info = self._infos.get(process)
-        return info.comm if info is not None else self._comms.get(process, "")
+        return info.comm if info is not None else self._traced.get(process, _UNKNOWN)[0]
 
     def info(self, process: ProcessKey) -> ProcessInfo | None:
         """Return what is known of a process."""
@@ -75,14 +71,14 @@ class Processes:
         """Return its description; of a fork that was gone before it could be described, that of who forked it."""
         info = self._infos.get(process)
         if info is None and (keeper := self.keeper(process)) is not None:
-            above, comm = self._infos[keeper], self._comms.get(process, "")
+            above, comm = self._infos[keeper], self.comm(process)
             info = above if is_script(above) and comm and (comm == above.comm or is_interpreter(comm)) else None
         return info
 
     def parent(self, process: ProcessKey) -> ProcessKey | None:
         """Return its parent, if that is known."""
         info = self._infos.get(process)
-        parent_pid = info.parent_pid if info is not None else self._parents.get(process)
+        parent_pid = info.parent_pid if info is not None else self._traced.get(process, _UNKNOWN)[1]
         return self._current.get(parent_pid) if parent_pid is not None else None
 
     def keeper(self, process: ProcessKey) -> ProcessKey | None:
@@ -162,7 +158,7 @@ class Processes:
 
     def _names(self, process: ProcessKey) -> tuple[str, ...]:
         info = self._infos.get(process)
-        return (info.comm, info.program) if info is not None else (self._comms.get(process, ""),)
+        return (info.comm, info.program) if info is not None else (self.comm(process),)
 
     def _told(self, process: ProcessKey) -> ProcessInfo | None:
         """Return its description, or that of the process that it worked for."""

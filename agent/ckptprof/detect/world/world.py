@@ -48,7 +48,7 @@ class World:
                 self.host.observe(frame.at_ns, sample)
         self.host.take(frame, samples)
         for info in samples.infos:
-            self.jobs.learn(info)
+            self.jobs.observe(info)
         for gone in samples.exits:
             self._bequeath((gone.pid, gone.start_ticks), frame.at_ns)
         if "processes" in frame.read:
@@ -56,9 +56,9 @@ class World:
                 self._count(process, frame.at_ns, samples.ios.get(process), samples.stats.get(process))
             self.counted_ns = frame.at_ns
         for activity in samples.activities:
-            self.jobs.hear((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
+            self.jobs.note((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
         for event in samples.lives:
-            self.host.calls.happen(event)
+            self.host.calls.observe(event)
         for health in samples.healths:
             self.health.observe(frame.at_ns, health)
         return samples
