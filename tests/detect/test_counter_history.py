@@ -60,3 +60,30 @@ def test_a_past_may_be_shorter_and_knows_its_ends() -> None:
     assert len(past) <= 5 + 2 * 10
     assert (past.last_ns, past.last) == (999, (999,))
     assert 900 < past.first_ns < 990
+
+
+def test_a_look_that_was_not_told_had_not_changed() -> None:
+    """Up to the time when it was looked at before it was as at the last look; between two looks it grew evenly."""
+    past = CounterHistory(1)
+    past.add(0, (100,))
+    past.add(1000, (200,), unchanged_ns=900)
+
+    assert past.at(900) == (100,)
+    assert past.at(950) == (150,)
+    assert past.bracket(100, 950) == [(0, (100,)), (900, (100,)), (1000, (200,))]
+    assert past.bracket(-5, 0) == [(0, (100,))]
+    assert past.difference(0, 950) == (50,)
+
+
+def test_what_falls_begins_anew() -> None:
+    """A counter that went back is that of another thing; a gauge after it may fall."""
+    past = CounterHistory(2, rising=1)
+    past.add(10, (5, 9))
+    past.add(20, (7, 1))
+    assert past.difference(10, 20) == (2, -8)
+    past.add(30, (1, 1))
+    past.add(40, (4, 1))
+
+    assert len(past) == 2
+    assert past.difference(20, 40) is None
+    assert past.difference(30, 40) == (3, 0)

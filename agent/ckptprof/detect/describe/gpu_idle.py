@@ -8,7 +8,7 @@ from statistics import median
 
 from ckptprof.detect.world.spans import Span, cut, length, overlap_ns
 
-_REACH_NS = 20_000_000_000  # before a save
+REACH_NS = 20_000_000_000  # before a save, or after it: so far lies what is usual
 _LEAST_POINTS = 5
 _LEAST_PERCENT = 10  # a GPU that hardly does anything tells nothing by doing nothing
 _IDLE = 0.2  # of what is usual
@@ -30,7 +30,7 @@ def idle_spans(points: list[tuple[int, int]], frames: list[Span], in_save: Calla
     usual = [
         percent
         for low_ns, high_ns, percent in periods
-        if start_ns - _REACH_NS <= low_ns and high_ns <= start_ns and not in_save(low_ns) and not in_save(high_ns)
+        if start_ns - REACH_NS <= low_ns and high_ns <= start_ns and not in_save(low_ns) and not in_save(high_ns)
     ]
     if len(usual) < _LEAST_POINTS or median(usual) < _LEAST_PERCENT:
         return None

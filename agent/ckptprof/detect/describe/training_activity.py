@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import pairwise
 
-from ckptprof.detect.describe.gpu_idle import idle_spans
+from ckptprof.detect.describe.gpu_idle import REACH_NS, idle_spans
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.detect.world.stacks import (
@@ -19,7 +19,7 @@ from ckptprof.detect.world.stacks import (
     runs_library,
     saves_in_background,
 )
-from ckptprof.detect.world.training_threads import Rhythm, Stretch, TrainingThreads, rhythm_of
+from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, TrainingThreads, rhythm_of
 
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
 _STILL = 0.2  # of what is usual
@@ -27,7 +27,6 @@ _GOES_ON = 0.4
 _RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
 _TELLING_SLICES = 4  # so many are missed before a thread that sleeps is called still
 _STEADY_SHARE = 0.3
-_REACH_NS = 20_000_000_000  # around a save
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
 _STAGED_WITHIN_NS = 8_000_000_000
 _NEAR_NS = 450_000_000
@@ -85,7 +84,7 @@ class TrainingActivity:
 
     def _looks(self) -> list[tuple[int, Doing]]:
         """Return what it was seen doing in each look while the save went on."""
-        around = self.book.stacks(self.process, self.start_ns - 2 * _REACH_NS, self.end_ns + _CALM_AFTER_NS)
+        around = self.book.stacks(self.process, self.start_ns - 2 * REACH_NS, self.end_ns + _CALM_AFTER_NS)
         calm = [frames for one in around if (frames := main_frames(one)) and self._is_calm(one.at_ns, frames)]
         found = []
         for one in around:
@@ -105,7 +104,7 @@ class TrainingActivity:
 
         The longest of all is left out: who starts waits once for the others.
         """
-        before = self._still_spans(self.start_ns - _REACH_NS, self.start_ns)
+        before = self._still_spans(self.start_ns - REACH_NS, self.start_ns)
         runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _CALM_AFTER_NS)]
         lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
         return lengths[-2] if len(lengths) > 1 else 0
@@ -222,7 +221,7 @@ class TrainingActivity:
 
     def _stretches(self, start_ns: int, end_ns: int) -> list[Stretch]:
         rhythm = self._rhythm
-        least_ns = 80_000_000
+        least_ns = SPACING_NS
         if rhythm is not None and rhythm.share < _BUSY_SHARE and rhythm.slices_per_second > 0:
             least_ns = max(least_ns, int(_TELLING_SLICES / rhythm.slices_per_second * 1e9))
         return self.book.stretches(self.process, start_ns, end_ns, least_ns)
@@ -261,8 +260,8 @@ class TrainingActivity:
         if not spans or rhythm is None or rhythm.share < _STEADY_SHARE:
             return []
         start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
-        before = self.book.stretches(self.process, start_ns - _REACH_NS, start_ns)
-        after = self.book.stretches(self.process, end_ns, end_ns + _REACH_NS)
+        before = self.book.stretches(self.process, start_ns - REACH_NS, start_ns)
+        after = self.book.stretches(self.process, end_ns, end_ns + REACH_NS)
         found: list[Span] = []
         edge = start_ns
         for one in reversed(before):
@@ -300,7 +299,7 @@ class TrainingActivity:
         edge = chain[-1][0] if chain else first_ns
         unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
         if total * 4 < size:
-            earlier = self.book.growth(self.process, first_ns - 2 * _REACH_NS, first_ns) if long_before else []
+            earlier = self.book.growth(self.process, first_ns - 2 * REACH_NS, first_ns) if long_before else []
             roomy = self._spins or self.book.has_room(self.process, size) or not self.book.knows_memory(self.process)
             return unknown if roomy or sum(one[2] for one in earlier) * 2 >= size else []
         seen_ns = edge - max(from_ns, self.book.first_ns(self.process) or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import lt
 from typing import NamedTuple
 
 SECOND_NS = 1_000_000_000
@@ -27,8 +28,11 @@ class CounterHistory:
     def __init__(self, width: int, kept: Kept = Kept(), *, rising: int = 0) -> None:  # noqa: B008 - it cannot be changed
         """Start with nothing; if one of the first `rising` counters falls, the thing is a new one with a new past."""
         self._width, self._kept, self._rising = width, kept, rising
+        self._most = kept.slow_looks + 2 * kept.fast_looks
         self.times = array("q")
         self._values = array("Q")
+        self.last_ns = 0
+        self.last: tuple[int, ...] = ()  # the latest look
         self.began_ns = 0  # what lay before cannot be told
 
     def __len__(self) -> int:
@@ -37,16 +41,17 @@ class CounterHistory:
 
     def add(self, at_ns: int, values: tuple[int, ...], unchanged_ns: int = 0) -> None:
         """Add a look; times rise. Up to `unchanged_ns`, when it was looked at before, it was as at the look before."""
-        if self.times:
-            last = self.last
-            if any(new < old for new, old in zip(values[: self._rising], last, strict=False)):
+        last = self.last
+        if last:
+            if self._rising and any(map(lt, values[: self._rising], last)):
                 self.times, self._values, self.began_ns = array("q"), array("Q"), at_ns
-            elif self.times[-1] < unchanged_ns < at_ns:
+            elif self.last_ns < unchanged_ns < at_ns:
                 self.times.append(unchanged_ns)
                 self._values.extend(last)
         self.times.append(at_ns)
         self._values.extend(values)
-        if len(self.times) > self._kept.slow_looks + 2 * self._kept.fast_looks:
+        self.last_ns, self.last = at_ns, values
+        if len(self.times) > self._most:
             self._thin()
 
     def _thin(self) -> None:
@@ -110,16 +115,6 @@ class CounterHistory:
     def first_ns(self) -> int:
         """The time of the oldest look that is kept; of an empty past IndexError."""
         return self.times[0]
-
-    @property
-    def last_ns(self) -> int:
-        """The time of the latest look; of an empty past IndexError."""
-        return self.times[-1]
-
-    @property
-    def last(self) -> tuple[int, ...]:
-        """The latest look; of an empty past an empty one."""
-        return self._at(len(self.times) - 1) if self.times else ()
 
     def _before(self, at_ns: int) -> int:
         """Return the place of the last look by then, of the first one if it is later."""

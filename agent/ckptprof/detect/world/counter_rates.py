@@ -14,8 +14,7 @@ _NEAR = 0.2  # of the median is a steady rate
 _ACTIVE = 0.05  # of the best window is activity
 _LEAST_WINDOWS = 4
 _WINDOW_NS = 500_000_000
-_NEAR_NS = 250_000_000  # devices are read five times a second while something goes on
-_SHORTEST_NS = 250_000_000
+_NEAR_NS = 250_000_000  # devices are read five times a second while something goes on: no window is shorter
 _MAX_WINDOWS = 1200
 
 
@@ -79,7 +78,7 @@ class CounterRates(CounterHistory):
         span_ns = end_ns - start_ns
         if self.difference(start_ns, end_ns) is None or span_ns <= 0:
             return None
-        window_ns = min(SECOND_NS, max(span_ns, _SHORTEST_NS))
+        window_ns = min(SECOND_NS, max(span_ns, _NEAR_NS))
         ends = [at_ns for at_ns in self.times_between(start_ns, end_ns) if at_ns - window_ns >= start_ns]
         best = 0.0
         for at_ns in {max(end_ns, start_ns + window_ns), *ends[:: max(1, len(ends) // _MAX_WINDOWS)]}:

@@ -12,8 +12,8 @@ from ckptprof.measures import DeviceMeasure
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, Sample, ThrottleInfo
 
 SECTOR_BYTES = 512
-MAX_DEVICES = 512
-MAX_THROTTLES = 1024
+MAX_DEVICES = 512  # 0.2 MB each at most
+MAX_THROTTLES = 1024  # limits, one for each process and device
 (
     _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITTEN_SECTORS, _WRITE_MS, _IO_MS, _WEIGHTED_MS, _DISCARDS, _FLUSHES,
     _WIDTH,

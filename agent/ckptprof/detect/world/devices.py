@@ -6,7 +6,9 @@ from ckptprof.detect.world.device_counters import DeviceCounters
 from ckptprof.detect.world.device_requests import DeviceRequests
 from ckptprof.detect.world.network_counters import NetworkCounters
 from ckptprof.model import DeviceShare
-from ckptprof_collectors.samples import BlockActivity, Gone, MountInfo, Sample
+from ckptprof_collectors.samples import BlockActivity, DeviceInfo, DiskSample, Gone, MountInfo, Sample, ThrottleInfo
+
+_OF_DISKS = (DiskSample, DeviceInfo, ThrottleInfo)
 
 
 class Devices:
@@ -23,14 +25,17 @@ class Devices:
     def observe(self, at_ns: int, unchanged_ns: int, sample: Sample) -> None:
         """Take one sample, of whatever kind; up to `unchanged_ns` nothing had changed since the one before."""
         self.now_ns = at_ns
-        if isinstance(sample, BlockActivity):
+        if isinstance(sample, _OF_DISKS):
+            self.disks.observe(at_ns, unchanged_ns, sample)
+        elif isinstance(sample, BlockActivity):
             self._requests.observe(at_ns, sample)
         elif isinstance(sample, MountInfo):
             self._mounts[sample.mount_id] = sample
         elif isinstance(sample, Gone) and sample.entity == "mount":
             self._mounts.pop(int(sample.name) if sample.name.isdecimal() else -1, None)
         else:
-            self.disks.observe(at_ns, unchanged_ns, sample)
+            if isinstance(sample, Gone):
+                self.disks.observe(at_ns, unchanged_ns, sample)
             self.links.observe(at_ns, unchanged_ns, sample)
 
     def mount_of(self, path: str) -> MountInfo | None:

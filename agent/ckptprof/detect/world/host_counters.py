@@ -53,7 +53,9 @@ class HostCounters:
         """Take one sample that tells of no process's files."""
         unchanged_ns = self._read_ns.get(_COLLECTORS.get(type(sample), ""), 0)
         self.devices.now_ns = at_ns
-        if isinstance(sample, MemorySample):
+        if isinstance(sample, (DiskSample, NicSample)):  # most of them are
+            self.devices.observe(at_ns, unchanged_ns, sample)
+        elif isinstance(sample, MemorySample):
             self.memory.observe(at_ns, sample)
         elif isinstance(sample, DirtyPause):
             self.usage.pause(at_ns, unchanged_ns, sample)

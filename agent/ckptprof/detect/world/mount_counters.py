@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
+from ckptprof.detect.world.spans import overlap_ns
 from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
 from ckptprof.measures import MountMeasure
 from ckptprof_collectors.mounts.remotefs import is_remote
 from ckptprof_collectors.samples import FuseSample, MountInfo
 
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 64  # 29 KB each at most
 _KEPT = Kept(fast_looks=600, slow_looks=600, slow_ns=6 * SECOND_NS)
 
 
@@ -42,12 +43,12 @@ class FuseMounts:
         past = self._waiting.get((mount.major, mount.minor))
         looks = past.looks(start_ns, end_ns) if past is not None else []
         spans = [
-            (min(until_ns, end_ns) - max(at_ns, start_ns), values[0])
+            (overlap_ns((at_ns, until_ns), [(start_ns, end_ns)]), values[0])
             for (at_ns, values), until_ns in zip(looks, [*(one[0] for one in looks[1:]), end_ns], strict=False)
         ]
-        seen_ns = sum(span_ns for span_ns, _ in spans if span_ns > 0)
-        awaited_ns = sum(span_ns for span_ns, waiting in spans if span_ns > 0 and waiting)
-        requests = sum(span_ns * waiting for span_ns, waiting in spans if span_ns > 0)
+        seen_ns = sum(span_ns for span_ns, _ in spans)
+        awaited_ns = sum(span_ns for span_ns, waiting in spans if waiting)
+        requests = sum(span_ns * waiting for span_ns, waiting in spans)
         return MountMeasure(
             mount_point=mount.mount_point,
             fs_type=mount.fs_type,

@@ -6,7 +6,10 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import add
 from typing import NamedTuple
+
+import msgspec
 
 from ckptprof_collectors.samples import ProcessIo, ProcessStat
 
@@ -16,6 +19,7 @@ MAX_INTERVALS = 20_000
 MAX_SECONDS = 300
 MAX_HEIRLOOMS = 256
 UNRETURNED_NS = 2_000_000_000  # a write(2) that dirties nothing for so long is over, or waits for the disk
+_INHERITED = ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "write_bytes")
 INHERIT_NS = 2_000_000_000  # a parent's counters show those of a child by then
 
 
@@ -76,7 +80,6 @@ class ProcessHistory:
     last_stat: ProcessStat | None = None
     first_ns: int = 0  # the first tick at which its bytes were read
     last_ns: int = 0  # the last tick at which the process was read, changed or not
-    dropped: int = 0
     inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # of children that ended, and when
     _grown_bytes: int = 0  # of what no interval has told yet
     _writing: tuple[int, int, list[Run]] | None = None  # (how many intervals, the end of the last, runs)
@@ -124,8 +127,6 @@ class ProcessHistory:
             minor_faults, called, fetched, major_faults, self._grown_bytes,
         )  # fmt: skip
         self._grown_bytes = 0
-        if len(self.intervals) == MAX_INTERVALS:
-            self.dropped += 1
         self.intervals.append(interval)
         return interval
 
@@ -190,27 +191,13 @@ class ProcessHistory:
 
 
 def _sum(own: ProcessIo, child: ProcessIo) -> ProcessIo:
-    return ProcessIo(
-        own.pid,
-        own.start_ticks,
-        own.read_chars + child.read_chars,
-        own.write_chars + child.write_chars,
-        own.read_syscalls + child.read_syscalls,
-        own.write_syscalls + child.write_syscalls,
-        own.read_bytes + child.read_bytes,
-        own.write_bytes + child.write_bytes,
-        own.cancelled_write_bytes + child.cancelled_write_bytes,
-    )
+    sums = map(add, msgspec.structs.astuple(own)[2:], msgspec.structs.astuple(child)[2:])
+    return ProcessIo(own.pid, own.start_ticks, *sums)
 
 
 def _covers(io: ProcessIo, least: ProcessIo) -> bool:
-    return (
-        io.read_chars >= least.read_chars
-        and io.write_chars >= least.write_chars
-        and io.read_syscalls >= least.read_syscalls
-        and io.write_syscalls >= least.write_syscalls
-        and io.write_bytes >= least.write_bytes
-    )
+    """Return whether no counter is below another's; what was read from disks and taken back may come in later."""
+    return all(getattr(io, name) >= getattr(least, name) for name in _INHERITED)
 
 
 def _growth(before: ProcessStat | None, after: ProcessStat | None) -> int:

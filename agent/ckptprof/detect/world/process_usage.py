@@ -8,9 +8,10 @@ from typing import NamedTuple
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import overlap_ns
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
-MAX_PROCESSES = 256
+MAX_PROCESSES = 256  # of those that are watched, the ones that did something last
 _KEPT = Kept(fast_looks=128, slow_looks=256, slow_ns=5 * SECOND_NS)  # 20 KB of a process
 
 
@@ -70,12 +71,8 @@ class ProcessUsage:
         looks = past.looks(start_ns, end_ns) if past is not None else []
         if len(looks) < 2:
             return None
-        pairs = pairwise(looks)
-        return sum(
-            min(after[0], end_ns) - max(before[0], start_ns)
-            for before, after in pairs
-            if after[1][3] - before[1][3] >= least_bytes and after[0] > start_ns
-        )
+        growing = ((since, until) for (since, had), (until, has) in pairwise(looks) if has[3] - had[3] >= least_bytes)
+        return sum(overlap_ns(span, [(start_ns, end_ns)]) for span in growing)
 
     def paused(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (how often, how long) the kernel held a process; None if it never told of this one."""

@@ -22,16 +22,14 @@ SPACING_NS = 80_000_000  # between looks that are kept: the shares of shorter ti
 BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
 _USUAL_NS = 5_000_000_000  # before that it may have done something else: imported, read, evaluated
 _LEAST_SEEN_NS = 500_000_000
-_KEPT = Kept(
-    fast_looks=1500, slow_looks=600, slow_ns=2 * SECOND_NS
-)  # two minutes in full, 20 more: 140 KB of a process
+_KEPT = Kept(fast_looks=1500, slow_looks=600, slow_ns=2 * SECOND_NS)  # two minutes in full, 20 more: 0.2 MB a process
 _RUNNABLE, _SLICES, _WRITTEN, _READ, _WIDTH = range(5)  # runnable: ns on a CPU, or waiting for one
 _MAX_PROCESSES = 1024
-_MAX_SAVES = 256
+_MAX_SAVES = 256  # of all processes
 _MAX_STACKS = 256  # of one process
-_MAX_ACTS = 512
+_MAX_ACTS = 512  # of one process
 _MAX_GPUS = 16  # of one process
-_MAX_USES = 600
+_MAX_USES = 600  # of one GPU
 _NEAR_NS = 200_000_000  # acts that follow so soon are one
 
 
@@ -105,9 +103,13 @@ class TrainingThreads:
     def _take_time(self, at_ns: int, time: ThreadTime) -> None:
         """Take one reading of a thread's times."""
         process = (time.pid, time.start_ticks)
-        known = self._threads.update_of(process, lambda: _Thread(at_ns))
-        moved = (UNSEEN if value is None else value for value in (time.written_chars, time.read_chars))
-        look = (time.on_cpu_ns + time.waited_ns, time.slices, *moved)
+        known = self._threads.get(process)
+        if known is None:
+            known = _Thread(at_ns)
+        self._threads[process] = known
+        written = UNSEEN if time.written_chars is None else time.written_chars
+        read = UNSEEN if time.read_chars is None else time.read_chars
+        look = (time.on_cpu_ns + time.waited_ns, time.slices, written, read)
         if not known.times or look[_RUNNABLE] < known.times.last[_RUNNABLE]:
             known.pending = None
             known.times.add(at_ns, look)
