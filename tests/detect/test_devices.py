@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ckptprof.detect.world.devices import Devices
+from ckptprof.detect.world.host.devices import Devices
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import (
     BlockActivity,

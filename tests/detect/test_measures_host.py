@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ckptprof.detect.world.device_counters import DeviceCounters, Users
-from ckptprof.detect.world.host_memory import HostMemory
-from ckptprof.detect.world.mount_counters import FuseMounts, is_elsewhere
-from ckptprof.detect.world.network_counters import MAX_TOLD, NetworkCounters
+from ckptprof.detect.world.host.device_counters import DeviceCounters, Users
+from ckptprof.detect.world.host.host_memory import HostMemory
+from ckptprof.detect.world.host.mount_counters import FuseMounts, is_elsewhere
+from ckptprof.detect.world.host.network_counters import MAX_TOLD, NetworkCounters
 from ckptprof.measures import DeviceMeasure, LinkMeasure
 from ckptprof_collectors.samples import (
     DeviceInfo,

@@ -10,7 +10,7 @@ from tests.detect.tracer import activity, life
 from ckptprof.detect.events.past_events import MAX_EVENTS, MAX_REMEMBERED, PastEvent, PastEvents
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.file_facts import MAX_SETTLED, FileFacts
-from ckptprof.detect.transfers.traced_transfers import MAX_JUDGED, TracedTransfers
+from ckptprof.detect.transfers.observed.traced_transfers import MAX_JUDGED, TracedTransfers
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof_collectors.samples import (
     FileFact,
@@ -155,7 +155,7 @@ def test_the_streams_that_were_judged_are_bounded() -> None:
 
 def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A save that goes on for an hour does not keep every file that others moved meanwhile."""
-    monkeypatch.setattr("ckptprof.detect.transfers.traced_transfers.MAX_JUDGED", 50)
+    monkeypatch.setattr("ckptprof.detect.transfers.observed.traced_transfers.MAX_JUDGED", 50)
     stage = Stage()
     detector = Detector(stage.header())
     path = "/data/checkpoint-1/model.safetensors"

@@ -9,10 +9,10 @@ from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS
 
 from ckptprof.detect.transfers.edges import read_edges
-from ckptprof.detect.transfers.openings import MAX_OPENINGS, Openings
-from ckptprof.detect.transfers.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.openings import MAX_OPENINGS, Openings
 from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.detect.world.world import World

@@ -8,7 +8,7 @@ from tests.detect.tracer import activity
 
 from ckptprof.detect.describe.overheads import Amplification, amplification_of
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.frameworks.names import read_name
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, Stage
 
+from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
 from ckptprof.detect.transfers.order import _after_the_probe, _order
-from ckptprof.detect.transfers.polled import Look, PolledTransfer
 from ckptprof.model import PatternClass
 
 

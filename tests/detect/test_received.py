@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, SAFETENSORS, SECOND_NS, Stage
 
-from ckptprof.detect.world.devices import Devices
+from ckptprof.detect.world.host.devices import Devices
 from ckptprof.model import Kind
 
 SIZE = 200 * MIB

@@ -9,9 +9,9 @@ import pytest
 from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
+from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import part_bytes
-from ckptprof.detect.transfers.polled import Look, PolledTransfer
-from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Kind

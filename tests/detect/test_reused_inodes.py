@@ -6,8 +6,8 @@ import pytest
 from tests.detect.observed import observed
 
 from ckptprof.detect.transfers.file_facts import FileFacts
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof_collectors.samples import FileFact
 
 SECOND_NS = 1_000_000_000

@@ -11,10 +11,10 @@ from tests.detect.stage import MIB, Stage, play
 
 from ckptprof.detect.transfers.edges import write_edges
 from ckptprof.detect.transfers.file_facts import FileFacts
+from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
 from ckptprof.detect.transfers.moved_bytes import part_bytes
-from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.polled import Look, PolledTransfer
-from ckptprof.detect.transfers.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo, ProcessStat

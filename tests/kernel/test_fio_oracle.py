@@ -12,7 +12,7 @@ from tests.kernel.fio import SIZE, Job, Truth, covering, everything, truths
 from tests.kernel.tracer import Seen, Tracer, difference, order_seen
 
 from ckptprof.detect.describe.layout import class_of
-from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.model import PatternClass
 from ckptprof_collectors.samples import FileActivity, OperationKind
 

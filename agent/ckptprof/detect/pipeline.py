@@ -12,7 +12,7 @@ from ckptprof.detect.events.gathering import Gatherer, settled
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
 from ckptprof.detect.recognition import Judged, Recogniser
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint

@@ -8,9 +8,9 @@ from ckptprof.detect.describe.layout import SEEN_SHARE
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.traits import candidate_bytes
 from ckptprof.detect.transfers.ledger import counted_evenly
-from ckptprof.detect.transfers.level import level_of
-from ckptprof.detect.transfers.operations import Operations
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.operations import Operations
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.trace_health import TraceHealthHistory

@@ -20,9 +20,9 @@ from ckptprof.detect.describe.writers import writers_of
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.traits import candidate_bytes, framework_of
-from ckptprof.detect.transfers.course import points_of
-from ckptprof.detect.transfers.level import level_of
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.course import points_of
+from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.model import Checkpoint, Evidence, Kind, Point, Status, Stream
 

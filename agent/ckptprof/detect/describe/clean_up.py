@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import CLEAN_UP_NS
-from ckptprof.detect.world.host_counters import HostCounters
+from ckptprof.detect.world.host.host_counters import HostCounters
 from ckptprof.detect.world.keys import ProcessKey
 
 _CLEANED_WITHIN_NS = 2_000_000_000  # after its end: then it is told

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvents
-from ckptprof.detect.transfers.file_events import is_temporary
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.frameworks.names import shape
 from ckptprof.frameworks.table import COMPANIONS
 from ckptprof.model import Evidence, Status

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.tolerances import STAMP_NS
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.tolerances import STAMP_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import Histories, Order, Sizes, layout_of, layout_of_one
-from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.model import Pattern, PatternClass
 
 SEQUENTIAL_SHARE = 0.9

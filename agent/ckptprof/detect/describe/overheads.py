@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.names import is_alias
 from ckptprof.frameworks.table import CONSOLIDATED, SHARDED
 from ckptprof.model import Overhead

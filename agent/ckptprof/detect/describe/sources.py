@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.tolerances import EDGE_NS
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.tolerances import EDGE_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.spans import length, merged

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.transfers.tolerances import CALLS_NS
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.tolerances import CALLS_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.file_calls import Spent
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.threads import Use, within_span

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.transfers.tolerances import CALLS_NS
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.tolerances import CALLS_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.training_threads import TrainingThreads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey

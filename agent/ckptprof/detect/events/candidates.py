@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.tolerances import WHOLE_SHARE
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.tolerances import WHOLE_SHARE
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
 _AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end

@@ -12,9 +12,9 @@ from ckptprof.detect.events.life import OTHER_SIDE_NS, State, Trigger, after
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.transfers.flows import AHEAD_NS
 from ckptprof.detect.transfers.ledger import counted
+from ckptprof.detect.transfers.model.tolerances import CALLS_NS
 from ckptprof.detect.transfers.recent import RecentTransfer
 from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.tolerances import CALLS_NS
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.formats import ARCHIVES
 from ckptprof.model import Checkpoint

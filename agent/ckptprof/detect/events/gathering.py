@@ -8,8 +8,8 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import further_gap_ns, group
 from ckptprof.detect.events.life import OPEN_FILE_NS, Trigger, patience_ns
 from ckptprof.detect.transfers.estimates import is_nothing, untangle
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.staging import join_stages
-from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World

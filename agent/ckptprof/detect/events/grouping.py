@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 
 LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins
 NUMBERED_GAP_NS = (

@@ -7,7 +7,7 @@ from heapq import nlargest
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvent, shape_of
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks import identity
 from ckptprof.frameworks.table import BY_NAME
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ckptprof.detect.transfers.edges import UNSEEN_NS, born_and_written
 from ckptprof.detect.transfers.ledger import Ledger
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import BESIDE_NS, STAMP_NS
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import writing
 from ckptprof.detect.world.world import World

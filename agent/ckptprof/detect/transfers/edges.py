@@ -6,9 +6,9 @@ server's clock may be another: they are believed only inside the bracket that ou
 
 from __future__ import annotations
 
-from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import CLOSED_SOON_NS, COMMIT_NS, STAMP_NS
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import CLOSED_SOON_NS, COMMIT_NS, STAMP_NS
+from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
 from ckptprof.detect.world.world import World

@@ -6,16 +6,16 @@ import itertools
 from collections.abc import Iterable
 
 from ckptprof.detect.transfers.edges import read_edges, write_edges
-from ckptprof.detect.transfers.file_events import is_temporary
 from ckptprof.detect.transfers.ledger import counted
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, COUNTED_NS
+from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, part_bytes
-from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.reconcile import faulted_before, mapped_openings
-from ckptprof.detect.transfers.tolerances import BESIDE_NS, COUNTED_NS
-from ckptprof.detect.transfers.traced import TracedTransfer
-from ckptprof.detect.transfers.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.observed.file_events import is_temporary
+from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.transfers.observed.reconcile import faulted_before, mapped_openings
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.world import World

@@ -13,13 +13,13 @@ from ckptprof.detect.transfers.attribution import (
     may_be_missed,
 )
 from ckptprof.detect.transfers.edges import born_and_written, is_coarse
-from ckptprof.detect.transfers.file_events import is_temporary
 from ckptprof.detect.transfers.ledger import Ledger, counted
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import BESIDE_NS, STAMP_NS
-from ckptprof.detect.transfers.traced import TracedTransfer
-from ckptprof.detect.transfers.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
+from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.file_events import is_temporary
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from ckptprof.detect.transfers.level import level_of
-from ckptprof.detect.transfers.operations import copies_in_kernel
+from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.operations import copies_in_kernel
+from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer, evenly
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.recent import RecentTransfers
-from ckptprof.detect.transfers.traced import TracedTransfer
-from ckptprof.detect.transfers.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.transfer import Transfer, evenly
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import writing
 from ckptprof.detect.world.world import World

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, COUNTED_NS, STAMP_NS
+from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.moved_bytes import part_bytes
-from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import BESIDE_NS, COUNTED_NS, STAMP_NS
-from ckptprof.detect.transfers.transfer import Transfer, evenly
+from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory, reading, writing
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.transfers.operations import FAULT_AROUND_BYTES
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import EDGE_NS, WHOLE_SHARE
-from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.model.operations import FAULT_AROUND_BYTES
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import EDGE_NS, WHOLE_SHARE
+from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory, faulting, reading, writing
 
 _TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.transfers.level import level_of
-from ckptprof.detect.transfers.operations import LARGE_BYTES, Operations, silent_of
-from ckptprof.detect.transfers.polled import Look, PolledTransfer
-from ckptprof.detect.transfers.tolerances import COUNTED_NS
-from ckptprof.detect.transfers.transfer import Transfer, evenly
+from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
+from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import COUNTED_NS
+from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.model import Level

@@ -6,10 +6,10 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
-from ckptprof.detect.transfers.level import level_of
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import CALLS_NS
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import CALLS_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import OperationKind

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.polled_transfers import PolledTransfers
-from ckptprof.detect.transfers.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.transfer import Bounds, Transfer
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
+from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 
 MAX_MOVES = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ckptprof.detect.transfers.file_events import is_temporary
+from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from ckptprof.detect.transfers.tolerances import STAMP_NS
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.tolerances import STAMP_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 
 FOLLOWS_NS = 30_000_000_000  # from the end of the stage to the begin of the copy
 _LIKE = 0.01

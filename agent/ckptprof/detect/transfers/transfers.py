@@ -8,17 +8,17 @@ from collections.abc import Set as AbstractSet
 from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.flows import Flow, flow_of
-from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.polled_transfers import PolledTransfers
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import STAMP_NS
+from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
+from ckptprof.detect.transfers.observed.reconcile import unexplained
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.recent import RecentTransfers
-from ckptprof.detect.transfers.reconcile import unexplained
 from ckptprof.detect.transfers.removals import Removals
 from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.tolerances import STAMP_NS
-from ckptprof.detect.transfers.traced import TracedTransfer
-from ckptprof.detect.transfers.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.frame_samples import FrameSamples

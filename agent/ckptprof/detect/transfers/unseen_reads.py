@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.transfers.ledger import Ledger
-from ckptprof.detect.transfers.openings import Opening, Openings
-from ckptprof.detect.transfers.polled import PolledTransfer
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import COUNTED_NS, LATE_TICK_NS, WHOLE_SHARE
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.openings import Opening, Openings
 from ckptprof.detect.transfers.saved_files import SavedFiles
-from ckptprof.detect.transfers.tolerances import COUNTED_NS, LATE_TICK_NS, WHOLE_SHARE
-from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 

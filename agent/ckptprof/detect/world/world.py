@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.host_counters import HostCounters
+from ckptprof.detect.world.host.host_counters import HostCounters
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory

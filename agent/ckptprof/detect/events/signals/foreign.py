@@ -8,7 +8,7 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.pass_through import is_poured
 from ckptprof.detect.events.traits import candidate_bytes, largest, shapes
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.formats import COMPRESSIONS, DUMPS, OTHER_ENDINGS, OTHER_MAGICS
 from ckptprof.frameworks.names import is_temporary_of_framework
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS

@@ -10,8 +10,8 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.pass_through import ends_at_once, is_straight, kept_share
 from ckptprof.detect.events.traits import candidate_bytes
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.pieces import big_of, is_whole
-from ckptprof.detect.transfers.transfer import Transfer
 from ckptprof.frameworks.formats import SOUGHT
 
 _KEPT = 0.5

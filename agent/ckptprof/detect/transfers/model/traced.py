@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.operations import Operations, since, sums_of
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.tolerances import CLOSED_SOON_NS, COMMIT_NS
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.operations import Operations, since, sums_of
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import CLOSED_SOON_NS, COMMIT_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof_collectors.samples import FileActivity
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.transfers.openings import Openings
-from ckptprof.detect.transfers.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileScan, MappedFile, OpenFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ckptprof.detect.transfers.traced import CREATED_NS, MAX_SYNCS, TracedTransfer
+from ckptprof.detect.transfers.model.traced import CREATED_NS, MAX_SYNCS, TracedTransfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileLifeEvent

@@ -14,7 +14,7 @@ import msgspec
 
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
-from ckptprof.detect.world.device_counters import MAX_DEVICES
+from ckptprof.detect.world.host.device_counters import MAX_DEVICES
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import BlockActivity, DeviceInfo
 

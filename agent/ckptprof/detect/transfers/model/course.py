@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory, faulting, reading, writing
 

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.transfers.file_events import FileEvents, is_of_all
-from ckptprof.detect.transfers.operations import Operations, minus, since
-from ckptprof.detect.transfers.traced import TracedTransfer
+from ckptprof.detect.transfers.model.operations import Operations, minus, since
+from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.observed.file_events import FileEvents, is_of_all
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.device_counters import DeviceCounters
-from ckptprof.detect.world.device_requests import DeviceRequests
-from ckptprof.detect.world.network_counters import NetworkCounters
+from ckptprof.detect.world.host.device_counters import DeviceCounters
+from ckptprof.detect.world.host.device_requests import DeviceRequests
+from ckptprof.detect.world.host.network_counters import NetworkCounters
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import BlockActivity, DeviceInfo, DiskSample, Gone, MountInfo, Sample, ThrottleInfo
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ckptprof.detect.transfers.operations import Operations
-from ckptprof.detect.transfers.tolerances import EDGE_NS
+from ckptprof.detect.transfers.model.operations import Operations
+from ckptprof.detect.transfers.model.tolerances import EDGE_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import Name, read_name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.devices import Devices
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.host_memory import HostMemory
-from ckptprof.detect.world.mount_counters import FuseMounts
+from ckptprof.detect.world.host.devices import Devices
+from ckptprof.detect.world.host.host_memory import HostMemory
+from ckptprof.detect.world.host.mount_counters import FuseMounts
 from ckptprof.detect.world.process_usage import ProcessUsage
 from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof_collectors.samples import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.tolerances import COMMIT_NS
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.tolerances import COMMIT_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.model import Level
 
 TRACED_SHARE = 0.95  # of the bytes that were not moved by mappings makes the level of the whole

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ckptprof.detect.transfers.polled import PolledTransfer
-from ckptprof.detect.transfers.traced import TracedTransfer
-from ckptprof.detect.transfers.traced_transfers import NEAR_NS, TracedTransfers
-from ckptprof.detect.transfers.transfer import Transfer
+from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.traced_transfers import NEAR_NS, TracedTransfers
 
 _INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
 _AnyTransfer = TypeVar("_AnyTransfer", bound=Transfer)

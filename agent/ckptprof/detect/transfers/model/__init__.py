@@ -1,0 +1,1 @@
+"""The noun Transfer, and what it answers however it was seen."""

@@ -1,0 +1,1 @@
+"""The counters of the host: devices, networks, mounts and memory."""
