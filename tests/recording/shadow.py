@@ -3,6 +3,8 @@
     python tests/recording/shadow.py OLD [NEW] [--only PATTERN]
 
 OLD and NEW are revisions of git or folders; NEW is the working tree unless given. Exits with 1 if anything differs.
+The last line names the captures in which a checkpoint differs. In the others only the evidence differs, or what is no
+checkpoint: often nothing but a sum.
 The trees may keep their modules in different places: all that is asked of them is in told.py.
 """
 
@@ -64,17 +66,26 @@ def difference(name: str, old: tuple[str, str], new: tuple[str, str]) -> list[st
     return []
 
 
+def reported(text: str) -> list[str]:
+    """Return a golden text without what is no checkpoint."""
+    return [line for line in text.splitlines() if not line.startswith("no checkpoint")]
+
+
 def main(old: str, new: str, pattern: str) -> int:
     """Compare; return the exit code."""
     names = fnmatch.filter(captures(), pattern)
     with tree(old) as before, tree(new) as after, ThreadPoolExecutor(2) as pool:
         left, right = pool.map(lambda place: replayed(place, names), (before, after))
-    different = 0
+    different, otherwise = 0, []
     for name in names:
         if lines := difference(name, left[name], right[name]):
             different += 1
+            if reported(left[name][0]) != reported(right[name][0]):
+                otherwise.append(name)
             print("\n".join(lines))  # noqa: T201 - a tool
     print(f"{different} of {len(names)} captures differ between {old} and {new}")  # noqa: T201
+    if different:
+        print(f"{len(otherwise)} of these in a checkpoint: {' '.join(otherwise) or 'none'}")  # noqa: T201
     return 1 if different else 0
 
 
