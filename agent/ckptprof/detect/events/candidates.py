@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.transfers.model.tolerances import WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.recent import RecentTransfer
 from ckptprof.detect.world.keys import ProcessKey
 
 _AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end
@@ -27,6 +28,7 @@ class Candidate:
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
     framework: tuple[str | None] | None = None  # whose names its files bear, once that was asked for
+    counterparts: list[RecentTransfer] | None = None  # what moved the other way meanwhile, once that was asked for
     _moved: dict[str, dict[ProcessKey, Transfer]] = field(
         default_factory=dict
     )  # by path, the last part of each process
@@ -38,7 +40,7 @@ class Candidate:
         self.start_ns = min(self.start_ns, part.start_ns) if self.parts else part.start_ns
         self.end_ns = max(self.end_ns, part.end_ns) if self.parts else part.end_ns
         self.parts.append(part)
-        self.framework = None
+        self.framework = self.counterparts = None
         self.open_parts += part.is_open
         if part.name.step is not None:
             self.steps.add(part.name.step)

@@ -55,6 +55,12 @@ def _unpacked(candidate: Candidate, known: Knowledge) -> Found | None:
 
 def counterparts(candidate: Candidate, known: Knowledge) -> list[RecentTransfer]:
     """Return the files of the same sizes that were moved the other way meanwhile, if they explain most of the bytes."""
+    if candidate.counterparts is None:  # several signals ask
+        candidate.counterparts = _counterparts(candidate, known)
+    return candidate.counterparts
+
+
+def _counterparts(candidate: Candidate, known: Knowledge) -> list[RecentTransfer]:
     own = _own_files(candidate)
     slack_ns = CALLS_NS
     sizes: dict[int, list[RecentTransfer]] = {}
