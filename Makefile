@@ -4,7 +4,7 @@ VENV ?= .venv
 FRAMEWORK ?= numpy
 WORKERS ?= 2
 # More than cores: each group of live tests has a worker, and mostly waits.
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 2
 # Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
 # is what the demo takes if nothing is said.
 TORCH_INDEX ?=
