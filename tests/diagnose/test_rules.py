@@ -8,10 +8,11 @@ import pytest
 from tests.diagnose.hand import GIB, MIB, device, far, link, local, measured, ns, process, restore, save, thread
 
 from ckptprof.diagnose import diagnose
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules import RULES, Rule
 from ckptprof.measures import BeforeMeasure, MountMeasure
 from ckptprof.model import Checkpoint, Level, Metadata, Mode, Overhead, Pattern, Writer
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -35,7 +36,7 @@ def test_every_limit_has_a_remedy_and_every_rule_a_name_of_its_own() -> None:
 @pytest.mark.parametrize("limit", [Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERIALIZE, Limit.STRAGGLER])
 def test_who_restores_is_not_told_how_to_save(limit: Limit) -> None:
     """The same cause asks for something else."""
-    accounts = (Account(limit=limit, seconds=9.0, text="ready to run without a CPU"),)
+    accounts = (Spent(Cause.STARVED, limit, 9.0, "ready to run without a CPU"),)
     told = []
     for checkpoint in (save(Level.TRACE, 10, None), restore(Level.TRACE, 10, None)):
         rule = next(one for one in RULES if limit in one.limits and one.applies(checkpoint, accounts))
@@ -121,3 +122,13 @@ def test_a_warm_restore_is_told_how_to_test_the_storage() -> None:
     at = thread(Level.TRACE, 2, user=0.2, copy=1.8)
     warm = restore(Level.TRACE, 2, measured(at), cache="warm")
     assert cause(warm) == "warm"
+
+
+@pytest.mark.parametrize("name", ["held to", "without a CPU", "too much was dirty", "queueing discipline", "copying"])
+def test_a_device_cannot_pass_for_a_cause_by_its_name(name: str) -> None:
+    """A cause is an identity: what stands in a text, names of the machine among it, decides nothing."""
+    at = thread(Level.TRACE, 20, copy=1, sync=19)
+    plain = save(Level.TRACE, 20, measured(at, devices=(device(20, busy_seconds=19),)))
+    named = save(Level.TRACE, 20, measured(at, devices=(device(20, busy_seconds=19, device=name),)))
+
+    assert cause(named) == cause(plain) == "slow-device"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ckptprof.diagnose import before, cleaning, ranks
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.diagnose.locks import locked
 from ckptprof.diagnose.pages import Pauses, pauses
@@ -17,11 +18,11 @@ from ckptprof.diagnose.sight import Sight, look, number, some
 from ckptprof.diagnose.storage import Storage, resolve, throttle
 from ckptprof.diagnose.wording import plural, rate, share, size
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
-QUEUED = "ready to go on in the kernel, but without a CPU: others had them, or its quota was used up"
-STARVED = "ready to run, but without a CPU: others had them, or its quota was used up"
+_QUEUED = "ready to go on in the kernel, but without a CPU: others had them, or its quota was used up"
+_STARVED = "ready to run, but without a CPU: others had them, or its quota was used up"
 MANY_FILES = 200
 _COUNTED = 0.5  # of the files were seen to be created: the rest of the time in the kernel is of the others
 SMALL_FILE_BYTES = 128 << 10
@@ -34,7 +35,7 @@ _TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel ti
 class Accounting:
     """The accounts, and what they were made from."""
 
-    accounts: tuple[Account, ...]  # largest first
+    accounts: tuple[Spent, ...]  # largest first
     sight: Sight
     path: CriticalPath
     storage: Storage | None
@@ -63,14 +64,14 @@ class Accounting:
         return sum(one.seconds for one in self.accounts if one.limit is limit)
 
 
-def _is_noise(one: Account) -> bool:
+def _is_noise(one: Spent) -> bool:
     """Return whether others had the processors: it says nothing of what the thread would have done longest."""
-    return (one.limit is Limit.NONE and one.text == QUEUED) or one.text.endswith(STARVED)
+    return (one.limit is Limit.NONE and one.cause is Cause.QUEUED) or one.cause is Cause.STARVED
 
 
 def accounts(
     checkpoint: Checkpoint, history: Sequence[Checkpoint] = (), ceilings: Sequence[Ceilings] | None = None
-) -> tuple[Account, ...]:
+) -> tuple[Spent, ...]:
     """Return the accounts of a checkpoint, largest first; they add up to the seconds of its critical path."""
     return account(look(checkpoint, history, ceilings)).accounts
 
@@ -79,26 +80,27 @@ def account(sight: Sight) -> Accounting:
     """Return the account of time of what is known."""
     path = critical(sight)
     parts = dict(path.parts.seconds)
-    found: list[Account] = before.explain(sight, before.held_before(sight))
+    found: list[Spent] = before.explain(sight, before.held_before(sight))
     inside, after = cleaning.deletion(sight)
     inside = max(inside, parts.get("unlink", 0.0))
     taken = _take(parts, inside, ("unlink", "rest", "lock", "sleep"))
     spare, found = _from_before(found, inside - taken)
     if taken + spare + after > 0:
-        found.append(Account(limit=Limit.CLEAN_UP, seconds=taken + spare + after, text=cleaning.text(sight)))
+        found.append(Spent(Cause.DELETION, Limit.CLEAN_UP, taken + spare + after, cleaning.text(sight)))
     asleep = sum(parts.get(name, 0.0) for name in ("data", "sync", "close"))
     late = ranks.straggler(sight, asleep / sight.span if sight.span else 0.0)
     if late is not None:
         late = replace(late, seconds=_shrink(parts, late.seconds))
-        found.append(Account(limit=Limit.STRAGGLER, seconds=late.seconds, text=late.text))
+        found.append(Spent(Cause.LATE_RANK, Limit.STRAGGLER, late.seconds, late.text))
     held = pauses(sight, path)
     direct = parts.get("copy", 0.0) + parts.get("kernel", 0.0) if sight.direct else 0.0
     main, storage, waiting = _main(sight, path, parts, held)
     only = ranks.alone(sight)
     if only is not None:
         main = [_shared(one, only, storage) for one in main]
-    merged = tuple(sorted(_merged([*found, *main]), key=lambda one: -one.seconds))
-    return Accounting(merged, sight, path, storage, held, late, only, waiting, direct)
+    counted = [one for one in (*found, *main) if number(one.seconds)]
+    largest = tuple(sorted(counted, key=lambda one: -one.seconds))
+    return Accounting(largest, sight, path, storage, held, late, only, waiting, direct)
 
 
 def _take(parts: dict[str, float], wanted: float, names: Sequence[str]) -> float:
@@ -112,14 +114,14 @@ def _take(parts: dict[str, float], wanted: float, names: Sequence[str]) -> float
     return wanted - left
 
 
-def _from_before(found: list[Account], wanted: float) -> tuple[float, list[Account]]:
+def _from_before(found: list[Spent], wanted: float) -> tuple[float, list[Spent]]:
     """Take seconds of deletion out of the unexplained time before the start: old ones may go first."""
     kept, taken = [], 0.0
     for one in found:
         piece = min(wanted - taken, one.seconds) if one.limit is None else 0.0
         taken += piece
         if one.seconds > piece:
-            kept.append(Account(limit=one.limit, seconds=one.seconds - piece, text=one.text))
+            kept.append(replace(one, seconds=one.seconds - piece))
     return taken, kept
 
 
@@ -136,7 +138,7 @@ def _shrink(parts: dict[str, float], wanted: float) -> float:
 
 def _main(
     sight: Sight, path: CriticalPath, parts: dict[str, float], held: Pauses
-) -> tuple[list[Account], Storage | None, float]:
+) -> tuple[list[Spent], Storage | None, float]:
     """Return the accounts of the parts, what the storage was waited for, and for how long."""
     computed = parts.get("kernel", 0.0)
     _sort_kernel(sight, path, parts)
@@ -146,7 +148,7 @@ def _main(
         parts["data"] = parts.get("data", 0.0) + parts.pop("copy", 0.0)
     parts["data"] = parts.get("data", 0.0) - paused
     if held.lowered and paused:
-        found.append(Account(limit=Limit.PAGE_CACHE, seconds=paused, text=held.text))
+        found.append(Spent(Cause.DIRTY, Limit.PAGE_CACHE, paused, held.text))
     elif paused:
         parts["data"] += paused
     if sight.mapped and not sight.writes:
@@ -156,7 +158,7 @@ def _main(
     waiting = data + sync + parts.pop("close", 0.0)
     storage = resolve(sight, data=data, sync=sync, waiting=waiting) if waiting > 0 else None
     if storage is not None:
-        found.append(Account(limit=storage.limit, seconds=waiting, text=storage.text))
+        found.append(Spent(storage.cause, storage.limit, waiting, storage.text))
     found += _queued(parts)
     found += _copying(sight, parts)
     found += _own(sight, path, parts)
@@ -167,7 +169,7 @@ def _main(
         parts.pop("lock")
     left = sum(max(0.0, value) for value in parts.values())
     if left > 0:
-        found.append(Account(limit=None, seconds=left, text="nothing that was looked at explains it"))
+        found.append(Spent(Cause.UNEXPLAINED, None, left, "nothing that was looked at explains it"))
     return found, storage, waiting
 
 
@@ -198,7 +200,7 @@ def _files(sight: Sight) -> float:
     return max(some(sight.checkpoint.files), some(sight.checkpoint.metadata.created))
 
 
-def _of_files(sight: Sight, parts: dict[str, float]) -> list[Account]:
+def _of_files(sight: Sight, parts: dict[str, float]) -> list[Spent]:
     """Return the time that names took; where files are many and small, all that is paid for each of them."""
     names = sum(parts.get(name, 0.0) for name in _NAMES)
     files = _files(sight)
@@ -216,7 +218,7 @@ def _of_files(sight: Sight, parts: dict[str, float]) -> list[Account]:
         text += f" {plural(int(files), 'file')}, {size(sight.moved / files)} each"
     elif text != "in creating and renaming":
         text += " files"
-    return [Account(limit=Limit.METADATA, seconds=spent, text=text)]
+    return [Spent(Cause.NAMES, Limit.METADATA, spent, text)]
 
 
 def _fetched(sight: Sight, parts: dict[str, float], computed: float) -> bool:
@@ -235,7 +237,7 @@ def _fetched(sight: Sight, parts: dict[str, float], computed: float) -> bool:
     return True
 
 
-def _faults(sight: Sight, parts: dict[str, float]) -> list[Account]:
+def _faults(sight: Sight, parts: dict[str, float]) -> list[Spent]:
     """Return the time in page faults of a mapped restore: what a mapping waits for stands in no call."""
     major = sum(some(one.major_faults) for one in sight.measures.processes)
     if not major and sight.checkpoint.cache == "warm":
@@ -244,7 +246,7 @@ def _faults(sight: Sight, parts: dict[str, float]) -> list[Account]:
     if spent <= 0:
         return []
     text = f"in {plural(int(major), 'major page fault')} of a mapping" if major else "in page faults of a mapping"
-    return [Account(limit=Limit.PAGE_FAULT, seconds=spent, text=text)]
+    return [Spent(Cause.FAULTS, Limit.PAGE_FAULT, spent, text)]
 
 
 def _unknown_wait(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> None:
@@ -260,14 +262,15 @@ def _unknown_wait(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> 
         parts["rest"] = 0.0
 
 
-def _queued(parts: dict[str, float]) -> list[Account]:
+def _queued(parts: dict[str, float]) -> list[Spent]:
     """Return the time without a CPU in the kernel: a host that is that short of them holds up more than moments."""
     spent = parts.pop("queued", 0.0)
     short = spent >= _STARVED_SECONDS and spent >= 0.5 * (spent + sum(parts.values()))
-    return [Account(limit=Limit.SERIALIZE if short else Limit.NONE, seconds=spent, text=QUEUED)] if spent > 0 else []
+    limit = Limit.SERIALIZE if short else Limit.NONE
+    return [Spent(Cause.QUEUED, limit, spent, _QUEUED)] if spent > 0 else []
 
 
-def _copying(sight: Sight, parts: dict[str, float]) -> list[Account]:
+def _copying(sight: Sight, parts: dict[str, float]) -> list[Spent]:
     """Return the time on CPU that moving the data took: no limit at the speed of memory."""
     spent = parts.pop("copy", 0.0) + (parts.pop("fault", 0.0) if not sight.mapped else 0.0)
     if spent <= 0:
@@ -278,17 +281,17 @@ def _copying(sight: Sight, parts: dict[str, float]) -> list[Account]:
     way = "into" if sight.writes else "out of"
     text = f"copying {way} the page cache at {rate(speed)}"
     slow = speed < MEMORY_SPEED and sight.writes
-    return [Account(limit=Limit.PAGE_CACHE if slow else Limit.NONE, seconds=spent, text=text)]
+    return [Spent(Cause.COPYING, Limit.PAGE_CACHE if slow else Limit.NONE, spent, text)]
 
 
-def _own(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> list[Account]:
+def _own(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> list[Spent]:
     """Return the time in the thread's own code, and waiting for a processor to run it."""
     user, starved = parts.pop("user", 0.0), parts.pop("starved", 0.0)
     found = []
     if user > 0:
-        found.append(Account(limit=Limit.SERIALIZE, seconds=user, text=f"on CPU {_in_what(sight, path.pid)}"))
+        found.append(Spent(Cause.OWN_CODE, Limit.SERIALIZE, user, f"on CPU {_in_what(sight, path.pid)}"))
     if starved > 0:
-        found.append(Account(limit=Limit.SERIALIZE, seconds=starved, text=STARVED))
+        found.append(Spent(Cause.STARVED, Limit.SERIALIZE, starved, _STARVED))
     return found
 
 
@@ -307,7 +310,7 @@ def _in_what(sight: Sight, pid: int | None) -> str:
     return f"{words[name]} ({share(own[name])} of the looks at its stack)"
 
 
-def _waiting(sight: Sight, parts: dict[str, float]) -> list[Account]:
+def _waiting(sight: Sight, parts: dict[str, float]) -> list[Spent]:
     """Return the time asleep outside of file calls, where something tells why: state that came in over the network."""
     asleep = sum(parts.get(name, 0.0) for name in ("network", "lock", "sleep", "rest"))
     came = max((some(one.received_bytes) for one in sight.measures.links), default=0.0)
@@ -319,28 +322,18 @@ def _waiting(sight: Sight, parts: dict[str, float]) -> list[Account]:
         if looked <= 0:
             return []
         parts.pop("network")
-        return [Account(limit=Limit.GATHER, seconds=looked, text="asleep in sends and receives")]
+        return [Spent(Cause.MESSAGES, Limit.GATHER, looked, "asleep in sends and receives")]
     for name in ("network", "lock", "sleep", "rest"):
         parts.pop(name, None)
     text = f"asleep outside of file calls, while {size(came)} came in over the network"
-    return [Account(limit=Limit.GATHER, seconds=asleep, text=text)]
+    return [Spent(Cause.CAME_IN_MEANWHILE, Limit.GATHER, asleep, text)]
 
 
-def _shared(one: Account, only: ranks.Alone, storage: Storage | None) -> Account:
+def _shared(one: Spent, only: ranks.Alone, storage: Storage | None) -> Spent:
     """Return an account as one of the single writer, if more writers would have shared it out."""
-    slow_copy = one.limit is Limit.PAGE_CACHE and one.text.startswith("copying")
+    slow_copy = one.limit is Limit.PAGE_CACHE and one.cause is Cause.COPYING
     if one.limit not in ranks.SHARED_OUT and not slow_copy:
         return one
     if storage is not None and storage.imposed and one.limit is storage.limit:
         return one
-    return Account(limit=Limit.SINGLE_WRITER, seconds=one.seconds, text=f"{only.text}: {one.text}")
-
-
-def _merged(found: list[Account]) -> list[Account]:
-    """Return one account for each (limit, text), without those of no time."""
-    sums: dict[tuple[Limit | None, str], float] = {}
-    for one in found:
-        value = number(one.seconds)
-        if value:
-            sums[one.limit, one.text] = sums.get((one.limit, one.text), 0.0) + value
-    return [Account(limit=limit, seconds=value, text=text) for (limit, text), value in sums.items()]
+    return replace(one, limit=Limit.SINGLE_WRITER, text=f"{only.text}: {one.text}", alone=True)

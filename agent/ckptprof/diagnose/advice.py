@@ -66,7 +66,7 @@ def _sentence(limit: Limit, mine: list[Checkpoint], judged: int, own: float, who
     of = f"{len(mine):,} of {judged:,} checkpoints"
     if limit is Limit.UNCLEAR:
         return f"What limited {of} is unclear" + (f": {part}." if part else ".")
-    what = f"{of} were {WORDS[limit]}" if not WORDS[limit].startswith("saves") else f"{of}: {WORDS[limit]}"
+    what = f"{of} were {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
     return f"{what}: {part}." if part else f"{what}, beside training: it lost nothing."
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.cleaning import deletion
 from ckptprof.diagnose.ranks import alone, number_of_ranks
 from ckptprof.diagnose.sight import NS, Sight, number, seconds, some, stall_of
 from ckptprof.diagnose.wording import rate, size
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
-UNTOLD = "held before the first byte, and nothing tells by what"
+_UNTOLD = "held before the first byte, and nothing tells by what"
 _UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
 _MOVED = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
@@ -68,7 +69,7 @@ def waited_for_previous(sight: Sight, held: float) -> float:
     )
 
 
-def explain(sight: Sight, held: float) -> list[Account]:
+def explain(sight: Sight, held: float) -> list[Spent]:
     """Return the accounts of the time before the start; they add up to it."""
     before = sight.measures.before
     if held <= 0 or before is None:
@@ -77,7 +78,7 @@ def explain(sight: Sight, held: float) -> list[Account]:
     found = []
     if waited >= 0.05:
         found.append(
-            Account(limit=Limit.PREVIOUS_SAVE, seconds=waited, text="held while the save before was being written")
+            Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, "held while the save before was being written")
         )
         held -= waited
     whole = max(1.0, some(sight.checkpoint.bytes))
@@ -85,17 +86,17 @@ def explain(sight: Sight, held: float) -> list[Account]:
     grown = some(before.grown_bytes) * min(1.0, held / told if told else 1.0)  # of the time that counts
     if _came_in(sight, before):
         text = f"held before the first byte, while {size(some(before.received_bytes))} came in over the network"
-        return [*found, Account(limit=Limit.GATHER, seconds=held, text=text)]
+        return [*found, Spent(Cause.CAME_IN, Limit.GATHER, held, text)]
     if grown >= _MOVED * whole:
         return [*found, *_grown(sight, held, grown)]
     if some(before.busy) >= _BUSY:
         many = some(sight.checkpoint.ranks) >= 2
         text = f"held before the first byte, with {some(before.busy):.1f} cores busy in the process that wrote"
-        return [*found, Account(limit=Limit.GATHER if many else Limit.SERIALIZE, seconds=held, text=text)]
-    return [*found, Account(limit=None, seconds=held, text=UNTOLD)] if held >= _UNTOLD_SECONDS else found
+        return [*found, Spent(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, held, text)]
+    return [*found, Spent(Cause.UNTOLD_BEFORE, None, held, _UNTOLD)] if held >= _UNTOLD_SECONDS else found
 
 
-def _grown(sight: Sight, held: float, grown: float) -> list[Account]:
+def _grown(sight: Sight, held: float, grown: float) -> list[Spent]:
     before = sight.measures.before
     growing = number(seconds(before.growing_ns)) if before is not None else None
     spent = held if growing is None else min(held, growing)
@@ -104,7 +105,7 @@ def _grown(sight: Sight, held: float, grown: float) -> list[Account]:
     slow = before is not None and some(before.busy) >= 0.7 and speed < _PACKING
     limit = Limit.SERIALIZE if packs >= 0.5 or slow else Limit.STAGING
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}"
-    found = [Account(limit=limit, seconds=spent, text=text)]
+    found = [Spent(Cause.GREW, limit, spent, text)]
     if held > spent:
-        found.append(Account(limit=None, seconds=held - spent, text="held before the first byte, with no growth"))
+        found.append(Spent(Cause.GREW_NO_MORE, None, held - spent, "held before the first byte, with no growth"))
     return found

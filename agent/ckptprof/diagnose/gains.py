@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ckptprof.diagnose.accounts import QUEUED, Accounting
-from ckptprof.diagnose.locks import is_one_at_a_time
+from ckptprof.diagnose.accounts import Accounting
+from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import Sight, number, some
 from ckptprof.diagnose.storage import throttle
 from ckptprof.diagnose.wording import rate
@@ -36,7 +36,8 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         capped = name or capped
     elif limit is Limit.PAGE_FAULT:
         floor, name = _read_floor(found)
-        expected += floor - sum(one.seconds for one in found.accounts if one.text == QUEUED)  # it woke up at each fault
+        woke = sum(one.seconds for one in found.accounts if one.cause is Cause.QUEUED)  # at each fault
+        expected += floor - woke
         capped = name or capped
     elif limit is Limit.METADATA and expected < sight.moved / _MEMORY:
         expected, capped = sight.moved / _MEMORY, f"copying {'into' if sight.writes else 'out of'} the page cache"
@@ -45,7 +46,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         capped = f"{found.alone.workers} writers at once"
         if found.alone.workers < found.alone.ranks:
             capped += ", as many as there are processors"
-    elif limit is Limit.SERIALIZE and is_one_at_a_time(found.accounts[0]):
+    elif limit is Limit.SERIALIZE and found.accounts[0].cause is Cause.LOCK:
         expected = found.quiet_seconds - found.accounts[0].seconds  # what it does itself is still to be done
     elif limit is Limit.STRAGGLER and found.straggler is not None:
         expected += found.straggler.crowding

@@ -6,19 +6,19 @@ process together then use one core, and each of them waits for the lock in futex
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.path import CriticalPath
 from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Mode
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
-_ONE_AT_A_TIME = "all threads together used one core"
 _LEAST = 0.1  # of the path
 _WORKED = 0.6  # of the time that was waited, others were on a CPU
 _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, those in calls to the kernel beside it
 
 
-def locked(sight: Sight, path: CriticalPath, seconds: float) -> Account | None:
+def locked(sight: Sight, path: CriticalPath, seconds: float) -> Spent | None:
     """Return the account of seconds asleep in futex(2) and the like, if other threads of the process explain them."""
     process = sight.process(path.pid) if path.pid is not None else None
     if path.thread is None or process is None or seconds < _LEAST * sight.span or not seconds:
@@ -31,14 +31,9 @@ def locked(sight: Sight, path: CriticalPath, seconds: float) -> Account | None:
     one_core = _ONE_CORE[0] <= busy <= _ONE_CORE[1] and _runs_python(process, unseen=held)
     if beside < _WORKED * seconds or not (one_core or held):
         return None  # where training goes on, the others need not work for the one that waits
-    how = f"ran ({_ONE_AT_A_TIME})" if one_core else f"used {beside / sight.span:.1f} cores"
+    how = "ran (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"
     text = f"waiting for other threads of its process, which {how}"
-    return Account(limit=Limit.SERIALIZE, seconds=seconds, text=text)
-
-
-def is_one_at_a_time(account: Account) -> bool:
-    """Return whether an account is of threads that ran one after the other, as Python's lock has it."""
-    return account.text.endswith(f"({_ONE_AT_A_TIME})")
+    return Spent(Cause.LOCK if one_core else Cause.THREADS, Limit.SERIALIZE, seconds, text)
 
 
 def _on_cpu(thread: ThreadMeasure) -> float | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts import Accounting
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.sight import number, some
 from ckptprof.diagnose.wording import per_second, rate, seconds, share, size
 from ckptprof.verdicts import Limit
 
 _WAITS = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO})
 _SMALL = 0.2  # of the path: an account that is excluded by its size
+_MOST = 6  # of what a person reads
 _NAMED = {
     Limit.SERIALIZE: "not serialisation",
     Limit.METADATA: "not the number of files",
@@ -20,17 +22,23 @@ _NAMED = {
 }
 
 
-def evidence(found: Accounting, limit: Limit, shown: str | None) -> tuple[str, ...]:
-    """Return what speaks for it, with numbers."""
-    told = [shown] if shown else []
-    for one in found.accounts:
-        beside = limit is Limit.PREVIOUS_SAVE and one.limit is not Limit.NONE  # what makes each of them slow
-        if one.limit is limit or beside or limit in (Limit.NONE, Limit.UNCLEAR):
-            part = share(one.seconds / found.seconds) if found.seconds else "0 %"
-            told.append(f"{seconds(one.seconds)} ({part}) {one.text}")
+def evidence(found: Accounting, limit: Limit, why: str | None, shown: Spent | str | None = None) -> tuple[str, ...]:
+    """Return what speaks for it, with numbers; `shown`: what a rule adds, unless it is an account that is told here."""
+    first = [why] if why else []
+    speaking = [one for one in found.accounts if _speaks(one, limit)][: _MOST - len(first)]
+    told = first + [_with_share(one, found.seconds) for one in speaking]
     if limit in _WAITS:
         told += _of_storage(found)
-    return tuple(told[:6])
+    return (*told[:_MOST], *([str(shown)] if shown is not None and shown not in speaking else ()))
+
+
+def _speaks(one: Spent, limit: Limit) -> bool:
+    beside = limit is Limit.PREVIOUS_SAVE and one.limit is not Limit.NONE  # what makes each of them slow
+    return one.limit is limit or beside or limit in (Limit.NONE, Limit.UNCLEAR)
+
+
+def _with_share(one: Spent, whole: float) -> str:
+    return f"{seconds(one.seconds)} ({share(one.seconds / whole) if whole else '0 %'}) {one.text}"
 
 
 def _of_storage(found: Accounting) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts import Accounting
+from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.series import stall_share
 from ckptprof.diagnose.sight import number
 from ckptprof.diagnose.wording import per_second, rate, seconds, share
@@ -43,9 +44,9 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
 
 
 def _as_memory(found: Accounting) -> str:
-    texts = [one.text for one in found.accounts if one.limit is Limit.NONE]
-    copying = [text for text in texts if text.startswith("copying")]
-    return f"{copying[0]}, as fast as memory is" if copying else texts[0]
+    fine = [one for one in found.accounts if one.limit is Limit.NONE]
+    copying = next((one for one in fine if one.cause is Cause.COPYING), None)
+    return f"{copying.text}, as fast as memory is" if copying is not None else fine[0].text
 
 
 def _short(length: float, held: float | None) -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ckptprof.diagnose import cleaning
 from ckptprof.diagnose.accounts import Accounting
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.gains import Gain
 from ckptprof.diagnose.sight import some
 from ckptprof.diagnose.wording import seconds, share
 from ckptprof.model import Kind
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 WORDS = {
     Limit.GATHER: "bound by gathering the state",
@@ -45,7 +46,8 @@ WITHOUT = {
     Limit.PAGE_FAULT: "reading it instead",
 }
 STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA})
-_BARE = ("one rank", "one of", "memory grew", "it began", "the last")
+_WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW})  # whose texts name who did it
+_OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
 
 
 def begin(found: Accounting) -> str:
@@ -54,11 +56,11 @@ def begin(found: Accounting) -> str:
     return f"restore of {length}" if found.sight.checkpoint.kind is Kind.RESTORE else length
 
 
-def subject(found: Accounting, one: Account) -> str:
+def subject(found: Accounting, one: Spent) -> str:
     """Return an account's text with who did it."""
-    if one.text.startswith(_BARE):
+    if one.alone or one.cause in _WHOLE:
         return one.text
-    if one.limit in (Limit.GATHER, Limit.PREVIOUS_SAVE, Limit.SERIALIZE) and one.text.startswith("held"):
+    if one.cause in _OF_TRAINING:
         return f"training was {one.text}"
     verb = "reading" if found.sight.checkpoint.kind is Kind.RESTORE else "writing"
     single = "single " if found.path.together == 1 and len(found.sight.checkpoint.writers) == 1 else ""

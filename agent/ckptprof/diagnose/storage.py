@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import Sight, number, some
 from ckptprof.diagnose.wording import per_second, plural, rate, share, size
 from ckptprof.verdicts import Limit
@@ -23,6 +24,7 @@ _EVEN = 0.9  # of the time at one rate: something holds it there
 class Storage:
     """What the waiting was for."""
 
+    cause: Cause
     limit: Limit
     text: str
     excluded: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ def _flushes(sight: Sight, data: float, sync: float) -> Storage | None:
         return None
     each = sight.moved / max(1.0, syncs)
     if syncs >= SYNCS and each < SYNC_BYTES:
-        return Storage(Limit.FLUSH, f"asleep in {int(syncs):,} {counted}, {size(each)} for each")
+        return Storage(Cause.FLUSHES, Limit.FLUSH, f"asleep in {int(syncs):,} {counted}, {size(each)} for each")
     return None
 
 
@@ -98,7 +100,8 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
     if bound is not None and bound[2] is not None:
         text += f" of the {per_second(bound[2])} that the device is held to"
     excluded = [f"not by bytes: {rate(moved)}" + (f", it has shown {rate(shown)}" if shown else "")]
-    return Storage(Limit.SMALL_IO, text, tuple(excluded), imposed=bound is not None)
+    cause = Cause.SMALL_OPERATIONS if bound is None else Cause.SMALL_OPERATIONS_CAPPED
+    return Storage(cause, Limit.SMALL_IO, text, tuple(excluded), imposed=bound is not None)
 
 
 def _shown(sight: Sight) -> float | None:
@@ -117,7 +120,7 @@ def _device(sight: Sight, waiting: float) -> Storage:
     if bound is not None:
         limit = rate(bound[1]) if bound[1] is not None else per_second(bound[2] or 0.0)
         text = f"asleep waiting for {name}{speed}, which is held to {limit}"
-        return Storage(Limit.DEVICE, text, (_off_cpu(busy),), imposed=True)
+        return Storage(Cause.DEVICE_CAPPED, Limit.DEVICE, text, (_off_cpu(busy),), imposed=True)
     text = f"asleep waiting for {name}{speed}"
     if busy is not None:
         text += f", which was {share(busy)} busy"
@@ -125,7 +128,8 @@ def _device(sight: Sight, waiting: float) -> Storage:
     held = busy is not None and busy < 0.3 and steadiness is not None and steadiness >= _STEADY
     if held:
         text += f", at an even rate ({share(min(1.0, steadiness or 0.0))} of the time): held back before its queue"
-    return Storage(Limit.DEVICE, text, imposed=held, sure=sight.device is not None)
+    cause = Cause.DEVICE_PACED if held else Cause.DEVICE
+    return Storage(cause, Limit.DEVICE, text, imposed=held, sure=sight.device is not None)
 
 
 def _most(bound: tuple[float, float | None, float | None] | None, place: int) -> float:
@@ -142,7 +146,7 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     link = sight.link
     if link is None:
         return flush or Storage(
-            Limit.SERVER, "asleep waiting for the server of the mount", rival=Limit.NETWORK, sure=False
+            Cause.SERVER, Limit.SERVER, "asleep waiting for the server of the mount", rival=Limit.NETWORK, sure=False
         )
     moved = (sight.link_bytes or 0.0) / max(waiting, 1e-3)
     speed, shown = number(link.speed_bytes_per_second), number(link.shown_bytes_per_second)
@@ -150,30 +154,31 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     text = f"asleep waiting for the network: {link.name} moved {rate(moved)}"
     if some(link.shaped_overlimits) or some(link.backlog_bytes) > SMALL_BYTES or some(link.shaped_drops) >= SYNCS:
         held = f"{plural(int(some(link.shaped_overlimits)), 'packet')} held back by its queueing discipline"
-        return Storage(Limit.NETWORK, f"{text}, {held}", imposed=True)
+        return Storage(Cause.LINK_SHAPED, Limit.NETWORK, f"{text}, {held}", imposed=True)
     if not sight.writes and link.shaped_overlimits is not None and _is_plateau(sight, waiting, peak):
         text += f", never more than {rate(peak)}, and it is shaped at this end"
-        return Storage(Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
+        return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
     if speed and peak >= _NEAR * speed and moved >= 0.5 * speed:
-        return Storage(Limit.NETWORK, f"{text} of {rate(speed)}")
+        return Storage(Cause.LINK, Limit.NETWORK, f"{text} of {rate(speed)}")
     if flush is not None:
-        return Storage(flush.limit, flush.text, (_link_free(moved, speed or shown),))
+        return Storage(flush.cause, flush.limit, flush.text, (_link_free(moved, speed or shown),))
     small = _small_calls(sight)
     if small is not None:
-        return Storage(Limit.SMALL_IO, small, (_link_free(moved, speed or shown),), rival=Limit.SERVER)
+        free = (_link_free(moved, speed or shown),)
+        return Storage(Cause.SMALL_OPERATIONS, Limit.SMALL_IO, small, free, rival=Limit.SERVER)
     steadiness = min(1.0, some(link.steadiness))
     if shown and _NEAR * shown <= moved <= shown / _NEAR and steadiness >= (_STEADY if speed else 0.5):
         text += f", as fast as it was ever seen ({rate(shown)}), evenly {share(steadiness)} of the time"
-        return Storage(Limit.NETWORK, text, rival=Limit.SERVER, imposed=steadiness >= _EVEN)
+        return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=steadiness >= _EVEN)
     if steadiness >= _EVEN and some(link.active_seconds) >= 0.5 * waiting and not _has_room(moved, shown):
         text += f", at an even rate ({share(steadiness)} of the time)"
-        return Storage(Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
+        return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
     mount = sight.measures.mount
     answers = number(mount.waiting_share) if mount is not None else None
     text = "asleep waiting for the server of the mount"
     if answers is not None:
         text += f" (requests without an answer in {share(min(1.0, answers))} of the looks)"
-    return Storage(Limit.SERVER, text, (_link_free(moved, speed or shown),), rival=Limit.NETWORK)
+    return Storage(Cause.SERVER, Limit.SERVER, text, (_link_free(moved, speed or shown),), rival=Limit.NETWORK)
 
 
 def _is_plateau(sight: Sight, waiting: float, peak: float) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ckptprof.diagnose import nothing, sentences
 from ckptprof.diagnose.accounts import Accounting
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.gains import gain
 from ckptprof.diagnose.lacking import lacking
 from ckptprof.diagnose.neighbours import evidence, excluded
@@ -38,6 +39,7 @@ def verdict(found: Accounting) -> Verdict:
     """Return what the accounts say."""
     choice = _choose(found)
     missing = lacking(found)
+    accounts = tuple(one.account for one in found.accounts)
     sure = _confidence(found, choice, len(missing))
     rule, shown = _rule(found, choice.limit)
     remedy = rule.remedy_for(found.sight.checkpoint) if rule else None
@@ -45,19 +47,18 @@ def verdict(found: Accounting) -> Verdict:
         told = sentences.nothing if choice.limit is Limit.NONE else sentences.unclear
         return Verdict(
             limit=choice.limit, sentence=told(found, choice.why or ""), confidence=sure, seconds=found.seconds,
-            accounts=found.accounts, evidence=evidence(found, choice.limit, choice.why), excluded=(), lacking=missing,
+            accounts=accounts, evidence=evidence(found, choice.limit, choice.why), excluded=(), lacking=missing,
             candidates=choice.candidates, cause=rule.name if rule else None, remedy=remedy,
             reference=rule.reference if rule else None,
         )  # fmt: skip
     promised = gain(found, choice.limit)
-    reasons = evidence(found, choice.limit, choice.why)
     return Verdict(
         limit=choice.limit,
         sentence=sentences.limited(found, choice.limit, promised, rule.without if rule else None, choice.why),
         confidence=sure,
         seconds=found.seconds,
-        accounts=found.accounts,
-        evidence=reasons if shown is None or _is_told(shown, found, reasons) else (*reasons, shown),
+        accounts=accounts,
+        evidence=evidence(found, choice.limit, choice.why, shown),
         excluded=excluded(found, choice.limit),
         lacking=missing,
         candidates=choice.candidates,
@@ -69,7 +70,7 @@ def verdict(found: Accounting) -> Verdict:
     )
 
 
-def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, str | None]:
+def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, Spent | str | None]:
     """Return the first rule that fits, and what shows it."""
     for rule in RULES:
         if limit in rule.limits:
@@ -77,14 +78,6 @@ def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, str | None]:
             if shown is not None:
                 return rule, shown
     return None, None
-
-
-def _is_told(shown: str, found: Accounting, reasons: tuple[str, ...]) -> bool:
-    """Return whether the evidence says it already, if only with its share beside."""
-    return shown in reasons or any(
-        shown == f"{seconds(one.seconds)} {one.text}" and any(reason.endswith(one.text) for reason in reasons)
-        for one in found.accounts
-    )
 
 
 def totals(found: Accounting) -> list[tuple[Limit, float]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import sight
 from ckptprof.diagnose.sight import some
 from ckptprof.diagnose.wording import seconds
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
     """Return what shows it."""
     paused = sum(some(one.dirty_pause_ns) for one in sight(checkpoint).measures.processes) / 1e9
     whole = sum(one.seconds for one in accounts)

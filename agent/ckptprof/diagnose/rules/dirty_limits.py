@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
-from ckptprof.diagnose.rules.seen import said
+from ckptprof.diagnose.rules.seen import due_to
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(_checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | None:
     """Return what shows it."""
-    return said(accounts, "too much was dirty")
+    return due_to(accounts, Cause.DIRTY)
 
 
 RULE = Rule(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import spent
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(_checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | None:
     """Return what shows it."""
     return spent(accounts, Limit.GATHER)
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.locks import is_one_at_a_time
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import in_background, is_restore, spent
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
     """Return what shows it."""
-    largest = next((one for one in accounts if one.limit is Limit.SERIALIZE), None)
+    largest = spent(accounts, Limit.SERIALIZE)
     if is_restore(checkpoint):
         return None
-    if largest is not None and is_one_at_a_time(largest):
+    if largest is not None and largest.cause is Cause.LOCK:
         return "one core for all threads of a process is what Python's interpreter lock (GIL) allows"
     if not in_background(checkpoint, "thread"):
         return None
-    return f"a thread of the trainer's own process wrote: {spent(accounts, Limit.SERIALIZE)}"
+    return f"a thread of the trainer's own process wrote: {largest}"
 
 
 RULE = Rule(

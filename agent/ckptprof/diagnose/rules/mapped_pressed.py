@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import is_restore, pressed
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(checkpoint: Checkpoint, _accounts: tuple[Account, ...]) -> str | None:
+def applies(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
     """Return what shows it."""
     return pressed(checkpoint) if is_restore(checkpoint) else None
 

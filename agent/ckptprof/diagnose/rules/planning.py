@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import sight, spent
 from ckptprof.diagnose.sight import some
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | None:
     """Return what shows it."""
     before = sight(checkpoint).measures.before
     if before is None or some(before.received_bytes) >= 0.3 * max(1, checkpoint.bytes):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import is_restore, overhead, sight
 from ckptprof.diagnose.sight import some
 from ckptprof.diagnose.wording import size
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(checkpoint: Checkpoint, _accounts: tuple[Account, ...]) -> str | None:
+def applies(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
     """Return what shows it."""
     read = sum(some(one.read_bytes) for one in sight(checkpoint).measures.threads)
     if not is_restore(checkpoint) and read >= 0.3 * max(1, checkpoint.bytes):

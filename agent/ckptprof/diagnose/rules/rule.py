@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
-Applies = Callable[[Checkpoint, tuple[Account, ...]], str | None]
+Applies = Callable[[Checkpoint, tuple[Spent, ...]], Spent | str | None]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One cause; `applies` returns the evidence for it in words, None if it does not fit."""
+    """One cause; `applies` returns the account or the words that show it, None if it does not fit."""
 
     name: str  # short and stable
     limits: tuple[Limit, ...]  # that it explains

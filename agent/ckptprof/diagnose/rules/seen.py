@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import Sight, look, some
-from ckptprof.diagnose.wording import seconds, share, size
+from ckptprof.diagnose.wording import share, size
 from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 OBJECT_STORES = ("s3", "gcs", "goofys", "blob", "rclone", "juicefs", "geesefs", "ossfs", "mountpoint")
 
@@ -15,15 +16,14 @@ def sight(checkpoint: Checkpoint) -> Sight:
     return look(checkpoint)
 
 
-def spent(accounts: tuple[Account, ...], *limits: Limit) -> str | None:
-    """Return the largest account of these limits in words, None if there is none."""
-    found = [one for one in accounts if one.limit in limits]
-    return f"{seconds(found[0].seconds)} {found[0].text}" if found else None
+def spent(accounts: tuple[Spent, ...], *limits: Limit) -> Spent | None:
+    """Return the largest account of these limits, None if there is none."""
+    return next((one for one in accounts if one.limit in limits), None)
 
 
-def said(accounts: tuple[Account, ...], words: str) -> str | None:
-    """Return the account whose text has these words."""
-    return next((f"{seconds(one.seconds)} {one.text}" for one in accounts if words in one.text), None)
+def due_to(accounts: tuple[Spent, ...], *causes: Cause) -> Spent | None:
+    """Return the largest account of these causes, None if there is none."""
+    return next((one for one in accounts if one.cause in causes), None)
 
 
 def stack(checkpoint: Checkpoint, name: str) -> str | None:

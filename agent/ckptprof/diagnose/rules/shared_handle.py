@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import fs_type, is_restore, spent
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 LIMITS = (Limit.SMALL_IO, Limit.SERVER, Limit.NETWORK)
 
 
-def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
     """Return what shows it."""
     if not is_restore(checkpoint) or not fs_type(checkpoint).startswith("fuse") or len(checkpoint.writers) < 2:
         return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import fs_type, spent
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
     """Return what shows it."""
     if not fs_type(checkpoint).startswith("nfs") or len(checkpoint.writers) > 2:
         return None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
-from ckptprof.diagnose.rules.seen import said
+from ckptprof.diagnose.rules.seen import due_to, spent
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
+
+WITHOUT_CPU = (Cause.QUEUED, Cause.STARVED)
 
 
-def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(_checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | None:
     """Return what shows it."""
-    largest = next((one for one in accounts if one.limit is Limit.SERIALIZE), None)
-    return said(accounts, "without a CPU") if largest is not None and "without a CPU" in largest.text else None
+    largest = spent(accounts, Limit.SERIALIZE)
+    return due_to(accounts, *WITHOUT_CPU) if largest is not None and largest.cause in WITHOUT_CPU else None
 
 
 RULE = Rule(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.wording import seconds
 from ckptprof.model import Checkpoint
-from ckptprof.verdicts import Account, Limit
+from ckptprof.verdicts import Limit
 
 
-def applies(_checkpoint: Checkpoint, accounts: tuple[Account, ...]) -> str | None:
+def applies(_checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
     """Return what shows it."""
     whole = sum(one.seconds for one in accounts)
     return f"{seconds(whole)} without a limit that holds most of it" if whole > 0 else None

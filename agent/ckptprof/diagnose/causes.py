@@ -1,0 +1,63 @@
+"""What the seconds of a critical path were spent in: code asks for a cause, a person reads its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ckptprof.diagnose.wording import seconds
+from ckptprof.verdicts import Account, Limit
+
+
+class Cause(Enum):
+    """What was found; each has one place that finds it, and its own words."""
+
+    PREVIOUS_SAVE = auto()  # before the first byte: the save before was still being written
+    CAME_IN = auto()  # before the first byte: state came in over the network
+    GREW = auto()  # before the first byte: memory grew
+    GREW_NO_MORE = auto()
+    BUSY_BEFORE = auto()  # before the first byte: the writer's process was on CPU
+    UNTOLD_BEFORE = auto()  # before the first byte, and nothing tells what it was
+    DELETION = auto()
+    LATE_RANK = auto()
+    NAMES = auto()  # create, rename, open, look up
+    DIRTY = auto()  # too much was dirty
+    FAULTS = auto()  # page faults of a mapping
+    FLUSHES = auto()
+    SMALL_OPERATIONS = auto()
+    SMALL_OPERATIONS_CAPPED = auto()  # by a limit on operations that somebody set
+    DEVICE = auto()
+    DEVICE_CAPPED = auto()  # by a limit that somebody set
+    DEVICE_PACED = auto()  # held back before its queue
+    LINK = auto()
+    LINK_SHAPED = auto()  # its queueing discipline held packets back
+    SERVER = auto()
+    QUEUED = auto()  # without a CPU in the kernel
+    STARVED = auto()  # without a CPU in its own code
+    COPYING = auto()  # into or out of the page cache
+    OWN_CODE = auto()
+    LOCK = auto()  # other threads of its process ran one at a time, as Python's lock has it
+    THREADS = auto()  # other threads of its process computed
+    MESSAGES = auto()  # sends and receives
+    CAME_IN_MEANWHILE = auto()  # asleep while state came in over the network
+    UNEXPLAINED = auto()
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of the critical path: an account with the identity of what was found."""
+
+    cause: Cause
+    limit: Limit | None  # None: time that nothing explains
+    seconds: float
+    text: str  # for a person
+    alone: bool = False  # by the single writer of several ranks: more writers would have shared it out
+
+    def __str__(self) -> str:
+        """Return it with its duration."""
+        return f"{seconds(self.seconds)} {self.text}"
+
+    @property
+    def account(self) -> Account:
+        """As a verdict keeps it."""
+        return Account(limit=self.limit, seconds=self.seconds, text=self.text)
