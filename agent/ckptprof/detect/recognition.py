@@ -115,8 +115,8 @@ class Recogniser:
         return done
 
     def _describe(self, candidate: Candidate, evidence: tuple[Evidence, ...], decision: Decision) -> Checkpoint:
-        checkpoint = assemble(candidate, list(evidence), decision.confidence, self._known)
-        self._revisions.note(candidate, checkpoint)
+        checkpoint, blind = assemble(candidate, list(evidence), decision.confidence, self._known)
+        self._revisions.note(candidate, checkpoint, blind)
         if candidate.writes and checkpoint.status is Status.COMPLETE:
             note_complete(candidate, self._known.past)
         copied = decision.is_moved and decision.deferral is None

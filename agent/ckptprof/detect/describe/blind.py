@@ -17,18 +17,14 @@ from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.model import Level, Pattern
 from ckptprof_collectors.samples import OperationKind
 
-UNSEEN_DURABLE = "when the last byte left the page cache for stable storage"
-NOT_YET_DURABLE = "when it became durable: it was not yet when the watch ended"
 _UNFOUND_BYTES = 1 << 20
 _BESIDE_NS = 300_000_000  # a restore whose first or last files were not seen reads on without a pause
 _UNREAD_BYTES = 32 << 20  # code is read too, right before
 _UNFOUND_SHARE = 0.1  # of the files found: logs and counters that are a tick apart make less
 
 
-def blind_of(
-    candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory, *, settled: bool
-) -> list[str]:
-    """Return the sentences; `settled`: when a save was durable, or where the bytes of a restore came from, is known."""
+def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory) -> list[str]:
+    """Return the sentences of what stays out of sight; `unsettled` has what may become known later."""
     counted = [part.operations for part in candidate.parts if part.operations is not None]
     exact = level_of(candidate.parts) is Level.TRACE
     blind: list[str] = []
@@ -63,14 +59,21 @@ def blind_of(
     if counted:
         blind += health.lost(candidate.start_ns, candidate.end_ns)
         blind += health.degraded
-    if settled:
-        return blind
-    if not candidate.writes:
-        blind.append("which of the bytes came from the page cache and which from the device or the network")
-    else:
-        inside = "" if exact else ", and the time inside fsync"
-        blind.append(f"{UNSEEN_DURABLE}{inside}")
     return blind
+
+
+def unsettled(candidate: Candidate) -> str:
+    """Return the sentence where it is not known when a save was durable, or where the bytes of a restore came from."""
+    if not candidate.writes:
+        return "which of the bytes came from the page cache and which from the device or the network"
+    inside = "" if level_of(candidate.parts) is Level.TRACE else ", and the time inside fsync"
+    return f"when the last byte left the page cache for stable storage{inside}"
+
+
+def not_yet_durable(unwritten_bytes: int) -> str:
+    """Return the sentence of a save that was not on stable storage when the recording ended."""
+    unwritten = f"{unwritten_bytes} bytes of it were not yet written"
+    return f"when it became durable: it was not yet when the watch ended: {unwritten}"
 
 
 def unfound(

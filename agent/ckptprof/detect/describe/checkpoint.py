@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from ckptprof.detect.describe.blind import blind_of, unfound
+from ckptprof.detect.describe.blind import blind_of, unfound, unsettled
 from ckptprof.detect.describe.completeness import ending_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of
@@ -30,8 +30,10 @@ MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
 MAX_POINTS = 600
 
 
-def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, known: Knowledge) -> Checkpoint:
-    """Return the checkpoint; what becomes known of it later is added to it."""
+def assemble(
+    candidate: Candidate, evidence: list[Evidence], confidence: float, known: Knowledge
+) -> tuple[Checkpoint, tuple[str, ...]]:
+    """Return the checkpoint, and what stays out of sight of it once it is known when it was durable."""
     world, clock = known.world, known.world.clock
     path = _path(candidate)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
@@ -44,11 +46,12 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
     spent = amplification_of(candidate)
     source = source_of(candidate, world.histories, world.devices.mount_of(path))
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
-    blind = blind_of(candidate, pattern, files, world.health, settled=settled)
+    blind = blind_of(candidate, pattern, files, world.health)
+    unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind)
     writers = writers_of(candidate, world.jobs, clock, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
     identity = (world.header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
-    return Checkpoint(
+    checkpoint = Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
         kind=kind,
         job=candidate.job,
@@ -75,13 +78,14 @@ def assemble(candidate: Candidate, evidence: list[Evidence], confidence: float, 
         pattern=pattern,
         measures=measures_of(draft),
         level=level_of(candidate.parts),
-        blind=(*blind, *unfound(candidate, world.histories, spent.written_bytes), *stall.blind),
+        blind=(*blind, *(() if settled else (unsettled(candidate),)), *unseen),
         evidence=(*evidence, *stall.evidence, *ending.evidence, *durable_evidence(durable)),
         confidence=confidence,
         streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MAX_STREAMS]),
         timeline=_timeline(candidate, known, clock),
         devices=world.devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )
+    return checkpoint, (*blind, *unseen)
 
 
 def _path(candidate: Candidate) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ckptprof.detect.describe.blind import NOT_YET_DURABLE, UNSEEN_DURABLE
+from ckptprof.detect.describe.blind import not_yet_durable
 from ckptprof.detect.describe.clean_up import Clearing, clearing_after, paths_of
 from ckptprof.detect.describe.durability import FileEnd, durability, durable_evidence, ends_of
 from ckptprof.detect.events.candidates import Candidate
@@ -28,6 +28,7 @@ MAX_ENDS = 1024  # of one save, the largest files
 @dataclass(slots=True)
 class _Awaited:
     checkpoint: Checkpoint
+    blind: tuple[str, ...]  # without what is said of when it was durable
     start_ns: int  # CLOCK_MONOTONIC, as is the next
     end_ns: int
     offset_ns: int  # from there to the wall clock, as it was when the save was told
@@ -65,8 +66,8 @@ class Revisions:
         for awaited in self._awaited.values():
             awaited.lost = awaited.lost or path in awaited.paths
 
-    def note(self, candidate: Candidate, checkpoint: Checkpoint) -> None:
-        """Remember the files of a save that is about to be told, or held."""
+    def note(self, candidate: Candidate, checkpoint: Checkpoint, blind: tuple[str, ...]) -> None:
+        """Remember the files of a save that is about to be told, or held; `blind` lacks the sentence on durability."""
         if checkpoint.kind is not Kind.SAVE:
             return
         if checkpoint.mode is not Mode.ASYNC:
@@ -76,8 +77,8 @@ class Revisions:
         while self._noted and (len(self._noted) >= MAX_NOTED or files > MAX_NOTED_FILES):
             files -= len(self._noted.pop(next(iter(self._noted))).paths)
         self._noted[checkpoint.uid] = _Awaited(
-            checkpoint, candidate.start_ns, candidate.end_ns, self._known.world.clock.offset_ns, ends[:MAX_ENDS],
-            whole=len(ends) <= MAX_ENDS, shapes=_shapes(candidate), paths=paths_of(candidate),
+            checkpoint, blind, candidate.start_ns, candidate.end_ns, self._known.world.clock.offset_ns,
+            ends=ends[:MAX_ENDS], whole=len(ends) <= MAX_ENDS, shapes=_shapes(candidate), paths=paths_of(candidate),
             processes=tuple(candidate.processes), durable=checkpoint.durable_ns is not None,
         )  # fmt: skip
 
@@ -151,7 +152,7 @@ class Revisions:
         return msgspec.structs.replace(
             awaited.checkpoint,
             durable_ns=found.at_ns + awaited.offset_ns,
-            blind=_without(awaited.checkpoint.blind),
+            blind=awaited.blind,
             evidence=(*awaited.checkpoint.evidence, *durable_evidence(found)),
         )
 
@@ -205,8 +206,7 @@ class Revisions:
         unwritten = durability(awaited.ends, self._known.transfers.writeback).unwritten_bytes
         if not unwritten:
             return checkpoint
-        sentence = f"{NOT_YET_DURABLE}: {unwritten} bytes of it were not yet written"
-        return msgspec.structs.replace(checkpoint, blind=(*_without(checkpoint.blind), sentence))
+        return msgspec.structs.replace(checkpoint, blind=(*awaited.blind, not_yet_durable(unwritten)))
 
     def _cleaned_ns(self, awaited: _Awaited) -> int | None:
         """Return when the last old file of its kind was deleted for it, which is before the next save of the kind."""
@@ -231,10 +231,6 @@ class Revisions:
             and shape(stream.path) in awaited.shapes
         ]  # fmt: skip
         return min(later, default=awaited.end_ns + CLEAN_UP_NS)
-
-
-def _without(blind: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sentence for sentence in blind if not sentence.startswith((UNSEEN_DURABLE, NOT_YET_DURABLE)))
 
 
 def _shapes(candidate: Candidate) -> frozenset[str]:
