@@ -9,13 +9,12 @@ import msgspec
 from ckptprof.diagnose.ceilings import Ceilings, Ended, Measure, Work, fastest, nearest
 from ckptprof.report import units
 from ckptprof.report.clean import clean
-from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
 SCHEMA_VERSION = 1
 BUSY = 0.1  # share of the time in which others kept the device busy, from which on it is said
 _SHORT_NS = 200_000_000  # a bandwidth measured for less is easily a cache's
-NOTHING = "-"
 _COLUMNS = (
     Column("WORK"),
     Column("OPERATION", right=True, drop=1),

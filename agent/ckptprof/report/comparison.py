@@ -130,12 +130,10 @@ def _spread(values: Sequence[float]) -> Spread | None:
     return Spread(number=len(values), median=median(values), p95=quantile(values, 0.95))
 
 
-NAMES: dict[str, Quantity] = {name: gates.figure(name)[0] for name in FIGURES} | {
-    f"{kind.value}_{name}": gates.figure(name)[0]
-    for kind in KINDS
-    for name in FIGURES
-    if kind is Kind.SAVE or name != "stall"
+_ASKED: dict[str, tuple[Kind, str]] = {name: (Kind.SAVE, name) for name in FIGURES} | {
+    f"{kind.value}_{name}": (kind, name) for kind in KINDS for name in FIGURES if kind is Kind.SAVE or name != "stall"
 }
+NAMES: dict[str, Quantity] = {asked: gates.figure(name)[0] for asked, (_, name) in _ASKED.items()}
 
 
 def judge(comparison: Comparison, conditions: Sequence[Condition]) -> list[Judged]:
@@ -144,8 +142,7 @@ def judge(comparison: Comparison, conditions: Sequence[Condition]) -> list[Judge
 
 
 def _judge(comparison: Comparison, condition: Condition) -> Judged:
-    kind = Kind.RESTORE if condition.name.startswith("restore_") else Kind.SAVE
-    name = condition.name.removeprefix(f"{kind.value}_")
+    kind, name = _ASKED[condition.name]
     both = next((one for one in comparison.kinds if one.kind is kind), None)
     figure = None if both is None else next(one for one in both.figures if one.name == name)
     if figure is None or both is None or figure.shift is None:

@@ -12,11 +12,10 @@ from ckptprof.report.clean import clean
 from ckptprof.report.comparison import Comparison, Figure, KindComparison, Side, Spread
 from ckptprof.report.conditions import Quantity, show
 from ckptprof.report.document import SCHEMA_VERSION
-from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
-_NOTHING = "-"
 _TITLES = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
 _BAD = {"slower": "bold red", "longer": "bold red", "lower": "bold red"}
 _GOOD = {"faster": "bold green", "shorter": "bold green", "higher": "bold green"}
@@ -133,7 +132,7 @@ def _sides(figure: Figure) -> tuple[Spread | None, Spread | None]:
 
 
 def _shown(figure: Figure, value: Spread | float | None) -> str:
-    return show(value, figure.quantity) if isinstance(value, float) else _NOTHING
+    return show(value, figure.quantity) if isinstance(value, float) else NOTHING
 
 
 def _interval(figure: Figure) -> str:

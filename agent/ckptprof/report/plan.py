@@ -11,9 +11,8 @@ from ckptprof.diagnose.planning import Plan, Traffic
 from ckptprof.report import units
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.document import SCHEMA_VERSION
-from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
-from ckptprof.report.terminal import NOTHING
 
 _INDENT = "  "
 _NS = 1_000_000_000

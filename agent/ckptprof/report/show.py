@@ -7,9 +7,9 @@ from datetime import timezone, tzinfo
 from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
 from ckptprof.report import account, chart, course, units
 from ckptprof.report.clean import clean
-from ckptprof.report.table import Cell, Column, facts, paint, wrap
+from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
-from ckptprof.report.terminal import CLASS_STYLE, KIND_STYLE, LOW_CONFIDENCE, NOTHING
+from ckptprof.report.terminal import CLASS_STYLE, KIND_STYLE, LOW_CONFIDENCE
 
 MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and --json has them all
 _CHART_ROWS = 6
@@ -174,12 +174,12 @@ def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         [
             Cell(str(writer.pid)),
             Cell(clean(writer.comm)),
-            Cell(NOTHING if writer.rank is None else str(writer.rank)),
-            Cell(NOTHING if writer.role is None else clean(writer.role)),
+            MISSING if writer.rank is None else Cell(str(writer.rank)),
+            MISSING if writer.role is None else Cell(clean(writer.role)),
             Cell(units.size(writer.bytes)),
             Cell(units.percent(writer.bytes / checkpoint.bytes if checkpoint.bytes > 0 else None)),
-            Cell(NOTHING if writer.start_ns is None else course.since(writer.start_ns, checkpoint)),
-            Cell(NOTHING if writer.end_ns is None else course.since(writer.end_ns, checkpoint)),
+            MISSING if writer.start_ns is None else Cell(course.since(writer.start_ns, checkpoint)),
+            MISSING if writer.end_ns is None else Cell(course.since(writer.end_ns, checkpoint)),
         ]
         for writer in checkpoint.writers[:MAX_ROWS]
     ]
@@ -194,7 +194,7 @@ def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         Column("UNTIL", right=True, drop=2),
     )
     known = [
-        i for i, column in enumerate(columns) if column.title in _ALWAYS or any(row[i].text != NOTHING for row in rows)
+        i for i, column in enumerate(columns) if column.title in _ALWAYS or any(row[i] is not MISSING for row in rows)
     ]
     shown = [[row[i] for i in known] for row in rows]
     return render_table([columns[i] for i in known], shown, width, colour=colour) + _rest(len(checkpoint.writers))

@@ -47,6 +47,10 @@ class Cell:
     style: str = ""
 
 
+NOTHING = "-"  # for what was not seen
+MISSING = Cell(NOTHING)  # told by `is` from a name that reads alike
+
+
 def paint(text: str, style: str, *, colour: bool) -> str:
     """Return the text in a style (space-separated names), as it is if there is to be no colour."""
     if not colour or not style:

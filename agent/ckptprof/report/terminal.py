@@ -10,13 +10,12 @@ from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
 from ckptprof.report import answer, sureness, units
 from ckptprof.report import summary as summaries
 from ckptprof.report.clean import clean, shorten_end
-from ckptprof.report.table import Cell, Column, facts, is_cut, paint, wrap
+from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Limit
 
 _KIND_TITLE = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
 LOW_CONFIDENCE = 0.6  # below it a row is marked
-NOTHING = "-"  # in a table, for what was not seen
 WIDE = 120  # from here on pattern classes and dates are written in full
 _JOBS, _JOB_CELLS = 3, 60  # named in the opening, and how much of each
 _SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
@@ -206,7 +205,7 @@ def _table(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, wi
     keep = [
         i
         for i, column in enumerate(_COLUMNS)
-        if column.title not in _WHERE_SEEN or any(row[i].text != NOTHING for row in rows)
+        if column.title not in _WHERE_SEEN or any(row[i] is not MISSING for row in rows)
     ]
     columns = [_COLUMNS[i] for i in keep]
     whole = [[row[i] for i in keep] for row in rows]
@@ -245,17 +244,17 @@ def _row(checkpoint: Checkpoint, zone: timezone, clock: str, *, full: bool) -> l
         Cell(str(checkpoint.id) if checkpoint.id else NOTHING, "bold"),
         Cell(units.stamp(checkpoint.start_ns, zone, clock)),
         _kind(checkpoint, full=full),
-        Cell(NOTHING if checkpoint.step is None else str(checkpoint.step)),
+        MISSING if checkpoint.step is None else Cell(str(checkpoint.step)),
         Cell(units.duration(spent_ns)),
         _limit(checkpoint),
-        Cell(NOTHING if checkpoint.mode is None else checkpoint.mode.value),
-        Cell(NOTHING if checkpoint.stall_ns is None else units.duration(checkpoint.stall_ns)),
+        MISSING if checkpoint.mode is None else Cell(checkpoint.mode.value),
+        MISSING if checkpoint.stall_ns is None else Cell(units.duration(checkpoint.stall_ns)),
         Cell(units.size(checkpoint.bytes)),
-        Cell(NOTHING if speed is None else units.rate(speed)),
+        MISSING if speed is None else Cell(units.rate(speed)),
         _pattern(checkpoint, full=full),
         Cell(units.count(checkpoint.files)),
         Cell(who(checkpoint)),
-        Cell(NOTHING if checkpoint.path is None else clean(checkpoint.path)),
+        MISSING if checkpoint.path is None else Cell(clean(checkpoint.path)),
     ]
 
 
@@ -270,7 +269,7 @@ def _kind(checkpoint: Checkpoint, *, full: bool) -> Cell:
 def _pattern(checkpoint: Checkpoint, *, full: bool) -> Cell:
     class_ = checkpoint.pattern.class_
     if class_ is None:
-        return Cell(NOTHING)
+        return MISSING
     return Cell(class_.value if full else _SHORT_CLASS.get(class_, class_.value), CLASS_STYLE[class_])
 
 
@@ -278,7 +277,7 @@ def _limit(checkpoint: Checkpoint) -> Cell:
     verdict = checkpoint.verdict
     text = sureness.short(verdict)
     if verdict is None or text is None:
-        return Cell(NOTHING)
+        return MISSING
     if verdict.limit is Limit.NONE:
         return Cell(text, "green")
     return Cell(text, "bold" if sureness.is_told(verdict) else "yellow")

@@ -7,8 +7,7 @@ from datetime import tzinfo
 from ckptprof.model import Checkpoint, Report
 from ckptprof.report import units
 from ckptprof.report.clean import clean
-
-NOTHING = "-"
+from ckptprof.report.table import NOTHING
 
 
 def render(report: Report, *, zone: tzinfo) -> str:
