@@ -91,10 +91,10 @@ def test_from_a_recorded_job(db: str, printed: Printed) -> None:
     code, out, err = printed("--db", db)
 
     assert (code, err) == (0, "")
-    assert "Job                    train, 6 saves recorded" in out
-    assert "A save holds training  20.5 s (measured: median stall of 6 saves)" in out
-    assert "A checkpoint           40.0 GB = 37.3 GiB (measured: median of 6 saves)" in out
-    assert "A restore              20.0 s (measured: median duration of 1 restore)" in out
+    assert "Job                     train, 6 saves recorded" in out
+    assert "A save blocks training  20.5 s (measured: median stall of 6 saves)" in out
+    assert "A checkpoint            40.0 GB = 37.3 GiB (measured: median of 6 saves)" in out
+    assert "A restore               20.0 s (measured: median duration of 1 restore)" in out
     assert "Today       every 10 min 00 s (measured: median between 6 saves)" in out
     assert "1 other job was left out" in out
 
@@ -158,7 +158,7 @@ def test_steps_and_speeds(printed: Printed) -> None:
     [
         (
             ["--cost", "3h", "--mttf", "2h"],
-            "a save holds training for 10,800 s, and it is only 7,200 s from one failure",
+            "a save blocks training for 10,800 s, and it is only 7,200 s from one failure",
         ),
         (["--cost", "30s"], "how often a failure comes is not known"),
         (["--cost", "-30s", "--mttf", "3h"], "--cost must be more than 0"),

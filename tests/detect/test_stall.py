@@ -1,4 +1,4 @@
-"""Sync or async, and how long training was held: by writer, by pace, by stacks, on machines made by hand."""
+"""Sync or async, and how long training was blocked: by writer, by pace, by stacks, on machines made by hand."""
 
 from __future__ import annotations
 

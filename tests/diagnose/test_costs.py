@@ -113,7 +113,7 @@ def test_nothing_slow_is_an_answer() -> None:
     told = first_advice([fine])
     assert told is not None
     assert (told.limit, told.remedy) == (Limit.NONE, None)
-    assert told.sentence == "Nothing was slow: 1 save held training for 2.0 s."
+    assert told.sentence == "Nothing was slow: 1 save blocked training for 2.0 s."
     unclear = diagnose(save(Level.TRACE, 30, None, begin=100))
     again = first_advice([fine, unclear])
     assert again is not None

@@ -166,7 +166,7 @@ def test_directory(keep: int | None, days: float | None) -> None:
 @pytest.mark.parametrize(
     ("wishes", "reason"),
     [
-        (Given(cost_seconds=7201, mttf_seconds=7200), "holds training for 7,201 s, and it is only 7,200 s from one"),
+        (Given(cost_seconds=7201, mttf_seconds=7200), "blocks training for 7,201 s, and it is only 7,200 s from one"),
         (Given(cost_seconds=7200, mttf_seconds=7200), "most saves would never be completed"),
         (Given(cost_seconds=1, duration_seconds=7200, mttf_seconds=7200), "a save takes 7,200 s"),
         (Given(cost_seconds=9, duration_seconds=8, mttf_seconds=7200), "cannot be written after 8 s"),

@@ -124,7 +124,9 @@ def test_a_warm_restore_is_told_how_to_test_the_storage() -> None:
     assert cause(warm) == "warm"
 
 
-@pytest.mark.parametrize("name", ["held to", "without a CPU", "too much was dirty", "queueing discipline", "copying"])
+@pytest.mark.parametrize(
+    "name", ["limited to", "without a CPU", "too much was dirty", "queueing discipline", "copying"]
+)
 def test_a_device_cannot_pass_for_a_cause_by_its_name(name: str) -> None:
     """A cause is an identity: what stands in a text, names of the machine among it, decides nothing."""
     at = thread(Level.TRACE, 20, copy=1, sync=19)

@@ -60,8 +60,8 @@ def test_a_throttled_device_is_one_though_it_is_never_busy(level: Level) -> None
     limited = device(21, busy_seconds=0.6, throttled_bytes_per_second=50 * MIB, steadiness=0.98)
     verdict = told(save(level, 21, measured(at, devices=(limited,))))
     assert verdict.limit is Limit.DEVICE
-    assert "held to 52 MB/s" in verdict.sentence
-    assert sum("held to 52 MB/s" in reason for reason in verdict.evidence) == 1  # not twice
+    assert "limited to 52 MB/s" in verdict.sentence
+    assert sum("limited to 52 MB/s" in reason for reason in verdict.evidence) == 1  # not twice
     assert verdict.expected_seconds == pytest.approx(1 + GIB / 2e9, rel=0.1)
 
 
@@ -354,7 +354,7 @@ def test_one_save_that_waited_for_the_one_before_is_told_with_what_makes_them_sl
     assert "it began as soon as the save before had ended, which had taken 3.6 s in the background" in verdict.sentence
     assert "3.0 s of each the single writing thread was asleep waiting for nvme0n1" in verdict.sentence
     assert verdict.capped_by is not None
-    assert "held to 300 MB/s" in verdict.capped_by
+    assert "limited to 300 MB/s" in verdict.capped_by
     assert told(one(0.0, "trainer"), one(-3.602, "trainer")).limit is Limit.DEVICE
     assert told(one(0.0, "thread"), one(-4.6, "thread")).limit is Limit.DEVICE
 
@@ -385,7 +385,7 @@ def test_a_short_save_is_as_long_as_the_deletion_that_training_waits_for_after_i
     assert verdict.seconds == pytest.approx(1.99)
     assert verdict.expected_seconds == pytest.approx(0.29)
     assert verdict.sentence.startswith(
-        "0.29 s, and 1.7 s more in which 400 files of older checkpoints were deleted in line: held up by deletion"
+        "0.29 s, and 1.7 s more in which 400 files of older checkpoints were deleted in line: blocked by deletion"
     )
     beside = measured(at, clean_up_ns=ns(1.6), clean_up_files=400, clean_up_after_ns=0)
     verdict = told(save(level, 0.29, beside))

@@ -1,4 +1,4 @@
-"""Sync or async, and for how long training was held, as the job itself logged it: one way to save after another."""
+"""Sync or async, and for how long training was blocked, as the job itself logged it: one way to save after another."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def stall_is_right(save: dict[str, Any], mode: str, held_seconds: float) -> bool
     if save["mode"] is None:
         return True
     if mode == "async" and save["stall_ns"] is None:
-        return any(sentence.startswith("how long training was held") for sentence in save["blind"])
+        return any(sentence.startswith("how long training was blocked") for sentence in save["blind"])
     rough = mode == "async" and save["level"] == "poll"  # when its first byte was written is not seen exactly
     slack = max(0.35, (1.0 if rough else 0.25) * held_seconds)
     return bool(save["stall_ns"] / 1e9 == pytest.approx(held_seconds, abs=slack))

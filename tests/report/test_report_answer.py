@@ -39,12 +39,12 @@ def test_when_all_is_fine_it_says_so_in_one_line(reports: dict[str, Report], zon
 
 
 def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Checkpoint]) -> None:
-    """Nothing was slow, and training was held for half of the run: then the interval is what to change."""
+    """Nothing was slow, and training was blocked for half of the run: then the interval is what to change."""
     often = tuple(make_diagnosed(n, n * 80, limit=Limit.NONE, stall_ns=40 * 10**9) for n in range(1, 4))
     pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=often))
 
     assert [name for name, _ in pairs] == ["Answer", "Do first"]
-    assert "save less often, or beside training: they held train.py for 60.2 % of the run" in pairs[1][1]
+    assert "save less often, or beside training: they blocked train.py for 60.2 % of the run" in pairs[1][1]
 
 
 def test_without_verdicts_there_is_no_answer(reports: dict[str, Report], zone: timezone) -> None:
@@ -61,7 +61,7 @@ def test_each_job_is_told_what_it_paid(reports: dict[str, Report], zone: timezon
     text = _flat(terminal.render(reports["limits"], width=200, colour=False, zone=zone, gpus=16))
 
     assert "above the 5 % that SNIA asks for" in text
-    assert "held on 16 GPUs" in text
+    assert "blocked on 16 GPUs" in text
     assert "for each GPU: below DGX Light; 40 % of what this path has been seen to do" in text
     assert text.index("What checkpoints cost train.py") < text.index("What checkpoints cost jax_train.py")
 
@@ -86,7 +86,7 @@ def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoin
     several = msgspec.structs.replace(one, cost=Cost(gpus=4, gpus_from="ranks", gpu_seconds=4.0))
 
     assert account.cost_facts(one) == []
-    assert account.cost_facts(several) == [("GPU time", "4.00 s held on 4 GPUs, if each rank has one")]
+    assert account.cost_facts(several) == [("GPU time", "4.00 s blocked on 4 GPUs, if each rank has one")]
 
 
 @pytest.mark.parametrize(

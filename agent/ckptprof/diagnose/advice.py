@@ -61,7 +61,7 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
 
 def _sentence(limit: Limit, mine: list[Checkpoint], judged: int, own: float, whole: float) -> str:
     if limit is Limit.NONE:
-        return f"Nothing was slow: {_named(mine)} held training for {seconds(own)}."
+        return f"Nothing was slow: {_named(mine)} blocked training for {seconds(own)}."
     part = f"{seconds(own)} of the {seconds(whole)} that training lost ({share(own / whole)})" if whole > 0 else ""
     of = f"{len(mine):,} of {judged:,} checkpoints"
     if limit is Limit.UNCLEAR:

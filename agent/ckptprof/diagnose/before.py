@@ -13,7 +13,7 @@ from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
 from ckptprof.verdicts import Limit
 
-_UNTOLD = "held before the first byte, and nothing tells by what"
+_UNTOLD = "blocked before the first byte, and nothing tells by what"
 _UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
 _MOVED = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
@@ -21,7 +21,7 @@ _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is no
 
 
 def held_before(sight: Sight) -> float:
-    """Return for how many seconds before its start a save held training, in all that its accounts have to explain."""
+    """Return for how many seconds before its start a save blocked training, all that its accounts have to explain."""
     before = sight.measures.before
     if before is None or sight.checkpoint.kind is not Kind.SAVE:
         return 0.0
@@ -78,20 +78,20 @@ def explain(sight: Sight, held: float) -> list[Spent]:
     found = []
     if waited >= 0.05:
         found.append(
-            Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, "held while the save before was being written")
+            Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, "blocked while the save before was being written")
         )
         held -= waited
     whole = max(1.0, some(sight.checkpoint.bytes))
     told = seconds(before.held_ns) or held
     grown = some(before.grown_bytes) * min(1.0, held / told if told else 1.0)  # of the time that counts
     if _came_in(sight, before):
-        text = f"held before the first byte, while {size(some(before.received_bytes))} came in over the network"
+        text = f"blocked before the first byte, while {size(some(before.received_bytes))} came in over the network"
         return [*found, Spent(Cause.CAME_IN, Limit.GATHER, held, text)]
     if grown >= _MOVED * whole:
         return [*found, *_grown(sight, held, grown)]
     if some(before.busy) >= _BUSY:
         many = some(sight.checkpoint.ranks) >= 2
-        text = f"held before the first byte, with {some(before.busy):.1f} cores busy in the process that wrote"
+        text = f"blocked before the first byte, with {some(before.busy):.1f} cores busy in the process that wrote"
         return [*found, Spent(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, held, text)]
     return [*found, Spent(Cause.UNTOLD_BEFORE, None, held, _UNTOLD)] if held >= _UNTOLD_SECONDS else found
 
@@ -107,5 +107,5 @@ def _grown(sight: Sight, held: float, grown: float) -> list[Spent]:
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}"
     found = [Spent(Cause.GREW, limit, spent, text)]
     if held > spent:
-        found.append(Spent(Cause.GREW_NO_MORE, None, held - spent, "held before the first byte, with no growth"))
+        found.append(Spent(Cause.GREW_NO_MORE, None, held - spent, "blocked before the first byte, with no growth"))
     return found

@@ -1,4 +1,4 @@
-"""What checkpoints cost: training held, GPU time, and how near they come to what storage is sold for."""
+"""What checkpoints cost: training blocked, GPU time, and how near they come to what storage is sold for."""
 
 from __future__ import annotations
 

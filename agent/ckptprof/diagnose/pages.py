@@ -34,7 +34,7 @@ def pauses(sight: Sight, path: CriticalPath) -> Pauses:
         held = asleep  # what it waited for beside the pauses themselves was pages that were being written back
     held = min(held, asleep)
     threshold = number(sight.memory.dirty_threshold_bytes)
-    text = "held because too much was dirty"
+    text = "blocked because too much was dirty"
     if threshold is not None:
         text += f" (threshold {size(threshold)}, checkpoint {size(sight.moved)})"
     return Pauses(held, lowered=lowered, text=text)

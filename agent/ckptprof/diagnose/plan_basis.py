@@ -135,7 +135,7 @@ def _cost(given: Given, measured: Measured | None, size: Figure | None) -> tuple
     duration = duration or measured.duration
     shortest = 0.0 if duration is None else duration.value
     if measured.cost is not None and measured.cost.value > shortest:
-        duration = msgspec.structs.replace(measured.cost, text="as long as it holds training")
+        duration = msgspec.structs.replace(measured.cost, text="as long as it blocks training")
     return measured.cost, duration
 
 

@@ -56,14 +56,14 @@ def check(given: Given) -> None:
     cost, duration = given.cost_seconds, given.duration_seconds
     if cost is not None and duration is not None and duration < cost:
         raise UsageError(
-            f"a save that holds training for {in_seconds(cost)} cannot be written after {in_seconds(duration)}",
+            f"a save that blocks training for {in_seconds(cost)} cannot be written after {in_seconds(duration)}",
             hint="leave --duration out for a sync save; for an async one --cost is the part in which training waits",
         )
 
 
 def check_mttf(mttf: float, *, cost: float | None, duration: float | None) -> None:
     """Raise UsageError if a save does not end before the next failure."""
-    for value, what in ((cost, "a save holds training for"), (duration, "a save takes")):
+    for value, what in ((cost, "a save blocks training for"), (duration, "a save takes")):
         if value is not None and value >= mttf:
             raise UsageError(
                 f"{what} {in_seconds(value)}, and it is only {in_seconds(mttf)} from one failure to the next: "

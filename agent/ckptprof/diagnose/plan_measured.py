@@ -36,7 +36,7 @@ def measure(checkpoints: Sequence[Checkpoint]) -> Measured | None:
 
 
 def _cost(saves: Sequence[Checkpoint]) -> Figure | None:
-    """Return the median stall; where none was seen, how long sync saves took, which hold training all the while."""
+    """Return the median stall; where none was seen, how long sync saves took, which block training all the while."""
     stalls = [save.stall_ns / _SECOND_NS for save in saves if save.stall_ns is not None and save.stall_ns >= 0]
     if stalls:
         of = _saves(len(saves)) if len(stalls) == len(saves) else f"{len(stalls):,} of {_saves(len(saves))}"

@@ -31,7 +31,7 @@ def _stall(basis: Basis, advice: Advice) -> str | None:
     if basis.cost is None or share is None or share <= intervals.STALL_SHARE * (1 + 1e-9):
         return None
     text = (
-        f"At this interval saves hold training for {share * 100:.1f} % of it, over SNIA's 5 %. Saving less often "
+        f"At this interval saves block training for {share * 100:.1f} % of it, over SNIA's 5 %. Saving less often "
         "would lose more to failures than it gains: make a save cost "
         f"{in_seconds(advice.affordable_cost_seconds)} or less instead of {in_seconds(basis.cost.value)}."
     )
@@ -46,7 +46,7 @@ def _needed_cost(basis: Basis, advice: Advice) -> str | None:
         return None
     needed = intervals.young_cost(advice.interval_seconds, basis.mttf.value)
     return (
-        f"This interval is the best one (Young) only for a save that holds training for {in_seconds(needed)}; "
+        f"This interval is the best one (Young) only for a save that blocks training for {in_seconds(needed)}; "
         "with --cost, --write or a recorded job the interval and what is lost are worked out."
     )
 

@@ -96,7 +96,7 @@ def _choose(basis: Basis) -> tuple[float, str, str]:
         reason = "what a save costs training is not known: 20 between failures bound what one undoes to 5 % of the work"
     else:
         interval, rule = intervals.best_availability(basis.cost.value, mttf, basis.recovery_seconds), BEST
-        reason = "here training held by saves and work done again after failures cost least together"
+        reason = "here training blocked by saves and work done again after failures cost least together"
     if duration > interval:
         reason = (
             "a save is not written sooner, and the next cannot begin before; by its cost alone more often would pay"

@@ -31,7 +31,7 @@ def interval(sight: Sight) -> float | None:
 
 
 def stall_share(sight: Sight) -> float | None:
-    """Return the share of the interval that training is held by a save; None: not known."""
+    """Return the share of the interval that training is blocked by a save; None: not known."""
     apart = interval(sight)
     if not apart:
         return None
@@ -42,7 +42,7 @@ def stall_share(sight: Sight) -> float | None:
 def back_to_back(sight: Sight) -> str | None:
     """Return what shows that saves wait for each other, None if they do not.
 
-    Only a save in the background can be waited for: one that holds training cannot still be going on at the next.
+    Only a save in the background can be waited for: one that blocks training cannot still be going on at the next.
     """
     chain = saves(sight)
     if sight.checkpoint.kind is not Kind.SAVE or len(chain) < 2 or not _in_background(chain[-1]):
@@ -52,12 +52,12 @@ def back_to_back(sight: Sight) -> str | None:
     if in_row >= 2:
         return f"the last {in_row + 1} saves began as soon as the one before had ended"
     if in_row == 1 and _held(chain[-1]) >= _HELD * _took(chain[-2]) > 0:
-        return "it began as soon as the save before had ended, and training was held until then"
+        return "it began as soon as the save before had ended, and training was blocked until then"
     return None
 
 
 def waited_for(sight: Sight) -> str | None:
-    """Return what shows that a save waited for the one before it alone, held training or not; None if it did not.
+    """Return what shows that a save waited for the one before it alone, training blocked or not; None if not.
 
     Another thread or process than the one that trains writes them, so that training was to go on meanwhile; but it came
     to the next save before the one before was done, and that began as soon as it was. For a save whose slowness is

@@ -36,7 +36,7 @@ def seconds(value_ns: int | None) -> float | None:
 
 
 def stall_of(checkpoint: Checkpoint) -> float | None:
-    """Return the seconds that training was held by a checkpoint."""
+    """Return the seconds that training was blocked by a checkpoint."""
     return seconds(checkpoint.stall_ns)
 
 

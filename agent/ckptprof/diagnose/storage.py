@@ -98,7 +98,7 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
     if sight.device_operations:
         text += f", {per_second(min(sight.device_operations / max(waiting, 1e-3), _most(bound, 2)))}"
     if bound is not None and bound[2] is not None:
-        text += f" of the {per_second(bound[2])} that the device is held to"
+        text += f" of the {per_second(bound[2])} that the device is limited to"
     excluded = [f"not by bytes: {rate(moved)}" + (f", it has shown {rate(shown)}" if shown else "")]
     cause = Cause.SMALL_OPERATIONS if bound is None else Cause.SMALL_OPERATIONS_CAPPED
     return Storage(cause, Limit.SMALL_IO, text, tuple(excluded), imposed=bound is not None)
@@ -119,7 +119,7 @@ def _device(sight: Sight, waiting: float) -> Storage:
     )
     if bound is not None:
         limit = rate(bound[1]) if bound[1] is not None else per_second(bound[2] or 0.0)
-        text = f"asleep waiting for {name}{speed}, which is held to {limit}"
+        text = f"asleep waiting for {name}{speed}, which is limited to {limit}"
         return Storage(Cause.DEVICE_CAPPED, Limit.DEVICE, text, (_off_cpu(busy),), imposed=True)
     text = f"asleep waiting for {name}{speed}"
     if busy is not None:
@@ -127,7 +127,7 @@ def _device(sight: Sight, waiting: float) -> Storage:
     steadiness = number(sight.device.steadiness) if sight.device is not None else None
     held = busy is not None and busy < 0.3 and steadiness is not None and steadiness >= _STEADY
     if held:
-        text += f", at an even rate ({share(min(1.0, steadiness or 0.0))} of the time): held back before its queue"
+        text += f", at an even rate ({share(min(1.0, steadiness or 0.0))} of the time): slowed before its queue"
     cause = Cause.DEVICE_PACED if held else Cause.DEVICE
     return Storage(cause, Limit.DEVICE, text, imposed=held, sure=sight.device is not None)
 
@@ -153,7 +153,7 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     peak = max(moved, some(link.peak_bytes_per_second))
     text = f"asleep waiting for the network: {link.name} moved {rate(moved)}"
     if some(link.shaped_overlimits) or some(link.backlog_bytes) > SMALL_BYTES or some(link.shaped_drops) >= SYNCS:
-        held = f"{plural(int(some(link.shaped_overlimits)), 'packet')} held back by its queueing discipline"
+        held = f"{plural(int(some(link.shaped_overlimits)), 'packet')} delayed by its queueing discipline"
         return Storage(Cause.LINK_SHAPED, Limit.NETWORK, f"{text}, {held}", imposed=True)
     if not sight.writes and link.shaped_overlimits is not None and _is_plateau(sight, waiting, peak):
         text += f", never more than {rate(peak)}, and it is shaped at this end"

@@ -101,10 +101,10 @@ class _CourseFamilies:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"ckptprof_{name}", text, labels, registry=registry)
 
-        self._modes = counter("checkpoint_saves_total", "Saves, by whether training was held meanwhile.", "mode")
+        self._modes = counter("checkpoint_saves_total", "Saves, by whether training was blocked meanwhile.", "mode")
         self._caches = counter("checkpoint_restores_total", "Restores, by where their bytes came from.", "cache")
         self._incomplete = counter("incomplete_checkpoints_total", "Broken off, or never committed.", "kind")
-        self._stall = counter("checkpoint_stall_seconds_total", "Time in which saves held training.")
+        self._stall = counter("checkpoint_stall_seconds_total", "Time in which saves blocked training.")
         self._written = counter(
             "checkpoint_written_bytes_total", "Bytes written by saves, with staging, copies and rewriting."
         )

@@ -18,7 +18,7 @@ _UNSURE = "unclear"
 
 _GPU_SECONDS = Column[float](
     "checkpoint_gpu_seconds_total",
-    "Time in which checkpoints held training, times its GPUs.",
+    "Time in which checkpoints blocked training, times its GPUs.",
     lambda seconds: seconds or None,
 )
 _LIMIT = Column[Verdict](

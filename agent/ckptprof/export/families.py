@@ -86,7 +86,7 @@ MEMORY = (
     _MEMORY("memory_writeback_bytes", "On its way to a device now.", lambda s: s.writeback_bytes, kind="gauge"),
     _MEMORY(
         "memory_dirty_threshold_bytes",
-        "Dirty memory at which writers are held back.",
+        "Dirty memory at which writers are blocked.",
         lambda s: s.dirty_threshold_bytes,
         kind="gauge",
     ),

@@ -55,7 +55,7 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
             if cost.gpus is None
             else f" on {units.plural(cost.gpus, 'GPU')}{GPUS_FROM.get(cost.gpus_from or '', '')}"
         )
-        pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} held{gpus}"))
+        pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} blocked{gpus}"))
     if cost.background_seconds:
         pairs.append(("Beside training", f"{units.seconds(cost.background_seconds)} went on in the background"))
     if cost.bytes_per_second is not None:

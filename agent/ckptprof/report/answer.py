@@ -81,12 +81,12 @@ def opening(report: Report) -> list[tuple[str, str]]:
 
 
 def _too_often(report: Report) -> list[tuple[str, str]]:
-    """Return what to do where nothing is slow, and training is held too long all the same."""
+    """Return what to do where nothing is slow, and training is blocked too long all the same."""
     over = [cost for cost in costs(report) if cost.over_snia and cost.share is not None]
     if not over:
         return []
     worst = max(over, key=lambda cost: cost.share or 0.0)
-    held = f"they held {clean(worst.job)} for {units.percent(worst.share)} of the run"
+    held = f"they blocked {clean(worst.job)} for {units.percent(worst.share)} of the run"
     return [("Do first", f"save less often, or beside training: {held}; `ckptprof plan` tells how often")]
 
 
@@ -111,10 +111,10 @@ def cost_lines(report: Report, width: int, gpus: int | None, *, colour: bool) ->
 
 
 def _job(cost: JobCost) -> list[tuple[str, str]]:
-    pairs = [("Held", _held(cost))]
+    pairs = [("Blocked", _blocked(cost))]
     if cost.gpu_seconds is not None and cost.gpus is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         gpus = f"{units.plural(cost.gpus, 'GPU')}{account.GPUS_FROM.get(cost.gpus_from or '', '')}"
-        pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} held on {gpus}"))
+        pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} blocked on {gpus}"))
     if cost.background_seconds:
         pairs.append(("Beside", f"{units.seconds(cost.background_seconds)} in the background, beside training"))
     for kind, direction in ((Kind.SAVE, cost.saves), (Kind.RESTORE, cost.restores)):
@@ -124,9 +124,9 @@ def _job(cost: JobCost) -> list[tuple[str, str]]:
     return pairs
 
 
-def _held(cost: JobCost) -> str:
+def _blocked(cost: JobCost) -> str:
     if cost.stall_seconds is None:
-        return "how long training was held was not seen"
+        return "how long training was blocked was not seen"
     text = units.seconds(cost.stall_seconds)
     if cost.share is not None and cost.run_seconds is not None:
         text += f" of {units.seconds(cost.run_seconds)}, {units.percent(cost.share)} of the run"

@@ -1,4 +1,4 @@
-"""How a checkpoint went, in words: its moments, what it held up, what was written beyond it, where it was read from."""
+"""How a checkpoint went, in words: its moments, what it blocked, what was written beyond it, where it was read from."""
 
 from __future__ import annotations
 

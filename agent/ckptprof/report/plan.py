@@ -73,7 +73,7 @@ def _advice(plan: Plan) -> list[tuple[str, str]]:
         pairs.append(("As good", f"{span}: half a percent more of the time is lost at most"))
     if advice.losses is not None:
         lost = advice.losses
-        parts = f"{units.percent(_rounded(lost.stall_share))} held by saves, "
+        parts = f"{units.percent(_rounded(lost.stall_share))} blocked by saves, "
         parts += f"{units.percent(_rounded(lost.redone_share))} done again after failures, "
         parts += f"{units.percent(_rounded(lost.restart_share))} in restarts"
         pairs.append(("Lost there", f"{units.percent(_rounded(lost.lost_share))} of the time: {parts}"))
@@ -114,7 +114,7 @@ def _basis(plan: Plan) -> list[tuple[str, str]]:
         told = f"{_decimal(basis.size.value)} = {units.size(basis.size.value)}"
         pairs.append(("A checkpoint", f"{told} ({_origin(basis.size)})"))
     rest = (
-        ("A save holds training", basis.cost),
+        ("A save blocks training", basis.cost),
         ("It is written after", basis.duration),
         ("A restart", basis.restart),
         ("A restore", basis.restore),

@@ -170,7 +170,7 @@ def _kind_line(kind: summaries.KindSummary) -> str:
 def _stall_line(kind: summaries.KindSummary) -> str:
     parts = []
     if kind.stalled:
-        text = f"training held for {units.duration(kind.stall_ns)}"
+        text = f"training blocked for {units.duration(kind.stall_ns)}"
         parts.append(text if kind.stalled == kind.number else f"{text}, seen of {units.count(kind.stalled)} saves")
     if kind.modes:
         parts.append(", ".join(f"{units.count(number)} {mode.value}" for mode, number in kind.modes))

@@ -22,8 +22,8 @@ _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gat
 _SYNC_SHARE = 0.5  # of the time in which others write
 _MIN_STALL_NS = 20_000_000
 _BESIDE_NS = 500_000_000  # a wait right before or after that is longer, and longer than the save, is for something else
-_UNSEEN = "how long training was held before the first byte, to copy its state, beyond what its memory showed"
-_UNTOLD = "how long training was held: neither its memory nor its pace tells whether its state was copied before"
+_UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
+_UNTOLD = "how long training was blocked: neither its memory nor its pace tells whether its state was copied before"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def applies(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
     """Return what shows it."""
     paused = sum(some(one.dirty_pause_ns) for one in sight(checkpoint).measures.processes) / 1e9
     whole = sum(one.seconds for one in accounts)
-    return f"writers were held for {seconds(paused)} because too much was dirty" if paused > 0.2 * whole else None
+    return f"writers were blocked for {seconds(paused)} because too much was dirty" if paused > 0.2 * whole else None
 
 
 RULE = Rule(

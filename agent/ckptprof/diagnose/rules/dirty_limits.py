@@ -1,4 +1,4 @@
-"""Writers are held because vm.dirty_bytes is small."""
+"""Writers are blocked because vm.dirty_bytes is small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link is shaped: its queueing discipline holds packets back."""
+"""The link is shaped: its queueing discipline delays packets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RULE = Rule(
     name="shaped",
     limits=(Limit.NETWORK,),
     applies=applies,
-    exclusion="no packets are held back",
+    exclusion="no packets are delayed",
     remedy=(
         "lift the shaping (`tc -s qdisc show dev IF`, the instance's bandwidth class), or route storage over "
         "another interface"

@@ -1,4 +1,4 @@
-"""A limit set for the cgroup or the volume holds the device back."""
+"""A limit set for the cgroup or the volume slows the device."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def describe(checkpoint: Checkpoint) -> str:
     step = f" of step {checkpoint.step}" if checkpoint.step is not None else ""
     took_ns = checkpoint.end_ns - checkpoint.start_ns
     rate = units.rate(units.speed(checkpoint.bytes, took_ns))
-    held = f", training held for {units.duration(checkpoint.stall_ns)}" if checkpoint.stall_ns is not None else ""
+    held = f", training blocked for {units.duration(checkpoint.stall_ns)}" if checkpoint.stall_ns is not None else ""
     cache = f" ({checkpoint.cache})" if checkpoint.cache is not None else ""
     return (
         f"{_kind(checkpoint)}{cache}{step} by {checkpoint.job}: {units.size(checkpoint.bytes)} in "
