@@ -101,7 +101,7 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
     assert told is not None
     assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(60))
     assert told.share == pytest.approx(60 / 96)
-    assert "1 of 4 checkpoints were serialisation-bound" in told.sentence
+    assert "1 of 4 checkpoints was serialisation-bound" in told.sentence
     assert told.remedy is not None
     assert "thread_count" in told.remedy
 

@@ -122,6 +122,6 @@ def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Ch
         pairs = dict(answer.opening(report))
         assert "Answer" in pairs
         if limit is Limit.UNCLEAR:
-            assert pairs["Answer"].startswith("What limited 1 of 1 checkpoints is unclear")
+            assert pairs["Answer"].startswith("What limited 1 of 1 checkpoint is unclear")
         else:
             assert limit is Limit.NONE or pairs["Answer"].startswith(limit.value)

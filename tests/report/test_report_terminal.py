@@ -105,11 +105,20 @@ def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({}, "Watched for 12 min 05 s and saw no checkpoint. `ckptprof doctor` tells what this host lets us see.\n"),
+        (
+            {},
+            (
+                "Watched for 12 min 05 s and saw no checkpoint. "
+                "`ckptprof doctor` tells what ckptprof can see on this host.\n"
+            ),
+        ),
         ({"copies_left_out": 1}, "saw no save or restore, only 1 copy. `ckptprof report --kind copy` lists them.\n"),
         (
             {"watched": Watched(start_ns=None, end_ns=None)},
-            "Nothing was recorded: the command ran unwatched. `ckptprof doctor` tells what this host lets us see.\n",
+            (
+                "Nothing was recorded: the command ran unwatched. "
+                "`ckptprof doctor` tells what ckptprof can see on this host.\n"
+            ),
         ),
     ],
 )

@@ -63,10 +63,11 @@ def _sentence(limit: Limit, mine: list[Checkpoint], judged: int, own: float, who
     if limit is Limit.NONE:
         return f"Nothing was slow: {_named(mine)} blocked training for {seconds(own)}."
     part = f"{seconds(own)} of the {seconds(whole)} that training lost ({share(own / whole)})" if whole > 0 else ""
-    of = f"{len(mine):,} of {judged:,} checkpoints"
+    of = f"{len(mine):,} of {plural(judged, 'checkpoint')}"
     if limit is Limit.UNCLEAR:
         return f"What limited {of} is unclear" + (f": {part}." if part else ".")
-    what = f"{of} were {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
+    were = "was" if len(mine) == 1 else "were"
+    what = f"{of} {were} {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
     return f"{what}: {part}." if part else f"{what}, beside training: it lost nothing."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts import Accounting
 from ckptprof.diagnose.sight import number
+from ckptprof.diagnose.wording import plural
 
 _LOOKS = 8
 
@@ -20,7 +21,7 @@ def lacking(found: Accounting) -> tuple[str, ...]:
         if not parts.calls_known:
             missing.append("what its threads were asleep in")
         elif not parts.exact and parts.looks < _LOOKS and found.seconds > 0:
-            missing.append(f"more than {parts.looks} looks at what its threads were in")
+            missing.append(f"more than {plural(parts.looks, 'look')} at what its threads were in")
         if not parts.cpu_known:
             missing.append("the time on CPU of its threads")
     if found.waiting > 0.2 * found.seconds:

@@ -45,7 +45,7 @@ _COLUMNS = (
 )
 _WHERE_SEEN = ("STEP", "LIMIT", "MODE", "STALL")  # columns that are shown where there is anything to show
 COPIES = "`ckptprof report --kind copy` lists them"
-_DOCTOR = "`ckptprof doctor` tells what this host lets us see"
+_DOCTOR = "`ckptprof doctor` tells what ckptprof can see on this host"
 
 
 def explain_empty(report: Report) -> tuple[str, str]:
@@ -171,7 +171,8 @@ def _stall_line(kind: summaries.KindSummary) -> str:
     parts = []
     if kind.stalled:
         text = f"training blocked for {units.duration(kind.stall_ns)}"
-        parts.append(text if kind.stalled == kind.number else f"{text}, seen of {units.count(kind.stalled)} saves")
+        seen = f"{units.count(kind.stalled)} of {units.plural(kind.number, 'save')}"
+        parts.append(text if kind.stalled == kind.number else f"{text}, seen of {seen}")
     if kind.modes:
         parts.append(", ".join(f"{units.count(number)} {mode.value}" for mode, number in kind.modes))
     return "; ".join(parts)

@@ -45,7 +45,11 @@ def _why_stopped(before: Session, after: Session) -> str:
 
 def _dropped(sessions: Sequence[Session]) -> list[Gap]:
     return [
-        Gap(session.start_ns, session.end_ns, f"{session.dropped_frames} samples were lost somewhere in this time")
+        Gap(session.start_ns, session.end_ns, f"{_samples(session.dropped_frames)} lost somewhere in this time")
         for session in sessions
         if session.dropped_frames > 0
     ]
+
+
+def _samples(number: int) -> str:
+    return "1 sample was" if number == 1 else f"{number} samples were"

@@ -46,20 +46,24 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: TraceHe
     unseen = sum(1 for part in candidate.parts if part.is_credited)
     if unseen:
         blind.append(
-            f"{unseen} of {files} files were never caught open between two ticks: found by their times in the folder, "
+            f"{unseen} of {_files(files)}: never caught open between two ticks, but found by the times in the folder, "
             "and credited to the process that wrote at that time"
         )
     unsaid = sum(1 for part in candidate.parts if not part.is_size_said)
     if unsaid:
         blind.append(
-            f"the size of {unsaid} of {files} files: their file system did not say it within a minute; "
-            "counted is what their process wrote meanwhile"
+            f"the size of {unsaid} of {_files(files)}: the file system did not say it within a minute; "
+            "counted is what the process wrote meanwhile"
         )
     blind += _of_operations(counted)
     if counted:
         blind += health.lost(candidate.start_ns, candidate.end_ns)
         blind += health.degraded
     return blind
+
+
+def _files(number: int) -> str:
+    return "1 file" if number == 1 else f"{number} files"
 
 
 def unsettled(candidate: Candidate) -> str:
