@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.diagnose.hand import GIB, START_NS, device, measured, ns, restore, save, thread
 
@@ -114,6 +115,14 @@ def test_nothing_slow_is_an_answer() -> None:
     assert told is not None
     assert (told.limit, told.remedy) == (Limit.NONE, None)
     assert told.sentence == "Nothing was slow: 1 save blocked training for 2.0 s."
+    unseen = msgspec.structs.replace(fine, stall_ns=None)
+    for several, ending in (
+        ([unseen], "1 save; for how long training was blocked was not seen."),
+        ([fine, unseen], "2 saves blocked training for 2.0 s, seen of 1 of them."),
+    ):
+        part = first_advice(several)
+        assert part is not None
+        assert part.sentence == f"Nothing was slow: {ending}"
     unclear = diagnose(save(Level.TRACE, 30, None, begin=100))
     again = first_advice([fine, unclear])
     assert again is not None

@@ -8,7 +8,7 @@ from datetime import timezone
 import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, Report, Watched
+from ckptprof.model import Checkpoint, Kind, Report, Watched
 from ckptprof.report import account, answer, terminal
 from ckptprof.verdicts import Cost, Limit
 
@@ -43,8 +43,21 @@ def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Check
     often = tuple(make_diagnosed(n, n * 80, limit=Limit.NONE, stall_ns=40 * 10**9) for n in range(1, 4))
     pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=often))
 
-    assert [name for name, _ in pairs] == ["Answer", "Do first"]
-    assert "save less often, or beside training: they blocked train.py for 60.2 % of the run" in pairs[1][1]
+    assert pairs == [
+        ("Answer", "No save was slow, but saves blocked train.py for 60.2 % of the run."),
+        ("Do first", "save less often, or asynchronously: `ckptprof plan` tells how often"),
+    ]
+
+
+def test_a_restore_or_a_single_save_is_no_reason_to_save_less_often(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """A short run after a long restore is blocked for most of its time, and fewer saves would not change it."""
+    kinds = (Kind.RESTORE, Kind.RESTORE, Kind.SAVE)
+    once = tuple(
+        make_diagnosed(n, n * 80, limit=Limit.NONE, kind=kind, stall_ns=40 * 10**9) for n, kind in enumerate(kinds, 1)
+    )
+    pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=once))
+
+    assert pairs == [("Answer", "Nothing was slow: 1 save and 2 restores blocked training for 2 min 00 s.")]
 
 
 def test_without_verdicts_there_is_no_answer(reports: dict[str, Report], zone: timezone) -> None:

@@ -25,7 +25,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lost(checkpoint: Checkpoint) -> float:
-    """Return the seconds that training lost by a checkpoint: those that it was held, all of it where nothing tells."""
+    """Return the seconds that training lost by a checkpoint: its stall, or all of it where nothing tells."""
     held = stall_of(checkpoint)
     if held is not None:
         return held
@@ -54,21 +54,31 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
         seconds=sums[limit],
         share=sums[limit] / whole if whole > 0 else 0.0,
         count=len(mine),
-        sentence=_sentence(limit, mine, len(judged), sums[limit], whole),
+        sentence=_sentence(limit, mine, judged, sums[limit]),
         remedy=_remedy(mine),
     )
 
 
-def _sentence(limit: Limit, mine: list[Checkpoint], judged: int, own: float, whole: float) -> str:
+def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint], own: float) -> str:
     if limit is Limit.NONE:
-        return f"Nothing was slow: {_named(mine)} blocked training for {seconds(own)}."
-    part = f"{seconds(own)} of the {seconds(whole)} that training lost ({share(own / whole)})" if whole > 0 else ""
-    of = f"{len(mine):,} of {plural(judged, 'checkpoint')}"
+        return f"Nothing was slow: {_blocked(mine)}."
+    whole = sum(lost(one) for one in judged)
+    did = "lost" if all(stall_of(one) is not None for one in judged) else "may have lost"
+    part = f"{seconds(own)} of the {seconds(whole)} that training {did} ({share(own / whole)})" if whole > 0 else ""
+    of = f"{len(mine):,} of {plural(len(judged), 'checkpoint')}"
     if limit is Limit.UNCLEAR:
         return f"What limited {of} is unclear" + (f": {part}." if part else ".")
     were = "was" if len(mine) == 1 else "were"
     what = f"{of} {were} {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
     return f"{what}: {part}." if part else f"{what}, beside training: it lost nothing."
+
+
+def _blocked(mine: list[Checkpoint]) -> str:
+    stalls = [stall for one in mine if (stall := stall_of(one)) is not None]
+    if not stalls:
+        return f"{_named(mine)}; for how long training was blocked was not seen"
+    seen = "" if len(stalls) == len(mine) else f", seen of {len(stalls):,} of them"
+    return f"{_named(mine)} blocked training for {seconds(sum(stalls))}{seen}"
 
 
 def _named(mine: list[Checkpoint]) -> str:

@@ -44,11 +44,11 @@ class JobCost(msgspec.Struct, frozen=True, kw_only=True):
     run_seconds: float | None  # that it was watched for
     stall_seconds: float | None
     background_seconds: float | None
-    stalls_unknown: int  # checkpoints of which nothing tells how long they held training
+    stalls_unknown: int  # checkpoints of which nothing tells how long they blocked training
     gpus: int | None
     gpus_from: str | None
     gpu_seconds: float | None
-    share: float | None  # of the run that training was held for
+    share: float | None  # of the run that training was blocked for
     over_snia: bool | None  # the share is above 5 %
     judgement: str | None  # against SNIA's 5 %, and the 12 % and 43 % of the field
     interval_seconds: float | None  # between the starts of two saves, the median
@@ -121,6 +121,13 @@ def _job(job: str, mine: list[Checkpoint], run_seconds: float | None, gpus: int 
         saves=_direction([one for one in mine if one.kind is Kind.SAVE], known),
         restores=_direction([one for one in mine if one.kind is Kind.RESTORE], known),
     )
+
+
+def saves_share(cost: JobCost) -> float | None:
+    """Return the share of the run that saves alone blocked a job for; None for fewer than two of them."""
+    if cost.saves is None or cost.saves.stall_seconds is None or not cost.run_seconds or cost.interval_seconds is None:
+        return None
+    return min(1.0, cost.saves.stall_seconds / cost.run_seconds)
 
 
 def judged(share: float) -> str:

@@ -72,7 +72,7 @@ def opening(report: Report) -> list[tuple[str, str]]:
     if found is None:
         return []
     if found.limit is Limit.NONE:
-        return [("Answer", clean(found.sentence)), *_too_often(report)]
+        return _too_often(report) or [("Answer", clean(found.sentence))]
     sure = "" if found.limit is Limit.UNCLEAR else f"{_sure(report.checkpoints, found.limit)}: "
     pairs = [("Answer", f"{sure}{clean(found.sentence)}")]
     if found.remedy is not None:
@@ -81,13 +81,17 @@ def opening(report: Report) -> list[tuple[str, str]]:
 
 
 def _too_often(report: Report) -> list[tuple[str, str]]:
-    """Return what to do where nothing is slow, and training is blocked too long all the same."""
-    over = [cost for cost in costs(report) if cost.over_snia and cost.share is not None]
-    if not over:
+    """Return the answer where no save is slow, and their number blocks training too long all the same."""
+    from ckptprof.diagnose.costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
+
+    shares = [(share, cost.job) for cost in costs(report) if (share := saves_share(cost)) is not None]
+    worst, job = max(shares, default=(0.0, ""))
+    if worst <= SNIA_SHARE:
         return []
-    worst = max(over, key=lambda cost: cost.share or 0.0)
-    held = f"they blocked {clean(worst.job)} for {units.percent(worst.share)} of the run"
-    return [("Do first", f"save less often, or beside training: {held}; `ckptprof plan` tells how often")]
+    return [
+        ("Answer", f"No save was slow, but saves blocked {clean(job)} for {units.percent(worst)} of the run."),
+        ("Do first", "save less often, or asynchronously: `ckptprof plan` tells how often"),
+    ]
 
 
 def _sure(checkpoints: Sequence[Checkpoint], limit: Limit) -> str:
