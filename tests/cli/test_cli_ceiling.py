@@ -184,7 +184,7 @@ def test_a_person_is_asked(place: Path, tmp_path: Path) -> None:
         code, said = in_a_terminal(answer, (str(place), "--size", "300M", "--seconds", "0.01", "--db", f"{tmp_path}/x"))
 
         assert code == 1
-        assert "up to 300 MiB into" in said
+        assert "up to 315 MB into" in said
         assert "nothing was written" in said
     assert kept.load_ceilings(tmp_path) == ()
 
@@ -310,12 +310,12 @@ def test_the_table_fits_and_is_safe(width: int) -> None:
 def test_what_it_comes_to() -> None:
     """The best, what a common writer gets of it, and what was not measured, each reason once."""
     assert rendering.conclusions(found()) == [
-        "The path takes 2.00 GB/s at best: write direct, 1 worker, 1.00 MiB each.",
+        "The path takes 2.00 GB/s at best: write direct, 1 worker, 1.05 MB each.",
         "One buffered writer gets 25 % of that.",
     ]
     assert rendering.notes(found(busy_before=0.5, complete=False)) == [
-        "Not measured to the end, no\\x1b[2J reason: read by mmap, cold 1.00 MiB.",
-        "Not measured to the end, the quota is exceeded: write and fsync 4.00 KiB.",
+        "Not measured to the end, no\\x1b[2J reason: read by mmap, cold 1.05 MB.",
+        "Not measured to the end, the quota is exceeded: write and fsync 4.10 kB.",
         "The device was 50 % busy before the probe began: without that the figures may be higher.",
         "Not everything could be measured: a later probe takes the place of this one.",
     ]

@@ -70,7 +70,7 @@ def test_from_figures(printed: Printed) -> None:
     assert (code, err) == (0, "")
     assert out.startswith("Save every  6 min 12 s\n")
     assert "A failure every  2 h 04 min (assumed: 49,600 h per GPU" in out
-    assert "5.67 TB = 5.16 TiB (worked out: 405 billion parameters of 14 bytes each" in out
+    assert "5.67 TB (worked out: 405 billion parameters of 14 bytes each" in out
     assert "1.32 PB in 233 saves, 15.3 GB/s on average" in out
 
 
@@ -93,7 +93,7 @@ def test_from_a_recorded_job(db: str, printed: Printed) -> None:
     assert (code, err) == (0, "")
     assert "Job                     train, 6 saves recorded" in out
     assert "A save blocks training  20.5 s (measured: median stall of 6 saves)" in out
-    assert "A checkpoint            40.0 GB = 37.3 GiB (measured: median of 6 saves)" in out
+    assert "A checkpoint            40.0 GB (measured: median of 6 saves)" in out
     assert "A restore               20.0 s (measured: median duration of 1 restore)" in out
     assert "Today       every 10 min 00 s (measured: median between 6 saves)" in out
     assert "1 other job was left out" in out

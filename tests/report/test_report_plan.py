@@ -93,7 +93,7 @@ def test_every_figure_says_where_it_came_from() -> None:
 
     for told in (
         "A failure every 3 h 00 min (given)",
-        "1.12 TB = 1.02 TiB (measured: median of 9 saves)",
+        "1.12 TB (measured: median of 9 saves)",
         "A save blocks training 1 min 35 s (measured: median stall of 8 of 9 saves)",
         "A restart 5 min 00 s (assumed: ",
         "Today every 1 h 00 min (measured: median between 9 saves)",

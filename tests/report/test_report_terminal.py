@@ -97,7 +97,7 @@ def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone:
     alone = msgspec.structs.replace(reports["empty"], copies_left_out=1)
 
     assert "3 copies of checkpoint files were left out: --kind copy lists them." in text
-    assert re.search(r"^Copies +3, 2.79 GiB", copies, re.MULTILINE)
+    assert re.search(r"^Copies +3, 3.00 GB", copies, re.MULTILINE)
     assert "Share" not in copies
     assert "only 1 copy. --kind copy lists them." in terminal.render(alone, width=200, colour=False, zone=zone)
 

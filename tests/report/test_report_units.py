@@ -14,12 +14,12 @@ SECOND = 1_000_000_000
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (1536, "1.50 KiB"), (12 << 20, "12.0 MiB"),
-        (954 << 20, "954 MiB"), (1023 << 20, "1.00 GiB"), (5 << 60, "5120 PiB"), (None, "not seen"),
+        (0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (1536, "1.54 kB"), (12 << 20, "12.6 MB"),
+        (954 << 20, "1.00 GB"), (999_600_000, "1.00 GB"), (5 << 60, "5.76 EB"), (None, "not seen"),
     ],
 )  # fmt: skip
 def test_size(value: int | None, expected: str) -> None:
-    """Sizes are IEC with three digits, and None is never a number."""
+    """Sizes are SI with three digits, and None is never a number."""
     assert expected == units.size(value)
 
 

@@ -24,7 +24,7 @@ def test_a_reported_save_is_explained() -> None:
     """Its sum, and each signal with its row's weight."""
     text = lines_of("torch-save")
 
-    assert "save 3: 191 MiB written by" in text
+    assert "save 3: 200 MB written by" in text
     assert "save    +2.10 of the 0.60 needed <- decided" in text
     assert "+0.35                           runtime-training: written by a process with torch loaded" in text
 
@@ -35,7 +35,7 @@ def test_a_rule_that_overrides_the_sum_is_named() -> None:
 
     assert "rule 'copied' excludes save and restore" in text
     assert "copy    +1.00 of the 0.65 needed <- decided" in text
-    assert "copy, reported by its written side: 200 MiB read by" in text
+    assert "copy, reported by its written side: 210 MB read by" in text
 
 
 def test_data_is_told_from_nothing() -> None:

@@ -22,7 +22,7 @@ def _checkpoint(**fields: Any) -> Checkpoint:
 @pytest.mark.parametrize(
     ("fields", "begin"),
     [
-        ({}, "save of step 7 by train.py-7: 100 MiB in 2.00 s (52.4 MB/s), /c/7.pt"),
+        ({}, "save of step 7 by train.py-7: 105 MB in 2.00 s (52.4 MB/s), /c/7.pt"),
         (
             {"mode": Mode.SYNC, "stall_ns": 2_100_000_000, "bytes": 0},
             "sync save of step 7 by train.py-7: 0 B in 2.00 s (0 B/s), training blocked for 2.10 s, /c/7.pt",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from ckptprof.report import units
 from ckptprof.report.doctor import Check
 from ckptprof_collectors import hostfacts
 from ckptprof_collectors.kernelfs import KernelFs, read_text
@@ -179,7 +180,7 @@ def birth_time(directory: Path, *, birth_ns: int | None) -> Check:
 
 def disk_free(directory: Path, *, free_bytes: int, total_bytes: int) -> Check:
     """Judge the room for recordings."""
-    text = f"{free_bytes // _MIB:,} of {total_bytes // _MIB:,} MiB free at {directory}"
+    text = f"{units.size(free_bytes)} of {units.size(total_bytes)} free at {directory}"
     fix = f"free some space, or record elsewhere with --db; see `du -xsh {directory}`"
     if free_bytes < 64 * _MIB:
         return Check("disk-free", "fail", f"{text}: recording will stop", fix)

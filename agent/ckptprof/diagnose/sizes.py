@@ -1,6 +1,6 @@
 """How much is saved: the size of a checkpoint, the bytes of a day, the throughput that they need, the room they take.
 
-Bytes are bytes, rates are bytes per second; GB and TB are decimal wherever they are printed, GiB and TiB binary.
+Bytes are bytes, rates are bytes per second; what is printed is decimal: kB, MB, GB, TB.
 """
 
 from __future__ import annotations

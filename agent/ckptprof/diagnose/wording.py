@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 
-def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:
+def _scaled(value: float, units: tuple[str, ...]) -> str:
     place = 0
     while value >= 999.5 and place < len(units) - 1:
-        value /= step
+        value /= 1000
         place += 1
     digits = 0 if place == 0 or value >= 9.95 else 1
     return f"{value:.{digits}f} {units[place]}"
 
 
 def size(value: float) -> str:
-    """Return bytes in IEC units."""
-    return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+    """Return bytes in SI units."""
+    return _scaled(value, ("B", "kB", "MB", "GB", "TB", "PB", "EB"))
 
 
 def rate(bytes_per_second: float) -> str:
     """Return bandwidth in SI units."""
-    return _scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
+    return f"{size(bytes_per_second)}/s"
 
 
 def per_second(operations_per_second: float) -> str:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 5  # whose costs are told; --json has them all
 _JOB_CELLS = 60
-_GIBIBYTES = 0.1  # per second, from which on MLPerf's unit is told as well
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -147,8 +146,6 @@ def _direction(kind: Kind, told: DirectionCost, cost: JobCost, interval: float |
     text += f", {units.seconds(told.worst_seconds)} at worst" if told.count > 1 else ""
     if told.bytes_per_second is not None:
         text += f"; {units.rate(told.bytes_per_second)}"
-        if told.gibibytes_per_second is not None and told.gibibytes_per_second >= _GIBIBYTES:
-            text += f" ({told.gibibytes_per_second:.2f} GiB/s)"
     if told.bytes_per_second_per_gpu is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         remark = account.GPUS_FROM.get(cost.gpus_from or "", "")
         text += f", {units.rate(told.bytes_per_second_per_gpu)} for each GPU{remark}"

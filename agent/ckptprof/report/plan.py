@@ -111,8 +111,7 @@ def _basis(plan: Plan) -> list[tuple[str, str]]:
         pairs.append(("GPUs", f"{told} ({_origin(basis.gpus)})"))
     pairs.append(("A failure every", f"{_seconds(basis.mttf.value)} ({_origin(basis.mttf)})"))
     if basis.size is not None:
-        told = f"{_decimal(basis.size.value)} = {units.size(basis.size.value)}"
-        pairs.append(("A checkpoint", f"{told} ({_origin(basis.size)})"))
+        pairs.append(("A checkpoint", f"{units.size(basis.size.value)} ({_origin(basis.size)})"))
     rest = (
         ("A save blocks training", basis.cost),
         ("It is written after", basis.duration),
@@ -153,7 +152,7 @@ def _storage(plan: Plan) -> list[tuple[str, str]]:
     pairs = [
         (
             "A day",
-            f"{_decimal(traffic.bytes_per_day)}{a_day}, {units.rate(traffic.average_bytes_per_second)} on average",
+            f"{units.size(traffic.bytes_per_day)}{a_day}, {units.rate(traffic.average_bytes_per_second)} on average",
         ),
         ("While saving", _burst(traffic)),
     ]
@@ -187,14 +186,14 @@ def _filling(plan: Plan) -> list[tuple[str, str]]:
     filling = plan.filling
     if filling is None:
         return []
-    free = f"{_decimal(filling.free_bytes)} free hold {units.plural(filling.fitting, 'checkpoint')}"
+    free = f"{units.size(filling.free_bytes)} free hold {units.plural(filling.fitting, 'checkpoint')}"
     if filling.keep is not None and filling.kept_bytes is not None:
-        kept = f"{units.count(filling.keep)} kept and one being written take {_decimal(filling.kept_bytes)}"
+        kept = f"{units.count(filling.keep)} kept and one being written take {units.size(filling.kept_bytes)}"
         free += f"; {kept}"
     if filling.full_after_seconds is None:
         return [("Directory", f"{free}: never full by this job")]
     if not filling.fitting:
-        return [("Directory", f"{_decimal(filling.free_bytes)} free: not even one checkpoint fits")]
+        return [("Directory", f"{units.size(filling.free_bytes)} free: not even one checkpoint fits")]
     days = filling.full_after_seconds / 86_400
     after = f"{days:,.1f} days" if days >= 2 else _seconds(filling.full_after_seconds)
     return [("Directory", f"{free}: full after {after}, when the next one does not fit")]
@@ -250,8 +249,3 @@ def _a_day(saves: float) -> str:
 
 def _seconds(value: float) -> str:
     return units.duration(value * _NS)
-
-
-def _decimal(value: float) -> str:
-    """Return bytes in SI units, with the steps of a rate: 5.67 TB."""
-    return units.rate(value).removesuffix("/s")

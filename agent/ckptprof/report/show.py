@@ -113,7 +113,7 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
         ("Order seen for", order if pattern.order_seen_share_bytes is None else f"{order} of bytes"),
         ("Sequential", both(pattern.sequential_share_bytes, pattern.sequential_share_operations)),
         ("Consecutive", both(pattern.consecutive_share_bytes, pattern.consecutive_share_operations)),
-        ("In runs of 1 MiB or more", _of_bytes(pattern.large_share_bytes)),
+        ("In long runs", _of_bytes(pattern.large_share_bytes)),
         ("Operations", units.count(pattern.operations)),
         ("Operation size", f"mean {mean}, median by bytes {median}"),
         ("Path of the bytes", f"buffered {buffered}, direct {direct}, mapped {mapped}"),

@@ -1,4 +1,4 @@
-"""Numbers as an engineer reads them: SI for bandwidth, IEC for sizes, durations in words, times in one offset."""
+"""Numbers as an engineer reads them: decimal SI for sizes and rates, durations in words, times in one offset."""
 
 from __future__ import annotations
 
@@ -9,28 +9,24 @@ NOT_SEEN = "not seen"
 _SECOND_NS = 1_000_000_000
 
 
-def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:
+def _scaled(value: float, units: tuple[str, ...]) -> str:
     """Return about three significant digits and a unit; goes to the next unit before a fourth digit is needed."""
     place = 0
     while abs(value) >= 999.5 and place < len(units) - 1:
-        value /= step
+        value /= 1000
         place += 1
     digits = 0 if place == 0 or abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:.{digits}f} {units[place]}"
 
 
 def size(value: float | None) -> str:
-    """Return bytes in IEC units: 512 B, 1.25 KiB, 954 MiB."""
-    return NOT_SEEN if value is None else _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    """Return bytes in SI units: 512 B, 1.25 kB, 954 MB."""
+    return NOT_SEEN if value is None else _scaled(value, ("B", "kB", "MB", "GB", "TB", "PB", "EB"))
 
 
 def rate(bytes_per_second: float | None) -> str:
     """Return bandwidth in SI units: 267 MB/s, 2.48 GB/s."""
-    return (
-        NOT_SEEN
-        if bytes_per_second is None
-        else _scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s", "EB/s"))
-    )
+    return NOT_SEEN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
 
 
 def speed(moved_bytes: int, spent_ns: int) -> float | None:
