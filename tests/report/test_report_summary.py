@@ -48,7 +48,17 @@ def test_kinds_are_apart(reports: dict[str, Report]) -> None:
     assert save.median_ns == save.p95_ns == 4.12 * SECOND
 
 
-def test_what_saves_held_up_is_added(reports: dict[str, Report]) -> None:
+def test_the_median_of_two_lies_between_them(make_checkpoint: Callable[..., Checkpoint]) -> None:
+    """As in a plan and in a comparison, which is told of the same saves."""
+    first, second = make_checkpoint(1, 0), make_checkpoint(2, 100)
+    pair = (first, msgspec.structs.replace(second, end_ns=second.start_ns + 8 * SECOND))
+    (save,) = summarise(Report(host=None, watched=Watched(start_ns=0, end_ns=1), checkpoints=pair)).kinds
+
+    assert save.median_ns == pytest.approx(6.06 * SECOND)
+    assert save.p95_ns == 8 * SECOND
+
+
+def test_what_saves_blocked_is_added(reports: dict[str, Report]) -> None:
     """Over those of which it was seen; modes, caches and what was broken off are counted."""
     save, restore = summarise(reports["course"]).kinds
 

@@ -142,10 +142,11 @@ def _blocked(cost: JobCost) -> str:
 def _direction(kind: Kind, told: DirectionCost, cost: JobCost, interval: float | None) -> str:
     text = units.plural(told.count, kind.value)
     text += "" if interval is None else f", one every {units.seconds(interval)}"
-    text += f", {units.seconds(told.mean_seconds)} in the mean"
-    text += f", {units.seconds(told.worst_seconds)} at worst" if told.count > 1 else ""
+    text += f", {units.seconds(told.mean_seconds)}"
+    text += f" in the mean, {units.seconds(told.worst_seconds)} at worst" if told.count > 1 else ""
     if told.bytes_per_second is not None:
-        text += f"; {units.rate(told.bytes_per_second)}"
+        middle = "median rate " if told.count > 1 else ""
+        text += f"; {middle}{units.rate(told.bytes_per_second)}"
     if told.bytes_per_second_per_gpu is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         remark = account.GPUS_FROM.get(cost.gpus_from or "", "")
         text += f", {units.rate(told.bytes_per_second_per_gpu)} for each GPU{remark}"

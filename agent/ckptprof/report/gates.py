@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from ckptprof.model import Checkpoint, Kind, Report, Status
 from ckptprof.report import course, sureness, units
@@ -13,7 +14,7 @@ from ckptprof.report.conditions import Condition, Judged, Quantity, show
 from ckptprof.verdicts import Limit
 
 STATISTICS = ("min", "mean", "median", "p95", "p99", "max", "total")
-_QUANTILES = {"min": 0.0, "median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+_QUANTILES = {"min": 0.0, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _SEEN_SHARE = 0.5  # of the checkpoints; where less of them tell a figure, it is not judged
 _IDS = 5  # that are named
 
@@ -150,6 +151,8 @@ def _statistic(chosen: Sequence[Checkpoint], series: _Series, statistic: str) ->
     if len(values) < _SEEN_SHARE * len(chosen):
         return None, seen if values else f"not seen of any of {units.plural(len(chosen), noun)}"
     remark = "" if len(values) == len(chosen) else f"({seen})"
+    if statistic == "median":
+        return median(values), remark
     if statistic in _QUANTILES:
         return summaries.quantile(values, _QUANTILES[statistic]), remark
     total = math.fsum(values)

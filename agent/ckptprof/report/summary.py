@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median
 from typing import TypeVar
 
 import msgspec
@@ -23,10 +24,10 @@ class KindSummary:
     number: int
     bytes: int
     busy_ns: int  # time in which at least one of them ran
-    median_ns: int
+    median_ns: float
     p95_ns: int
     incomplete: int = 0
-    stalled: int = 0  # of how many it was seen how long they held training
+    stalled: int = 0  # of how many it was seen how long they blocked training
     stall_ns: int = 0  # of these, in all
     modes: tuple[tuple[Mode, int], ...] = ()  # how many were sync, how many async
     caches: tuple[tuple[str, int], ...] = ()  # of restores: how many were cold, warm, partly in the cache
@@ -97,7 +98,7 @@ def _of_kind(kind: Kind, checkpoints: list[Checkpoint]) -> KindSummary:
         number=len(checkpoints),
         bytes=sum(checkpoint.bytes for checkpoint in checkpoints),
         busy_ns=_busy_ns(checkpoints),
-        median_ns=quantile(spent, 0.5),
+        median_ns=median(spent),
         p95_ns=quantile(spent, 0.95),
         incomplete=sum(checkpoint.status is Status.INCOMPLETE for checkpoint in checkpoints),
         stalled=len(stalls),

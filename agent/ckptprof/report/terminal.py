@@ -159,7 +159,7 @@ def _kind_line(kind: summaries.KindSummary) -> str:
     text = units.count(kind.number)
     text += f" ({units.count(kind.incomplete)} incomplete)" if kind.incomplete else ""
     text += f", {units.size(kind.bytes)} in {units.duration(kind.busy_ns)}"
-    text += f" ({units.rate(speed)})" if speed is not None else ""
+    text += f" (throughput {units.rate(speed)})" if speed is not None else ""
     if kind.number > 1:
         text += f"; duration median {units.duration(kind.median_ns)}, p95 {units.duration(kind.p95_ns)}"
     if kind.caches:
