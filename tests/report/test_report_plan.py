@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -100,6 +101,19 @@ def test_every_figure_says_where_it_came_from() -> None:
         "2 other jobs were left out",
     ):
         assert told in text
+
+
+@pytest.mark.parametrize("saves", [1, 2, 3])
+def test_too_few_saves_advise_nothing(saves: int) -> None:
+    """Two short saves of a demo are no reason to save every 103 days; what was measured is told all the same."""
+    few = msgspec.structs.replace(RECORDED, saves=saves)
+    text = " ".join(render(plan(Given(gpus=1), few), width=200, colour=False).split())
+    given = render(plan(Given(gpus=1, cost_seconds=2), few), width=200, colour=False)
+
+    assert ("fewer than 3 do not tell what a save costs; record more, or give --cost" in text) == (saves < 3)
+    assert ("Storage" in text) == ("Rules" in text) == (saves >= 3)
+    assert "A save blocks training 1 min 35 s (measured" in text
+    assert "not known yet" not in given
 
 
 def test_hostile_texts_are_inert() -> None:

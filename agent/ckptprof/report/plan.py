@@ -16,6 +16,7 @@ from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
 _NS = 1_000_000_000
+LEAST_SAVES = 3  # recorded, from which on an interval is advised
 _RULES = (
     Column("RULE"),
     Column("INTERVAL", right=True),
@@ -46,22 +47,39 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 def render(plan: Plan, *, width: int, colour: bool) -> str:
     """Return the plan as text that ends in a newline."""
     inner = width - len(_INDENT)
-    sections = [
-        ("From", facts(_basis(plan), inner, colour=colour)),
-        (
-            "Rules (M time between failures, C cost of a save, R recovery, T interval)",
-            _rules(plan, inner, colour=colour),
-        ),
-        ("Storage", facts(_storage(plan), inner, colour=colour)),
-        (f"Tiers (DGX, nodes of {plan.basis.gpus_per_node:,} GPUs; a sync save)", _tiers(plan, inner, colour=colour)),
-        ("Mind", _bullets(plan.notes, inner)),
-    ]
-    lines = facts(_advice(plan), width, colour=colour)
+    lacking = _lacking(plan)
+    advice = _advice(plan) if lacking is None else [("Save every", lacking)]
+    sections = [("From", facts(_basis(plan), inner, colour=colour))]
+    if lacking is None:
+        sections += _worked_out(plan, inner, colour=colour)
+    lines = facts(advice, width, colour=colour)
     for title, body in sections:
         if body:
             lines += ["", *(paint(line, "bold", colour=colour) for line in wrap(title, width))]
             lines += [_INDENT + line for line in body]
     return "\n".join([*lines, ""])
+
+
+def _worked_out(plan: Plan, width: int, *, colour: bool) -> list[tuple[str, list[str]]]:
+    rules = "Rules (M time between failures, C cost of a save, R recovery, T interval)"
+    tiers = f"Tiers (DGX, nodes of {plan.basis.gpus_per_node:,} GPUs; a sync save)"
+    return [
+        (rules, _rules(plan, width, colour=colour)),
+        ("Storage", facts(_storage(plan), width, colour=colour)),
+        (tiers, _tiers(plan, width, colour=colour)),
+        ("Mind", _bullets(plan.notes, width)),
+    ]
+
+
+def _lacking(plan: Plan) -> str | None:
+    """Return what is missing where too few saves were recorded to say what one costs; None if nothing is."""
+    cost = plan.basis.cost
+    if plan.job is None or plan.saves >= LEAST_SAVES or (cost is not None and not _is_measured(cost)):
+        return None
+    return (
+        f"not known yet: {units.plural(plan.saves, 'save')} recorded, and fewer than {LEAST_SAVES} do not tell what a "
+        "save costs; record more, or give --cost"
+    )
 
 
 def _advice(plan: Plan) -> list[tuple[str, str]]:
