@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, restore, save, thread
 
 from ckptprof.diagnose import diagnose
+from ckptprof.measures import ProcessMeasure
 from ckptprof.model import Checkpoint, Kind, Level
 from ckptprof.verdicts import Limit, Verdict
 
@@ -141,6 +143,19 @@ def test_a_host_without_cpu_time_to_spare_is_no_storage_and_no_code_problem_for_
     assert verdict.limit is Limit.SERIALIZE
     assert "without a CPU" in verdict.sentence
     assert verdict.cause == "starved"
+
+
+@pytest.mark.parametrize(("busy", "own"), [((0.4, 3.5), False), ((0.6, 3.5), True), ((0.3, None), True), ((), True)])
+def test_who_had_the_cpus_is_told_by_what_the_job_used(busy: tuple[float | None, ...], own: bool) -> None:  # noqa: FBT001 # a parameter
+    """A job that used less than half of eight cores has no loaders to blame; unseen ones are not known to be idle."""
+    at = msgspec.structs.replace(thread(Level.TRACE, 20, copy=19), system_ns=ns(1), on_cpu_ns=ns(1), runqueue_ns=ns(18))
+    processes = tuple(ProcessMeasure(pid=number, comm="python", busy=one) for number, one in enumerate(busy, 1))
+    verdict = told(save(Level.TRACE, 20, measured(at, devices=(device(20),), processes=processes)))
+
+    assert verdict.cause == "starved"
+    assert verdict.remedy is not None
+    assert ("data loader workers" in verdict.remedy) == own
+    assert ("other jobs of this host" in verdict.remedy) != own
 
 
 def test_words_are_those_of_a_restore() -> None:

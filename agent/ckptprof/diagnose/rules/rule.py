@@ -24,7 +24,11 @@ class Rule:
     reference: str  # where that was seen
     without: str | None = None  # as the sentence says it: "with CRC off about 17 s"
     remedy_of_restore: str | None = None  # if it is not the same
+    instead: Callable[[Checkpoint], str | None] | None = (
+        None  # the remedy where the checkpoint shows that it is another
+    )
 
     def remedy_for(self, checkpoint: Checkpoint) -> str:
         """Return what to do about it."""
-        return (checkpoint.kind is Kind.RESTORE and self.remedy_of_restore) or self.remedy
+        other = self.instead(checkpoint) if self.instead is not None else None
+        return other or (checkpoint.kind is Kind.RESTORE and self.remedy_of_restore) or self.remedy
