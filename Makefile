@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV ?= .venv
 FRAMEWORK ?= numpy
 WORKERS ?= 2
-# More than cores: each group of live tests has a worker, and mostly waits.
 TEST_WORKERS ?= 2
 # Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
 # is what the demo takes if nothing is said.
