@@ -177,7 +177,11 @@ def test_files_are_for_the_owner_only(tmp_path: Path, checkpoint: _Make) -> None
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("content", [b"x", b"not a database\n" * 100, os.urandom(5000), b"\0" * 4096])
+@pytest.mark.parametrize(
+    "content",
+    [b"x", b"not a database\n" * 100, os.urandom(5000), b"\0" * 4096],
+    ids=["a letter", "text", "noise", "zeros"],
+)
 def test_a_file_that_is_no_database_is_refused_and_kept(db: Path, content: bytes) -> None:
     """The writer must never overwrite what is not its own."""
     db.write_bytes(content)
