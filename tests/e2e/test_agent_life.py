@@ -18,7 +18,7 @@ from recorder import AGENT_END_SECONDS, EXAMPLES, Recorder
 
 from truth import compare, read_log
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hosts"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hosts"), pytest.mark.alone, pytest.mark.timeout(180)]
 
 NOBODY = 65534
 # setpriv itself still has every capability when it executes its command, env has none.

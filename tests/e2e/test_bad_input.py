@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
     pytest.mark.xdist_group("hosts"),
+    pytest.mark.alone,
     pytest.mark.timeout(400),
 ]
 

@@ -15,6 +15,7 @@ from ckptprof.assets import asset
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("hosts"),
+    pytest.mark.alone,
     pytest.mark.root,
     pytest.mark.prometheus,
     pytest.mark.timeout(180),

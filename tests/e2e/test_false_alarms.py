@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
     pytest.mark.xdist_group("hosts"),
+    pytest.mark.alone,
     pytest.mark.timeout(420),
 ]
 

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 from recorder import Recorder
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jobs"), pytest.mark.torch, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("jobs"),
+    pytest.mark.alone,
+    pytest.mark.torch,
+    pytest.mark.timeout(180),
+]
 
 JOB = Path(__file__).parent / "jobs" / "modes.py"
 ROOT = (pytest.mark.root, pytest.mark.bpf)

@@ -10,7 +10,7 @@ from recorder import Recorder
 
 from truth import compare, read_log, table
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hosts"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hosts"), pytest.mark.alone, pytest.mark.timeout(240)]
 
 MAKE_BIG_FILE = "import os, sys; f = open(sys.argv[1], 'wb'); [f.write(os.urandom(1 << 20)) for _ in range(300)]"
 

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from recorder import Recorder
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jobs"), pytest.mark.torch, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("jobs"),
+    pytest.mark.alone,
+    pytest.mark.torch,
+    pytest.mark.timeout(240),
+]
 
 JOB = Path(__file__).with_name("reading_job.py")
 SIZE_BYTES = 6 * (16 << 20)

@@ -13,7 +13,7 @@ from recorder import Recorder
 
 from truth import Comparison, Row, compare, read_log, table
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jobs"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jobs"), pytest.mark.alone, pytest.mark.timeout(240)]
 
 SIZE_MB = "280"
 
