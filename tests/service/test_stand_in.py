@@ -61,7 +61,7 @@ def test_perf_events_stand_in(prefix: list[str], environment: dict[str, str], wh
     assert why in first
     assert f"(True, {30 << 20})" in sessions
     assert "(False" not in sessions
-    assert fixes == "{'give eBPF what it lacks here: the checks above say what that is'}"
+    assert fixes == "{'add what eBPF needs: the checks above name it'}"
 
 
 @pytest.mark.root
