@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, str(ROOT / "examples" / "demo.py")]
-SMALL = ["--size-mb", "16", "--interval", "0.3", "--saves", "2"]
+SMALL = ["--size-mb", "64", "--interval", "0.4", "--saves", "2"]  # a restore of 16 MB may be taken for a copy
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PIP = r"""#!/bin/sh
 shift 3 # -m pip --disable-pip-version-check

@@ -158,6 +158,7 @@ def test_a_second_signal_ends_it_at_once(ckptprof: Ckptprof, watch: Watch) -> No
     assert psutil.wait_procs([sampler], timeout=5)[1] == []
 
 
+@pytest.mark.alone
 def test_a_removed_database_is_begun_anew(ckptprof: Ckptprof, watch: Watch) -> None:
     """Who deletes it while we run loses what was in it, and nothing after that."""
     watching = watch()
@@ -173,6 +174,7 @@ def test_a_removed_database_is_begun_anew(ckptprof: Ckptprof, watch: Watch) -> N
     assert stored(ckptprof)
 
 
+@pytest.mark.alone
 @pytest.mark.root
 def test_after_a_full_disk_every_event_is_stored(ckptprof: Ckptprof, watch: Watch, small_disk: Path) -> None:
     """It says so once, goes on watching, and stores what it kept as soon as there is room."""

@@ -92,6 +92,7 @@ def test_a_killed_recorder_leaves_the_command_alone(ckptprof: Ckptprof) -> None:
     assert ckptprof.call("report", "--db", str(ckptprof.database)).returncode in (0, 3)
 
 
+@pytest.mark.alone
 @pytest.mark.root
 def test_a_disk_that_fills_up_costs_no_report(ckptprof: Ckptprof, small_disk: Path) -> None:
     """What cannot be stored is in the report at the end, and said; the command notices nothing."""
@@ -131,6 +132,7 @@ def test_a_read_only_disk_is_said_before_the_command_starts(ckptprof: Ckptprof, 
     assert b"Read-only" in result.stderr
 
 
+@pytest.mark.alone
 def test_beside_an_agent_a_run_is_reported_and_stored_by_the_agent(ckptprof: Ckptprof) -> None:
     """The agent holds the database and sees the command too: nobody is refused, nothing is stored twice."""
     agent = ckptprof.start("agent", "--no-metrics", "--db", str(ckptprof.database))
@@ -150,6 +152,7 @@ def test_beside_an_agent_a_run_is_reported_and_stored_by_the_agent(ckptprof: Ckp
     assert len(mine) == len(set(mine))
 
 
+@pytest.mark.alone
 def test_two_runs_share_one_database(ckptprof: Ckptprof) -> None:
     """One user, two jobs, the default database: both are recorded."""
     processes = [saving(ckptprof, 2), saving(ckptprof, 2)]
@@ -202,6 +205,7 @@ time.sleep(5)
 """
 
 
+@pytest.mark.alone
 def test_a_daemonised_writer_is_seen(ckptprof: Ckptprof) -> None:
     """A checkpoint daemon in a session of its own, orphaned, is a descendant all the same."""
     result = ckptprof.run(sys.executable, "-c", DAEMON, "1", f"{SAVE}time.sleep(1)")
