@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, str(ROOT / "examples" / "demo.py")]
-SMALL = ["--size-mb", "64", "--interval", "0.4", "--saves", "2"]  # a restore of 16 MB may be taken for a copy
+SMALL = ["--size-mb", "128", "--interval", "0.8", "--saves", "2"]  # a restore of 16 MB may be taken for a copy
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PIP = r"""#!/bin/sh
 shift 3 # -m pip --disable-pip-version-check
@@ -33,6 +33,7 @@ def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env, timeout=120)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_the_commands_that_it_ends_with_work_from_anywhere(tmp_path: Path) -> None:
     """They show what was recorded; what was in the directory before is untouched."""
