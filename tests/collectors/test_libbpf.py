@@ -515,7 +515,7 @@ def test_an_override_is_the_only_one_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
 ) -> None:
     """CKPTPROF_LIBBPF that names an old library, another one or no library is an error, not a reason to look on."""
-    library = tmp_path / "libbpf.so"
+    library = tmp_path / f"libbpf-{len(code)}.so"  # dlopen(3) knows again what it has loaded from a path
     library.write_bytes(b"")
     if code:
         (tmp_path / "x.c").write_text(code)
