@@ -122,9 +122,12 @@ class Recogniser:
         copied = decision.is_moved and decision.deferral is None
         return self._as_copy(checkpoint, candidate) if copied else checkpoint
 
-    def _as_copy(self, made: Checkpoint, candidate: Candidate) -> Checkpoint:
+    def _uid_of_copy(self, made: Checkpoint, candidate: Candidate) -> str:
         identity = (self._known.world.header.uid, Kind.COPY.value, made.job, made.start_ns, made.path, candidate.writes)
-        uid = str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity))))
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity))))
+
+    def _as_copy(self, made: Checkpoint, candidate: Candidate) -> Checkpoint:
+        uid = self._uid_of_copy(made, candidate)
         return msgspec.structs.replace(made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, overheads=())
 
     def _recognised(self, candidate: Candidate, event: PastEvent, made: Checkpoint) -> list[Checkpoint]:
@@ -147,7 +150,7 @@ class Recogniser:
     ) -> None:
         self._judged += 1
         path = max(candidate.parts, key=lambda part: part.bytes).path
-        uids = (made.uid, self._as_copy(made, candidate).uid) if made is not None else ()
+        uids = (made.uid, self._uid_of_copy(made, candidate)) if made is not None else ()
         start_ns = self._known.world.clock.wall(candidate.start_ns)
         size = candidate_bytes(candidate)
         self.judged.append(
