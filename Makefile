@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 FRAMEWORK ?= numpy
 WORKERS ?= 2
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 # Where to take PyTorch from, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
 # is what the demo takes if nothing is said.
 TORCH_INDEX ?=
@@ -24,9 +24,9 @@ TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
 PIP = -m pip --disable-pip-version-check -qq
 EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-SOURCES := agent collectors tests benchmarks examples hatch_build.py
+SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test check record shadow weights bench bpf fmt lint clean packages
+.PHONY: help demo test check record shadow weights constants bench bpf fmt lint clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ shadow: $(VENV)/.installed ## replay all captures through two trees and print wh
 
 weights: $(VENV)/.installed ## name the captures and tests that hold each number of the decision table
 	$(VENV)/bin/python tests/recording/weights.py
+
+constants: $(VENV)/.installed ## ask each other number of detection who holds it, three minutes; without a holder it is named
+	$(VENV)/bin/python tests/recording/constants.py
 
 fmt: $(VENV)/.installed ## put the sources into shape
 	$(VENV)/bin/ruff check --fix --exit-zero $(SOURCES)

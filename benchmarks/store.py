@@ -186,10 +186,10 @@ def _rows(windows: Sequence[Window]) -> list[dict[str, int]]:
     return rows
 
 
-def month(path: Path, days: int) -> tuple[int, int]:
+def month(path: Path, days: float) -> tuple[int, int]:
     """Store `days` days of 12 disks and 10 NICs, by way of compacted hours; return when they begin and end."""
     end_ns = time.time_ns() // HOUR_NS * HOUR_NS
-    start_ns = end_ns - days * 24 * HOUR_NS
+    start_ns = end_ns - round(days * 24) * HOUR_NS
     dice = random.Random(3)  # noqa: S311 - made-up counters
     writer = StoreWriter(path, ballast_bytes=0)
     writer.begin_session(session(start_ns, end_ns))
@@ -244,7 +244,7 @@ def main() -> None:
     """Measure and print."""
     arguments = parser(__doc__)
     arguments.add_argument("--hours", type=float, default=6, help="of stored history; extrapolated to 30 days")
-    arguments.add_argument("--days", type=int, default=30, help="of history for the queries")
+    arguments.add_argument("--days", type=float, default=30, help="of history for the queries")
     arguments.add_argument("--narrow-minutes", type=int, default=3)
     arguments.add_argument("--runs", type=int, default=9)
     options = arguments.parse_args()
@@ -269,7 +269,7 @@ def main() -> None:
         path = Path(directory) / "month.db"
         queries = asked(path, *month(path, options.days), options.runs)
     show(f"store, {SERIES} series at 1 s", rows, as_json=options.json)
-    show(f"store, queries over {options.days} days", queries, as_json=options.json)
+    show(f"store, queries over {options.days:g} days", queries, as_json=options.json)
 
 
 if __name__ == "__main__":

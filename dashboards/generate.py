@@ -1,415 +1,306 @@
 """Writes the Grafana dashboards as code: `python dashboards/generate.py`, or `--check` to compare only.
 
-The library is pinned to the line of Grafana 11.6 (pyproject.toml): its version on PyPI is an epoch per Grafana release
-and an unpinned install takes the oldest one. It leaves panel ids to the caller.
-"""  # noqa: INP001 - a script beside what it writes, no package
+What is shown stands in `panels.py`, by the words of `queries.py`. The library is pinned to the line of Grafana 11.6
+(pyproject.toml): its version on PyPI is an epoch per Grafana release and an unpinned install takes the oldest one. It
+leaves panel ids to the caller.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
-from grafana_foundation_sdk.builders import stat, timeseries
-from grafana_foundation_sdk.builders.dashboard import Dashboard, DatasourceVariable, QueryVariable, Row
+from grafana_foundation_sdk.builders import bargauge, common, heatmap, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.builders.dashboard import (
+    Dashboard,
+    DashboardLink,
+    DatasourceVariable,
+    FieldColor,
+    QueryVariable,
+    Row,
+    ThresholdsConfig,
+)
 from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.common import GraphDrawStyle, LineInterpolation
-from grafana_foundation_sdk.models.dashboard import (
-    DataSourceRef,
-    GridPos,
-    VariableOption,
-    VariableRefresh,
-    VariableSort,
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models.common import (
+    BarGaugeDisplayMode,
+    BarGaugeNamePlacement,
+    BigValueGraphMode,
+    BigValueTextMode,
+    GraphDrawStyle,
+    GraphThresholdsStyleMode,
+    LineInterpolation,
+    VisibilityMode,
+    VizOrientation,
 )
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+from panels import GROUPS, STATS
+from queries import LIMIT_COLOURS, Panel, Query
 
 OUTPUT = Path(__file__).resolve().parent / "ckptprof-node.json"
-SOURCE = DataSourceRef(type_val="prometheus", uid="${DS_PROMETHEUS}")
-NODE = 'job=~"$job",instance=~"$instance"'
+SOURCE = models.DataSourceRef(type_val="prometheus", uid="${DS_PROMETHEUS}")
+NODE = 'cluster=~"$cluster",job=~"$job",instance=~"$instance"'
 COLUMNS = 24
+STAT_HEIGHT = 4
+ROW_HEIGHT = 1
+SAVE_COLOUR = "#5794f2"
+GOOD, WATCH, BAD = "green", "#e0a020", "red"
+# The times are the values: one mark for each save, where it ended.
+SAVES = 'ckptprof_last_checkpoint_timestamp_seconds{NODE,kind="save"} * 1000'
+Built = Any  # a builder; the library types members of enums as str, and most methods not at all
+MAPPED = {
+    "limit": {str(number): (limit, colour) for number, (limit, colour) in enumerate(LIMIT_COLOURS.items())},
+    "level": {"0": ("poll", "#808080"), "1": ("trace", "#1da417")},
+}
 
 
-@dataclass(frozen=True)
-class Query:
-    """One line of a panel; in `text` the word NODE stands for the matchers of job and instance."""
-
-    text: str
-    legend: str = "{{instance}}"
-
-    @property
-    def expression(self) -> str:
-        """The PromQL that Grafana sends, with its variables."""
-        return self.text.replace("NODE", NODE)
+def expression(text: str) -> str:
+    """Return the PromQL that Grafana sends, with its variables."""
+    return text.replace("NODE", NODE)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One panel: what it shows, in which unit, and the sentence behind its (i)."""
-
-    title: str
-    unit: str
-    text: str
-    queries: tuple[Query, ...]
-    steps: bool = False  # a value that stays until the next one
-    maximum: float | None = None
-
-
-def _rate(family: str, by: str = "instance, device") -> str:
-    return f"sum by ({by}) (rate(ckptprof_{family}{{NODE}}[$__rate_interval]))"
-
-
-def _network(direction: str, port: str) -> str:
-    names = f"ckptprof_(network_{direction}|infiniband_port_data_{port})_bytes_total"
-    return f'sum by (instance, device) (rate({{__name__=~"{names}",NODE}}[$__rate_interval]))'
-
-
-_DEVICE = "{{instance}} {{device}}"
-_SAVE = 'NODE,kind="save"'
-
-STATS = (
-    Panel(
-        "Saves",
-        "short",
-        "Checkpoints saved since the agents started.",
-        (Query(f"sum(ckptprof_checkpoint_duration_seconds_count{{{_SAVE}}})", "saves"),),
-    ),
-    Panel(
-        "Restores",
-        "short",
-        "Checkpoints restored since the agents started.",
-        (Query('sum(ckptprof_checkpoint_duration_seconds_count{NODE,kind="restore"})', "restores"),),
-    ),
-    Panel(
-        "Since the last save",
-        "s",
-        "Time since the end of the newest save: what would be lost if training failed now.",
-        (Query(f"time() - max(ckptprof_last_checkpoint_timestamp_seconds{{{_SAVE}}})", "age"),),
-    ),
-    Panel(
-        "Duration of the last save",
-        "s",
-        "From the first creation or data to the commit; the slowest node counts.",
-        (Query(f"max(ckptprof_last_checkpoint_duration_seconds{{{_SAVE}}})", "duration"),),
-    ),
-    Panel(
-        "Size of the last save",
-        "bytes",
-        "Bytes of the last save, summed over nodes.",
-        (Query(f"sum(ckptprof_last_checkpoint_bytes{{{_SAVE}}})", "bytes"),),
-    ),
-    Panel(
-        "Saved in all",
-        "bytes",
-        "Bytes of all saves since the agents started.",
-        (Query(f"sum(ckptprof_checkpoint_bytes_total{{{_SAVE}}})", "bytes"),),
-    ),
-)
-
-ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
-    (
-        "Checkpoints",
-        (
-            Panel(
-                "Duration",
-                "s",
-                "Duration of the newest save and restore of each node, shown until the next one ends.",
-                (Query("ckptprof_last_checkpoint_duration_seconds{NODE}", "{{instance}} {{kind}}"),),
-                steps=True,
-            ),
-            Panel(
-                "Size",
-                "bytes",
-                "Bytes of the newest save and restore of each node, shown until the next one ends.",
-                (Query("ckptprof_last_checkpoint_bytes{NODE}", "{{instance}} {{kind}}"),),
-                steps=True,
-            ),
-            Panel(
-                "Saves and restores by pattern",
-                "short",
-                "How the bytes were laid out, decided by bytes; counted since the agents started.",
-                (Query("sum by (kind, pattern) (ckptprof_checkpoints_total{NODE})", "{{kind}} {{pattern}}"),),
-                steps=True,
-            ),
-            Panel(
-                "Saves and restores by framework",
-                "short",
-                "Who wrote them, as far as it was recognised; counted since the agents started.",
-                (Query("sum by (kind, framework) (ckptprof_checkpoints_total{NODE})", "{{kind}} {{framework}}"),),
-                steps=True,
-            ),
-            Panel(
-                "Training blocked by saves",
-                "percentunit",
-                "Share of the time in which a save blocked training, as far as it was seen; 5 % is a usual limit.",
-                (Query(_rate("checkpoint_stall_seconds_total", "instance")),),
-            ),
-            Panel(
-                "Saves by mode",
-                "short",
-                "Sync: training waited for the bytes; async: it went on meanwhile; counted since the agents started.",
-                (Query("sum by (instance, mode) (ckptprof_checkpoint_saves_total{NODE})", "{{instance}} {{mode}}"),),
-                steps=True,
-            ),
-            Panel(
-                "What limited checkpoints",
-                "s",
-                "What the time of saves and restores went to, on the critical path; counted since the agents started.",
-                (Query("sum by (limit) (ckptprof_checkpoint_limit_seconds_total{NODE})", "{{limit}}"),),
-                steps=True,
-            ),
-            Panel(
-                "The last save without its limit",
-                "s",
-                "How long the newest save took, and how long it would have taken had its limit not been there.",
-                (
-                    Query(f"ckptprof_last_checkpoint_duration_seconds{{{_SAVE}}}", "{{instance}} took"),
-                    Query(f"ckptprof_last_checkpoint_expected_seconds{{{_SAVE}}}", "{{instance}} without its limit"),
-                ),
-                steps=True,
-            ),
-            Panel(
-                "Limit of the last checkpoint",
-                "short",
-                "What limited the newest save and restore of each node, and how sure that is.",
-                (Query("ckptprof_last_checkpoint_limit{NODE}", "{{instance}} {{kind}}: {{limit}}, {{confidence}}"),),
-                steps=True,
-            ),
-            Panel(
-                "GPU time blocked by saves",
-                "short",
-                "GPUs that waited for saves, in the mean: the time in which training was blocked, times its GPUs.",
-                (Query(_rate("checkpoint_gpu_seconds_total", "instance")),),
-            ),
-            Panel(
-                "Incomplete saves",
-                "short",
-                "Saves that were broken off or never committed; counted since the agents started.",
-                (Query("sum by (instance) (ckptprof_incomplete_checkpoints_total{NODE})"),),
-                steps=True,
-            ),
-            Panel(
-                "At risk after the commit",
-                "s",
-                "How long the newest save counted as complete before it was on stable storage.",
-                (Query("ckptprof_last_checkpoint_at_risk_seconds{NODE}"),),
-                steps=True,
-            ),
-            Panel(
-                "Written for each byte saved",
-                "short",
-                "Staging, copies and rewriting included: 1 is nothing beyond the checkpoints themselves.",
-                (
-                    Query(
-                        "sum by (instance) (ckptprof_checkpoint_written_bytes_total{NODE})"
-                        " / (sum by (instance) (ckptprof_checkpoint_unique_bytes_total{NODE}) > 0)"
-                    ),
-                ),
-            ),
-            Panel(
-                "Restores by source",
-                "short",
-                "Cold: from a device or the network; warm: from the page cache; counted since the agents started.",
-                (Query("sum by (cache) (ckptprof_checkpoint_restores_total{NODE})", "{{cache}}"),),
-                steps=True,
-            ),
-        ),
-    ),
-    (
-        "Devices",
-        (
-            Panel(
-                "Written",
-                "Bps",
-                "Bytes that each block device wrote; stacked ones (md, dm) show the bytes of those under them again.",
-                (Query(_rate("disk_written_bytes_total"), _DEVICE),),
-            ),
-            Panel(
-                "Read", "Bps", "Bytes that each block device read.", (Query(_rate("disk_read_bytes_total"), _DEVICE),)
-            ),
-            Panel(
-                "Busy",
-                "percentunit",
-                "Share of the time with a request in flight; a device that works in parallel has room even at 100 %.",
-                (Query(_rate("disk_io_time_seconds_total"), _DEVICE),),
-                maximum=1,
-            ),
-            Panel(
-                "Requests in flight",
-                "short",
-                "Mean length of the device's queue.",
-                (Query(_rate("disk_io_time_weighted_seconds_total"), _DEVICE),),
-            ),
-        ),
-    ),
-    (
-        "Network",
-        (
-            Panel(
-                "Sent",
-                "Bps",
-                "Bytes sent by each interface and RDMA port.",
-                (Query(_network("transmit", "transmitted"), _DEVICE),),
-            ),
-            Panel(
-                "Received",
-                "Bps",
-                "Bytes received by each interface and RDMA port.",
-                (Query(_network("receive", "received"), _DEVICE),),
-            ),
-        ),
-    ),
-    (
-        "Memory",
-        (
-            Panel(
-                "Waiting for the disk",
-                "bytes",
-                "Dirty pages, pages under writeback, and the amount of dirty pages at which the kernel blocks writers.",
-                (
-                    Query("ckptprof_memory_dirty_bytes{NODE}", "{{instance}} dirty"),
-                    Query("ckptprof_memory_writeback_bytes{NODE}", "{{instance}} writeback"),
-                    Query("ckptprof_memory_dirty_threshold_bytes{NODE}", "{{instance}} threshold"),
-                ),
-            ),
-            Panel(
-                "Page cache made dirty and written back",
-                "Bps",
-                "Where the first is above the second, a buffered save is faster than the storage under it.",
-                (
-                    Query(_rate("memory_dirtied_bytes_total", "instance"), "{{instance}} dirtied"),
-                    Query(_rate("memory_written_bytes_total", "instance"), "{{instance}} written back"),
-                ),
-            ),
-        ),
-    ),
-    (
-        "Agent",
-        (
-            Panel(
-                "CPU",
-                "percentunit",
-                "CPU time of ckptprof itself, in cores.",
-                (Query(_rate("cpu_seconds_total", "instance, process"), "{{instance}} {{process}}"),),
-            ),
-            Panel(
-                "Resident memory",
-                "bytes",
-                "Memory of ckptprof itself.",
-                (Query("ckptprof_resident_memory_bytes{NODE}", "{{instance}} {{process}}"),),
-            ),
-            Panel(
-                "Lost",
-                "short",
-                "Frames and writes lost per second, and ticks that came late: all zero on a healthy node.",
-                (
-                    Query(_rate("sampler_late_ticks_total", "instance"), "{{instance}} late ticks"),
-                    Query(_rate("sampler_dropped_frames_total", "instance"), "{{instance}} dropped by the sampler"),
-                    Query(_rate("recorder_dropped_frames_total", "instance"), "{{instance}} dropped by the recorder"),
-                    Query(_rate("store_errors_total", "instance"), "{{instance}} store errors"),
-                ),
-            ),
-            Panel(
-                "Collectors that fail",
-                "short",
-                "Collectors whose last read failed; zero on a healthy node.",
-                (Query("sum by (instance) (1 - ckptprof_collector_success{NODE})"),),
-            ),
-            Panel(
-                "Store",
-                "bytes",
-                "Size of the node's database.",
-                (Query("ckptprof_store_size_bytes{NODE}"),),
-            ),
-            Panel(
-                "Watched processes",
-                "short",
-                "Processes that are sampled at every tick.",
-                (Query("ckptprof_watched_processes{NODE}"),),
-            ),
-        ),
-    ),
-)
-
-
-def _targets(panel: Panel, *, instant: bool) -> list[Dataquery]:
+def _targets(panel: Panel) -> list[Dataquery]:
     targets = []
     for number, query in enumerate(panel.queries):
-        target = Dataquery().expr(query.expression).legend_format(query.legend).ref_id(chr(ord("A") + number))
-        targets.append(target.instant() if instant else target.range())
+        target = Dataquery().expr(expression(query.text)).legend_format(query.legend).ref_id(_letter(number))
+        target = target.instant() if panel.kind in {"stat", "bars", "table"} else target.range()
+        if panel.kind == "table":
+            target = target.format(PromQueryFormat.TABLE)
+        if panel.kind == "heat":
+            target = target.format(PromQueryFormat.HEATMAP)
+        targets.append(target)
     return targets
 
 
-def _stat(panel: Panel, identity: int, place: GridPos) -> stat.Panel:
-    built: stat.Panel = stat.Panel().id(identity).title(panel.title).description(panel.text).unit(panel.unit)
-    built.datasource(SOURCE).grid_pos(place).no_value("none yet").targets(_targets(panel, instant=True))
-    return built  # the builder changes itself
+def _letter(number: int) -> str:
+    return chr(ord("A") + number)
 
 
-def _graph(panel: Panel, identity: int, place: GridPos) -> timeseries.Panel:
-    built: timeseries.Panel = (
-        timeseries.Panel()
-        .id(identity)
-        .title(panel.title)
-        .description(panel.text)
-        .unit(panel.unit)
-        .datasource(SOURCE)
-        .grid_pos(place)
-        .min(0)
-        .draw_style(GraphDrawStyle.LINE)
-        .fill_opacity(10)
-        .targets(_targets(panel, instant=False))
-    )
-    if panel.steps:
-        built = built.line_interpolation(LineInterpolation.STEP_AFTER)  # type: ignore[arg-type] # the library types its members str
+def _steps(steps: tuple[float, float] | None) -> Built:
+    places = zip((None, *(steps or ())), (GOOD, WATCH, BAD), strict=False)
+    return ThresholdsConfig().steps([models.Threshold(value=value, color=colour) for value, colour in places])
+
+
+def _mapping(unit: str) -> models.ValueMap:
+    each = {key: models.ValueMappingResult(text=text, color=colour) for key, (text, colour) in MAPPED[unit].items()}
+    return models.ValueMap(options=each)
+
+
+def _colour(mode: Any, fixed: str | None = None) -> Built:
+    colour: Built = FieldColor().mode(mode)
+    return colour.fixed_color(fixed) if fixed else colour
+
+
+def _stat(panel: Panel) -> Built:
+    built: Built = stat.Panel()
+    if len(panel.queries) > 1:
+        built = built.text_mode(BigValueTextMode.VALUE_AND_NAME)
+    built = built.graph_mode(BigValueGraphMode.NONE).reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    return built.color_scheme(_colour(models.FieldColorModeId.THRESHOLDS))
+
+
+def _graph(panel: Panel) -> Built:
+    built: Built = timeseries.Panel()
+    built = built.color_scheme(_colour(models.FieldColorModeId.PALETTE_CLASSIC))
+    built = built.min(0).draw_style(GraphDrawStyle.LINE).fill_opacity(10)
+    if panel.holds:
+        built = built.line_interpolation(LineInterpolation.STEP_AFTER)
     if panel.maximum is not None:
         built = built.max(panel.maximum)
+    if panel.steps is not None:
+        dashed: Built = common.GraphThresholdsStyleConfig()
+        built = built.thresholds_style(dashed.mode(GraphThresholdsStyleMode.DASHED))
     return built
 
 
-def _variable(name: str, query: str) -> QueryVariable:
+def _bars(panel: Panel) -> Built:
+    built: Built = bargauge.Panel()
+    built = built.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    built = built.orientation(VizOrientation.HORIZONTAL).min(0).display_mode(BarGaugeDisplayMode.BASIC)
+    wide = panel.width > COLUMNS // 4  # where there is room for names beside the bars
+    built = built.name_placement(BarGaugeNamePlacement.LEFT if wide else BarGaugeNamePlacement.TOP)
+    built = built.show_unfilled(show_unfilled=False).color_scheme(_colour(models.FieldColorModeId.FIXED, SAVE_COLOUR))
+    if panel.unit != "s":
+        built = built.decimals(0)
+    for limit, colour in LIMIT_COLOURS.items() if "limit_seconds" in panel.queries[0].text else ():
+        fixed = models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": colour})
+        built = built.override_by_name(limit, [fixed])
+    return built
+
+
+def _states(_: Panel) -> Built:
+    built: Built = statetimeline.Panel()
+    return built.show_value(VisibilityMode.AUTO).fill_opacity(100).merge_values(merge_values=True)
+
+
+def _heat(panel: Panel) -> Built:
+    built: Built = heatmap.Panel()
+    built = built.calculate(calculate=False).y_axis(heatmap.YAxisConfig().unit(panel.unit))
+    built = built.cell_values(heatmap.CellValues().unit("suffix:saves").decimals(0))
+    colours: Built = heatmap.HeatmapColorOptions()
+    colours = colours.mode(HeatmapColorMode.SCHEME).scheme("Blues").steps(32).exponent(0.5)
+    return built.color(colours).filter_values(heatmap.FilterValueRange().le(0.01)).show_legend()
+
+
+def _table(panel: Panel) -> Built:
+    """Return a table with a line for each node: what the queries have in common is its name."""
+    names = {f"Value #{_letter(number)}": query.legend for number, query in enumerate(panel.queries)}
+    hidden = ["Time", *(value for value, name in names.items() if not name)]
+    shown = {value: name for value, name in names.items() if name} | {"instance": "node"}
+    order = ["instance", "Value #A", "Value #B", "Value #C", "Value #D", "limit", "confidence"]
+    options = {"excludeByName": dict.fromkeys(hidden, True), "renameByName": shown,
+               "indexByName": {name: place for place, name in enumerate(order)}}  # fmt: skip
+    built: Built = table.Panel()
+    built = built.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
+    built = built.with_transformation(models.DataTransformerConfig(id_val="organize", options=options))
+    built = built.sort_by([common.TableSortByFieldState().display_name(panel.queries[0].legend).desc(desc=True)])
+    link = {"title": "this node alone", "url": "/d/ckptprof-node?var-instance=${__value.raw}&${__url_time_range}"}
+    built = built.override_by_name("node", [models.DynamicConfigValue(id_val="links", value=[link])])
+    built = built.override_by_name("limit", [_property("mappings", [_by_name()]), *_coloured()])
+    for query in panel.queries:
+        if query.unit is not None:
+            built = built.override_by_name(query.legend, _column(query))
+    return built
+
+
+def _by_name() -> models.ValueMap:
+    return models.ValueMap(options={n: models.ValueMappingResult(text=n, color=c) for n, c in LIMIT_COLOURS.items()})
+
+
+def _column(query: Query) -> list[models.DynamicConfigValue]:
+    if query.unit in MAPPED:
+        return [_property("mappings", [_mapping(query.unit)])]
+    found = [_property("unit", query.unit)]
+    if query.steps is not None:
+        found += [_property("thresholds", _steps(query.steps).build()), *_coloured()]
+    return found
+
+
+def _coloured() -> list[models.DynamicConfigValue]:
+    return [_property("custom.cellOptions", {"type": "color-text"})]
+
+
+def _property(name: str, value: Any) -> models.DynamicConfigValue:
+    return models.DynamicConfigValue(id_val=name, value=value)
+
+
+_BUILDERS: dict[str, Callable[[Panel], Built]] = {
+    "stat": _stat,
+    "graph": _graph,
+    "bars": _bars,
+    "states": _states,
+    "heat": _heat,
+    "table": _table,
+}
+
+
+def _panel(panel: Panel, kind: str, identity: int, place: models.GridPos) -> Built:
+    built = _BUILDERS[kind](panel).id(identity).grid_pos(place).title(panel.title).description(panel.text)
+    built = built.thresholds(_steps(panel.steps))
+    if panel.unit in MAPPED:
+        built = built.mappings([_mapping(panel.unit)])
+    built = built.unit("short" if panel.unit in MAPPED else panel.unit)
+    return built.datasource(SOURCE).no_value(panel.empty).targets(_targets(panel))
+
+
+def _variable(name: str, query: str, *, everything: str = ".+") -> QueryVariable:
     variable: QueryVariable = (
         QueryVariable(name)
         .label(name.capitalize())
         .datasource(SOURCE)
         .query(query)
-        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(VariableSort.ALPHABETICAL_ASC)
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.ALPHABETICAL_ASC)
         .multi(True)  # noqa: FBT003 - the builder's signature
         .include_all(True)  # noqa: FBT003 - the builder's signature
-        .all_value(".+")
-        .current(VariableOption(selected=True, text="All", value="$__all"))
+        .all_value(everything)
+        .current(models.VariableOption(selected=True, text="All", value="$__all"))
     )
     return variable
 
 
-def build() -> str:
-    """Return the dashboard's JSON as it is committed."""
-    board = (
+def _head() -> Dashboard:
+    # Hidden, for `?var-cluster=NAME` and links; `.*`, because most scrapes have no such label.
+    cluster = _variable("cluster", "label_values(ckptprof_build_info, cluster)", everything=".*")
+    others: Built = DashboardLink("Other dashboards of ckptprof")
+    others = (
+        others.type(models.DashboardLinkType.DASHBOARDS)
+        .tags(["ckptprof"])
+        .include_vars(include_vars=True)
+        .keep_time(keep_time=True)
+    )
+    board: Dashboard = (
         Dashboard("ckptprof: checkpoints of a node")
         .uid("ckptprof-node")
         .description("Every save and restore of training on a node, and what the machine did meanwhile.")
         .tags(["ckptprof", "checkpoint", "storage"])
         .editable()
         .time("now-6h", "now")
-        .refresh("30s")
+        .refresh("1m")
+        .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .link(others)
         .with_variable(DatasourceVariable("DS_PROMETHEUS").label("Data source").type("prometheus"))
-        .with_variable(_variable("job", "label_values(ckptprof_build_info, job)"))
-        .with_variable(_variable("instance", 'label_values(ckptprof_build_info{job=~"$job"}, instance)'))
+        .with_variable(cluster.hide(models.VariableHide.HIDE_VARIABLE))
+        .with_variable(_variable("job", 'label_values(ckptprof_build_info{cluster=~"$cluster"}, job)'))
+        .with_variable(
+            _variable("instance", 'label_values(ckptprof_build_info{cluster=~"$cluster",job=~"$job"}, instance)')
+        )
     )
-    width = COLUMNS // len(STATS)
+    return board
+
+
+def _annotations() -> dict[str, Any]:
+    """Return the marks of saves; the library does not know these words of the data source."""
+    saves = {
+        "name": "Saves", "enable": True, "iconColor": SAVE_COLOUR, "expr": expression(SAVES), "useValueForTime": True,
+        "datasource": {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}, "titleFormat": "save", "tagKeys": "instance",
+        "textFormat": "A save on {{instance}} ended.",
+    }  # fmt: skip
+    return {"list": [saves]}
+
+
+def _places(panels: tuple[Panel, ...], top: int) -> Iterator[tuple[Panel, models.GridPos]]:
+    """Yield where each panel stands: from left to right, line by line."""
+    left, bottom = 0, top
+    for panel in panels:
+        if left + panel.width > COLUMNS:
+            left, top = 0, bottom
+        yield panel, models.GridPos(x=left, y=top, w=panel.width, h=panel.height)
+        left, bottom = left + panel.width, max(bottom, top + panel.height)
+
+
+def build() -> str:
+    """Return the dashboard's JSON as it is committed."""
+    board = _head()
+    identities = count(1)
+    top = STAT_HEIGHT
     for number, panel in enumerate(STATS):
-        board = board.with_panel(_stat(panel, number + 1, GridPos(x=number * width, y=0, w=width, h=4)))
-    identity, top = len(STATS), 4
-    for title, panels in ROWS:
-        identity += 1
-        board = board.with_row(Row(title).id(identity).grid_pos(GridPos(x=0, y=top, w=COLUMNS, h=1)))
-        top += 1
-        for number, panel in enumerate(panels):
-            identity += 1
-            place = GridPos(x=number % 2 * 12, y=top + number // 2 * 8, w=12, h=8)
-            board = board.with_panel(_graph(panel, identity, place))
-        top += (len(panels) + 1) // 2 * 8
-    return JSONEncoder(sort_keys=True, indent=2).encode(board.build()) + "\n"
+        width = COLUMNS // len(STATS)
+        place = models.GridPos(x=number * width, y=0, w=width, h=STAT_HEIGHT)
+        board = board.with_panel(_panel(panel, "stat", next(identities), place))
+    for group in GROUPS:
+        row = Row(group.title).id(next(identities)).grid_pos(models.GridPos(x=0, y=top, w=COLUMNS, h=ROW_HEIGHT))
+        row = row.collapsed(group.closed)
+        top += ROW_HEIGHT
+        places = list(_places(group.panels, top))
+        built = [_panel(panel, panel.kind, next(identities), place) for panel, place in places]
+        if group.closed:  # its panels stand in the row
+            for each in built:
+                row = row.with_panel(each)
+        board = board.with_row(row)
+        if not group.closed:
+            for each in built:
+                board = board.with_panel(each)
+            top = max(place.y + place.h for _, place in places)
+    document = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
+    document["annotations"] = _annotations()
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def main() -> int:

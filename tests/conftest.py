@@ -26,6 +26,8 @@ import pytest_randomly
 pytest_randomly.entrypoint_reseeds = []
 
 LOCKS = "CKPTPROF_TEST_LOCKS"  # the directory of the locks of `alone`
+LIVE = "live"  # the group of the tests that watch real jobs
+AUTOGROUP = Path("/proc/self/autogroup")
 
 
 def _missing_commands(*commands: str) -> str | None:
@@ -92,6 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: measures time, so no other test runs beside it")
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the environment
         os.environ[LOCKS] = tempfile.mkdtemp(prefix="ckptprof-tests-")
+    elif _may_give_way():
+        os.setsid()  # a session of its own, which gives way by itself
 
 
 @pytest.hookimpl(trylast=True)
@@ -154,7 +158,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
     A lock shared by all workers is held shared by ordinary tests, exclusively by these; a second lock in front of it
     is held while waiting, so that a steady stream of ordinary tests cannot keep one waiting for ever. A group has
-    a lock of its own. This wraps pytest-timeout's own hook: the time spent waiting is not the test's.
+    a lock of its own. The others give way to the group of live tests. This wraps pytest-timeout's own hook: the time
+    spent waiting is not the test's.
     """
     name = group_of(item)
     locks = Path(os.environ[LOCKS])
@@ -164,7 +169,25 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         with ExitStack() as waiting:
             _lock(waiting, locks / "queue", fcntl.LOCK_EX)
             _lock(held, locks / "machine", fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)
+        _give_way(to_live_tests=name != LIVE and not _is_alone(item))
         return (yield)
+
+
+def _give_way(*, to_live_tests: bool) -> None:
+    """Have this worker, and what its test starts, take a tenth of a CPU that others want, or as much as they again.
+
+    A live test mostly waits, but what it measures suffers from a look that comes late. Only root may take it back.
+    """
+    if not _may_give_way():
+        return
+    nice = 10 if to_live_tests else 0
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    if AUTOGROUP.exists():  # the kernel shares the CPUs among sessions first, and then within each
+        AUTOGROUP.write_text(str(nice))
+
+
+def _may_give_way() -> bool:
+    return os.geteuid() == 0 and "PYTEST_XDIST_WORKER" in os.environ
 
 
 def _lock(held: ExitStack, path: Path, kind: int) -> None:

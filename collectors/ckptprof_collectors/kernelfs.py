@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
 
 class UnavailableError(Exception):
     """A collector cannot work on this host; its text is the reason, fit to be shown to a person."""
@@ -25,6 +27,17 @@ class KernelFs:
     def is_live(self) -> bool:
         """True if these are the machine's own files, so that udev and ioctls may be asked too."""
         return self.proc == Path("/proc") and self.sys == Path("/sys")
+
+
+def has_the_hosts_pids(fs: KernelFs) -> bool | None:
+    """Return whether processes have the pids here that they have on the host; None where there is no /proc.
+
+    The inode of the first namespace of pids is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
+    """
+    try:
+        return os.stat(fs.proc / "self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+    except OSError:
+        return None
 
 
 class KeptFile:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 NOTHING: frozenset[bytes] = frozenset()
+T = TypeVar("T")
 
 
 class LineTable:
@@ -39,6 +41,10 @@ class LineTable:
                     return self._relist(lines, before)
                 changed.append(line)
         return changed
+
+    def samples(self, data: bytes, parse: Callable[[bytes], T | None]) -> list[T]:
+        """Take the file as it is now; return the samples of the lines that are new or differ and are well formed."""
+        return [sample for line in self.update(data) if (sample := parse(line)) is not None]
 
     def _relist(self, lines: list[bytes], before: list[bytes]) -> list[bytes]:
         known = {name: line for name, line in zip(self._names, before, strict=True) if name is not None}

@@ -8,8 +8,11 @@ characters and markup, which only the output layer escapes, but never a surrogat
 from __future__ import annotations
 
 from enum import IntFlag
+from typing import Any, ClassVar, get_args
 
 import msgspec
+
+from ckptprof_collectors.counted import Column, Counted, Unit
 
 
 def text(raw: bytes) -> str:
@@ -60,6 +63,35 @@ class DiskSample(msgspec.Struct, frozen=True, array_like=True, tag="disk"):
     flush_ios: int | None = None  # since 5.5
     flush_ms: int | None = None
 
+    counted: ClassVar = Counted(
+        "disk",
+        (
+            Column("read_sectors", "disk_read_bytes_total", "Bytes read from the device.", Unit.SECTOR),
+            Column("write_sectors", "disk_written_bytes_total", "Bytes written to the device.", Unit.SECTOR),
+            Column("read_ios", "disk_reads_completed_total", "Reads that the device completed."),
+            Column("write_ios", "disk_writes_completed_total", "Writes that the device completed."),
+            Column("read_ms", "disk_read_time_seconds_total", "Time spent by all reads.", Unit.MILLISECOND),
+            Column("write_ms", "disk_write_time_seconds_total", "Time spent by all writes.", Unit.MILLISECOND),
+            Column(
+                "io_ms", "disk_io_time_seconds_total", "Time in which the device had a request in flight.",
+                Unit.MILLISECOND,
+            ),
+            Column(
+                "weighted_ms", "disk_io_time_weighted_seconds_total", "Time in flight, summed over requests.",
+                Unit.MILLISECOND,
+            ),
+            Column("flush_ios", "disk_flush_requests_total", "Cache flushes that the device completed."),
+            Column(
+                "flush_ms", "disk_flush_requests_time_seconds_total", "Time spent by all cache flushes.",
+                Unit.MILLISECOND,
+            ),
+            Column("in_flight", gauge=True),
+            *map(Column, ("read_merges", "write_merges")),
+            *map(Column, ("discard_ios", "discard_merges", "discard_sectors", "discard_ms")),
+        ),
+        name=("device",), collector="disks", gone="device", labels=("device",),
+    )  # fmt: skip
+
 
 class NicInfo(msgspec.Struct, frozen=True, array_like=True, tag="nic-info"):
     """A network interface; sent when first seen and whenever it changes."""
@@ -84,6 +116,20 @@ class NicSample(msgspec.Struct, frozen=True, array_like=True, tag="nic"):
     tx_errors: int
     tx_dropped: int
 
+    counted: ClassVar = Counted(
+        "nic",
+        (
+            Column("rx_bytes", "network_receive_bytes_total", "Bytes received."),
+            Column("tx_bytes", "network_transmit_bytes_total", "Bytes sent."),
+            Column("rx_errors", "network_receive_errs_total", "Errors in receiving."),
+            Column("tx_errors", "network_transmit_errs_total", "Errors in sending."),
+            Column("rx_dropped", "network_receive_drop_total", "Packets dropped in receiving."),
+            Column("tx_dropped", "network_transmit_drop_total", "Packets dropped in sending."),
+            *map(Column, ("rx_packets", "tx_packets")),
+        ),
+        name=("interface",), collector="nics", gone="interface", labels=("device",),
+    )  # fmt: skip
+
 
 class RdmaInfo(msgspec.Struct, frozen=True, array_like=True, tag="rdma-info"):
     """A port under /sys/class/infiniband."""
@@ -104,6 +150,20 @@ class RdmaSample(msgspec.Struct, frozen=True, array_like=True, tag="rdma"):
     rx_packets: int | None
     tx_packets: int | None
     tx_wait_ticks: int | None
+
+    counted: ClassVar = Counted(
+        "rdma",
+        (
+            Column("rx_bytes", "infiniband_port_data_received_bytes_total", "Bytes received by the RDMA port."),
+            Column("tx_bytes", "infiniband_port_data_transmitted_bytes_total", "Bytes sent by the RDMA port."),
+            Column(
+                "tx_wait_ticks", "infiniband_port_transmit_wait_total",
+                "Ticks with data to send and no credit to send it.",
+            ),
+            *map(Column, ("rx_packets", "tx_packets")),
+        ),
+        name=("port",), collector="rdma", gone="port", labels=("device", "port"),
+    )  # fmt: skip
 
 
 class MountInfo(msgspec.Struct, frozen=True, array_like=True, tag="mount"):
@@ -138,6 +198,50 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
     psi_memory_some_us: int | None
     psi_memory_full_us: int | None
     psi_cpu_some_us: int | None = None
+
+    counted: ClassVar = Counted(
+        "memory",
+        (
+            Column("total_bytes", "memory_total_bytes", "Memory of the host.", gauge=True),
+            Column(
+                "available_bytes", "memory_available_bytes", "Memory that can be had without swapping.", gauge=True
+            ),
+            Column("cached_bytes", "memory_cached_bytes", "Page cache.", gauge=True),
+            Column(
+                "dirty_bytes", "memory_dirty_bytes", "Written by programs, not yet on its way to a device.", gauge=True
+            ),
+            Column("writeback_bytes", "memory_writeback_bytes", "On its way to a device now.", gauge=True),
+            Column(
+                "dirty_threshold_bytes", "memory_dirty_threshold_bytes", "Dirty memory at which writers are blocked.",
+                gauge=True,
+            ),
+            Column(
+                "dirty_background_threshold_bytes", "memory_dirty_background_threshold_bytes",
+                "Dirty memory at which writeback starts by itself.", gauge=True,
+            ),
+            Column("dirtied_bytes", "memory_dirtied_bytes_total", "Page cache made dirty."),
+            Column("written_bytes", "memory_written_bytes_total", "Page cache written back."),
+            Column("major_faults", "memory_major_faults_total", "Page faults that had to read from a device."),
+            Column(
+                "psi_io_some_us", "pressure_io_waiting_seconds_total", "Time in which some task waited for I/O.",
+                Unit.MICROSECOND,
+            ),
+            Column(
+                "psi_io_full_us", "pressure_io_stalled_seconds_total",
+                "Time in which no task ran for waiting on I/O.", Unit.MICROSECOND,
+            ),
+            Column(
+                "psi_memory_some_us", "pressure_memory_waiting_seconds_total",
+                "Time in which some task waited for memory.", Unit.MICROSECOND,
+            ),
+            Column(
+                "psi_memory_full_us", "pressure_memory_stalled_seconds_total",
+                "Time in which no task ran for lack of memory.", Unit.MICROSECOND,
+            ),
+            Column("psi_cpu_some_us"),
+        ),
+        collector="memory",
+    )  # fmt: skip
 
 
 class FuseSample(msgspec.Struct, frozen=True, array_like=True, tag="fuse"):
@@ -209,6 +313,18 @@ class ProcessIo(msgspec.Struct, frozen=True, array_like=True, tag="io"):
     write_bytes: int
     cancelled_write_bytes: int
 
+    counted: ClassVar = Counted(
+        "process",
+        tuple(
+            map(
+                Column,
+                ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "read_bytes", "write_bytes",
+                 "cancelled_write_bytes"),
+            )
+        ),
+        name=("pid", "start_ticks"),
+    )  # fmt: skip
+
 
 class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
     """/proc/PID/stat and statm."""
@@ -224,6 +340,18 @@ class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
     rss_bytes: int | None
     rss_file_bytes: int | None  # statm "shared": pages of mapped files and shared memory; grows as an mmap is read
     child_minor_faults: int | None = None  # of children that it has waited for: grows with each of them
+
+    counted: ClassVar = Counted(
+        "process",
+        (
+            *map(Column, ("user_ticks", "system_ticks", "minor_faults", "major_faults")),
+            Column("threads", gauge=True),
+            Column("rss_bytes", gauge=True),
+            Column("rss_file_bytes", gauge=True),
+        ),
+        name=("pid", "start_ticks"),
+        left_out=("child_minor_faults",),  # only detection asks for it, within seconds
+    )
 
 
 class ThreadTime(msgspec.Struct, frozen=True, array_like=True, tag="thread"):
@@ -540,6 +668,27 @@ Sample = (
     | CollectorFault
     | SamplerHealth
 )
+
+# What is kept in the timeline, and on the metrics page if it has metrics.
+COUNTED: tuple[Any, ...] = tuple(kind for kind in get_args(Sample) if hasattr(kind, "counted"))
+# The others, and where their counters go.
+NOT_COUNTED: dict[type, str] = {
+    **dict.fromkeys(
+        (DeviceInfo, NicInfo, RdmaInfo, MountInfo, ThrottleInfo, ProcessInfo), "what an entity is: no counters"
+    ),
+    **dict.fromkeys(
+        (FuseSample, QdiscSample, BlockActivity), "the measures of a checkpoint have what it did meanwhile"
+    ),
+    **dict.fromkeys(
+        (ThreadTime, ThreadLook, StackSample, GpuUse, DirtyPause),
+        "only looked at around a checkpoint, for its measures",
+    ),
+    **dict.fromkeys(
+        (FileScan, FileEvent, FileFact, FileActivity, FileLifeEvent), "of one file: the streams of a checkpoint have it"
+    ),
+    **dict.fromkeys((ProcessExit, Gone, Unavailable, CollectorFault), "an event: no counters"),
+    **dict.fromkeys((SamplerHealth, TraceHealth), "of ckptprof itself: only on the metrics page (export/families.py)"),
+}
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):

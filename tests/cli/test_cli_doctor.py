@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof.cli import doctor_checks as checks
-from ckptprof.cli import doctor_host, doctor_training
+from ckptprof.cli.checks import host, training
+from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
 from ckptprof.report.doctor import degraded
 from ckptprof_collectors.gpus.nvml import Gpus
@@ -41,7 +41,7 @@ def test_an_empty_tree_breaks_no_check(tree: Callable[..., KernelFs], tmp_path: 
     found = [
         checks.capabilities(fs, uid=1000), checks.other_processes(fs, uid=1000), checks.io_accounting(fs),
         checks.hidepid(fs), checks.block_devices(fs), checks.network(fs), checks.pressure(fs),
-        checks.delay_accounting(fs), checks.udev(tmp_path), doctor_training.ptrace_scope(fs),
+        checks.delay_accounting(fs), checks.udev(tmp_path), training.ptrace_scope(fs),
     ]  # fmt: skip
 
     assert [c.status for c in found] == ["warn", "note", "fail", "ok", "warn", "warn", "note", "note", "note", "ok"]
@@ -99,7 +99,7 @@ def test_hidepid(options: str, mask: str, status: str, tree: Callable[..., Kerne
 def test_ptrace_scope(scope: str, mask: str, status: str, tree: Callable[..., KernelFs]) -> None:
     """The capability sees through all but the strictest."""
     fs = tree(proc__self__status=f"CapEff:\t{mask}\n", proc__sys__kernel__yama__ptrace_scope=f"{scope}\n")
-    check = doctor_training.ptrace_scope(fs)
+    check = training.ptrace_scope(fs)
 
     assert check.status == status
     assert (check.fix is None) == (status == "ok")
@@ -110,7 +110,7 @@ def test_stacks_are_tried(tmp_path: Path) -> None:
     broken = tmp_path / "py-spy"
     broken.write_text("#!/bin/sh\necho 'Permission denied' >&2\nexit 1\n")
     broken.chmod(0o755)
-    found = [doctor_training.stacks(program) for program in (find_program(), None, "/nowhere/py-spy", str(broken))]
+    found = [training.stacks(program) for program in (find_program(), None, "/nowhere/py-spy", str(broken))]
 
     assert [check.status for check in found] == ["ok", "warn", "warn", "warn"]
     assert "ptrace_scope" in found[3].text
@@ -131,8 +131,8 @@ class _Driver(Gpus):
 def test_gpus(tree: Callable[..., KernelFs]) -> None:
     """A host without any lacks nothing; one whose driver does not answer does."""
     fs = tree()
-    found = [doctor_training.gpus(fs, one) for one in (_Driver(8), _Driver(None), _Driver(None, "NVML: Unknown Error"))]
-    hidden = doctor_training.gpus(tree(proc__driver__nvidia__version="NVRM"), _Driver(None))
+    found = [training.gpus(fs, one) for one in (_Driver(8), _Driver(None), _Driver(None, "NVML: Unknown Error"))]
+    hidden = training.gpus(tree(proc__driver__nvidia__version="NVRM"), _Driver(None))
 
     assert [check.status for check in (*found, hidden)] == ["ok", "note", "warn", "warn"]
     assert found[0].text == "NVML shows the use of 8 GPUs"
@@ -185,13 +185,13 @@ def test_clock(now_s: int, newest_s: int | None, status: str) -> None:
 )
 def test_sqlite(version: tuple[int, ...], status: str) -> None:
     """Versions without the fix get a word, not an alarm: one writer is safe."""
-    assert doctor_host.sqlite(version).status == status
+    assert host.sqlite(version).status == status
 
 
 def test_python() -> None:
     """Our floor."""
-    assert doctor_host.python((3, 9, 2)).status == "fail"
-    assert doctor_host.python((3, 10, 0)).status == "ok"
+    assert host.python((3, 9, 2)).status == "fail"
+    assert host.python((3, 10, 0)).status == "ok"
 
 
 def test_metrics_port() -> None:
@@ -201,15 +201,15 @@ def test_metrics_port() -> None:
         server.listen()
         port = server.getsockname()[1]
 
-        assert doctor_host.metrics_port(port).status == "note"
-    assert doctor_host.metrics_port(port).status in ("ok", "note")
+        assert host.metrics_port(port).status == "note"
+    assert host.metrics_port(port).status in ("ok", "note")
 
 
 def test_database_that_is_none(tmp_path: Path) -> None:
     """Missing is a note, anything that is not ours a failure with the reason."""
     foreign = tmp_path / "foreign.db"
     foreign.write_text("this is no database, but it is long enough to look at\n" * 20)
-    found = [doctor_host.database(path)[1] for path in (tmp_path / "none.db", foreign, tmp_path, "postgresql://h/d")]
+    found = [host.database(path)[1] for path in (tmp_path / "none.db", foreign, tmp_path, "postgresql://h/d")]
 
     assert [check.status for check in found] == ["note", "fail", "fail", "fail"]
     assert all(check.text for check in found)

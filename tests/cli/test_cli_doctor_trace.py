@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ckptprof.cli import doctor_trace
+from ckptprof.cli.checks import remedies, trace
 from ckptprof.report.doctor import Check, render
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 
@@ -39,8 +39,8 @@ class Attached:
 def test_types_are_looked_for(tree: Callable[..., KernelFs]) -> None:
     """Without BTF the version of the kernel is told, as a hint."""
     fs = tree(proc__sys__kernel__osrelease="4.18.0-25-generic\n")
-    missing = doctor_trace.types(fs)
-    found = doctor_trace.types(tree(sys__kernel__btf__vmlinux="x"))
+    missing = trace.types(fs)
+    found = trace.types(tree(sys__kernel__btf__vmlinux="x"))
 
     assert (missing.status, found.status) == ("warn", "ok")
     assert "4.18.0-25-generic" in missing.text
@@ -53,7 +53,7 @@ def test_types_are_looked_for(tree: Callable[..., KernelFs]) -> None:
 )
 def test_both_capabilities_or_the_old_one(mask: str, status: str, tree: Callable[..., KernelFs]) -> None:
     """Either alone does not do."""
-    check = doctor_trace.privileges(tree(proc__self__status=f"CapEff:\t{mask}\n"))
+    check = trace.privileges(tree(proc__self__status=f"CapEff:\t{mask}\n"))
 
     assert check.status == status
     assert (check.fix is None) == (status == "ok")
@@ -71,8 +71,8 @@ def test_both_capabilities_or_the_old_one(mask: str, status: str, tree: Callable
 )
 def test_lockdown(text: str, status: str, tree: Callable[..., KernelFs]) -> None:
     """Only its stricter degree is in the way, and where it cannot be seen that is said."""
-    assert doctor_trace.lockdown(tree(sys__kernel__security__lockdown=text)).status == status
-    assert doctor_trace.lockdown(KernelFs(Path("/nowhere"), Path("/nowhere"))).status == "note"
+    assert trace.lockdown(tree(sys__kernel__security__lockdown=text)).status == status
+    assert trace.lockdown(KernelFs(Path("/nowhere"), Path("/nowhere"))).status == "note"
 
 
 def test_each_hook_and_each_degradation_is_named() -> None:
@@ -84,14 +84,14 @@ def test_each_hook_and_each_degradation_is_named() -> None:
         asked.append(options)
         return made
 
-    works, *blind = doctor_trace.attached(KernelFs(), attach)
+    works, *blind = trace.attached(KernelFs(), attach)
 
     assert works == Check(
         "trace", "ok", "the trace level works: calls (call_exit_portable), io_uring (uring_submit_ring)"
     )
     assert [(check.status, check.fix) for check in blind] == [
         ("note", "boot a kernel of 6.12 or newer"),
-        ("note", doctor_trace.NEWER),
+        ("note", trace.NEWER),
     ]
     assert made.closed
     assert asked == [{"family_of": (os.getpid(),), "ignore": ()}]
@@ -112,22 +112,22 @@ def test_what_cannot_be_attached_is_told_with_its_reason(error: Exception, statu
     def attach(*_: object, **__: object) -> Any:
         raise error
 
-    (check,) = doctor_trace.attached(KernelFs(), attach)
+    (check,) = trace.attached(KernelFs(), attach)
 
     assert check.status == status
     assert str(error) in check.text
-    assert (check.fix == doctor_trace.AS_SERVICE) == permission
+    assert (check.fix == remedies.as_service()) == permission
     assert "\x1b" not in render([check], width=80, colour=False)
 
 
 def test_libbpf_is_named_or_the_command_that_installs_it(tmp_path: Path) -> None:
     """A library that is none is unusable, whatever it is."""
-    code = "from ckptprof.cli.doctor_trace import libbpf; c = libbpf(); print(c.status, c.fix is None)"
+    code = "from ckptprof.cli.checks.trace import libbpf; c = libbpf(); print(c.status, c.fix is None)"
     environment = {**os.environ, "CKPTPROF_LIBBPF": str(tmp_path / "none.so")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
 
     assert done.stdout == "warn False\n"
-    assert doctor_trace.libbpf().status in ("ok", "warn")
+    assert trace.libbpf().status in ("ok", "warn")
 
 
 def test_the_document_holds_all_of_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, PatternClass
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
@@ -16,6 +18,7 @@ from ckptprof_collectors.samples import (
     RdmaSample,
     Sample,
     SamplerHealth,
+    TraceHealth,
 )
 
 COLLECTORS = ("disks", "nics", "rdma", "memory", "mounts", "processes")
@@ -23,7 +26,8 @@ GIB = 1 << 30
 
 
 def describe(metrics: Metrics) -> None:
-    """Hand in what the collectors say first."""
+    """Hand in what the collectors say first; the agent traces."""
+    metrics.level("trace")
     samples: list[Sample] = [
         DeviceInfo(f"nvme{n}n1", 259, n, "disk", (), countable=True, transport="nvme-pcie", rotational=False,
                    size_bytes=1 << 42, model="M", serial="S", backing=None)
@@ -45,10 +49,11 @@ def frame(tick: int, wall_ns: int) -> Frame:
     samples += [RdmaSample(f"mlx5_{n}/1", tick * 10**8, tick * 10**8, tick * 9000, tick * 9000, 5) for n in range(8)]
     samples.append(
         MemorySample(2048 * GIB, 1800 * GIB, 100 * GIB, 9 * GIB, GIB, tick * GIB, tick * GIB, 400 * GIB, 200 * GIB,
-                     tick * 7, tick * 9000, tick * 8000, 0, 0)
+                     tick * 7, tick * 9000, tick * 8000, 0, 0, tick * 600)
     )  # fmt: skip
     read_ns = dict.fromkeys(COLLECTORS, tick * 40_000)
     samples.append(SamplerHealth(tick, 0, tick * 50_000, 0, tick * 2_000_000, 15 << 20, 8, 700, read_ns, {}))
+    samples.append(TraceHealth(tick * 4000, 0, 0, 0, 0, tick, {"vfs_write": "typed"}, ()))
     return Frame(tick * 100_000_000, wall_ns, COLLECTORS, tuple(samples))
 
 
@@ -113,11 +118,19 @@ def checkpoint(number: int, kind: Kind, end_ns: int) -> Checkpoint:
     )
 
 
-def advance(metrics: Metrics, tick: int, wall_ns: int) -> None:
-    """Feed one tick, and at every tenth a save, at the first also a restore."""
-    metrics.observe(frame(tick, wall_ns))
+def advance(metrics: Metrics, tick: int, wall_ns: int, *, service_at_poll: bool = False) -> None:
+    """Feed one tick, and at every tenth a save, at the first also a restore.
+
+    A service that polls has no trace, and is not told when a save was durable, nor on how many GPUs a job computes.
+    """
+    told = frame(tick, wall_ns)
+    if service_at_poll:
+        samples = tuple(sample for sample in told.samples if not isinstance(sample, TraceHealth))
+        told = msgspec.structs.replace(told, samples=samples)
+    metrics.observe(told)
     metrics.recorder(health(tick))
     if tick % 10 == 1:
-        metrics.checkpoint(checkpoint(tick // 10, Kind.SAVE, wall_ns))
+        save = checkpoint(tick // 10, Kind.SAVE, wall_ns)
+        metrics.checkpoint(msgspec.structs.replace(save, durable_ns=None, cost=None) if service_at_poll else save)
     if tick == 1:
         metrics.checkpoint(checkpoint(0, Kind.RESTORE, wall_ns))

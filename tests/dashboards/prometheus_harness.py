@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ class Prometheus:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as response:  # noqa: S310 - loopback
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # it starts
+                raise
             raise AssertionError(f"{arguments}: {error.read().decode()}") from error
 
     def query(self, expression: str) -> list[dict[str, Any]]:
@@ -40,10 +43,11 @@ class Prometheus:
         result: list[dict[str, Any]] = self.get("query", query=expression)["result"]
         return result
 
-    def resolve(self, expression: str, rate_interval: str = "5s") -> str:
+    def resolve(self, expression: str, rate_interval: str = "5s", range_seconds: int = 600) -> str:
         """Put values where Grafana puts them; it escapes what a regular expression would read as its own, twice."""
         instance = self.instance.replace(".", r"\\.").replace("[", r"\\[").replace("]", r"\\]")
-        for name, value in (("$__rate_interval", rate_interval), ("$job", JOB), ("$instance", instance)):
+        values = {"$__rate_interval": rate_interval, "$__range_s": str(range_seconds), "$__range": f"{range_seconds}s"}
+        for name, value in (values | {"$cluster": ".*", "$job": JOB, "$instance": instance}).items():
             expression = expression.replace(name, value)
         assert "$" not in expression, f"an unknown variable in {expression}"
         return expression
@@ -61,10 +65,11 @@ class Prometheus:
 
 
 def expressions(dashboard: Path) -> list[tuple[str, str]]:
-    """Return panel title and expression of every target of a dashboard."""
+    """Return panel title and expression of every target of a dashboard, and those of its marks."""
     document = json.loads(dashboard.read_text(encoding="utf-8"))
     panels = [inner for panel in document["panels"] for inner in (panel, *panel.get("panels", ()))]
-    return [(panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", ())]
+    asked = [(panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", ())]
+    return asked + [(mark["name"], mark["expr"]) for mark in document["annotations"]["list"]]
 
 
 def empty_expressions(prometheus: Prometheus, dashboard: Path) -> list[str]:

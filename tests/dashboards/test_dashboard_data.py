@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import threading
@@ -15,8 +16,25 @@ from tests.dashboards import busy_node, prometheus_harness
 from ckptprof.assets import asset
 from ckptprof.export.http import MetricsServer
 from ckptprof.export.metrics import Metrics
+from ckptprof_collectors import counted
+from ckptprof_collectors.samples import MemorySample
 
 RULES = asset("dashboards/rules")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def documented_series() -> int:
+    """Return how many series docs/metrics.md promises at most."""
+    return int(re.findall(r"at most (\d+) series", (DOCS / "metrics.md").read_text(encoding="utf-8"))[0])
+
+
+def number_of_series() -> int:
+    """Return how many a busy node has after some checkpoints."""
+    metrics = Metrics()
+    busy_node.describe(metrics)
+    for tick in range(1, 42):
+        busy_node.advance(metrics, tick, time.time_ns())
+    return sum(bool(line) and not line.startswith("#") for line in metrics.render()[0].decode().splitlines())
 
 
 @pytest.fixture
@@ -57,7 +75,25 @@ def test_every_expression_returns_data(busy_server: MetricsServer, tmp_path: Pat
             values = prometheus.get(f"label/{variable}/values", **{"match[]": "ckptprof_build_info"})
             assert values == [{"job": prometheus_harness.JOB, "instance": prometheus.instance}[variable]]
         samples = prometheus.query("scrape_samples_scraped")[0]["value"][1]
-        assert int(samples) <= 370
+        assert int(samples) <= documented_series()
+
+
+def test_a_busy_node_has_no_more_series_than_documented() -> None:
+    """What Prometheus counts at each scrape is counted without it, too."""
+    assert 0 < number_of_series() <= documented_series()
+
+
+def test_the_example_of_a_new_metric_keeps_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who follows docs/tasks/new-metric.md to the letter adds one series, and breaks no test."""
+    example = re.findall(r"(?s)```python\n(.*?),\n```", (DOCS / "tasks/new-metric.md").read_text(encoding="utf-8"))
+    before = number_of_series()
+
+    column = eval(example[0], vars(counted))  # noqa: S307 - a line of our own page
+    others = [one for one in MemorySample.counted.columns if one.field != column.field]
+    declared = dataclasses.replace(MemorySample.counted, columns=(*others, column))
+    monkeypatch.setattr(MemorySample, "counted", declared)
+
+    assert number_of_series() == before + 1 <= documented_series()
 
 
 @pytest.mark.prometheus
@@ -70,7 +106,7 @@ def test_rules_pass_promtool() -> None:
 
 
 def test_every_alert_is_tested_and_says_what_to_do() -> None:
-    """No alert without a test, a severity, a summary and a description."""
+    """No alert without a test, a severity, a summary, a description and a section of its own in the runbooks."""
     rules = (RULES / "ckptprof.rules.yml").read_text(encoding="utf-8")
     tested = (RULES / "ckptprof.rules.test.yml").read_text(encoding="utf-8")
     alerts = re.findall(r"alert: (\w+)", rules)
@@ -78,6 +114,11 @@ def test_every_alert_is_tested_and_says_what_to_do() -> None:
     assert all(f"alertname: {alert}" in tested for alert in alerts)
     for word in ("severity:", "summary:", "description:"):
         assert rules.count(word) == len(alerts)
+    runbooks = (DOCS / "runbooks.md").read_text(encoding="utf-8")
+    assert re.findall(r"(?m)^## (\w+)$", runbooks) == alerts
+    assert re.findall(r"runbook_url: (\S+)", rules) == [f"docs/runbooks.md#{alert.lower()}" for alert in alerts]
+    for section in runbooks.split("\n## ")[1:]:
+        assert all(word in section for word in ("**Means:**", "**Costs:**", "\n1. ", "\n2. ")), section
 
 
 def test_rules_name_only_what_is_exported() -> None:
@@ -87,7 +128,7 @@ def test_rules_name_only_what_is_exported() -> None:
     busy_node.advance(metrics, 1, 1)
     exported = set(re.findall(r"^(ckptprof_\w+)", metrics.render()[0].decode(), re.MULTILINE))
     rules = (RULES / "ckptprof.rules.yml").read_text(encoding="utf-8")
-    expressions = re.sub(r"(?m)^\s*(#|summary:|description:|- record:|- name:).*$", "", rules)
+    expressions = re.sub(r"(?m)^\s*(#|summary:|description:|runbook_url:|- record:|- name:).*$", "", rules)
     named = set(re.findall(r"(?<![:\w])ckptprof_\w+", expressions))
     assert named <= exported
     assert len(named) >= 8

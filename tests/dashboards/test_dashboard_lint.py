@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ from tests.dashboards import busy_node
 
 from ckptprof.assets import asset
 from ckptprof.export.metrics import Metrics
+from ckptprof.verdicts import Limit
 
 FOLDER = asset("dashboards")
 DASHBOARDS = sorted(FOLDER.glob("*.json"))
+NODE = FOLDER / "ckptprof-node.json"
+HIDDEN = 2  # a variable that only links and addresses set
+GROUNDS = ("#ffffff", "#181b1f")  # of Grafana's light and dark panels
+DEFAULT_EMPTY = "none yet"
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -38,6 +44,16 @@ def targets(document: dict[str, Any]) -> list[str]:
     return [target["expr"] for panel in panels(document) for target in panel["targets"]]
 
 
+def titled(title: str) -> dict[str, Any]:
+    """Return a panel of the node's dashboard."""
+    return next(panel for panel in panels(load(NODE)) if panel["title"] == title)
+
+
+def exported_by(metrics: Metrics) -> set[str]:
+    """Return the names on the metrics page."""
+    return set(re.findall(r"^(ckptprof_\w+)", metrics.render()[0].decode(), re.MULTILINE))
+
+
 def variable(document: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the one template variable of this name."""
     found = [each for each in document["templating"]["list"] if each["name"] == name]
@@ -54,7 +70,7 @@ def board(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def test_the_node_dashboard_is_there() -> None:
     """It is committed under the uid that links may rely on."""
-    assert load(FOLDER / "ckptprof-node.json")["uid"] == "ckptprof-node"
+    assert load(NODE)["uid"] == "ckptprof-node"
 
 
 @pytest.mark.skipif(
@@ -74,16 +90,17 @@ def test_template_datasource(board: dict[str, Any]) -> None:
     assert "__inputs" not in board
 
 
-@pytest.mark.parametrize("name", ["job", "instance"])
-def test_template_job_and_instance(board: dict[str, Any], name: str) -> None:
-    """Rules 2 and 3: `job` and `instance` are multi-valued queries of that data source, all of them is `.+`."""
+@pytest.mark.parametrize(("name", "everything"), [("cluster", ".*"), ("job", ".+"), ("instance", ".+")])
+def test_template_variables(board: dict[str, Any], name: str, everything: str) -> None:
+    """Rules 2 and 3: multi-valued queries of that data source; `.*` also matches a scrape without the label."""
     found = variable(board, name)
     assert (found["type"], found["label"], found["multi"], found["allValue"]) == (
         "query",
         name.capitalize(),
         True,
-        ".+",
+        everything,
     )
+    assert (found.get("hide", 0) == HIDDEN) == (name == "cluster")
     assert found["datasource"] == {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
 
 
@@ -111,16 +128,28 @@ def test_panel_title_and_description(board: dict[str, Any]) -> None:
 
 
 def test_panel_units(board: dict[str, Any]) -> None:
-    """Rule 7: every panel has a unit."""
-    known = {"short", "s", "bytes", "Bps", "percentunit"}
-    assert all(panel["fieldConfig"]["defaults"]["unit"] in known for panel in panels(board))
+    """Rule 7: every panel has a unit, and a plain number only where the panel counts two things or tells words."""
+    units = {panel["title"]: panel["fieldConfig"]["defaults"]["unit"] for panel in panels(board)}
+    assert {unit for unit in units.values() if not unit.startswith("suffix:")} == {
+        "short", "s", "bytes", "Bps", "percentunit"
+    }  # fmt: skip
+    assert {title for title, unit in units.items() if unit == "short"} == {
+        "Nodes, the longest without a save first",
+        "Limit of the newest checkpoint",
+        "By pattern",
+        "By framework",
+    }
 
 
 def test_target_rate_interval(board: dict[str, Any]) -> None:
-    """Rule 9: every rate is over `$__rate_interval`, whatever the scrape interval is."""
+    """Rule 9: every rate is over `$__rate_interval`, whatever the scrape interval is; a sum is over what is shown."""
     ranges = [found for expression in targets(board) for found in re.findall(r"\[([^\]]*)\]", expression)]
     assert ranges
-    assert set(ranges) == {"$__rate_interval"}
+    assert set(ranges) == {"$__rate_interval", "$__range", "1h"}
+    hourly = [one for one in targets(board) if "[1h]" in one]  # they move at the end of a save only
+    assert all("stall_seconds" in one or "gpu_seconds" in one for one in hourly)
+    assert len(hourly) == 2
+    assert not [one for one in targets(board) if "rate(" in one and "[$__range]" in one]
 
 
 def test_target_job_and_instance(board: dict[str, Any]) -> None:
@@ -130,8 +159,8 @@ def test_target_job_and_instance(board: dict[str, Any]) -> None:
         unquoted = re.sub(r'"[^"]*"', "", expression)
         assert selectors
         assert unquoted.count("ckptprof_") == len(re.findall(r"\bckptprof_\w+\{", unquoted))
-        assert all('job=~"$job"' in selector for selector in selectors)
-        assert all('instance=~"$instance"' in selector for selector in selectors)
+        for name in ("cluster", "job", "instance"):
+            assert all(f'{name}=~"${name}"' in selector for selector in selectors)
 
 
 def test_every_metric_exists(board: dict[str, Any]) -> None:
@@ -139,21 +168,175 @@ def test_every_metric_exists(board: dict[str, Any]) -> None:
     metrics = Metrics()
     busy_node.describe(metrics)
     busy_node.advance(metrics, 1, 1_700_000_000_000_000_000)
-    exported = set(re.findall(r"^(ckptprof_\w+)", metrics.render()[0].decode(), re.MULTILINE))
-    named = set(re.findall(r"\bckptprof_\w+", " ".join(targets(board))))
+    exported = exported_by(metrics)
+    marks = [mark["expr"] for mark in board["annotations"]["list"]]
+    named = set(re.findall(r"\bckptprof_\w+", " ".join([*targets(board), *marks])))
     assert {name for name in named if name != "ckptprof_"} <= exported
 
 
 def test_identity_and_layout(board: dict[str, Any]) -> None:
     """Ids are unique and given, the document itself has none, and no two panels overlap."""
     assert board.get("id") is None
-    every = board["panels"]
+    every = [inner for panel in board["panels"] for inner in (panel, *panel.get("panels", ()))]
     assert len({panel["id"] for panel in every}) == len(every)
+    assert_apart(board["panels"])
+    for row in board["panels"]:
+        assert_apart(row.get("panels", ()))
+
+
+def assert_apart(shown: Iterable[dict[str, Any]]) -> None:
+    """Hold panels that are seen together to cells of their own in the grid."""
     cells: list[tuple[int, int]] = []
-    for panel in every:
+    for panel in shown:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         cells += itertools.product(
             range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
         )
     assert len(cells) == len(set(cells))
+
+
+def test_no_counter_is_drawn_raw(board: dict[str, Any]) -> None:
+    """A counter falls to zero when its agent starts anew: only what it grew by is shown."""
+    for expression in targets(board):
+        for found in re.finditer(r"ckptprof_\w+_(?:total|count|sum|bucket)\{[^}]*\}", expression):
+            before, after = expression[: found.start()], expression[found.end() :]
+            assert before.endswith(("rate(", "increase(", "min_over_time(")) or after.startswith(" offset "), expression
+
+
+def test_a_dead_node_does_not_hide_behind_a_living_one(board: dict[str, Any]) -> None:
+    """Ages are taken of each node before the largest is chosen, and of the last value that a silent one told."""
+    ages = [one for one in targets(board) if "time() -" in one]
+    assert ages
+    assert all("max by (instance) (time() - last_over_time(" in one for one in ages)
+    table = titled("Nodes, the longest without a save first")
+    assert table["options"]["sortBy"] == [{"desc": True, "displayName": "since the newest save"}]
+    assert "on nodes" in titled("Saves on nodes")["title"]
+    assert "8 times" in titled("Saves on nodes")["description"]
+
+
+@pytest.mark.parametrize(
+    ("title", "steps"),
+    [
+        ("Training blocked", [0.05, 0.12]),
+        ("Training blocked by saves", [0.05, 0.12]),
+        ("Busy", [0.8, 0.95]),
+        ("Written for each byte saved", [1.2, 1.5]),
+        ("Incomplete saves", [1, 5]),
+        ("Store", []),
+    ],
+)
+def test_thresholds(title: str, steps: list[float]) -> None:
+    """What has a usual limit shows it, as a colour or a dashed line; what has none is green throughout."""
+    panel = titled(title)
+    assert [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]] == [None, *steps]
+    drawn = panel["fieldConfig"]["defaults"].get("custom", {}).get("thresholdsStyle", {}).get("mode", "off")
+    assert drawn == ("dashed" if steps and panel["type"] == "timeseries" else "off")
+
+
+def test_an_overdue_node_is_red() -> None:
+    """The table tells the age of a node's newest save in its own intervals: 2 is overdue."""
+    overrides = {
+        each["matcher"]["options"]: {one["id"]: one["value"] for one in each["properties"]}
+        for each in titled("Nodes, the longest without a save first")["fieldConfig"]["overrides"]
+    }
+    assert overrides["intervals"]["thresholds"]["steps"][-1] == {"color": "red", "value": 2.0}
+    assert "var-instance=${__value.raw}" in overrides["node"]["links"][0]["url"]
+
+
+def test_links_marks_and_one_cursor(board: dict[str, Any]) -> None:
+    """The dashboard links to those of its tag, marks each save, and shows one cursor in all panels."""
+    (link,) = board["links"]
+    assert (link["type"], link["tags"], link["includeVars"], link["keepTime"]) == (
+        "dashboards",
+        ["ckptprof"],
+        True,
+        True,
+    )
+    assert "ckptprof" in board["tags"]
+    (saves,) = board["annotations"]["list"]
+    assert (saves["enable"], saves["useValueForTime"]) == (True, True)
+    assert saves["expr"].startswith("ckptprof_last_checkpoint_timestamp_seconds{")
+    assert saves["expr"].endswith("* 1000")
+    assert board["graphTooltip"] == 1
+
+
+def test_every_limit_has_a_colour_of_its_own() -> None:
+    """A state is a number; each is told as the word of its limit, in a colour that stands out from both grounds."""
+    panel = titled("Limit of the newest checkpoint")
+    assert panel["type"] == "state-timeline"
+    told = panel["fieldConfig"]["defaults"]["mappings"][0]["options"]
+    colours = {each["text"]: each["color"] for each in told.values()}
+    numbers = dict(re.findall(r'limit="([\w-]+)"\} \* (\d+)', panel["targets"][0]["expr"]))
+    assert set(numbers) == {limit.value for limit in Limit}
+    assert set(colours) == {*numbers, "unexplained"}
+    assert all(told[number]["text"] == limit for limit, number in numbers.items())
+    assert len(set(colours.values())) == len(colours)
+    for limit, colour in colours.items():
+        assert all(contrast(colour, ground) >= 3 for ground in GROUNDS), limit
+    bars = titled("What limited checkpoints")["fieldConfig"]["overrides"]
+    assert {each["matcher"]["options"]: each["properties"][0]["value"]["fixedColor"] for each in bars} == colours
+
+
+def contrast(first: str, second: str) -> float:
+    """Return the contrast of two colours (WCAG 2)."""
+    dark, light = sorted(luminance(colour) for colour in (first, second))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Return how bright a colour is, 0 to 1."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_histogram_of_durations_is_drawn() -> None:
+    """As a heat map, and as P50 and P95."""
+    heat = titled("How long saves take")
+    assert (heat["type"], heat["targets"][0]["format"]) == ("heatmap", "heatmap")
+    assert "ckptprof_checkpoint_duration_seconds_bucket" in heat["targets"][0]["expr"]
+    assert [one["legendFormat"] for one in titled("Duration of saves")["targets"]] == ["P50", "P95"]
+
+
+def test_rows_of_second_interest_are_closed() -> None:
+    """A closed row asks Prometheus nothing; the page is asked for anew once a minute."""
+    board = load(NODE)
+    rows = {panel["title"]: panel for panel in board["panels"] if panel["type"] == "row"}
+    closed = {title: len(row["panels"]) for title, row in rows.items() if row["collapsed"]}
+    assert closed == {"Network": 2, "Memory": 2, "Agent": 7}
+    assert [title for title in rows if title not in closed] == ["Checkpoints", "Devices"]
+    assert board["refresh"] == "1m"
+
+
+@pytest.mark.parametrize("title", ["Saves on nodes", "Restores on nodes", "Incomplete saves", "Saved"])
+def test_nothing_saved_is_a_zero(title: str) -> None:
+    """What these count has a series from the start of the agent, at zero: no data then means that no agent answers."""
+    (expression,) = (target["expr"] for target in titled(title)["targets"])
+    name, labels = re.findall(r"(ckptprof_\w+)\{([^}]*)\}", expression)[0]
+    kind = re.search(r'kind="(\w+)"', labels)
+    assert kind is not None
+    assert f'{name}{{kind="{kind[1]}"}} 0.0' in Metrics().render()[0].decode()
+
+
+def test_a_panel_that_a_level_cannot_fill_says_so() -> None:
+    """Beside a service that polls, without GPUs: whatever names only what it never exports says why it is empty."""
+    metrics = Metrics()
+    metrics.level("poll")
+    busy_node.advance(metrics, 1, 1_700_000_000_000_000_000, service_at_poll=True)
+    seen = exported_by(metrics)
+
+    mute = [
+        panel
+        for panel in panels(load(NODE))
+        if not any(set(re.findall(r"\bckptprof_\w+", target["expr"])) & seen for target in panel["targets"])
+        and "__name__" not in panel["targets"][0]["expr"]
+    ]
+
+    assert {panel["title"] for panel in mute} == {
+        "At risk after the commit",
+        "GPUs that wait for saves",
+        "Counted without their file",
+    }
+    assert all(panel["fieldConfig"]["defaults"]["noValue"] != DEFAULT_EMPTY for panel in mute)
+    assert "at level poll this panel stays empty" in titled("At risk after the commit")["description"]

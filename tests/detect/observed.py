@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.world import World
 from ckptprof.recording import Header
-from ckptprof_collectors.samples import ProcessInfo
+from ckptprof_collectors.samples import Frame, ProcessInfo, Sample
 
 
 def observed(
@@ -32,3 +33,9 @@ def observed(
                            program="train.py", runtimes=runtimes, environment={}, cgroup=None)  # fmt: skip
         world.jobs.observe(info)
     return world
+
+
+def frame(at_ns: int, unchanged_ns: int, *samples: Sample) -> FrameSamples:
+    """Return the samples of one frame; up to `unchanged_ns` nothing had changed that any collector tells."""
+    collectors = ("disks", "nics", "rdma", "qdiscs", "processes", "trace")
+    return FrameSamples(Frame(at_ns, at_ns, (), samples), dict.fromkeys(collectors, unchanged_ns))

@@ -109,7 +109,7 @@ def test_the_same_frames_give_the_same_checkpoints(frames: list[Frame]) -> None:
 @given(st.lists(st.tuples(counts, counts), min_size=2, max_size=40))
 def test_intervals_add_up_to_the_counters_difference(values: list[tuple[int, int]]) -> None:
     """Whatever the counters do, forward moves are counted once and backward ones not at all."""
-    history = ProcessHistory.empty()
+    history = ProcessHistory()
     expected = [0, 0]
     before: tuple[int, int] | None = None
     for number, (read, written) in enumerate(values):
@@ -170,8 +170,8 @@ def held(detector: Detector) -> dict[str, int]:
         "histories": len(histories),
         "ended": len(detector._world.ended),
         "waiting": len(transfers.waiting),
-        "streams": len(transfers.polled._open) + len(transfers.polled._by_process),
-        "scans": len(transfers.polled._last_scan_ns) + len(transfers.polled._last_map_ns),
+        "streams": len(transfers.polled.open_transfers()),
+        "scans": len(transfers.polled._processes),
         "facts": len(transfers.facts._facts) + len(transfers.facts._fresh),
     }
 

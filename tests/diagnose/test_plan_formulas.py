@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ckptprof.diagnose import failures, intervals, sizes
-from ckptprof.diagnose.intervals import Losses
+from ckptprof.diagnose.plan import failures, intervals, sizes
+from ckptprof.diagnose.plan.intervals import Losses
 
 MTTF = st.floats(1, 1e9)
 SHARES = st.floats(1e-9, 0.9)  # cost over MTTF

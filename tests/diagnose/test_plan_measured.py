@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.diagnose.plan_figures import Origin
-from ckptprof.diagnose.plan_measured import measure
+from ckptprof.diagnose.plan.figures import Origin
+from ckptprof.diagnose.plan.measured import measure
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, Status
 
 SECOND = 1_000_000_000

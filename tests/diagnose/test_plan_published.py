@@ -10,9 +10,9 @@ import math
 
 import pytest
 
-from ckptprof.diagnose import failures, intervals, sizes
-from ckptprof.diagnose.plan_figures import Given
-from ckptprof.diagnose.planning import plan
+from ckptprof.diagnose.plan import failures, intervals, sizes
+from ckptprof.diagnose.plan.figures import Given
+from ckptprof.diagnose.plan.planning import plan
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 GIB = 1 << 30

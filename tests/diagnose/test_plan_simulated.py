@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from ckptprof.diagnose import intervals
-from ckptprof.diagnose.plan_figures import Given
-from ckptprof.diagnose.planning import plan
+from ckptprof.diagnose.plan import intervals
+from ckptprof.diagnose.plan.figures import Given
+from ckptprof.diagnose.plan.planning import plan
 
 HOUR = 3600.0
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptprof.diagnose import intervals
-from ckptprof.diagnose.plan_figures import Figure, Given, Measured, Origin
-from ckptprof.diagnose.planning import Plan, plan
+from ckptprof.diagnose.plan import intervals
+from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin
+from ckptprof.diagnose.plan.planning import Plan, plan
 from ckptprof.errors import UsageError
 
 HOUR = 3600.0

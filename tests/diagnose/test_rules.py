@@ -7,8 +7,8 @@ import re
 import pytest
 from tests.diagnose.hand import GIB, MIB, device, far, link, local, measured, ns, process, restore, save, thread
 
-from ckptprof.diagnose import diagnose
 from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.rules import RULES, Rule
 from ckptprof.measures import BeforeMeasure, MountMeasure
 from ckptprof.model import Checkpoint, Level, Metadata, Mode, Overhead, Pattern, Writer

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, restore, save, thread
 
-from ckptprof.diagnose import diagnose
+from ckptprof.diagnose.judging import diagnose
 from ckptprof.measures import ProcessMeasure
 from ckptprof.model import Checkpoint, Kind, Level
 from ckptprof.verdicts import Limit, Verdict

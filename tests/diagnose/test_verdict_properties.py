@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.diagnose.hand import GIB, START_NS, device, measured, ns, save, thread
 
-from ckptprof.diagnose import diagnose
-from ckptprof.diagnose.accounts import account, accounts
-from ckptprof.diagnose.gains import gain
+from ckptprof.diagnose.accounts.accounts import account, accounts
+from ckptprof.diagnose.judging import diagnose
 from ckptprof.diagnose.sight import look
-from ckptprof.diagnose.verdict import totals
+from ckptprof.diagnose.verdict.gains import gain
+from ckptprof.diagnose.verdict.verdict import totals
 from ckptprof.measures import Measures
 from ckptprof.model import Checkpoint, Kind, Level
 from ckptprof.verdicts import Cost, Limit, Verdict

@@ -21,7 +21,7 @@ from tests.diagnose.hand import (
     thread,
 )
 
-from ckptprof.diagnose import diagnose
+from ckptprof.diagnose.judging import diagnose
 from ckptprof.model import Checkpoint, Level, Metadata, Mode, Moments, Pattern, Writer
 from ckptprof.verdicts import Limit, Verdict
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -51,8 +50,8 @@ JOBS = (
     Job("torch_save", "safetensors", proven=BOTH),
     Job("torch_save", "pickle", proven=BOTH),
     Job("torch_save", "joblib", proven=BOTH),
-    Job("dcp", "sync", ranks=4, family="torch", proven=BOTH, usual=BOTH),
-    Job("dcp", "async-thread", ranks=2, family="torch", usual=("trace",)),
+    Job("dcp", "sync", ranks=2, family="torch", proven=BOTH, usual=BOTH),
+    Job("dcp", "async-thread", ranks=2, family="torch"),  # as dcp-async in test_modes.py
     Job("dcp", "async-process", ranks=4, family="torch", proven=()),
     Job("hf_trainer", proven=BOTH, usual=("trace",)),
     Job("accelerator", "plain", ranks=2),
@@ -77,16 +76,12 @@ def run_job(recorder: Recorder, job: Job, *others: Recorder, saves: int = 3) -> 
     directory, log = recorder.work / "job", recorder.work / "truth" / "truth.jsonl"
     log.parent.mkdir(exist_ok=True)
     recorder.environment |= OFFLINE
-    arguments = ("--dir", str(directory), "--truth", str(log))
-    _must_succeed(recorder.run_with(others, *job.command(*arguments, "--saves", str(saves))))
-    recorder.forget_cache()
-    _must_succeed(recorder.run_with(others, *job.command(*arguments, "--saves", "0", "--resume")))
-    return [compare(read_log(log), one.checkpoints()) for one in (recorder, *others)]
-
-
-def _must_succeed(result: subprocess.CompletedProcess[bytes]) -> None:
+    life = job.command("--dir", str(directory), "--truth", str(log))
+    lives = recorder.restarted([*life, "--saves", str(saves)], [*life, "--saves", "0", "--resume"])
+    result = recorder.run_with(others, *lives)
     if result.returncode != 0:
         raise RuntimeError(result.stderr.decode(errors="replace")[-4000:])
+    return [compare(read_log(log), one.checkpoints()) for one in (recorder, *others)]
 
 
 def wrong(row: Row, words: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ import torch
 
 TENSOR_BYTES = 16 << 20
 TENSORS = 6
+SAVES_PAUSE_SECONDS = 0.5
 PAUSE_SECONDS = 2.5
 
 
@@ -46,7 +47,8 @@ def main(folder: Path) -> None:
     state = {f"weight.{n}": torch.rand(TENSOR_BYTES // 4) for n in range(TENSORS)}
     for step in range(4):
         torch.save(state, folder / f"step_{step}.pt")
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(SAVES_PAUSE_SECONDS)
+    time.sleep(PAUSE_SECONDS)
     restore(folder / "step_0.pt", mapped=True)  # whatever code it takes is in memory from here on
     time.sleep(PAUSE_SECONDS)
     ways = ((False, "cold"), (False, "warm"), (True, "cold"))  # a warm mapping is over before anybody looks

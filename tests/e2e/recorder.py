@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,6 +19,14 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 DEADLINE_SECONDS = 120
 AGENT_END_SECONDS = 60  # its own patience is up to 30 s (a last drain, then the store), and a loaded host is slower
+FORGET = (
+    "import os,sys,pathlib\n"
+    "for p in pathlib.Path(sys.argv[1]).rglob('*'):\n"
+    "    if p.is_file():\n"
+    "        f = os.open(p, os.O_RDONLY); os.fsync(f); os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)\n"
+)
+# A trainer of one thread: more of them only spin on the CPUs of those who watch
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def ckptprof_command() -> list[str]:
@@ -32,7 +41,7 @@ class Recorder:
     work: Path
     prefix: list[str] = field(default_factory=list)  # setpriv ..., to be someone else
     command: list[str] = field(default_factory=ckptprof_command)
-    environment: dict[str, str] = field(default_factory=lambda: {**os.environ, "PYTHONUNBUFFERED": "1"})
+    environment: dict[str, str] = field(default_factory=lambda: {**os.environ, **ONE_THREAD, "PYTHONUNBUFFERED": "1"})
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     keyboard: int = -1
     level: str = "auto"
@@ -79,7 +88,9 @@ class Recorder:
 
     def alone(self, *job: str) -> subprocess.CompletedProcess[bytes]:
         """Run a job that ckptprof did not start."""
-        return subprocess.run(job, capture_output=True, check=False, timeout=DEADLINE_SECONDS, cwd=self.work)
+        return subprocess.run(
+            job, capture_output=True, check=False, timeout=DEADLINE_SECONDS, env=self.environment, cwd=self.work
+        )
 
     def start(self, *job: str) -> subprocess.Popen[bytes]:
         """Start a job under `ckptprof run`, in the foreground of a terminal of its own."""
@@ -154,10 +165,7 @@ class Recorder:
                     said = (self.work / "agent.log").read_text(errors="replace")
                     raise RuntimeError(f"the agent did not end: {said[-6000:]}") from error
 
-    def forget_cache(self) -> None:
-        """Drop the job's files from the page cache, as a restart on a node that lost them would find them."""
-        for path in (self.work / "job").rglob("*"):
-            if path.is_file():
-                with path.open("rb") as stream:
-                    os.fsync(stream.fileno())  # a dirty page cannot be dropped
-                    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    def restarted(self, first: Sequence[str], second: Sequence[str]) -> list[str]:
+        """Return a shell's command line: a job, and it again on a node that has lost its files from the page cache."""
+        forget = [first[0], "-c", FORGET, str(self.work / "job")]
+        return ["sh", "-c", " && ".join(shlex.join(one) for one in (first, forget, second))]

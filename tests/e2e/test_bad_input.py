@@ -22,8 +22,7 @@ pytestmark = [
     pytest.mark.bpf,
     pytest.mark.torch,
     pytest.mark.slow,
-    pytest.mark.xdist_group("hosts"),
-    pytest.mark.alone,
+    pytest.mark.xdist_group("live"),
     pytest.mark.timeout(400),
 ]
 

@@ -1,4 +1,7 @@
-"""Sync or async, and for how long training was blocked, as the job itself logged it: one way to save after another."""
+"""Sync or async, and for how long training was blocked, as the job itself logged it, at both levels.
+
+The captures `mode-*` hold the other ways of jobs/modes.py, those of Orbax among them.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +15,23 @@ from recorder import Recorder
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("jobs"),
-    pytest.mark.alone,
+    pytest.mark.xdist_group("live"),
     pytest.mark.torch,
+    pytest.mark.root,
+    pytest.mark.bpf,
+    pytest.mark.flaky(reruns=1, only_rerun="at the level poll"),  # what polling is held to, as in conftest.py
     pytest.mark.timeout(180),
 ]
 
 JOB = Path(__file__).parent / "jobs" / "modes.py"
-ROOT = (pytest.mark.root, pytest.mark.bpf)
-CASES = [
-    *(pytest.param(levels, way, mode, marks=ROOT, id=f"{'-'.join(levels)}-{way}") for levels, way, mode in (
-        (("trace", "poll"), "in-line", "sync"),
-        (("trace", "poll"), "thread-joined", "sync"),
-        (("trace", "poll"), "dcp-async", "async"),
-        (("trace",), "fork", "async"),
-        (("trace",), "dcp-threads", "sync"),
-        (("trace",), "dcp-process", "async"),
-    )),
-    pytest.param(("poll",), "thread", "async", id="poll-thread"),
-]  # fmt: skip
-POLLING = pytest.mark.flaky(reruns=1, only_rerun="at the level poll")  # what polling is held to, as in conftest.py
+LEVELS = ("trace", "poll")
 
 
-def hold_to_truth(recorder: Recorder, levels: tuple[str, ...], way: str, mode: str, *options: str) -> None:
-    """Run the job once, watched at all levels, and assert what is reported of how it was held."""
+def hold_to_truth(recorder: Recorder, way: str, mode: str, *options: str) -> None:
+    """Run the job once, watched at both levels, and assert what is reported of how it was held."""
     truth = recorder.work / "truth.jsonl"
     job = [sys.executable, str(JOB), way, "--dir", str(recorder.work / "job"), "--truth", str(truth), *options]
-    first, *others = watching = [recorder.at(level) for level in levels]
+    first, *others = watching = [recorder.at(level) for level in LEVELS]
     first.run_with(others, *job)
     held = {row["step"]: row["held"] for row in map(json.loads, truth.read_text().splitlines())}
     for one in watching:
@@ -69,34 +62,14 @@ def stall_is_right(save: dict[str, Any], mode: str, held_seconds: float) -> bool
     return bool(save["stall_ns"] / 1e9 == pytest.approx(held_seconds, abs=slack))
 
 
-@POLLING
-@pytest.mark.parametrize(("levels", "way", "mode"), CASES)
-def test_mode_and_stall_are_those_that_the_job_logged(
-    recorder: Recorder, levels: tuple[str, ...], way: str, mode: str
-) -> None:
-    """A trainer with work to do, whoever writes for it; a stall that nothing shows is not told."""
-    hold_to_truth(recorder, levels, way, mode)
-
-
-@POLLING
 @pytest.mark.parametrize(
-    ("level", "way", "mode"),
-    [
-        pytest.param("trace", "thread", "async", marks=ROOT),
-        pytest.param("poll", "fork-joined", "sync"),
-    ],
+    ("way", "mode"), [("in-line", "sync"), ("thread-joined", "sync"), ("thread", "async"), ("dcp-async", "async")]
 )
-def test_a_loop_that_only_sleeps_is_told_from_one_that_waits(
-    recorder: Recorder, level: str, way: str, mode: str
-) -> None:
-    """It uses no CPU in either case."""
-    hold_to_truth(recorder, (level,), way, mode, "--sleeps")
+def test_mode_and_stall_are_those_that_the_job_logged(recorder: Recorder, way: str, mode: str) -> None:
+    """A trainer with work to do, whoever writes for it; a stall that nothing shows is not told."""
+    hold_to_truth(recorder, way, mode)
 
 
-@pytest.mark.orbax
-@pytest.mark.root
-@pytest.mark.bpf
-@pytest.mark.parametrize(("way", "mode"), [("orbax", "sync"), ("orbax-async", "async")])
-def test_orbax_writes_from_threads_in_either_mode(recorder: Recorder, way: str, mode: str) -> None:
-    """Only whether the trainer waits for them differs."""
-    hold_to_truth(recorder, ("trace",), way, mode)
+def test_a_loop_that_only_sleeps_is_told_from_one_that_waits(recorder: Recorder) -> None:
+    """It uses no CPU in either case; a child writes."""
+    hold_to_truth(recorder, "fork-joined", "sync", "--sleeps")

@@ -40,8 +40,7 @@ def named(outcome: Outcome) -> str:
 @pytest.mark.bpf
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.xdist_group("hosts")
-@pytest.mark.alone
+@pytest.mark.xdist_group("live")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)
 def test_a_planted_cause_is_named(case: Case, record_property: Callable[[str, object], None]) -> None:

@@ -14,7 +14,7 @@ from recorder import Recorder
 
 from truth import Comparison, table
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jobs"), pytest.mark.alone, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.timeout(240)]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Promise:
     words: tuple[str, ...]
 
 
+SAVES = 2
 ALL_JOBS = os.environ.get("CKPTPROF_JOBS") == "all"  # a quarter of an hour; CI takes one or two of each kind
 PROMISES = {
     "trace": Promise(50, 1, ("framework", "step", "ranks", "mode")),
@@ -48,13 +49,13 @@ CASES = [
 def test_a_framework_is_told_as_its_job_logs_it(
     recorder: Recorder, record_property: Callable[[str, object], None], job: Job, levels: tuple[str, ...]
 ) -> None:
-    """Three saves and a cold restore are four events of the right framework, step, ranks, mode, time and size.
+    """Two saves and a cold restore are three events of the right framework, step, ranks, mode, time and size.
 
     All levels look at the same job.
     """
     first, *others = (recorder.at(level) for level in levels)
 
-    comparisons = dict(zip(levels, run_job(first, job, *others), strict=True))
+    comparisons = dict(zip(levels, run_job(first, job, *others, saves=SAVES), strict=True))
 
     for level, comparison in comparisons.items():
         record_property("figure", figure(level, job, comparison))
@@ -66,8 +67,8 @@ def hold_to_promise(comparison: Comparison, level: str) -> None:
     """Assert everything that is promised of a report at this level."""
     promise, who = PROMISES[level], f"at the level {level}:\n{table(comparison)}"
     assert (comparison.of("missed"), comparison.of("invented")) == ([], []), who
-    assert len(comparison.of("found")) == 4, who
+    assert len(comparison.of("found")) == SAVES + 1, who
     assert [word for row in comparison.rows for word in wrong(row, promise.words)] == [], who
     assert comparison.worst_bytes_error_percent <= promise.worst_bytes_percent, who
     assert statistics.median(edge_errors_ms(comparison.rows)) <= promise.median_edge_ms, who
-    assert [row.seen["status"] for row in comparison.rows] == ["complete"] * 4, who
+    assert [row.seen["status"] for row in comparison.rows] == ["complete"] * (SAVES + 1), who

@@ -13,8 +13,7 @@ from recorder import Recorder
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("jobs"),
-    pytest.mark.alone,
+    pytest.mark.xdist_group("live"),
     pytest.mark.torch,
     pytest.mark.timeout(240),
 ]

@@ -10,7 +10,7 @@ from typing import IO
 import pytest
 from recorder import Recorder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 COUNT_INTERRUPTS = """
 import signal, sys, time

@@ -33,7 +33,7 @@ def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env, timeout=120)
 
 
-@pytest.mark.alone
+@pytest.mark.xdist_group("live")
 @pytest.mark.slow
 def test_the_commands_that_it_ends_with_work_from_anywhere(tmp_path: Path) -> None:
     """They show what was recorded; what was in the directory before is untouched."""

@@ -472,7 +472,7 @@ def test_what_has_no_row_is_remembered_within_bounds() -> None:
     for number in range(10_000):
         name = f"veth{number}"
         metrics.observe(frame(NicInfo(name, None, None, None, countable=False), nic(name)))
-    assert len(metrics._nics._folded) == len(metrics._nics._about) == REMEMBERED
+    assert len(metrics._tables[NicSample]._folded) == len(metrics._tables[NicSample]._about) == REMEMBERED
     assert parsed(metrics)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.kernel.order import Order, order_of
 
 MIB = 1 << 20
-SIZE = 16 * MIB
+SIZE = 8 * MIB
 
 ENGINES: dict[str, tuple[str, ...]] = {
     "sync": ("--ioengine=sync",),

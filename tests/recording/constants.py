@@ -1,68 +1,101 @@
-"""Holds every number of ckptprof.detect against the captures: each is doubled and halved in turn.
+"""Holds every number of ckptprof.detect: doubled or halved, it changes what is told of a capture, or fails a test.
 
-    python tests/recording/constants.py [--only PATTERN] [--workers N]
+    python tests/recording/constants.py [--search] [--only PATTERN] [--workers N]
 
-prints a line for each constant: the capture that tells otherwise when it is changed, or `held by no capture`. What a
-test holds is not looked at here: the list is where to look, not a verdict. The weights of the decision table have a
-script of their own (weights.py). It takes most of an hour on two cores; a changed constant that is held is found soon,
-because captures that held others are asked first.
+takes each constant's holder from constants.json (the name of a capture, or a test in tests/detect), gives the constant
+twice or half of its value, and asks the holder alone: seconds a hundred constants. `--search` looks for a holder among
+all captures for those that have none or lost theirs, which takes half an hour for all, and writes it down. What no
+capture holds gets a test, written into constants.json by hand, or goes; `null` there is what waits for that. The
+decision table has a script of its own (weights.py).
+
+A constant is changed in the source, while a process of its own imports it: what is made of it changes as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import fnmatch
 import functools
 import importlib
-import inspect
+import importlib.abc
+import importlib.machinery
+import json
+import os
 import pkgutil
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import NamedTuple
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from told import STREAMS, SUFFIX, captures
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from told import STREAMS, SUFFIX, captures  # noqa: E402 - found by the line above
 
-import ckptprof.detect
-from ckptprof.detect.pipeline import Detector
-from ckptprof.recording import Frame, Header, read_file
+import ckptprof.frameworks.names  # noqa: E402, F401 - imported here once, and not by each process
+from ckptprof.recording import Frame, Header, read_file  # noqa: E402
 
+PACKAGE = "ckptprof.detect"
+HOLDERS = HERE / "constants.json"
 FACTORS = (2.0, 0.5)
+IDLE = ("cacheprovider", "randomly", "xdist", "rerunfailures", "anyio")  # plugins that take time and do nothing here
 ELSEWHERE = ("decision_table", "signals")  # weights.py changes these tables
-_order: list[str] = []  # captures, those that held a constant lately in front
 
 
 class Constant(NamedTuple):
-    """A number, or several, with a name at the top of a module."""
+    """A number at the top of a module, or one of the numbers of a tuple with named fields."""
 
     module: str
     name: str
+    field: str | None = None
+
+    def __str__(self) -> str:
+        """Return the name within detection, as in constants.json."""
+        return ".".join(filter(None, (self.module.removeprefix(f"{PACKAGE}."), self.name, self.field)))
 
 
-def modules() -> list[ModuleType]:
-    """Import and return all modules of detection."""
-    found = pkgutil.walk_packages(ckptprof.detect.__path__, "ckptprof.detect.")
-    return [importlib.import_module(module.name) for module in found]
+def in_a_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns in a process of its own, which shares what is loaded here."""
+    context = get_context("fork")
+    mine, its = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: its.send(function(*arguments)))
+    child.start()
+    its.close()
+    try:
+        return mine.recv()
+    finally:
+        child.join()
 
 
-def constants() -> Iterator[Constant]:
-    """Yield the constants that are numbers or tuples of numbers."""
-    for module in modules():
-        if module.__name__.rpartition(".")[2] in ELSEWHERE:
-            continue
-        for node in ast.parse(inspect.getsource(module)).body:
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            for target in targets:
-                for name in target.elts if isinstance(target, ast.Tuple) else [target]:
-                    is_name = isinstance(name, ast.Name) and name.id.strip("_").isupper()
-                    if is_name and _is_number(vars(module)[name.id]):
-                        yield Constant(module.__name__, name.id)
+def constants() -> list[Constant]:
+    """Return the constants that are numbers, tuples of numbers, or fields of a named tuple of numbers."""
+    found = []
+    for info in pkgutil.walk_packages(importlib.import_module(PACKAGE).__path__, f"{PACKAGE}."):
+        if not info.ispkg and info.name.rpartition(".")[2] not in ELSEWHERE:
+            found += _of_module(importlib.import_module(info.name))
+    return found
+
+
+def _of_module(module: ModuleType) -> Iterator[Constant]:
+    for node in ast.parse(Path(str(module.__file__)).read_text()).body:
+        for name in _names(node):
+            value = vars(module)[name]
+            if name.strip("_").isupper() and _is_number(value):
+                fields = getattr(value, "_fields", (None,))
+                yield from (Constant(module.__name__, name, field) for field in fields)
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if not isinstance(node, ast.Assign):
+        return []
+    return [one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)]
 
 
 def _is_number(value: object) -> bool:
@@ -71,30 +104,50 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _times(value: object, factor: float) -> object:
+def times(value: Any, factor: float, field: str | None = None) -> Any:
+    """Return a number, or the numbers of a tuple or one of its fields, times a factor."""
+    if field is not None:
+        return value._replace(**{field: times(getattr(value, field), factor)})
     if isinstance(value, tuple):
-        return tuple(_times(one, factor) for one in value)
-    assert isinstance(value, (int, float))
+        return tuple(times(one, factor) for one in value)
     return value * factor if isinstance(value, float) else int(value * factor)
 
 
-def put(name: str, old: object, new: object) -> None:
-    """Give a constant another value wherever it was imported to, in the defaults of functions, too."""
-    for module in [one for key, one in sys.modules.items() if key.startswith("ckptprof.detect")]:
-        if vars(module).get(name) is old:
-            setattr(module, name, new)
-        for owner in [module, *(one for one in vars(module).values() if isinstance(one, type))]:
-            for function in vars(owner).values():
-                if isinstance(function, FunctionType):
-                    _put_default(function, old, new)
+class _Changed(importlib.machinery.SourceFileLoader):
+    """Loads a module in which one constant has another value from the line after its own."""
+
+    change: tuple[Constant, float]
+
+    def source_to_code(self, data: Any, path: Any, **_: Any) -> CodeType:  # type: ignore[override]
+        """Compile the source with a line more."""
+        tree = ast.parse(data)
+        constant, factor = self.change
+        place = next(place for place, node in enumerate(tree.body) if constant.name in _names(node))
+        line = f"{constant.name} = __import__('constants').times({constant.name}, {factor}, {constant.field!r})"
+        added = ast.parse(line).body
+        for node in ast.walk(added[0]):
+            ast.copy_location(node, tree.body[place])
+        tree.body[place + 1 : place + 1] = added
+        return compile(tree, path, "exec", dont_inherit=True)
+
+    def get_code(self, _: str) -> CodeType | None:
+        """Never take what was compiled before."""
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _put_default(function: FunctionType, old: object, new: object) -> None:
-    if function.__defaults__ and any(one is old for one in function.__defaults__):
-        function.__defaults__ = tuple(new if one is old else one for one in function.__defaults__)
-    for key, value in (function.__kwdefaults__ or {}).items():
-        if value is old:
-            function.__kwdefaults__[key] = new
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, constant: Constant, factor: float) -> None:
+        self.change = constant, factor
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        if fullname != self.change[0].module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        assert spec is not None
+        assert isinstance(spec.loader, importlib.machinery.SourceFileLoader)
+        spec.loader = _Changed(spec.loader.name, spec.loader.path)
+        spec.loader.change = self.change
+        return spec
 
 
 @functools.cache
@@ -106,64 +159,86 @@ def recording(capture: str) -> tuple[Header, list[Frame]]:
 
 def told(capture: str) -> bytes:
     """Return all that detection tells of a capture."""
+    from ckptprof.detect.pipeline import Detector  # noqa: PLC0415 - only here a process has its constants
+
     header, frames = recording(capture)
     detector = Detector(header)
     found = [one for frame in frames for one in detector.feed(frame)]
     return msgspec.json.encode([*found, *detector.finish()])
 
 
-@functools.cache
-def usual(capture: str) -> bytes:
-    """Return what is told of a capture as things are."""
-    return told(capture)
+def _told_all(names: Sequence[str]) -> dict[str, bytes]:
+    return {name: told(name) for name in names}
 
 
-def holder(constant: Constant) -> str | None:
-    """Return the capture that tells otherwise if a constant is doubled or halved; None if none does."""
-    if not _order:
-        _order.extend(captures())
-        for capture in _order:
-            usual(capture)
-    old = vars(sys.modules[constant.module])[constant.name]
-    for factor in FACTORS:
-        new = _times(old, factor)
-        if new == old:
-            continue
-        put(constant.name, old, new)
+def noticed(constant: Constant, factor: float, holders: Sequence[str], usual: dict[str, bytes]) -> str | None:
+    """Return the first holder that notices a change; whatever a wrong number leads to shows that it matters."""
+    sys.modules["constants"] = sys.modules[__name__]
+    sys.meta_path.insert(0, _Finder(constant, factor))
+    for holder in holders:
         try:
-            for capture in list(_order):
-                if _differs(capture):
-                    _order.remove(capture)
-                    _order.insert(0, capture)
-                    return capture
-        finally:
-            put(constant.name, new, old)
+            differs = _test_fails(holder) if "::" in holder else told(holder) != usual[holder]
+        except Exception:  # noqa: BLE001 - see above
+            differs = True
+        if differs:
+            return holder
     return None
 
 
-def _differs(capture: str) -> bool:
-    try:
-        return told(capture) != usual(capture)
-    except Exception:  # noqa: BLE001 - whatever a wrong number leads to shows that it matters
-        return True
+def _test_fails(test: str) -> bool:
+    with (
+        Path(os.devnull).open("w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        return pytest.main(["-q", "-x", *(f"-pno:{name}" for name in IDLE), test]) == 1
 
 
-def main(only: str, workers: int) -> int:
-    """Print who holds each constant; return 1 if one is held by none."""
-    chosen = [one for one in constants() if fnmatch.fnmatch(f"{one.module}.{one.name}", only)]
-    loose = 0
-    with ProcessPoolExecutor(workers) as pool:
-        for constant, capture in zip(chosen, pool.map(holder, chosen), strict=True):
-            loose += capture is None
-            place = f"{constant.module.removeprefix('ckptprof.detect.')}.{constant.name}"
-            print(f"{place:60} {capture or 'held by no capture'}", flush=True)  # noqa: T201 - a tool
-    print(f"{loose} of {len(chosen)} constants are held by no capture")  # noqa: T201 - likewise
-    return int(loose > 0)
+def holder_of(constant: Constant, named: str | None, others: list[str], usual: dict[str, bytes]) -> str | None:
+    """Return who holds a constant: its named holder, else the first of the others, which then comes first."""
+    for asked in ([named] if named else [], others):
+        for factor in FACTORS if asked else ():
+            found: str | None = in_a_process(noticed, constant, factor, tuple(asked), usual)
+            if found is not None:
+                if found in others:
+                    others.remove(found)
+                    others.insert(0, found)
+                return found
+    return None
+
+
+def main(only: str, workers: int, *, search: bool) -> int:
+    """Print constants whose holder does not notice a change, or that have no line; return 1 if there are any."""
+    named: dict[str, str | None] = json.loads(HOLDERS.read_text())
+    everything = in_a_process(constants)
+    chosen = [one for one in everything if fnmatch.fnmatch(str(one), only)]
+    asked = [one for one in chosen if named.get(str(one)) is not None or search]
+    known = {named.get(str(one)) for one in chosen}
+    replayed = [one for one in captures() if search or one in known]
+    for capture in replayed:
+        recording(capture)
+    usual = in_a_process(_told_all, replayed)
+    others = sorted(replayed, key=lambda name: len(usual[name])) if search else []
+    with ThreadPoolExecutor(workers) as pool:
+        found = pool.map(lambda one: holder_of(one, named.get(str(one)), others, usual), asked)
+        holders = dict(zip(map(str, asked), found, strict=True))
+    if search:
+        names = {str(one) for one in everything}
+        kept = {name: holder for name, holder in (named | holders).items() if name in names}
+        HOLDERS.write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n")
+        print(f"{list(kept.values()).count(None)} of {len(kept)} are held by nobody")  # noqa: T201 - a tool
+        return 0
+    wrong = [f"{name}: not held by {named[name]}" for name, holder in holders.items() if holder is None]
+    wrong += [f"{one}: not in constants.json" for one in chosen if str(one) not in named]
+    wrong += [f"{name}: not in the code" for name in sorted(set(named) - {str(one) for one in everything})]
+    print(*wrong, f"{len(holders) - len(wrong)} of {len(chosen)} are held", sep="\n")  # noqa: T201 - likewise
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--search", action="store_true", help="look for holders among all captures, and write them")
     arguments.add_argument("--only", default="*", metavar="PATTERN", help="e.g. '*.stall.*'")
     arguments.add_argument("--workers", type=int, default=2)
     options = arguments.parse_args()
-    raise SystemExit(main(options.only, options.workers))
+    raise SystemExit(main(options.only, options.workers, search=options.search))

@@ -20,15 +20,10 @@ sys.path[:0] = [str(E2E), str(E2E / "faults"), str(ROOT / "examples")]
 import framework_jobs  # noqa: E402 - found by the line above
 from everyday.table import TASKS  # noqa: E402
 from fault_cases import CASES, Case, Work  # noqa: E402
+from recorder import FORGET  # noqa: E402
 
 Ground = Callable[[], AbstractContextManager[Path]]
 SIZE_MB = 200
-FORGET = (
-    "import os,sys,pathlib\n"
-    "for p in pathlib.Path(sys.argv[1]).rglob('*'):\n"
-    "    if p.is_file():\n"
-    "        f = os.open(p, os.O_RDONLY); os.fsync(f); os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)\n"
-)
 TOKENS = (
     "import numpy, sys, time\n"
     "for n in range(4):\n"

@@ -50,7 +50,7 @@ def test_a_comparison_looks_as_agreed(
     """The answer, each figure before and after, what limited both; nothing is wider than the terminal."""
     text = diff.render(halved, width=width, colour=False, zone=zone)
 
-    golden(f"diff-{width}.txt", text)
+    golden(f"diff/{width}.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= width
 
 

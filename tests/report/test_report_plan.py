@@ -12,8 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import ckptprof.report
-from ckptprof.diagnose.plan_figures import Figure, Given, Measured, Origin
-from ckptprof.diagnose.planning import Plan, plan
+from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin
+from ckptprof.diagnose.plan.planning import Plan, plan
 from ckptprof.report.clean import width as cells
 from ckptprof.report.document import dump
 from ckptprof.report.plan import plan_document, render
@@ -54,7 +54,7 @@ def made(request: pytest.FixtureRequest) -> Plan:
 @pytest.mark.parametrize("name", ["micron", "given", "recorded"])
 def test_golden(name: str, width: int, golden: Callable[[str, str], None]) -> None:
     """Someone looked at these."""
-    golden(f"plan-{name}-{width}.txt", render(plan(*PLANS[name]), width=width, colour=False))
+    golden(f"plan/{name}-{width}.txt", render(plan(*PLANS[name]), width=width, colour=False))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

@@ -25,7 +25,7 @@ def test_show_looks_as_agreed(
     """The golden files are what was looked at and found clear; nothing is wider than the terminal."""
     text = show.render(detailed_checkpoint, width=width, colour=False, zone=zone)
 
-    golden(f"show-{width}.txt", text)
+    golden(f"show/{width}.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= width
 
 
@@ -36,7 +36,7 @@ def test_other_kinds_look_as_agreed(
     """A restore, a save that was broken off and a copy, each with what can be said of it and no more."""
     text = show.render(shown[name], width=80, colour=False, zone=zone)
 
-    golden(f"show-{name}-80.txt", text)
+    golden(f"show/{name}-80.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= 80
 
 
@@ -47,7 +47,7 @@ def test_the_account_of_time_looks_as_agreed(
     """A verdict stands first: the sentence, a bar for each account, what speaks for it, the gain, what it cost."""
     text = show.render(shown["verdict"], width=width, colour=False, zone=zone)
 
-    golden(f"show-verdict-{width}.txt", text)
+    golden(f"show/verdict-{width}.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= width
     assert not any(line.endswith(" ") for line in text.splitlines())
 
@@ -58,7 +58,7 @@ def test_a_verdict_that_is_unclear_says_so(
     """With both candidates, and in plain ASCII bars where the terminal has no more."""
     text = show.render(shown["unclear"], width=80, colour=False, zone=zone, blocks=chart.ASCII_BLOCKS)
 
-    golden("show-unclear-80.txt", text)
+    golden("show/unclear-80.txt", text)
     assert "What limited it: unclear, perhaps page-cache" in text
     assert text.isascii()
 
@@ -169,7 +169,7 @@ def test_show_in_ascii(detailed_checkpoint: Checkpoint, zone: timezone, golden: 
     """With the fallback the chart has no character beyond ASCII; a cut name still has its ellipsis."""
     text = show.render(detailed_checkpoint, width=80, colour=False, zone=zone, blocks=chart.ASCII_BLOCKS)
 
-    golden("show-ascii-80.txt", text)
+    golden("show/ascii-80.txt", text)
     assert not set(text) - set("\n…") - {chr(code) for code in range(32, 127)}
 
 

@@ -23,7 +23,7 @@ def test_report_looks_as_agreed(
     """The golden files are what was looked at and found clear; nothing is wider than the terminal."""
     text = terminal.render(reports[name], width=width, colour=False, zone=zone)
 
-    golden(f"report-{name}-{width}.txt", text)
+    golden(f"report/{name}-{width}.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= width
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,3 +22,13 @@ def ckptprof(tmp_path: Path) -> Iterator[Ckptprof]:
     made = Ckptprof(tmp_path, {**environment, "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"})
     yield made
     made.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a file system of 1 MiB, in the place of the folder of the service's database."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -27,6 +27,50 @@ def test_root_has_the_service_database_and_others_their_own(monkeypatch: pytest.
     assert location.default_path() == Path("/home/u/.local/state/ckptprof/ckptprof.db")
 
 
+@pytest.mark.parametrize(("there", "asked"), [({"own", "service"}, "own"), ({"service"}, "service"), (set(), "own")])
+def test_who_has_no_database_asks_that_of_the_service(
+    there: set[str], asked: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """If this user may read it; a user without a home may do so, too."""
+    paths = {"own": tmp_path / "state/ckptprof/ckptprof.db", "service": tmp_path / "ckptprof.db"}
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(location, "SERVICE_DATABASE", paths["service"])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    paths["own"].parent.mkdir(parents=True)
+    for name in there:
+        paths[name].touch()
+
+    assert location.path_to_read() == paths[asked]
+    assert location.default_path() == paths["own"]
+
+    def homeless() -> Path:
+        raise StoreError("no home")
+
+    monkeypatch.setattr(location, "default_path", homeless)
+    if "service" in there:
+        assert location.path_to_read() == paths["service"]
+    else:
+        with pytest.raises(StoreError, match="no home"):
+            location.path_to_read()
+
+
+def test_a_missing_database_is_told_with_what_this_host_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With and without systemd; with the service running, for who may read its record and who may not."""
+    own, service = tmp_path / "own.db", tmp_path / "ckptprof.db"
+    monkeypatch.setattr(location, "SERVICE_DATABASE", service)
+    monkeypatch.setattr(location, "SYSTEMD", tmp_path / "systemd")
+    monkeypatch.setattr(location, "RUNNING", tmp_path / "running")
+    assert "`ckptprof agent` as root" in location.where_to_get_data(own)
+    location.SYSTEMD.mkdir()
+    assert "`ckptprof service install` as root" in location.where_to_get_data(own)
+
+    location.RUNNING.symlink_to("an-invocation-that-is-no-file")
+    assert "usermod -aG ckptprof USER" in location.where_to_get_data(own)
+    assert "only just begun" in location.where_to_get_data(service)
+    service.touch()
+    assert f"records to {service}" in location.where_to_get_data(own)
+
+
 def test_paths_and_urls(tmp_path: Path) -> None:
     """A path becomes a URL and back; a URL stays; another kind of database is refused by name, without its password."""
     path = tmp_path / "with ? and % and #.db"

@@ -41,6 +41,23 @@ CROWD = """
     def test_together(i): meet("together")
 """
 
+POLICIES = """
+    import os, pytest
+    from pathlib import Path
+    def gives_way():
+        group = Path("/proc/self/autogroup")
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        if group.exists():
+            assert os.getsid(0) == os.getpid()
+            assert group.read_text().split()[-1] == str(nice)
+        return nice == 10
+    @pytest.mark.xdist_group("live")
+    def test_live(): assert not gives_way()
+    def test_another(): assert gives_way()
+    @pytest.mark.alone
+    def test_alone(): assert not gives_way()
+"""
+
 
 def run_suite(directory: Path, cases: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on some cases beside a copy of the suite's conftest."""
@@ -53,7 +70,7 @@ def run_suite(directory: Path, cases: str, *arguments: str, **environment: str) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
         cwd=directory,
         env={**inherited, **environment},
     )
@@ -105,3 +122,12 @@ def test_alone_means_beside_no_other_worker(tmp_path: Path, way: str) -> None:
 
     assert result.returncode == 0, result.stdout
     assert "20 passed" in result.stdout
+
+
+@pytest.mark.root
+def test_all_others_give_way_to_live_tests(tmp_path: Path) -> None:
+    """They, and what they start, take a tenth of a CPU that a live test wants."""
+    result = run_suite(tmp_path, POLICIES, "-n", "1", "--dist", "loadgroup")
+
+    assert result.returncode == 0, result.stdout
+    assert "3 passed" in result.stdout

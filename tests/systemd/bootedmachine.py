@@ -91,6 +91,8 @@ def tree() -> Path:
             omitted = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _OMITTED]
             packages = "--include=systemd,python3-venv,passwd,libbpf1,libstdc++6"  # the last for numpy
             quietly("mmdebstrap", "--quiet", "--variant=essential", packages, *omitted, release, root)
+            if (root / "proc").is_mount():  # left behind on a crowded host: a copy of it would never end
+                quietly("umount", root / "proc")
             fetch(root, "numpy", "safetensors")
             inside(root, "python3 -m venv /opt/train")
             inside(root, "/opt/train/bin/pip install --quiet --no-index --find-links=/wheels numpy safetensors")
@@ -188,7 +190,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,  # pip on a crowded host
         )
 
     def run(self, *command: str, user: str | None = None) -> str:

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bootedmachine import DATABASE, PROGRAM, STATE, Machine, booted, copy_of_tree, leftovers, until
@@ -75,6 +76,35 @@ def test_the_commands_of_the_readme_start_the_service(installation: tuple[Path, 
     assert re.search(r"\nckptprof:.*:/var/lib/ckptprof:/usr/sbin/nologin\n", (root / "etc/passwd").read_text())
 
 
+def test_the_service_is_put_in_place_once_and_taken_away_again(machine: Machine) -> None:
+    """A second time there is nothing to do; the record stays; no user but root can, and each may ask what it takes."""
+
+    def service(*arguments: str, user: str | None = None) -> tuple[int, dict[str, Any]]:
+        done = machine.call(PROGRAM, "service", *arguments, "--json", user=user)
+        return done.returncode, json.loads(done.stdout or "{}")
+
+    code, told = service("status", user="trainer")
+    assert (code, told["service"]["active"], told["service"]["readable"]) == (0, True, False)
+    titles = machine.run("cat", *(f"/proc/{pid}/comm" for pid in machine.pids()))
+    assert titles.split() == ["ckptprof:record", "ckptprof:sample"]
+    assert told["service"]["runs"] == f"/opt/ckptprof/bin/python3 -I {PROGRAM} agent"
+    assert service("install")[1]["steps"] == []
+    pids = machine.pids()
+    assert machine.call(PROGRAM, "service", "uninstall", user="trainer").returncode == 5
+    planned = service("uninstall", "--dry-run", user="trainer")[1]["steps"]
+    assert machine.pids() == pids
+    code, told = service("uninstall")
+    assert (code, told["steps"]) == (0, planned)
+    assert service("status")[0] == 3
+    assert machine.call("ls", DATABASE).returncode == 0
+    assert service("uninstall")[1]["steps"] == []
+    assert service("install")[1]["service"]["active"] is True
+    (machine.root / "etc/systemd/system/ckptprof.service").write_text("[Service]\nExecStart=/bin/true\n")
+    assert [step.split()[:2] for step in service("install")[1]["steps"]] == [
+        ["replace", "/etc/systemd/system/ckptprof.service"], ["systemctl", "daemon-reload"], ["systemctl", "restart"]
+    ]  # fmt: skip
+
+
 def test_it_starts_with_the_machine_and_soon(machine: Machine, record_property: Callable[[str, object], None]) -> None:
     """Enabled once, it is ready a few seconds after systemd began to start it."""
     begun, ready = (int(machine.property(f"{name}TimestampMonotonic")) for name in ("InactiveExit", "ActiveEnter"))
@@ -109,7 +139,8 @@ def test_where_ebpf_is_not_to_be_had_it_polls(installation: tuple[Path, str]) ->
         assert machine.property("ActiveState") == "active"
         assert machine.property("StatusText") == "watching at poll level"
         assert {mask for pid in machine.pids() for mask in machine.capabilities(pid).values()} == {TO_SEE}
-        assert "watching this host at poll level (the trace level cannot be had: " in machine.journal()
+        assert "watching this host at poll level\n" in machine.journal()
+        assert "no trace level: " in machine.journal()
         machine.train("--saves=2", "--interval=1.5", wait=True)
         until(10, "saves seen by polling", lambda: len(machine.steps()) == 2)
 
@@ -144,6 +175,10 @@ def test_the_record_is_for_its_owner_and_group(machine: Machine) -> None:
     assert refused.returncode in (5, 6)
     assert "Permission denied" in refused.stderr
     assert machine.call(*question, user="reader").returncode == 3
+    assert machine.call(*question[:3], user="reader").returncode == 3  # having no database of one's own
+    own = machine.call(*question[:3], user="trainer").stderr
+    assert "no database at /home/trainer/" in own
+    assert "group ckptprof" in own
     machine.run("systemctl", "stop", "ckptprof")
     assert machine.call(*question, user="reader").returncode == 3
 

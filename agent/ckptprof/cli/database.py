@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def reading(db: str | None) -> Iterator[StoreReader]:
-    """Open the database of `--db` or the default one, and close it in the end; raises StoreError."""
-    from ckptprof.store.location import default_path  # noqa: PLC0415 # `--help` of a command needs no database
+    """Open the database of `--db`, or that of `path_to_read`, and close it in the end; raises StoreError."""
+    from ckptprof.store.location import path_to_read  # noqa: PLC0415 # `--help` of a command needs no database
     from ckptprof.store.reader import StoreReader  # noqa: PLC0415 # imports SQLAlchemy: 0.6 s that only a query pays
 
-    reader = StoreReader(default_path() if db is None else db)
+    reader = StoreReader(path_to_read() if db is None else db)
     try:
         yield reader
     finally:

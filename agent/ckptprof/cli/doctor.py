@@ -9,11 +9,12 @@ from pathlib import Path
 import typer
 
 from ckptprof import __version__
-from ckptprof.cli import doctor_host, options, output
+from ckptprof.cli import options, output
+from ckptprof.cli.checks import host
 from ckptprof.export.http import DEFAULT_PORT
 from ckptprof.report import doctor as rendering
 from ckptprof.report import document
-from ckptprof.store.location import default_path
+from ckptprof.store.location import path_to_read
 from ckptprof_collectors.kernelfs import KernelFs
 
 DEGRADED = 4
@@ -24,8 +25,8 @@ def command(*, db: options.Db = None, json: options.Json = False, no_color: opti
 
     The exit code is 4 if something that ckptprof uses is missing (warn) or does not work (fail).
     """
-    where = default_path() if db is None else db
-    checks = doctor_host.everything(KernelFs(), where, run=Path("/run"), port=DEFAULT_PORT, now_ns=time.time_ns())
+    where = path_to_read() if db is None else db
+    checks = host.everything(KernelFs(), where, run=Path("/run"), port=DEFAULT_PORT, now_ns=time.time_ns())
     if json:
         output.write(document.dump(rendering.document(checks, version=__version__, host=platform.node())))
     else:

@@ -32,6 +32,7 @@ COMMANDS = {
     "diff": "Compare two runs, before and after a change, and show what differs by more than noise.",
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.",
     "doctor": "Check what ckptprof can see on this host, and name the command that adds what is missing.",
+    "service": "Install, show or uninstall the systemd service that watches this host.",
     "ceiling": "Measure the best rates that a directory reaches, by a short probe that leaves nothing behind.",
     "capture": "Record raw samples into a file, which `ckptprof replay` reads here or elsewhere.",
     "replay": "Replay a recording through the same detection, and report the checkpoints in it.",

@@ -23,7 +23,7 @@ Db = Annotated[
         envvar="CKPTPROF_DB",
         metavar="PATH",
         help="The database. Default: /var/lib/ckptprof/ckptprof.db for root, "
-        "~/.local/state/ckptprof/ckptprof.db for others.",
+        "~/.local/state/ckptprof/ckptprof.db for others; who has none there and may read root's is told of that.",
         callback=not_empty,
         show_default=False,
     ),

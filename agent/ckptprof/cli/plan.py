@@ -10,10 +10,10 @@ import typer
 from ckptprof.cli import filters, options, output
 from ckptprof.cli import plan_options as figures
 from ckptprof.cli.database import reading
-from ckptprof.diagnose.plan_figures import Given, Measured
-from ckptprof.diagnose.plan_limits import check
-from ckptprof.diagnose.plan_measured import measure
-from ckptprof.diagnose.planning import plan
+from ckptprof.diagnose.plan.figures import Given, Measured
+from ckptprof.diagnose.plan.limits import check
+from ckptprof.diagnose.plan.measured import measure
+from ckptprof.diagnose.plan.planning import plan
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
 from ckptprof.report import document

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from ckptprof.detect.describe.revisions import Revisions
-from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.gathering import Gatherer, settled
+from ckptprof.detect.events.candidates import FEW, Candidate
+from ckptprof.detect.events.gathering import MANY, Gatherer, settled
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
 from ckptprof.detect.recognition import Judged, Recogniser
@@ -20,11 +20,7 @@ from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame
 
 _EVALUATE_NS = 500_000_000
-_CROWD = 2000  # so many transfers that wait are looked at less often, by one turn for each
-_MAX_CROWDS = 9
 _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
-_FORGET_NS = 5_000_000_000  # what is old is looked for so often
-_CLOSING_NS = 1_000_000_000  # who was met in close(2) so lately may still be in it
 
 
 class Detector:
@@ -64,9 +60,10 @@ class Detector:
         self._transfers.take(samples, frame.at_ns)
         self._known.past.take(samples, self._world.jobs)
         self._revisions.take(samples)
-        self._world.end(samples, frame.at_ns)
+        self._world.end(samples)
         waiting = len(self._transfers.waiting)
-        crowded = 0 if self._transfers.facts.is_pressing else min(waiting // _CROWD, _MAX_CROWDS)
+        # many that wait are looked at less often, by one turn for each so many
+        crowded = 0 if self._transfers.facts.is_pressing else min(waiting // MANY, FEW)
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS * (1 + crowded):
             return []
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)
@@ -75,7 +72,7 @@ class Detector:
         """Judge what is left: the recording is over."""
         now_ns = self._world.counted_ns
         self._transfers.finish(now_ns)
-        return self._revisions.finish(self._evaluate(now_ns + 1_000_000_000_000))
+        return self._revisions.follow(self._evaluate(now_ns + 1_000_000_000_000), None)
 
     def _evaluate(self, now_ns: int) -> list[Checkpoint]:
         self._evaluated_ns = now_ns
@@ -112,12 +109,12 @@ class Detector:
         """Return whether the close(2) that ends it still sends it to its server, or a sync still waits for it."""
         if not candidate.writes or now_ns - candidate.end_ns > LONGEST_CLOSING_NS:
             return False
-        since_ns = now_ns - _CLOSING_NS
+        since_ns = now_ns - 2 * _EVALUATE_NS  # who was met in it so lately may still be in it
         ends = itertools.product(candidate.processes, ("close", "sync"))
-        return any(self._world.host.threads.is_in(process, word, since_ns) for process, word in ends)
+        return any(self._world.threads.is_in(process, word, since_ns) for process, word in ends)
 
     def _forget(self, now_ns: int) -> None:
-        if now_ns - self._forgotten_ns < _FORGET_NS:
+        if now_ns - self._forgotten_ns < _KEEP_NS // 20:
             return
         self._forgotten_ns = now_ns
         keep_from_ns = min(now_ns - _KEEP_NS, self._transfers.oldest_ns(now_ns))

@@ -12,22 +12,20 @@ from ckptprof.detect.describe.checkpoint import assemble
 from ckptprof.detect.describe.completeness import note_complete
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.copies import Copies, counterparts
-from ckptprof.detect.events.decision import Decision, decide
+from ckptprof.detect.events.copies import Copies
+from ckptprof.detect.events.decision import Decision, decide, evidence_of
 from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
 from ckptprof.detect.events.deferred import Deferred, DeferredEvents
-from ckptprof.detect.events.evidence import evidence_of
+from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import State, Trigger, after
-from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
-from ckptprof.detect.events.traits import candidate_bytes, event_of
+from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.model import Checkpoint, Evidence, Kind, Status
 
 MIN_BYTES = 1 << 20  # less is judged by nobody
-MAX_JUDGED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +70,27 @@ class Recogniser:
         self._deferred = DeferredEvents()
         self._copies = Copies()
         self._judged = 0
-        self.judged: deque[Judged] = deque(maxlen=MAX_JUDGED)
+        self.judged: deque[Judged] = deque(maxlen=MAX_RECENT)
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
         """Return what the candidate is, and with it what earlier ones were, as it shows."""
-        if candidate_bytes(candidate) < MIN_BYTES:
+        if candidate.bytes < MIN_BYTES:
             return []
-        signals = signals_of(candidate, self._known)
+        event = Event(candidate, self._known)
+        signals = signals_of(event)
         decision = decide(signals)
-        event = event_of(candidate, self._known)
-        self._known.past.note(candidate.job, event, writes=candidate.writes)
+        self._known.past.note(event.job, event.remembered, writes=event.writes)
         if decision.ends_series:
-            self._deferred.drop(candidate.job, event.shapes)
+            self._deferred.drop(event)
         state = after(State.JUDGED, _turn(decision))
         made = self._describe(candidate, evidence_of(signals), decision) if state is not State.FINAL else None
         self._note(candidate, signals, decision, made)
         if made is None:
             return []
         if state is State.DEFERRED:
-            self._deferred.hold(Deferred(candidate, event, made, decision.hypothesis))
+            self._deferred.hold(Deferred(event, made, decision.hypothesis))
             return []
-        if decision.is_moved:
-            return self._copies.add(made, candidate, counterparts(candidate, self._known))
-        return self._recognised(candidate, event, made)
+        return self._copies.add(made, event) if decision.is_moved else self._recognised(event, made)
 
     def dismiss(self, candidate: Candidate) -> None:
         """Take note of what goes on without an end: it is no checkpoint, and the like of it makes no series."""
@@ -108,10 +104,11 @@ class Recogniser:
         """Return what waited for something that did not come."""
         done = self._copies.take(now_ns, self._known.transfers.saved)
         for deferred in self._deferred.expire(now_ns, self._known.world.ended):
+            candidate = deferred.event.candidate
             if deferred.if_alone is Hypothesis.SAVE:
-                done.append(self._saved(deferred.candidate, deferred.checkpoint))
-            elif deferred.if_alone is Hypothesis.COPY:
-                done += self._copies.add(self._as_copy(deferred.checkpoint, deferred.candidate), deferred.candidate, [])
+                done.append(self._saved(candidate, deferred.checkpoint))
+            else:
+                done += self._copies.add(self._as_copy(deferred.checkpoint, candidate), deferred.event)
         return done
 
     def _describe(self, candidate: Candidate, evidence: tuple[Evidence, ...], decision: Decision) -> Checkpoint:
@@ -130,11 +127,11 @@ class Recogniser:
         uid = self._uid_of_copy(made, candidate)
         return msgspec.structs.replace(made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, overheads=())
 
-    def _recognised(self, candidate: Candidate, event: PastEvent, made: Checkpoint) -> list[Checkpoint]:
+    def _recognised(self, event: Event, made: Checkpoint) -> list[Checkpoint]:
         """Return a save or a restore, and the earlier events that it shows to have been saves."""
-        waiting = self._deferred
-        earlier = waiting.release(candidate.job, event) if candidate.writes else waiting.read_again(event)
-        return [*(self._saved(one.candidate, one.checkpoint) for one in earlier), self._saved(candidate, made)]
+        earlier = self._deferred.release(event) if event.writes else self._deferred.read_again(event)
+        shown = [self._saved(one.event.candidate, one.checkpoint) for one in earlier]
+        return [*shown, self._saved(event.candidate, made)]
 
     def _saved(self, candidate: Candidate, checkpoint: Checkpoint) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
@@ -152,10 +149,8 @@ class Recogniser:
         path = max(candidate.parts, key=lambda part: part.bytes).path
         uids = (made.uid, self._uid_of_copy(made, candidate)) if made is not None else ()
         start_ns = self._known.world.clock.wall(candidate.start_ns)
-        size = candidate_bytes(candidate)
-        self.judged.append(
-            Judged(self._judged, uids, path, size, candidate.writes, candidate.job, start_ns, signals, decision)
-        )
+        own = (candidate.bytes, candidate.writes, candidate.job, start_ns)
+        self.judged.append(Judged(self._judged, uids, path, *own, signals, decision))
 
 
 def _turn(decision: Decision) -> Trigger:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ckptprof.diagnose.sentences import WORDS
 from ckptprof.diagnose.sight import stall_of
+from ckptprof.diagnose.verdict.sentences import WORDS
 from ckptprof.diagnose.wording import plural, seconds, share
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.verdicts import Limit

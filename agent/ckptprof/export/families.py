@@ -1,4 +1,4 @@
-"""What is exported, as data: every family with its help and the number of the sample that it is.
+"""What is exported, as data: the families that samples of the machine declare, and those of ckptprof itself.
 
 Names follow node_exporter's (`node_disk_read_bytes_total` is `ckptprof_disk_read_bytes_total` here) and so do the
 values of `device`, so that both join on (instance, device). Seconds and bytes only.
@@ -6,106 +6,34 @@ values of `device`, so that both join on (instance, device). Seconds and bytes o
 
 from __future__ import annotations
 
-from ckptprof.export.columns import Column
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from ckptprof.export.columns import Column, Number
 from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
-from ckptprof_collectors.samples import DiskSample, MemorySample, NicSample, RdmaSample, SamplerHealth, TraceHealth
-
-SECTOR_BYTES = 512  # always, whatever the device says (Documentation/block/stat.rst)
-
-
-def _divided(value: int | None, divisor: float) -> float | None:
-    return None if value is None else value / divisor
+from ckptprof_collectors.counted import Column as Declared
+from ckptprof_collectors.counted import Counted, Unit
+from ckptprof_collectors.samples import SamplerHealth, TraceHealth
 
 
-_DISK = Column[DiskSample]
-DISK = (
-    _DISK("disk_read_bytes_total", "Bytes read from the device.", lambda s: s.read_sectors * SECTOR_BYTES),
-    _DISK("disk_written_bytes_total", "Bytes written to the device.", lambda s: s.write_sectors * SECTOR_BYTES),
-    _DISK("disk_reads_completed_total", "Reads that the device completed.", lambda s: s.read_ios),
-    _DISK("disk_writes_completed_total", "Writes that the device completed.", lambda s: s.write_ios),
-    _DISK("disk_read_time_seconds_total", "Time spent by all reads.", lambda s: s.read_ms / 1e3),
-    _DISK("disk_write_time_seconds_total", "Time spent by all writes.", lambda s: s.write_ms / 1e3),
-    _DISK(
-        "disk_io_time_seconds_total",
-        "Time in which the device had a request in flight.",
-        lambda s: s.io_ms / 1e3,
-    ),
-    _DISK(
-        "disk_io_time_weighted_seconds_total",
-        "Time in flight, summed over requests.",
-        lambda s: s.weighted_ms / 1e3,
-    ),
-    _DISK("disk_flush_requests_total", "Cache flushes that the device completed.", lambda s: s.flush_ios),
-    _DISK(
-        "disk_flush_requests_time_seconds_total",
-        "Time spent by all cache flushes.",
-        lambda s: _divided(s.flush_ms, 1e3),
-    ),
-)
-
-_NIC = Column[NicSample]
-NIC = (
-    _NIC("network_receive_bytes_total", "Bytes received.", lambda s: s.rx_bytes),
-    _NIC("network_transmit_bytes_total", "Bytes sent.", lambda s: s.tx_bytes),
-    _NIC("network_receive_errs_total", "Errors in receiving.", lambda s: s.rx_errors),
-    _NIC("network_transmit_errs_total", "Errors in sending.", lambda s: s.tx_errors),
-    _NIC("network_receive_drop_total", "Packets dropped in receiving.", lambda s: s.rx_dropped),
-    _NIC("network_transmit_drop_total", "Packets dropped in sending.", lambda s: s.tx_dropped),
-)
-
-_RDMA = Column[RdmaSample]
-RDMA = (
-    _RDMA("infiniband_port_data_received_bytes_total", "Bytes received by the RDMA port.", lambda s: s.rx_bytes),
-    _RDMA("infiniband_port_data_transmitted_bytes_total", "Bytes sent by the RDMA port.", lambda s: s.tx_bytes),
-    _RDMA(
-        "infiniband_port_transmit_wait_total",
-        "Ticks with data to send and no credit to send it.",
-        lambda s: s.tx_wait_ticks,
-    ),
-)
-
-_MEMORY = Column[MemorySample]
+def declared(counted: Counted) -> tuple[Column[Any], ...]:
+    """Return the families that a sample declares for its fields."""
+    return tuple(
+        Column(column.metric, column.text, _reader(column), kind="gauge" if column.gauge else "counter")
+        for column in counted.columns
+        if column.metric is not None
+    )
 
 
-def _psi(name: str, text: str, field: str) -> Column[MemorySample]:
-    return _MEMORY(name, text, lambda s: _divided(getattr(s, field), 1e6))
+def _reader(column: Declared) -> Callable[[Any], Number | None]:
+    """Return what takes a field of a sample, in base units."""
+    read: Callable[[Any], int | None] = attrgetter(column.field)
+    if column.unit is Unit.ONE:
+        return read
+    base = column.unit.base
+    return lambda sample: None if (value := read(sample)) is None else base(value)
 
-
-MEMORY = (
-    _MEMORY("memory_total_bytes", "Memory of the host.", lambda s: s.total_bytes, kind="gauge"),
-    _MEMORY(
-        "memory_available_bytes", "Memory that can be had without swapping.", lambda s: s.available_bytes, kind="gauge"
-    ),
-    _MEMORY("memory_cached_bytes", "Page cache.", lambda s: s.cached_bytes, kind="gauge"),
-    _MEMORY(
-        "memory_dirty_bytes",
-        "Written by programs, not yet on its way to a device.",
-        lambda s: s.dirty_bytes,
-        kind="gauge",
-    ),
-    _MEMORY("memory_writeback_bytes", "On its way to a device now.", lambda s: s.writeback_bytes, kind="gauge"),
-    _MEMORY(
-        "memory_dirty_threshold_bytes",
-        "Dirty memory at which writers are blocked.",
-        lambda s: s.dirty_threshold_bytes,
-        kind="gauge",
-    ),
-    _MEMORY(
-        "memory_dirty_background_threshold_bytes",
-        "Dirty memory at which writeback starts by itself.",
-        lambda s: s.dirty_background_threshold_bytes,
-        kind="gauge",
-    ),
-    _MEMORY("memory_dirtied_bytes_total", "Page cache made dirty.", lambda s: s.dirtied_bytes),
-    _MEMORY("memory_written_bytes_total", "Page cache written back.", lambda s: s.written_bytes),
-    _MEMORY("memory_major_faults_total", "Page faults that had to read from a device.", lambda s: s.major_faults),
-    _psi("pressure_io_waiting_seconds_total", "Time in which some task waited for I/O.", "psi_io_some_us"),
-    _psi("pressure_io_stalled_seconds_total", "Time in which no task ran for waiting on I/O.", "psi_io_full_us"),
-    _psi("pressure_memory_waiting_seconds_total", "Time in which some task waited for memory.", "psi_memory_some_us"),
-    _psi(
-        "pressure_memory_stalled_seconds_total", "Time in which no task ran for lack of memory.", "psi_memory_full_us"
-    ),
-)
 
 _SAMPLER = Column[SamplerHealth]
 SAMPLER = (

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, disable_created_metrics, values
 from prometheus_client.core import Metric
@@ -23,12 +25,13 @@ from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealt
 from ckptprof.export.labels import Names
 from ckptprof.export.tables import About, Table
 from ckptprof.model import Checkpoint
+from ckptprof_collectors.counted import Counted
 from ckptprof_collectors.samples import (
+    COUNTED,
     CollectorFault,
     DeviceInfo,
     DiskSample,
     Frame,
-    MemorySample,
     NicInfo,
     NicSample,
     RdmaInfo,
@@ -41,6 +44,22 @@ from ckptprof_collectors.samples import (
 ENTITIES_CAP = 64  # per kind of entity
 COLLECTORS_CAP = 32
 _HIDDEN_KINDS = frozenset({"partition", "ram"})  # their bytes are the disk's, or no storage's
+
+# What a machine's sample shows is declared beside it; what its other samples say of an entity (`describe`) is here.
+SHOWN = tuple(kind for kind in COUNTED if any(column.metric for column in kind.counted.columns))
+_ABOUT: dict[type, dict[str, tuple[str, str]]] = {
+    DiskSample: {
+        "info": ("disk_info", "What the device is; countable devices add up without counting a byte twice."),
+    },
+    NicSample: {
+        "info": ("network_info", "What the interface is; countable ones add up without counting a byte twice."),
+        "speed": ("network_speed_bytes", "Speed of the link in bytes per second."),
+    },
+    RdmaSample: {
+        "info": ("infiniband_info", "What the port is."),
+        "speed": ("infiniband_rate_bytes_per_second", "Rate of the port in bytes per second."),
+    },
+}
 
 __all__ = ["FRAMEWORKS_CAP", "Metrics", "RecorderHealth"]
 
@@ -57,22 +76,23 @@ class Metrics:
         self._registry = CollectorRegistry()
         build = Gauge("ckptprof_build_info", "The version that runs; always 1.", ["version"], registry=self._registry)
         build.labels(version).set(1)
-        self._disks = _disk_table()
-        self._nics = _nic_table()
-        self._rdma = _rdma_table()
+        self._tables = {kind: _table(kind) for kind in SHOWN if kind.counted.name}
+        self._hosts = {kind: families.declared(kind.counted) for kind in SHOWN if not kind.counted.name}
+        self._newest: dict[type, Any] = {}  # of the host
         self._checkpoints = CheckpointFamilies(self._registry)
         self._collectors = _Collectors()
-        self._memory: MemorySample | None = None
         self._sampler: SamplerHealth | None = None
         self._trace: TraceHealth | None = None
         self._tracing: bool | None = None  # None: no sampler has begun
         self._recorder = RecorderHealth()
         self._registry.register(self)
         self._handlers: dict[type, Callable[..., None]] = {
+            **{
+                kind: partial(self._update, table, attrgetter(kind.counted.name[0]))
+                for kind, table in self._tables.items()
+            },
+            **dict.fromkeys(self._hosts, self._keep),
             DiskSample: self._disk,
-            NicSample: self._nic,
-            RdmaSample: lambda sample, at_ns: self._rdma.update(sample.port, sample, at_ns),
-            MemorySample: self._set_memory,
             DeviceInfo: self._device_info,
             NicInfo: self._nic_info,
             RdmaInfo: self._rdma_info,
@@ -119,9 +139,10 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield what is read off samples; `render` holds the lock."""
-        for table in (self._disks, self._nics, self._rdma):
+        for table in self._tables.values():
             yield from table.collect()
-        yield from collect(families.MEMORY, unlabelled(self._memory))
+        for kind, columns in self._hosts.items():
+            yield from collect(columns, unlabelled(self._newest.get(kind)))
         yield from collect(families.SAMPLER, unlabelled(self._sampler))
         yield from collect(families.ACTIVE, unlabelled(self._tracing))
         yield from collect(families.TRACE, unlabelled(self._trace))
@@ -139,24 +160,22 @@ class Metrics:
 
     def _drops(self) -> list[tuple[Labels, int]]:
         dropped = {
-            "disk": self._disks.dropped,
-            "network": self._nics.dropped,
-            "infiniband": self._rdma.dropped,
+            **{table.subsystem: table.dropped for table in self._tables.values()},
             "framework": self._checkpoints.frameworks.refused,
             "collector": self._collectors.names.refused,
         }
         return [({"kind": kind}, count) for kind, count in dropped.items()]
 
+    def _update(self, table: Table[Any], name: Callable[[Any], str], sample: Any, at_ns: int) -> None:
+        table.update(name(sample), sample, at_ns)
+
+    def _keep(self, sample: Any, _: int) -> None:
+        self._newest[type(sample)] = sample
+
     def _disk(self, sample: DiskSample, at_ns: int) -> None:
         # What never moved a byte is an empty loop or ram device: a hundred series of zeros on many hosts.
         if sample.read_sectors or sample.write_sectors:
-            self._disks.update(sample.device, sample, at_ns)
-
-    def _nic(self, sample: NicSample, at_ns: int) -> None:
-        self._nics.update(sample.interface, sample, at_ns)
-
-    def _set_memory(self, sample: MemorySample, _: int) -> None:
-        self._memory = sample
+            self._tables[DiskSample].update(sample.device, sample, at_ns)
 
     def _set_sampler(self, sample: SamplerHealth, _: int) -> None:
         self._sampler = sample
@@ -169,60 +188,34 @@ class Metrics:
     def _device_info(self, info: DeviceInfo, _: int) -> None:
         rank = 2 if info.countable else 0 if info.kind in _HIDDEN_KINDS else 1
         labels = {"kind": info.kind, "transport": info.transport or UNKNOWN, "countable": _word(info.countable)}
-        self._disks.describe(info.device, About(rank, labels))
+        self._tables[DiskSample].describe(info.device, About(rank, labels))
 
     def _nic_info(self, info: NicInfo, _: int) -> None:
         speed = info.speed_bits_per_second
         labels = {"countable": _word(info.countable)}
         about = About(2 if info.countable else 1, labels, None if speed is None else speed // 8)
-        self._nics.describe(info.interface, about)
+        self._tables[NicSample].describe(info.interface, about)
 
     def _rdma_info(self, info: RdmaInfo, _: int) -> None:
         rate = info.rate_bits_per_second
         labels = {"link_layer": info.link_layer or UNKNOWN}
-        self._rdma.describe(info.port, About(2, labels, None if rate is None else rate // 8))
+        self._tables[RdmaSample].describe(info.port, About(2, labels, None if rate is None else rate // 8))
 
 
 def _word(value: object) -> str:
     return "true" if value else "false"
 
 
-def _device_label(name: str) -> Labels:
-    return {"device": name}
+def _labels(names: tuple[str, ...], name: str) -> Labels:
+    """Return the labels of an entity; the port `mlx5_0/1` has two."""
+    parts = name.rsplit("/", len(names) - 1)
+    return dict(zip(names, ["", *parts] if len(parts) < len(names) else parts, strict=True))
 
 
-def _port_labels(name: str) -> Labels:
-    device, _, port = name.rpartition("/")
-    return {"device": device, "port": port}
-
-
-def _disk_table() -> Table[DiskSample]:
-    return Table(
-        families.DISK,
-        cap=ENTITIES_CAP,
-        labels=_device_label,
-        info=("disk_info", "What the device is; countable devices add up without counting a byte twice."),
-    )
-
-
-def _nic_table() -> Table[NicSample]:
-    return Table(
-        families.NIC,
-        cap=ENTITIES_CAP,
-        labels=_device_label,
-        info=("network_info", "What the interface is; countable ones add up without counting a byte twice."),
-        speed=("network_speed_bytes", "Speed of the link in bytes per second."),
-    )
-
-
-def _rdma_table() -> Table[RdmaSample]:
-    return Table(
-        families.RDMA,
-        cap=ENTITIES_CAP,
-        labels=_port_labels,
-        info=("infiniband_info", "What the port is."),
-        speed=("infiniband_rate_bytes_per_second", "Rate of the port in bytes per second."),
-    )
+def _table(kind: Any) -> Table[Any]:
+    counted: Counted = kind.counted
+    labels = partial(_labels, counted.labels)
+    return Table(families.declared(counted), cap=ENTITIES_CAP, labels=labels, **_ABOUT.get(kind, {}))
 
 
 class _Collectors:

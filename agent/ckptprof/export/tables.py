@@ -54,15 +54,16 @@ class Table(Generic[S]):
         *,
         cap: int,
         labels: Callable[[str], Labels],
-        info: tuple[str, str],
+        info: tuple[str, str] | None = None,
         speed: tuple[str, str] | None = None,
     ) -> None:
         """Take the families, the labels of an entity's name, and name and help of the info and speed families."""
         self._columns = tuple(columns)
+        self.subsystem = columns[0].series.split("_")[1]  # ckptprof_disk_...: disk
         self._cap = cap
         self._labels = labels
         self._other_labels = dict.fromkeys(labels(""), OTHER)
-        self._info = Column[About](*info, lambda _: 1, kind="gauge")
+        self._infos = [Column[About](*info, lambda _: 1, kind="gauge")] if info else []
         self._speeds = [Column[About](*speed, lambda about: about.speed, kind="gauge")] if speed else []
         self._rows: dict[str, _Row[S]] = {}
         self._taken: set[tuple[str, ...]] = set()
@@ -101,7 +102,7 @@ class Table(Generic[S]):
             if family.samples:
                 yield family
         known = [(row.labels, self._about[name]) for name, row in self._rows.items() if name in self._about]
-        yield from collect([self._info], [({**labels, **about.info}, about) for labels, about in known])
+        yield from collect(self._infos, [({**labels, **about.info}, about) for labels, about in known])
         yield from collect(self._speeds, known)
 
     def _admit(self, name: str, rank: int, at_ns: int) -> _Row[S] | None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ckptprof.diagnose.plan_figures import Figure, Origin
-from ckptprof.diagnose.planning import Plan, Traffic
+from ckptprof.diagnose.plan.figures import Figure, Origin
+from ckptprof.diagnose.plan.planning import Plan, Traffic
 from ckptprof.report import units
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.document import SCHEMA_VERSION

@@ -54,7 +54,7 @@ def explain_empty(report: Report) -> tuple[str, str]:
     if spent is None:
         return (
             "nothing was recorded in the time asked for",
-            "record one command with `ckptprof run -- CMD`, the whole host with `ckptprof agent`, or look further back",
+            "look further back with --since; `ckptprof doctor` tells what is seen on this host",
         )
     if report.copies_left_out:
         copies = _copies(report.copies_left_out)

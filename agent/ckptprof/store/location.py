@@ -10,13 +10,16 @@ from ckptprof.errors import StoreError
 
 SERVICE_DIRECTORY = Path("/var/lib/ckptprof")
 FILE_NAME = "ckptprof.db"
+SERVICE_DATABASE = SERVICE_DIRECTORY / FILE_NAME
+RUNNING = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
+SYSTEMD = Path("/run/systemd/system")  # sd_booted(3)
 _SQLITE = "sqlite:///"
 
 
 def default_path() -> Path:
     """Return the service's database for root, the user's own for others; raises StoreError for one without a home."""
     if os.geteuid() == 0:
-        return SERVICE_DIRECTORY / FILE_NAME
+        return SERVICE_DATABASE
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
@@ -25,6 +28,40 @@ def default_path() -> Path:
             "this user has no home directory for a database", hint="give a path with --db or CKPTPROF_DB"
         ) from None
     return home / "ckptprof" / FILE_NAME
+
+
+def path_to_read() -> Path:
+    """Return the database to ask if none is named: one's own, else the service's if this user may read that.
+
+    Raises StoreError for a user without a home who may not read the service's.
+    """
+    readable = os.access(SERVICE_DATABASE, os.R_OK)
+    try:
+        own = default_path()
+    except StoreError:
+        if readable:
+            return SERVICE_DATABASE
+        raise
+    return SERVICE_DATABASE if readable and not os.path.lexists(own) else own
+
+
+def service_runs() -> bool:
+    """Return whether systemd runs the service on this host; everybody may know."""
+    return os.path.lexists(RUNNING)
+
+
+def where_to_get_data(path: Path) -> str:
+    """Return what to do where the database at `path` is missing or empty, as it is on this host."""
+    if not service_runs():
+        whole = "ckptprof service install" if SYSTEMD.is_dir() else "ckptprof agent"
+        return f"record one command with `ckptprof run -- CMD`, or the whole host with `{whole}` as root"
+    if path == SERVICE_DATABASE:
+        return "the service has only just begun: ask again in a few seconds"
+    if os.access(SERVICE_DATABASE, os.R_OK):
+        return f"the service on this host records to {SERVICE_DATABASE}: ask that with --db"
+    return (
+        "the service on this host lets root and the group ckptprof read its record: `usermod -aG ckptprof USER` as root"
+    )
 
 
 def to_url(text: str | Path) -> str:

@@ -15,7 +15,7 @@ from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Report, Session
 from ckptprof.store import schema
 from ckptprof.store.connection import check_file, close, open_reader, snapshot
-from ckptprof.store.location import shown, to_path
+from ckptprof.store.location import shown, to_path, where_to_get_data
 from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.migrations import LATEST, check_version
 from ckptprof.store.points import read_series
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Series", "StoreReader"]
 
-_NO_DATA = "run the agent, or `ckptprof run -- COMMAND`"
 _MAX_SQLITE_INT = (1 << 63) - 1
 
 
@@ -137,11 +136,11 @@ def _check_file(path: Path) -> None:
     try:
         size = check_file(path)
     except FileNotFoundError:
-        raise StoreError(f"no database at {shown(path)}", hint=_NO_DATA) from None
+        raise StoreError(f"no database at {shown(path)}", hint=where_to_get_data(path)) from None
     except OSError as error:
         raise StoreError(f"{shown(path)}: {error.strerror}", hint="give another path with --db") from error
     if size == 0:
-        raise StoreError(f"{shown(path)} is empty", hint=_NO_DATA)
+        raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
 
 
 def _open(path: Path) -> Connection:
@@ -159,7 +158,7 @@ def _open(path: Path) -> Connection:
 def _check_schema(connection: Connection, path: Path) -> None:
     version = check_version(connection, shown(path))
     if version == 0:
-        raise StoreError(f"{shown(path)} is empty", hint=_NO_DATA)
+        raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
     if version < LATEST:
         raise StoreError(
             f"{shown(path)} was written by an older ckptprof (schema {version}, this one reads {LATEST})",

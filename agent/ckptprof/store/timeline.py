@@ -18,29 +18,11 @@ from typing import Any
 import msgspec
 
 from ckptprof.store.blocks import Column
-from ckptprof_collectors.samples import (
-    DiskSample,
-    Frame,
-    Gone,
-    MemorySample,
-    NicSample,
-    ProcessExit,
-    ProcessIo,
-    ProcessStat,
-    RdmaSample,
-)
+from ckptprof_collectors.counted import Counted
+from ckptprof_collectors.samples import COUNTED, Frame, Gone, ProcessExit, ProcessIo, ProcessStat
 
 WINDOW_NS = 60_000_000_000
 HOUR_NS = 3600_000_000_000
-
-DISK_FIELDS = DiskSample.__struct_fields__[1:]
-NIC_FIELDS = NicSample.__struct_fields__[1:]
-RDMA_FIELDS = RdmaSample.__struct_fields__[1:]
-MEMORY_FIELDS = MemorySample.__struct_fields__
-PROCESS_IO_FIELDS = ProcessIo.__struct_fields__[2:]
-PROCESS_STAT_FIELDS = (
-    "user_ticks", "system_ticks", "minor_faults", "major_faults", "threads", "rss_bytes", "rss_file_bytes"
-)  # fmt: skip
 
 _FOLD_POINTS = 32  # of more each waits as a sample, which takes five times the room
 _Values = tuple["int | None", ...]
@@ -62,26 +44,28 @@ class _Source(msgspec.Struct, frozen=True):
     fields: tuple[str, ...]
     values: Callable[[Any], _Values]
     name: Callable[[Any], str | tuple[int, int]]
-    collector: (
-        str | None
-    )  # one that reads every entity each time, so that silence means "unchanged"; None for processes
+    prefix: str  # of the names in the timeline
+    collector: str | None  # reads every entity each time, so that silence means "unchanged"; None for processes
 
 
-def _memory_name(_: MemorySample) -> str:
-    return "memory"
+def _source(kind: Any) -> _Source:
+    """Return how a sample is kept, as it declares."""
+    counted: Counted = kind.counted
+    declared = {column.field for column in counted.columns}
+    fields = tuple(field for field in kind.__struct_fields__ if field in declared)
+    values = attrgetter(*fields) if len(fields) > 1 else _alone(fields[0])
+    if not counted.name:
+        return _Source(fields, values, lambda _: counted.entity, "", counted.collector)
+    return _Source(fields, values, attrgetter(*counted.name), f"{counted.entity}:", counted.collector)
 
 
-_process_name = attrgetter("pid", "start_ticks")
-_SOURCES: dict[type, _Source] = {
-    DiskSample: _Source(DISK_FIELDS, attrgetter(*DISK_FIELDS), attrgetter("device"), "disks"),
-    NicSample: _Source(NIC_FIELDS, attrgetter(*NIC_FIELDS), attrgetter("interface"), "nics"),
-    RdmaSample: _Source(RDMA_FIELDS, attrgetter(*RDMA_FIELDS), attrgetter("port"), "rdma"),
-    MemorySample: _Source(MEMORY_FIELDS, attrgetter(*MEMORY_FIELDS), _memory_name, "memory"),
-    ProcessIo: _Source(PROCESS_IO_FIELDS, attrgetter(*PROCESS_IO_FIELDS), _process_name, None),
-    ProcessStat: _Source(PROCESS_STAT_FIELDS, attrgetter(*PROCESS_STAT_FIELDS), _process_name, None),
-}
-_PREFIXES: dict[type, str] = {DiskSample: "disk:", NicSample: "nic:", RdmaSample: "rdma:", MemorySample: ""}
-_GONE: dict[str, type] = {"device": DiskSample, "interface": NicSample, "port": RdmaSample}
+def _alone(field: str) -> Callable[[Any], _Values]:
+    """Return what takes the only field of a sample, as a tuple."""
+    return lambda sample: (getattr(sample, field),)
+
+
+_SOURCES: dict[type, _Source] = {kind: _source(kind) for kind in COUNTED}
+_GONE: dict[str, Any] = {kind.counted.gone: kind for kind in COUNTED if kind.counted.gone}
 
 
 class _Track:
@@ -227,9 +211,8 @@ class TimelineBuilder:
             for track in tracks.values():
                 track.fold(source)
             if source.collector is not None:
-                prefix = _PREFIXES[kind]
                 self._ready += [
-                    Window(f"{prefix}{name}", start_ns, source.fields, track.times, tuple(track.columns))
+                    Window(f"{source.prefix}{name}", start_ns, source.fields, track.times, tuple(track.columns))
                     for name, track in tracks.items()
                     if track.times
                 ]
@@ -245,7 +228,7 @@ class TimelineBuilder:
         io, stat = self._tracks[ProcessIo], self._tracks[ProcessStat]
         names = [name for name, track in io.items() if track.times]
         names += [name for name, track in stat.items() if track.times and not (name in io and io[name].times)]
-        fields = PROCESS_IO_FIELDS + PROCESS_STAT_FIELDS
+        fields = _SOURCES[ProcessIo].fields + _SOURCES[ProcessStat].fields
         for pid, start_ticks in names:
             first, second = io.get((pid, start_ticks)), stat.get((pid, start_ticks))
             times: Sequence[int] = first.times if first else ()

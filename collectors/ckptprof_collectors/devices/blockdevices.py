@@ -47,12 +47,8 @@ class BlockDevices:
     def read(self) -> Sequence[Sample]:
         """Return what changed since the last call, descriptions before counters; raises OSError."""
         table = self._table
-        samples: list[Sample] = []
-        for line in table.update(self._file.read()):
-            sample = parse_line(line)
-            if sample is not None:
-                samples.append(sample)
-                self._touched.add(sample.device)
+        samples = table.samples(self._file.read(), parse_line)
+        self._touched.update(sample.device for sample in samples)
         if table.arrived or table.departed:
             self._relist()
         self._review()

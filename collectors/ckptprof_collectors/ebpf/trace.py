@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.ebpf.blocks import BlockReader
 from ckptprof_collectors.ebpf.files import (
     CLOSED_NS,
@@ -56,10 +57,8 @@ _COUNTERS = ctypes.sizeof(Counters) // 8
 _SUMMED = Counters.window_ns.offset // 8  # the fields before it are sums
 
 
-class Trace:
+class Trace(Tracer):
     """Reads what the programs counted; after `close`, and when the process ends, nothing of it stays in the kernel."""
-
-    name = "trace"
 
     def __init__(  # noqa: PLR0913 - most of them are for tests and benchmarks
         self,
@@ -126,7 +125,6 @@ class Trace:
         self._control = self._files.object.section(".data.control")
         self._read_ns = self._swept_ns = self._mapped_ns = 0
         self._operations = -1
-        self._health: TraceHealth | None = None
         self._pauses: dict[bytes, bytes] = {}
 
     def _open(self, lib: Libbpf, family_of: tuple[int, ...]) -> None:
@@ -273,9 +271,7 @@ class Trace:
             programs=self.programs,
             degraded=self.degraded,
         )
-        if health != self._health:
-            self._health = health
-            samples.append(health)
+        samples += self._news(health)
 
     def _read_pauses(self) -> list[Sample]:
         count, keys, values = self._paused.lookup_batch()

@@ -67,11 +67,7 @@ class Nics:
     def read(self) -> Sequence[Sample]:
         """Return what changed since the last call, descriptions before counters; raises OSError."""
         table = self._table
-        samples: list[Sample] = []
-        for line in table.update(self._file.read()):
-            sample = parse_line(line)
-            if sample is not None:
-                samples.append(sample)
+        samples = table.samples(self._file.read(), parse_line)
         now = self._clock()
         if table.arrived or table.departed:
             return [*self._relist(), *samples]

@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from operator import itemgetter
 
-from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.contract import Tracer
+from ckptprof_collectors.kernelfs import KernelFs, has_the_hosts_pids
 from ckptprof_collectors.perf.calls import filters
 from ckptprof_collectors.perf.events import Event, Rings, ring_bytes_for
 from ckptprof_collectors.perf.files import Files
@@ -23,7 +24,6 @@ _OPENING_NS = (
 )
 _OPENING_LOOKS, _OPENING_PAUSE = 5, 0.0002
 _WAKES = 300  # a second: more files than that opened to be written are no checkpoint
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in include/linux/proc_ns.h
 _SIGHT = (
     "reads and writes by io_uring and libaio",
     "pages that are read and written through mappings",
@@ -36,10 +36,8 @@ _SIGHT = (
 )
 
 
-class PerfTrace:
-    """Reads what every thread did to every file; after `close`, and when the process ends, the kernel tells no more."""
-
-    name = "trace"
+class PerfTrace(Tracer):
+    """Reads what every thread did to every file."""
 
     def __init__(  # noqa: PLR0913 - most of them are for tests and benchmarks
         self,
@@ -67,11 +65,10 @@ class PerfTrace:
         self._swept_ns = 0
         self._waking = True
         self._write_opens = 0
-        self._health: TraceHealth | None = None
         self._rings = Rings(
             fs, ring_bytes=ring_bytes_for(ring_bytes, processors, _ALL_RINGS_BYTES), family_of=family_of
         )
-        enter, leave = filters(() if family_of or not _pids_are_the_hosts(fs) else ignore)
+        enter, leave = filters(() if family_of or not has_the_hosts_pids(fs) else ignore)
         self._rings.start(fs, enter=enter, leave=leave)
         self._rings.wake_at_opens(wanted=True)
 
@@ -149,17 +146,8 @@ class PerfTrace:
             programs=self.programs,
             degraded=self.degraded,
         )
-        if health != self._health:
-            self._health = health
-            samples.append(health)
+        samples += self._news(health)
 
     def close(self) -> None:
         """Give everything back."""
         self._rings.close()
-
-
-def _pids_are_the_hosts(fs: KernelFs) -> bool:
-    try:
-        return os.stat(fs.proc / "self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
-    except OSError:
-        return False

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+import msgspec
+
 from ckptprof_collectors.hostfacts import Known
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.programs import environment_of, program_of
@@ -185,17 +187,21 @@ def parent_of(fs: KernelFs, pid: int) -> int | None:
     return int(fields[1]) if len(fields) > 1 else None
 
 
-def describe(process: Process) -> ProcessInfo:
+def describe(process: Process, known: ProcessInfo | None = None) -> ProcessInfo:
     """Return what the process is; raises ProcessGone.
 
+    `known` is what was said of it before: that stays once its memory is gone, and all but its name and parent with it.
     It costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely.
     """
-    info = _described(process.folder, process.start_ticks, process.parent_pid, runtimes=_runtimes(process.folder))
+    info = _described(process.folder, process.start_ticks, process.parent_pid)
+    maps = _read(process.folder + b"/maps", 16 << 20)  # the last: as long as it has some, the rest was its own
     process.confirm()
-    return info
+    if maps == b"" and known is not None:
+        return known
+    return msgspec.structs.replace(info, runtimes=_runtimes(maps or b""))
 
 
-def _described(folder: bytes, start_ticks: int, parent_pid: int, *, runtimes: tuple[str, ...] = ()) -> ProcessInfo:
+def _described(folder: bytes, start_ticks: int, parent_pid: int) -> ProcessInfo:
     known = Known(folder)
     comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
     return ProcessInfo(
@@ -205,7 +211,7 @@ def _described(folder: bytes, start_ticks: int, parent_pid: int, *, runtimes: tu
         uid=known.uid(),
         comm=text(comm),
         program=text(program_of(known.arguments(), comm)),
-        runtimes=runtimes,
+        runtimes=(),
         environment=environment_of(known.environment()),
         cgroup=_cgroup(folder),
         is_fork=_is_fork(known.stat),
@@ -254,8 +260,7 @@ def places(process: Process, limit: int = 16) -> list[bytes]:
     return [os.path.normpath(os.path.join(working, path)) for path in found] + [working]
 
 
-def _runtimes(folder: bytes) -> tuple[str, ...]:
-    maps = _read(folder + b"/maps", 16 << 20) or b""
+def _runtimes(maps: bytes) -> tuple[str, ...]:
     found = {name: None for mark, name in RUNTIME_MARKS if mark in maps}
     if b"/dev/nvidia" in maps or b"/dev/kfd" in maps:
         found["gpu"] = None

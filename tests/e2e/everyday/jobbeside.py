@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from everyday.rounds import Finding
-from recorder import EXAMPLES
+from recorder import EXAMPLES, ONE_THREAD
 
 from truth import Comparison, compare, read_log
 
@@ -57,7 +58,7 @@ class JobBeside:
             command += ["--format", format_, "--truth", str(self.truth), "--size-mb", str(self.size_mb)]
             command += ["--interval", str(self.interval), "--saves", str(self.saves)]
             command += ["--resume"] if any((self.folder / format_).glob("ckpt_*")) else []
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **ONE_THREAD})
             lives += 1
 
     def compared(self, findings: Sequence[Finding]) -> Comparison:

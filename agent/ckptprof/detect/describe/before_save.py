@@ -4,59 +4,52 @@ from __future__ import annotations
 
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import members_of
+from ckptprof.detect.describe.stall import LEAST_NS
+from ckptprof.detect.describe.training_activity import STEADY_SHARE, STILL
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.training_threads import BASELINE_NS
 from ckptprof.measures import BeforeMeasure
 
-_LEAST_NS = 20_000_000
 _GAP_NS = 500_000_000  # between the copy of the state and the first byte
 _STEP_BYTES = 1 << 20  # growth from look to look that is no rustle
-_MAX_RANKS = 8  # whose pace is looked into
-_STILL = 0.2  # of what is usual
-_USUAL_SHARE = 0.3  # of a core: who uses less has no pace that it could have lost
 _STIR_NS = 250_000_000  # a rank that waits wakes up now and then
 _UNUSUAL = 2.0  # longer than it stands still otherwise
 
 
 def before_of(draft: Draft) -> BeforeMeasure | None:
     """Return it; None if training was not seen standing still before."""
-    first_ns = _first_byte_ns(draft)
-    start_ns = first_ns
-    stood = [span for process in _ranks(draft)[:_MAX_RANKS] for span in _stood_still(draft, process, first_ns)]
+    if not draft.candidate.writes:
+        return None
+    first_ns = start_ns = min(part.first_data_ns for part in draft.candidate.parts)
+    stood = [span for process in _ranks(draft) for span in _stood_still(draft, process, first_ns)]
     gap_ns = _GAP_NS
     for span in sorted((*draft.stall.spans, *stood), reverse=True):
         if span[0] < start_ns and span[1] >= start_ns - gap_ns:
             start_ns, gap_ns = span[0], _STIR_NS
-    if start_ns < first_ns:
-        start_ns = max(start_ns, draft.known.past.blocked_until_ns(draft.candidate.job, first_ns))
-    if not draft.candidate.writes or first_ns - start_ns < _LEAST_NS:
+    start_ns = max(start_ns, draft.known.past.blocked_until_ns(draft.candidate.job, first_ns))
+    if first_ns - start_ns < LEAST_NS:
         return None
-    main = _leading(draft)
-    usage = draft.known.world.host.usage
-    used = usage.used(main, start_ns, first_ns)
-    grown = [
-        one.grown_bytes
-        for process in draft.candidate.processes
-        if (one := usage.used(process, start_ns, first_ns)) is not None and one.grown_bytes is not None
-    ]
+    leading, usage = next(iter(draft.writers)), draft.world.usage
+    used = {process: usage.used(process, start_ns, first_ns) for process in draft.writers}
+    of_leading, grown = used[leading], [one.grown_bytes for one in used.values() if one is not None]
     return BeforeMeasure(
         held_ns=first_ns - start_ns,
-        busy=used.cores if used is not None else None,
-        received_bytes=draft.known.world.host.links.received_bytes(start_ns, first_ns),
+        busy=of_leading.busy if of_leading is not None else None,
+        received_bytes=draft.world.devices.links.received_bytes(start_ns, first_ns),
         grown_bytes=max(0, sum(grown)) if grown else None,
-        growing_ns=usage.growing_ns(main, start_ns, first_ns, _STEP_BYTES),
+        growing_ns=usage.growing_ns(leading, start_ns, first_ns, _STEP_BYTES),
     )
 
 
 def _ranks(draft: Draft) -> list[ProcessKey]:
     """Return who wrote and the other ranks; not who started them, or loads data for one: that waits always."""
-    jobs, writers = draft.known.world.jobs, set(draft.candidate.processes)
+    jobs = draft.world.jobs
     found = []
     for process in members_of(draft):
         rank, parent = jobs.rank(process), jobs.parent(process)
         helps = parent is not None and jobs.rank(parent) == rank
-        if process in writers or (rank is not None and not helps):
+        if process in draft.writers or (rank is not None and not helps):
             found.append(process)
     return found
 
@@ -66,17 +59,17 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
 
     Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long.
     """
-    book = draft.known.world.trainers
+    book = draft.world.trainers
     stretches = [
         one for one in book.stretches(process, first_ns - BASELINE_NS, first_ns) if not book.in_save(one.start_ns)
     ]
     shares = sorted(one.share for one in stretches)
     usual = shares[len(shares) * 3 // 4] if shares else 0.0
-    if usual < _USUAL_SHARE:
+    if usual < STEADY_SHARE:
         return []
     runs: list[Span] = []
     for one in stretches:
-        if one.share >= _STILL * usual:
+        if one.share >= STILL * usual:
             continue
         if runs and one.start_ns - runs[-1][1] <= min(_STIR_NS, runs[-1][1] - runs[-1][0]):
             runs[-1] = runs[-1][0], one.end_ns
@@ -87,15 +80,3 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
     usual_runs = (run for run in runs[:-1] if not book.saved_within(run[0], run[1] + _GAP_NS))
     longest = max((end_ns - start_ns for start_ns, end_ns in usual_runs), default=0)
     return runs[-1:] if runs[-1][1] - runs[-1][0] >= _UNUSUAL * longest else []
-
-
-def _first_byte_ns(draft: Draft) -> int:
-    return min(part.first_data_ns for part in draft.candidate.parts)
-
-
-def _leading(draft: Draft) -> ProcessKey:
-    """Return the process that wrote most."""
-    moved: dict[ProcessKey, int] = {}
-    for part in draft.candidate.parts:
-        moved[part.process] = moved.get(part.process, 0) + part.bytes
-    return max(moved, key=lambda process: moved[process])

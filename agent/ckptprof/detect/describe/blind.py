@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ckptprof.detect.describe.layout import SEEN_SHARE
+from ckptprof.detect.describe.sources import CODE_BYTES
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.traits import candidate_bytes
 from ckptprof.detect.transfers.ledger import counted_evenly
-from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.group import level_of
 from ckptprof.detect.transfers.model.operations import Operations
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
@@ -19,51 +19,38 @@ from ckptprof_collectors.samples import OperationKind
 
 _UNFOUND_BYTES = 1 << 20
 _BESIDE_NS = 300_000_000  # a restore whose first or last files were not seen reads on without a pause
-_UNREAD_BYTES = 32 << 20  # code is read too, right before
 _UNFOUND_SHARE = 0.1  # of the files found: logs and counters that are a tick apart make less
 
 
-def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory) -> list[str]:
-    """Return the sentences of what stays out of sight; `unsettled` has what may become known later."""
+def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory) -> Iterator[str]:
+    """Yield the sentences of what stays out of sight; `unsettled` has what may become known later."""
     counted = [part.operations for part in candidate.parts if part.operations is not None]
-    exact = level_of(candidate.parts) is Level.TRACE
-    blind: list[str] = []
-    if not exact:
-        blind.append(
-            "offset, size and time of single operations: only their sums and means between two ticks were seen"
-        )
+    if level_of(candidate.parts) is not Level.TRACE:
+        yield "offset, size and time of single operations: only their sums and means between two ticks were seen"
     if any(_is_guessed(part) for part in candidate.parts):
-        blind.append(
-            "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
-        )
+        yield "order of the page faults of mapped files; their bytes are those of the mapping, as far as it was touched"
     elif pattern.class_ is None:
-        blind.append("order of the operations: too few looks at the positions in the files")
+        yield "order of the operations: too few looks at the positions in the files"
     elif (pattern.order_seen_share_bytes or 0.0) < SEEN_SHARE:
-        blind.append(
+        yield (
             "order of most operations: it is inferred from new files as long as what was written to them, or from few "
             "large operations that moved each byte once"
         )
-    unseen = sum(1 for part in candidate.parts if part.is_credited)
-    if unseen:
-        blind.append(
-            f"{unseen} of {_files(files)}: never caught open between two ticks, but found by the times in the folder, "
+    whole = "1 file" if files == 1 else f"{files} files"
+    if unseen := sum(part.is_credited for part in candidate.parts):
+        yield (
+            f"{unseen} of {whole}: never caught open between two ticks, but found by the times in the folder, "
             "and credited to the process that wrote at that time"
         )
-    unsaid = sum(1 for part in candidate.parts if not part.is_size_said)
-    if unsaid:
-        blind.append(
-            f"the size of {unsaid} of {_files(files)}: the file system did not say it within a minute; "
+    if unsaid := sum(not part.is_size_said for part in candidate.parts):
+        yield (
+            f"the size of {unsaid} of {whole}: the file system did not say it within a minute; "
             "counted is what the process wrote meanwhile"
         )
-    blind += _of_operations(counted)
     if counted:
-        blind += health.lost(candidate.start_ns, candidate.end_ns)
-        blind += health.degraded
-    return blind
-
-
-def _files(number: int) -> str:
-    return "1 file" if number == 1 else f"{number} files"
+        yield from _of_operations(counted)
+        yield from health.lost(candidate.start_ns, candidate.end_ns)
+        yield from health.degraded
 
 
 def unsettled(candidate: Candidate) -> str:
@@ -86,21 +73,21 @@ def unfound(
     """Return a sentence if its processes moved far more while it went on than is in the files that polling found."""
     if any(part.operations is not None for part in candidate.parts):
         return []
-    found = max(candidate_bytes(candidate), (written_bytes or 0) if candidate.writes else 0)
-    around_ns = 0 if candidate.writes else _BESIDE_NS
+    writes = candidate.writes
+    found = max(candidate.bytes, (written_bytes or 0) if writes else 0)
+    least, around_ns, done = (_UNFOUND_BYTES, 0, "written") if writes else (CODE_BYTES, _BESIDE_NS, "read")
     frame = candidate.start_ns - around_ns, candidate.end_ns + around_ns
     moved = sum(
-        counted_evenly(history, *frame, writes=candidate.writes)
+        counted_evenly(history, *frame, writes=writes)
         for process in candidate.processes
         if (history := histories.get(process)) is not None
     )
-    least = _UNFOUND_BYTES if candidate.writes else _UNREAD_BYTES
     if moved - found < max(least, _UNFOUND_SHARE * found):
         return []
-    share = "most" if moved > 2 * found else "a part"
-    if not candidate.writes:
-        return [f"{share} of what was read: its processes read {moved} bytes about then, of the files found {found}"]
-    return [f"{share} of what was written: its processes wrote {moved} bytes meanwhile, the files found hold {found}"]
+    share = f"{'most' if moved > 2 * found else 'a part'} of what was {done}: its processes"
+    if not writes:
+        return [f"{share} read {moved} bytes about then, of the files found {found}"]
+    return [f"{share} wrote {moved} bytes meanwhile, the files found hold {found}"]
 
 
 def _is_guessed(part: Transfer) -> bool:
@@ -109,18 +96,14 @@ def _is_guessed(part: Transfer) -> bool:
     return part.is_mapped and (sums is None or part.bytes > sums.bytes - sums.silent_bytes)
 
 
-def _of_operations(counted: list[Operations]) -> list[str]:
-    blind = []
+def _of_operations(counted: list[Operations]) -> Iterator[str]:
     if any(one.faulted_bytes for one in counted):
-        blind.append("what was touched within the pages that page faults brought in: whole pages are counted")
+        yield "what was touched within the pages that page faults brought in: whole pages are counted"
     if any(one.kinds & (OperationKind.AIO | OperationKind.URING) for one in counted):
-        blind.append("short or failed operations of io_uring and aio: they are counted as they were asked for")
+        yield "short or failed operations of io_uring and aio: they are counted as they were asked for"
     operations = sum(one.number for one in counted)
     untimed = operations - sum(one.timed_operations for one in counted)
     if untimed > 0:
-        blind.append(f"how long {untimed} of {operations} operations took: they were not timed")
+        yield f"how long {untimed} of {operations} operations took: they were not timed"
     if any(one.pooled for one in counted):
-        blind.append(
-            "which of several threads went first, where they filled a file together: taken as one after another"
-        )
-    return blind
+        yield "which of several threads went first, where they filled a file together: taken as one after another"

@@ -10,18 +10,15 @@ from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of
 from ckptprof.detect.describe.layout import class_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
-from ckptprof.detect.describe.metadata import metadata_of
-from ckptprof.detect.describe.moments import moments_of
+from ckptprof.detect.describe.moments import metadata_of, moments_of
 from ckptprof.detect.describe.overheads import amplification_of
-from ckptprof.detect.describe.ranks import ranks_of
 from ckptprof.detect.describe.sources import source_of
 from ckptprof.detect.describe.stall import stall_of
-from ckptprof.detect.describe.writers import writers_of
+from ckptprof.detect.describe.writers import ranks_of, writers_of
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.event import framework_of
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.traits import candidate_bytes, framework_of
-from ckptprof.detect.transfers.model.course import points_of
-from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.model import Checkpoint, Evidence, Kind, Point, Status, Stream
@@ -46,9 +43,9 @@ def assemble(
     spent = amplification_of(candidate)
     source = source_of(candidate, world.histories, world.devices.mount_of(path))
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
-    blind = blind_of(candidate, pattern, files, world.health)
+    blind = tuple(blind_of(candidate, pattern, files, world.health))
     unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind)
-    writers = writers_of(candidate, world.jobs, clock, stall.roles)
+    writers = writers_of(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
     identity = (world.header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
     checkpoint = Checkpoint(
@@ -61,15 +58,15 @@ def assemble(
         start_ns=start_ns,
         end_ns=end_ns,
         durable_ns=None if durable.at_ns is None else clock.wall(durable.at_ns),
-        bytes=candidate_bytes(candidate),
+        bytes=candidate.bytes,
         files=files,
         path=path,
-        writers=writers,
+        writers=tuple(writers.values()),
         mode=stall.mode,
         stall_ns=stall.stall_ns,
         status=ending.status,
         moments=moments_of(candidate, clock, committed=ending.status is Status.COMPLETE),
-        metadata=metadata_of(candidate, world.host.calls, world.health, clock),
+        metadata=metadata_of(candidate, world),
         written_bytes=spent.written_bytes,
         unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
         overheads=spent.overheads,

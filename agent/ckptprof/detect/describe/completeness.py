@@ -52,14 +52,18 @@ def ending_of(candidate: Candidate, known: Knowledge) -> Ending:
 
 def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: bool) -> Iterator[str]:
     """Yield what was to come and did not."""
+    large = _large(candidate)
     earlier = known.past.complete(candidate.job, _kinds(candidate))
     moved = sum(part.bytes for part in candidate.parts)
     usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
-    smaller = usual is not None and moved < _SMALLER * usual and _sizes_known(candidate)
+    smaller = usual is not None and moved < _SMALLER * usual
+    smaller = smaller and all(part.operations is not None or part.fact is not None for part in large)
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         smaller = False  # its own framework completed it: what lacks was not seen
-    deleted = _deleted(candidate, known)
-    full = _is_full(candidate)
+    removed_ns = known.transfers.removals.removed_ns
+    unstaged = [part for part in large if part.staged is None]  # the others were copied elsewhere
+    deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
+    full = any(_is_on_full_disk(part) for part in large)
     if smaller and (soon or full or deleted):
         yield f"it has {moved} bytes, and the saves before it have {usual}"
     if deleted and (smaller or any(part.temporary for part in deleted)):
@@ -68,8 +72,9 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
         yield "its file system has no room left"
     if not dead:
         return
-    stuck = [part for part in _large(candidate) if _is_stuck(part, candidate, known)]
-    if stuck and not earlier:
+    ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
+    stuck = [part for part in unstaged if is_temporary(part.path) and part.kept_its_name(ended_ns)]
+    if stuck and not earlier:  # a temporary name stayed until its writers ended
         yield f"{_name(stuck[0])} never got its final name"
     missing = _missing_marker(candidate, known)
     if missing is not None:
@@ -102,30 +107,10 @@ def _large(candidate: Candidate) -> list[Transfer]:
     return [part for part in candidate.parts if part.bytes >= _LARGE_SHARE * whole]
 
 
-def _is_stuck(part: Transfer, candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether a temporary name stayed until its writers ended, and it was not given up."""
-    ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
-    return part.staged is None and is_temporary(part.path) and part.kept_its_name(ended_ns)
-
-
-def _deleted(candidate: Candidate, known: Knowledge) -> list[Transfer]:
-    """Return the large parts that were deleted after they were written, and not copied elsewhere before."""
-    return [
-        part
-        for part in _large(candidate)
-        if part.staged is None and known.transfers.removals.removed_ns(part.path, part.end_ns) is not None
-    ]
-
-
-def _sizes_known(candidate: Candidate) -> bool:
-    return all(part.operations is not None or part.fact is not None for part in _large(candidate))
-
-
-def _is_full(candidate: Candidate) -> bool:
+def _is_on_full_disk(part: Transfer) -> bool:
     """Return whether there was no room left beside a file of which nothing says that it is whole."""
-    facts = [part.fact for part in _large(candidate) if part.fact is not None]
-    doubtful = [fact for fact in facts if not fact.whole]
-    return any(fact.free_bytes is not None and fact.free_bytes < _FULL_BYTES for fact in doubtful)
+    fact = part.fact
+    return fact is not None and not fact.whole and fact.free_bytes is not None and fact.free_bytes < _FULL_BYTES
 
 
 def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:

@@ -9,6 +9,7 @@ from ckptprof.detect.describe.stall import Stall
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.world import World
 from ckptprof.model import Writer
 
 
@@ -19,14 +20,11 @@ class Draft:
     candidate: Candidate
     known: Knowledge
     path: str
-    writers: tuple[Writer, ...]
+    writers: Mapping[ProcessKey, Writer]  # the one that moved most first
     stall: Stall
     durable_ns: int | None
 
-    def ranks(self) -> Mapping[int, int | None]:
-        """Return the ranks of its writers, by pid."""
-        return {writer.pid: writer.rank for writer in self.writers}
-
-    def role(self, process: ProcessKey) -> str | None:
-        """Return the part of one of its writers in the job."""
-        return next((writer.role for writer in self.writers if writer.pid == process[0]), None)
+    @property
+    def world(self) -> World:
+        """What was observed."""
+        return self.known.world

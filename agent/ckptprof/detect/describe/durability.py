@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.transfers.model.tolerances import STAMP_NS
-from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey
@@ -40,11 +39,10 @@ def ends_of(candidate: Candidate, clock: Clock) -> tuple[FileEnd, ...]:
     """Return the ends of a candidate's files, the largest first."""
     if not candidate.writes:
         return ()
-    return tuple(_end(part, clock) for part in sorted(candidate.parts, key=lambda part: -part.bytes))
-
-
-def _end(part: Transfer, clock: Clock) -> FileEnd:
-    return FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns)
+    return tuple(
+        FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns)
+        for part in sorted(candidate.parts, key=lambda part: -part.bytes)
+    )
 
 
 def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:
@@ -81,9 +79,6 @@ def durable_evidence(found: Durability) -> tuple[Evidence, ...]:
         return ()
     text = "its files were asked how much of them was unwritten: nothing was when this was first seen"
     if found.not_before_ns is not None:
-        text = f"written back by the kernel: something was still unwritten {_seconds(found)} s before"
+        seconds = max(0, found.at_ns - found.not_before_ns) / 1e9
+        text = f"written back by the kernel: something was still unwritten {seconds:.1f} s before"
     return (Evidence(name="durable", weight=0.0, text=text),)
-
-
-def _seconds(found: Durability) -> str:
-    return f"{max(0, (found.at_ns or 0) - (found.not_before_ns or 0)) / 1e9:.1f}"

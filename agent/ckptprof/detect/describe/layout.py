@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.transfers.model.group import Histories
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.order import Histories, Order, Sizes, layout_of, layout_of_one
+from ckptprof.detect.transfers.order import Order, Sizes, layout_of, layout_of_one
 from ckptprof.model import Pattern, PatternClass
 
-SEQUENTIAL_SHARE = 0.9
+SEQUENTIAL_SHARE = 0.9  # the rest are headers and gaps of alignment
 SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
 SMALL_MEDIAN_BYTES = 64 << 10
 _LARGE_SHARE = 0.5
-_DENSE_SHARE = 0.1  # gaps of less than so much of the bytes are those of headers and of alignment
 _RANDOM_SEQUENTIAL = 0.75  # of random operations every other one goes ahead
 _RANDOM_CONSECUTIVE = 0.25
 _RANDOM_CONSECUTIVE_LOOKS = 0.5  # what lies between two looks at random positions may seem to follow
@@ -54,7 +54,7 @@ def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:
     consecutive = (order.consecutive + order.inferred) / order.known
     sequential = (order.known - order.back) / order.known
     if sequential >= SEQUENTIAL_SHARE:
-        dense = order.gap is not None and order.gap <= _DENSE_SHARE * order.known
+        dense = order.gap is not None and order.known >= SEQUENTIAL_SHARE * (order.known + order.gap)
         if consecutive < SEQUENTIAL_SHARE and not dense:
             return PatternClass.STRIDED
         small = sizes.called_median_bytes is not None and sizes.called_median_bytes < SMALL_MEDIAN_BYTES

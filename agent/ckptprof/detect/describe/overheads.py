@@ -30,12 +30,17 @@ def amplification_of(candidate: Candidate) -> Amplification:
     """Return the amplification of a save; of a restore nothing is known here."""
     if not candidate.writes:
         return Amplification()
-    staged = {id(part.staged): part.staged for part in candidate.parts if part.staged is not None}
-    written = sum(part.bytes for part in candidate.parts) + sum(_bytes_of(stream) for stream in staged.values())
-    found = [*_staging(list(staged.values())), *_rewrites(candidate.parts)]
-    again: dict[int, Transfer] = {}  # parts whose bytes are explained already
-    for explain in (_copies, _consolidated, _duplicates):
-        found += explain([part for part in candidate.parts if id(part) not in again], again)
+    staged = list({id(part.staged): part.staged for part in candidate.parts if part.staged is not None}.values())
+    written = sum(part.bytes for part in candidate.parts) + sum(map(_bytes_of, staged))
+    found = [*_staging(staged), *_rewrites(candidate.parts)]
+    left = candidate.parts  # whose bytes are not explained yet
+    for reason, text, find in _EXPLAINED:
+        again = find(left)
+        if moved := sum(part.bytes for part in again):
+            names = ", ".join(dict.fromkeys(map(_name, again[:3])))
+            found.append(Overhead(reason=reason, bytes=moved, text=f"{names}: {text}"))
+        explained = set(map(id, again))
+        left = [part for part in left if id(part) not in explained]
     beyond = sum(overhead.bytes for overhead in found)
     return Amplification(written, max(0, written - beyond), tuple(found))
 
@@ -44,34 +49,33 @@ def _bytes_of(stream: Transfer) -> int:
     return stream.counted_bytes or stream.stored_size
 
 
+def _name(part: Transfer) -> str:
+    return part.path.rpartition("/")[2]
+
+
 def _staging(staged: list[Transfer]) -> Iterator[Overhead]:
-    moved = sum(_bytes_of(stream) for stream in staged)
+    moved = sum(map(_bytes_of, staged))
     if moved > 0:
-        folder = staged[0].path.rpartition("/")[0]
-        yield Overhead(reason="staging", bytes=moved, text=f"written to {folder} first, then copied from there")
+        yield Overhead(
+            reason="staging", bytes=moved, text=f"written to {staged[0].folder} first, then copied from there"
+        )
 
 
 def _rewrites(parts: Iterable[Transfer]) -> Iterator[Overhead]:
     """Yield what was written to the same place of a file more than once: more bytes than it has."""
-    moved: dict[str, list[Transfer]] = {}
+    sums: dict[str, tuple[int, int]] = {}  # what was written of each file, and its size
     for part in parts:
         if part.stretch is not None and not part.is_mapped:
-            moved.setdefault(part.path, []).append(part)
-    beyond = files = 0
-    for own in moved.values():
-        size = max(max(part.size, _reach(part)) for part in own)
-        excess = sum(part.bytes for part in own) - size
-        if size > 0 and excess > max(_REWRITE_SHARE * size, _COUNTED_BYTES // 16):
-            beyond += excess
-            files += 1
+            moved, size = sums.get(part.path, (0, 0))
+            sums[part.path] = moved + part.bytes, max(size, part.size, part.stretch[1])
+    beyond = [
+        moved - size
+        for moved, size in sums.values()
+        if size > 0 and moved - size > max(_REWRITE_SHARE * size, _COUNTED_BYTES // 16)
+    ]
     if beyond:
-        yield Overhead(
-            reason="rewrite", bytes=beyond, text=f"parts of {files} of its files were written more than once"
-        )
-
-
-def _reach(part: Transfer) -> int:
-    return part.stretch[1] if part.stretch is not None else 0
+        text = f"parts of {len(beyond)} of its files were written more than once"
+        yield Overhead(reason="rewrite", bytes=sum(beyond), text=text)
 
 
 def _alike(parts: Iterable[Transfer], key: Callable[[Transfer], Hashable]) -> list[list[Transfer]]:
@@ -83,51 +87,41 @@ def _alike(parts: Iterable[Transfer], key: Callable[[Transfer], Hashable]) -> li
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _copies(parts: list[Transfer], again: dict[int, Transfer]) -> list[Overhead]:
+def _copies(parts: list[Transfer]) -> list[Transfer]:
     """Return the files of the same size whose name is used anew for every save: last.ckpt beside epoch=1-step=100.ckpt.
 
     In the same folder, or in two of which one bears such a name.
     """
+    again: set[int] = set()
     for group in _alike(parts, lambda part: part.bytes):
-        aliases = [part for part in group if is_alias(part.path) or is_alias(_folder(part))]
-        for part in aliases[1 if len(aliases) == len(group) else 0 :]:
-            again[id(part)] = part
-    return _told("copy", [part for part in parts if id(part) in again], "written in full under a further name")
+        aliases = [part for part in group if is_alias(part.path) or is_alias(part.folder)]
+        again.update(map(id, aliases[1 if len(aliases) == len(group) else 0 :]))
+    return [part for part in parts if id(part) in again]
 
 
-def _consolidated(parts: list[Transfer], again: dict[int, Transfer]) -> list[Overhead]:
+def _consolidated(parts: list[Transfer]) -> list[Transfer]:
     """Return the files that were put together from the shards in a folder beside them (PyTorch DCP's HF writer)."""
-    shards = [part for part in parts if _folder(part).rpartition("/")[2] in SHARDED]
-    homes = {_folder(part).rpartition("/")[0] for part in shards}
+    shards = [part for part in parts if part.folder.rpartition("/")[2] in SHARDED]
+    homes = {part.folder.rpartition("/")[0] for part in shards}
     places = homes | {f"{home}/{folder}" for home in homes for folder in CONSOLIDATED}
-    whole = [part for part in parts if _folder(part) in places and part.bytes >= _COUNTED_BYTES]
+    whole = [part for part in parts if part.folder in places and part.bytes >= _COUNTED_BYTES]
     sharded, put_together = sum(part.bytes for part in shards), sum(part.bytes for part in whole)
-    if not sharded or not _CONSOLIDATED[0] <= put_together / sharded <= _CONSOLIDATED[1]:
-        return []
-    again.update({id(part): part for part in whole})
-    return _told("consolidation", whole, "put together from its shards, which stay")
+    least, most = _CONSOLIDATED
+    return whole if sharded and least <= put_together / sharded <= most else []
 
 
-def _duplicates(parts: list[Transfer], again: dict[int, Transfer]) -> list[Overhead]:
+def _duplicates(parts: list[Transfer]) -> list[Transfer]:
     """Return the files that one process wrote to two folders under the same names, in the same sizes."""
     pairs: dict[tuple[str, str], list[Transfer]] = {}
-    for group in _alike(parts, lambda part: (part.path.rpartition("/")[2], part.bytes)):
-        first = group[0]
-        for later in group[1:]:
-            if _folder(later) != _folder(first):
-                pairs.setdefault((_folder(first), _folder(later)), []).append(later)
-    twins = [part for pair in pairs.values() if len(pair) >= _TWINS for part in pair]
-    again.update({id(part): part for part in twins})
-    return _told("duplicate", twins, "written in full to a second folder")
+    for first, *others in _alike(parts, lambda part: (_name(part), part.bytes)):
+        for later in others:
+            if later.folder != first.folder:
+                pairs.setdefault((first.folder, later.folder), []).append(later)
+    return [part for pair in pairs.values() if len(pair) >= _TWINS for part in pair]
 
 
-def _told(reason: str, parts: list[Transfer], what: str) -> list[Overhead]:
-    moved = sum(part.bytes for part in parts)
-    if not moved:
-        return []
-    names = ", ".join(dict.fromkeys(part.path.rpartition("/")[2] for part in parts[:3]))
-    return [Overhead(reason=reason, bytes=moved, text=f"{names}: {what}")]
-
-
-def _folder(part: Transfer) -> str:
-    return part.path.rpartition("/")[0]
+_EXPLAINED = (
+    ("copy", "written in full under a further name", _copies),
+    ("consolidation", "put together from its shards, which stay", _consolidated),
+    ("duplicate", "written in full to a second folder", _duplicates),
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.transfers.model.tolerances import EDGE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -21,8 +22,8 @@ from ckptprof_collectors.samples import MountInfo
 
 COLD_SHARE = 0.9  # of the distinct bytes came from storage
 WARM_SHARE = 0.1
-_CODE_BYTES = 1 << 20  # that a page fault may fetch with the page: of code that is paged in while a checkpoint is read
-_MAX_CODE_BYTES = 32 << 20
+CODE_BYTES = 32 << 20  # are read of programs and libraries beside a checkpoint
+_FAULT_BYTES = 1 << 20  # of them may come with one page fault
 _SEEN_SHARE = 0.9  # of the bytes asked for must show in the counters, or the rest of the fetching was not seen, too
 
 
@@ -44,26 +45,20 @@ class _Fetched(NamedTuple):
 
 def source_of(candidate: Candidate, histories: dict[ProcessKey, ProcessHistory], mount: MountInfo | None) -> Source:
     """Return where the bytes came from; of a save nothing. `mount`: the one that its files are on, if known."""
-    if candidate.writes:
-        return Source()
-    unique = _unique_bytes(candidate.parts)
+    unique = 0 if candidate.writes else _unique_bytes(candidate.parts)
     if unique <= 0:
         return Source()
     if mount is not None and mount.fs_type in IN_MEMORY:
         return Source(0, unique, "warm")
-    seen = _fetched_by_all(candidate.parts, histories)
-    if seen is None or (seen.fetched_bytes < COLD_SHARE * unique and not _counts(mount)):
+    every = [_fetched_by(own, histories.get(process)) for process, own in by_process(candidate.parts).items()]
+    seen = [one for one in every if one is not None]
+    fetched = sum(one.fetched_bytes for one in seen)
+    is_cold = fetched >= COLD_SHARE * unique
+    counts = mount is not None and (mount.device is not None or mount.fs_type in COUNTED)  # for the process that reads
+    if len(seen) < len(every) or not (is_cold or counts):
         return Source(unique_bytes=unique)
-    if seen.fetched_bytes >= COLD_SHARE * unique:
-        cache = "cold"
-    else:
-        cache = "warm" if seen.fetched_bytes - seen.code_bytes <= WARM_SHARE * unique else "partly"
-    return Source(seen.fetched_bytes, unique, cache)
-
-
-def _counts(mount: MountInfo | None) -> bool:
-    """Return whether what is fetched through a mount shows in the counters of the process that reads."""
-    return mount is not None and (mount.device is not None or mount.fs_type in COUNTED)
+    is_warm = fetched - sum(one.code_bytes for one in seen) <= WARM_SHARE * unique
+    return Source(fetched, unique, "cold" if is_cold else "warm" if is_warm else "partly")
 
 
 def _unique_bytes(parts: list[Transfer]) -> int:
@@ -85,22 +80,10 @@ def _unique_of_file(parts: list[Transfer]) -> int:
     return min(limits)
 
 
-def _fetched_by_all(parts: list[Transfer], histories: dict[ProcessKey, ProcessHistory]) -> _Fetched | None:
-    """Return what the readers had fetched while they read; None if one of them was not looked at all the time."""
-    by_process: dict[ProcessKey, list[Transfer]] = {}
-    for part in parts:
-        by_process.setdefault(part.process, []).append(part)
-    every = []
-    for process, own in by_process.items():
-        history = histories.get(process)
-        fetched = _fetched_by(own, history) if history is not None else None
-        if fetched is None:
-            return None
-        every.append(fetched)
-    return _Fetched(sum(one.fetched_bytes for one in every), sum(one.code_bytes for one in every))
-
-
-def _fetched_by(parts: list[Transfer], history: ProcessHistory) -> _Fetched | None:
+def _fetched_by(parts: list[Transfer], history: ProcessHistory | None) -> _Fetched | None:
+    """Return what a reader had fetched while it read; None if it was not looked at all the time."""
+    if history is None:
+        return None
     start_ns, end_ns = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
     slack_ns = max(part.edges_slack_ns for part in parts)
     around = history.between(start_ns - slack_ns, end_ns + slack_ns)
@@ -109,7 +92,6 @@ def _fetched_by(parts: list[Transfer], history: ProcessHistory) -> _Fetched | No
     looked = history.first_ns <= start_ns + EDGE_NS and history.last_ns >= end_ns - EDGE_NS
     if not looked and (asked == 0 or returned < _SEEN_SHARE * asked):
         return None
-    code = 0
-    if not any(part.is_mapped for part in parts):
-        code = min(_MAX_CODE_BYTES, _CODE_BYTES * sum(interval.major_faults for interval in around))
+    faults = 0 if any(part.is_mapped for part in parts) else sum(interval.major_faults for interval in around)
+    code = min(CODE_BYTES, _FAULT_BYTES * faults)
     return _Fetched(sum(interval.fetched_bytes for interval in around), code)

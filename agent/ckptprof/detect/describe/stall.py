@@ -6,13 +6,14 @@ if its Python stack is in the code of the save. None: nothing could tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
@@ -20,7 +21,7 @@ from ckptprof.model import Evidence, Mode
 
 _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
 _SYNC_SHARE = 0.5  # of the time in which others write
-_MIN_STALL_NS = 20_000_000
+LEAST_NS = 20_000_000  # what holds for less is told as nothing
 _BESIDE_NS = 500_000_000  # a wait right before or after that is longer, and longer than the save, is for something else
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
 _UNTOLD = "how long training was blocked: neither its memory nor its pace tells whether its state was copied before"
@@ -30,14 +31,12 @@ _UNTOLD = "how long training was blocked: neither its memory nor its pace tells 
 class Stall:
     """How training was held; the evidence has no weight in the recognition."""
 
-    mode: Mode | None = None
-    stall_ns: int | None = None
-    evidence: tuple[Evidence, ...] = ()
-    blind: tuple[str, ...] = ()
-    roles: Mapping[ProcessKey, str] = field(default_factory=dict)  # of its writers: trainer | thread | child | daemon
-    spans: tuple[
-        Span, ...
-    ] = ()  # when the leading one of those that train stood still, whether that was for the save or not
+    mode: Mode | None
+    stall_ns: int | None
+    evidence: tuple[Evidence, ...]
+    blind: tuple[str, ...]
+    roles: Mapping[ProcessKey, str]  # of its writers: trainer | thread | child | daemon
+    spans: Sequence[Span]  # when the leading one of those that train stood still, whether that was for the save or not
 
 
 @dataclass(frozen=True)
@@ -47,21 +46,19 @@ class _Verdict:
     bytes: int
     mode: Mode | None
     stall_ns: int | None
-    text: str
+    text: str = ""
     blind: tuple[str, ...] = ()
-    spans: tuple[Span, ...] = ()  # when it stood still
+    spans: Sequence[Span] = ()  # when it stood still
     certain: bool = False  # by what it was seen doing, not by its rhythm alone
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     """Return how training was held while the candidate went on; several ranks wait for the one that is held longest."""
-    crews = writer_groups(candidate, known)
-    verdicts = [_judge(crew, candidate, known) for crew in crews]
-    roles = {process: role for crew in crews for process, role in crew.roles.items()}
+    groups = writer_groups(candidate, known)
+    verdicts = [_judge(group, candidate, known) for group in groups]
+    roles = {process: role for group in groups for process, role in group.roles.items()}
     if candidate.writes:
         known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
-    if not verdicts:
-        return Stall(roles=roles)
     certain = [one for one in verdicts if one.mode is not None and one.certain] or verdicts  # ranks save in one way
     told = {mode: sum(one.bytes for one in certain if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
     mode = max(told, key=lambda one: told[one]) if any(told.values()) else None
@@ -74,75 +71,68 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
         stall_ns = stalls[(len(stalls) - 1) // 2] if len(stalls) * 2 > len(verdicts) else None
     else:
         stall_ns = stalls[-1] if stalls else None
-    return Stall(mode if candidate.writes else None, stall_ns, evidence, blind, roles, leading.spans)
+    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans)
 
 
-def _judge(crew: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdict:
-    info = known.world.jobs.info(crew.trainer)
+def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdict:
+    info = known.world.jobs.info(group.trainer)
     gpu = info is not None and bool(set(info.runtimes) & GPU_RUNTIMES)
-    spans = [*crew.own, *crew.others, *crew.unknown]
+    spans = [*group.own.spans, *group.others.spans, *group.unknown.spans]
     start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
-    pace = TrainingActivity(known.world.trainers, crew.trainer, start_ns, end_ns, spins=gpu)
+    pace = TrainingActivity(known.world, group.trainer, start_ns, end_ns, spins=gpu)
     if not candidate.writes:
-        return _restore(crew, pace)
-    if crew.own_bytes and not crew.others and not crew.unknown:
-        return _alone(crew, pace)
+        return _restore(group, pace)
+    if group.own.bytes and not group.others.spans and not group.unknown.spans:
+        return _alone(group, pace, known.world.calls)
     size = sum(part.bytes for part in candidate.parts)
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
-    return _beside(crew, pace, max(first_ns, start_ns))  # a small file tells only that it is about to begin
+    return _beside(group, pace, max(first_ns, start_ns))  # a small file tells only that it is about to begin
 
 
-def _restore(crew: WriterGroup, pace: TrainingActivity) -> _Verdict:
+def _restore(group: WriterGroup, pace: TrainingActivity) -> _Verdict:
     """Judge a restore: training waits for what its own process reads; while others read, as it was seen."""
-    total = crew.own_bytes + crew.other_bytes + crew.unknown_bytes
-    if crew.own or crew.unknown or "thread" in crew.roles.values():
-        return _Verdict(total, None, pace.end_ns - pace.start_ns, "")
-    held = pace.held(crew.others)
-    return _Verdict(total, None, None if held is None else length(held), "")
+    if group.own.spans or group.unknown.spans or "thread" in group.roles.values():
+        return _Verdict(group.bytes, None, pace.end_ns - pace.start_ns)
+    held = pace.held(group.others.spans)
+    return _Verdict(group.bytes, None, None if held is None else length(held))
 
 
-def _alone(crew: WriterGroup, pace: TrainingActivity) -> _Verdict:
-    """Judge a crew whose trainer wrote everything by its main thread."""
-    acts = pace.book.acts(crew.trainer, pace.start_ns, pace.end_ns + _BETWEEN_NS)
-    spans = merged([*crew.own, *acts], _BETWEEN_NS)
+def _alone(group: WriterGroup, pace: TrainingActivity, calls: FileCalls) -> _Verdict:
+    """Judge a group whose trainer wrote everything by its main thread."""
+    acts = calls.of_names(group.trainer, pace.start_ns, pace.end_ns + _BETWEEN_NS)
+    spans = merged([*group.own.spans, *acts], _BETWEEN_NS)
     most_ns = max(_BESIDE_NS, length(spans))
     standing = pace.standing_beside(spans)
-    still = merged([*spans, *standing])
-    spans = merged([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)])
+    held = merged([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)])
     text = "the thread that trains wrote all of it itself"
-    return _Verdict(crew.own_bytes, Mode.SYNC, length(spans), text, spans=tuple(still), certain=True)
+    return _Verdict(group.bytes, Mode.SYNC, length(held), text, spans=merged([*spans, *standing]), certain=True)
 
 
-def _beside(crew: WriterGroup, pace: TrainingActivity, first_ns: int) -> _Verdict:
-    """Judge a crew by what the thread that trains did while others wrote, or while it is not known who did."""
-    total = crew.own_bytes + crew.other_bytes + crew.unknown_bytes
-    by = [role for role in ("child", "daemon") if role in crew.roles.values()]
-    who = f"a {by[0]} process" if by else "another thread" if crew.others else "its process"
-    foreign = merged([*crew.others, *crew.unknown])
+def _beside(group: WriterGroup, pace: TrainingActivity, first_ns: int) -> _Verdict:
+    """Judge a group by what the thread that trains did while others wrote, or while it is not known who did."""
+    by = [role for role in ("child", "daemon") if role in group.roles.values()]
+    who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
+    foreign = merged([*group.others.spans, *group.unknown.spans])
+    mostly_own = group.own.bytes * 2 > group.bytes
     held = pace.held(foreign)
-    if crew.own_bytes * 2 > total:
-        held = held or []
-    if held is None:
+    if held is None and not mostly_own:
         sentence = f"whether training went on while {who} wrote: {pace.reason}"
-        return _Verdict(total, None, None, "", (sentence,))
-    own = merged(crew.own, _BETWEEN_NS if crew.own_bytes * 2 > total else 0)
+        return _Verdict(group.bytes, None, None, blind=(sentence,))
+    still = merged([*merged(group.own.spans, _BETWEEN_NS if mostly_own else 0), *(held or [])])
     sure = pace.was_looked_at
-    everything = merged([*own, *held])
-    covered = length(cut(everything, foreign)) / max(1, length(foreign))
-    if covered >= _SYNC_SHARE or crew.own_bytes * 2 > total:
-        everything = merged([*everything, *pace.standing_beside(everything)])
-        if pace.background and crew.own_bytes * 2 <= total:
+    if mostly_own or length(cut(still, foreign)) >= _SYNC_SHARE * max(1, length(foreign)):
+        still = merged([*still, *pace.standing_beside(still)])
+        if pace.background and not mostly_own:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {pace.seen}"
-            return _Verdict(total, Mode.ASYNC, length(everything), text, (_UNSEEN,), tuple(everything), sure)
+            return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, sure)
         text = f"{who} wrote, and the thread that trains waited: {pace.seen}"
-        return _Verdict(total, Mode.SYNC, length(everything), text, spans=tuple(everything), certain=sure)
-    staged = pace.staged(first_ns, total, long_before=bool(by))
+        return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, sure)
+    staged = pace.staged(first_ns, group.bytes, long_before=bool(by))
     text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
     if staged is None:
-        return _Verdict(total, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
-    everything = merged([*everything, *pace.standing_beside(foreign), *staged])
-    stall = length(everything)
+        return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
     if staged:
         text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
-    stall = stall if stall >= _MIN_STALL_NS else 0
-    return _Verdict(total, Mode.ASYNC, stall, text, (_UNSEEN,), tuple(everything), sure)
+    still = merged([*still, *pace.standing_beside(foreign), *staged])
+    stall_ns = length(still) if length(still) >= LEAST_NS else 0
+    return _Verdict(group.bytes, Mode.ASYNC, stall_ns, text, (_UNSEEN,), still, sure)

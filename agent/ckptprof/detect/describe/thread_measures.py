@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from ckptprof.detect.describe.draft import Draft
+from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.transfers.model.tolerances import CALLS_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.file_calls import Spent
@@ -17,8 +18,10 @@ MAX_TOLD = 64
 _LAST_TOLD = 8  # of those the ones that ended last, whatever they moved
 _BUSY_SHARE = 0.02  # of its process's time: a thread that used less, and was met in no call, took no part
 _HELPS_SHARE = 0.2  # of one that moved nothing: it compresses for others, or computes
+_SYNC_WEIGHT = 0.25  # of a look that met it in a sync: who writes fast into the page cache is met there alone
 _AT_FILES = frozenset(("data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"))
-_CALLS = {"synced": "sync", "closed-written": "close", "created": "create", "renamed": "rename", "unlinked": "unlink"}
+_SYNC = {"synced": "sync"}
+_CALLS = {**_SYNC, "closed-written": "close", "created": "create", "renamed": "rename", "unlinked": "unlink"}
 
 
 @dataclass(slots=True)
@@ -33,12 +36,26 @@ class Act:
     bytes: int = 0
     operations: int | None = None
     files: set[FileKey] = field(default_factory=set)
-    read_bytes: int | None = None
+    read_bytes: int = 0
     data_call_ns: int | None = None
     calls: dict[str, Spent] = field(default_factory=dict)  # by kind of event
     is_counted: bool = False
-    main: bool = False
     use: Use | None = None
+
+    @property
+    def main(self) -> bool:
+        """Whether it is the main thread of its process."""
+        return self.tid == self.process[0]
+
+    @property
+    def is_at_files(self) -> bool:
+        """Whether a look met it in a call that is about files."""
+        return self.use is not None and not _AT_FILES.isdisjoint(self.use.looks_in)
+
+    def took_part(self, busy: float) -> bool:
+        """Return whether it was met at files, or was on a processor for such a share of the time."""
+        on_cpu_ns = None if self.use is None else self.use.on_cpu_ns or 0
+        return self.is_at_files or (on_cpu_ns is not None and on_cpu_ns >= busy * (self.end_ns - self.start_ns))
 
     def spans(self, start_ns: int, end_ns: int) -> None:
         """Take note that it was at it from one time to another."""
@@ -52,16 +69,11 @@ class Act:
 
 def acts_of(draft: Draft) -> list[Act]:
     """Return what every thread did, in no order."""
-    by_process: dict[ProcessKey, list[Transfer]] = {}
-    for part in draft.candidate.parts:
-        by_process.setdefault(part.process, []).append(part)
-    found: list[Act] = []
-    for process, parts in by_process.items():
-        acts = _by_operations(draft, process, parts) or _by_looks(draft, process, parts)
-        for act in acts:
-            act.use = draft.known.world.host.threads.use(process, act.tid, act.start_ns, act.end_ns)
-        found += acts
-    return found
+    return [
+        act
+        for process, parts in by_process(draft.candidate.parts).items()
+        for act in _by_operations(draft, process, parts) or _by_looks(draft, process, parts)
+    ]
 
 
 def _by_operations(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> list[Act]:
@@ -71,88 +83,73 @@ def _by_operations(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> 
         for stream in (part, *part.carried, *([part.staged] if part.staged is not None else [])):
             if stream.process == process and id(stream) not in seen:
                 seen.add(id(stream))
-                _add_sessions(acts, process, stream, own=stream is part)
-    if not acts:
-        return []
-    _add_calls(draft, process, acts)
-    if any(part.threads for part in parts):
+                _add_sessions(acts, stream, own=stream is part)
+    if acts:
+        _add_calls(draft, process, acts)
         _add_others(draft, process, acts, seen)
+    for act in acts.values():
+        act.use = draft.world.threads.use(process, act.tid, act.start_ns, act.end_ns)
     return list(acts.values())
 
 
-def _add_sessions(acts: dict[int, Act], process: ProcessKey, stream: Transfer, *, own: bool) -> None:
+def _add_sessions(acts: dict[int, Act], stream: Transfer, *, own: bool) -> None:
     for session in stream.threads:
         act = acts.get(session.tid)
         if act is None:
-            act = acts[session.tid] = Act(process, session.tid, session.comm, is_counted=True)
-            act.main = session.tid == process[0]
+            act = acts[session.tid] = Act(stream.process, session.tid, session.comm, is_counted=True)
         act.spans(session.first_ns, max(session.first_ns, session.last_ns))
         act.in_calls(session.call_ns)
         act.operations = (act.operations or 0) + session.operations
         if own:
             act.bytes += session.bytes
             act.files.add(stream.file)
-        elif stream.writes is False:
-            act.read_bytes = (act.read_bytes or 0) + session.bytes
+        elif not stream.writes:
+            act.read_bytes += session.bytes
 
 
 def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
     """Add what the threads of a process did to names and disks from the candidate's start to its end."""
-    candidate = draft.candidate
-    found = draft.known.world.host.calls.spent(process, candidate.start_ns, candidate.end_ns)
+    world = draft.world
+    found = world.calls.spent(process, draft.candidate.start_ns, draft.candidate.end_ns)
     for tid, calls in found.items():
         act = acts.get(tid)
         if act is None:
-            comm = draft.known.world.host.threads.comm(process, tid) or draft.known.world.jobs.comm(process)
-            act = acts[tid] = Act(process, tid, comm, is_counted=True, main=tid == process[0])
+            comm = world.threads.comm(process, tid) or draft.world.jobs.comm(process)
+            act = acts[tid] = Act(process, tid, comm, is_counted=True)
         act.calls = calls
         act.spans(min(one.first_ns for one in calls.values()), max(one.last_ns for one in calls.values()))
 
 
 def _add_others(draft: Draft, process: ProcessKey, acts: dict[int, Act], seen: set[int]) -> None:
     """Add what they moved of other files meanwhile: what was read back, what is no checkpoint's."""
-    candidate = draft.candidate
     for stream in draft.known.transfers.counted_of(process):
-        if id(stream) in seen or stream.last_ns < candidate.start_ns or stream.first_ns > candidate.end_ns:
+        if id(stream) in seen:
             continue
         for session in stream.threads:
             act = acts.get(session.tid)
             if act is None or session.first_ns < act.start_ns or session.last_ns > act.end_ns:
                 continue
             act.in_calls(session.call_ns)
-            if candidate.writes and not session.writes:
-                act.read_bytes = (act.read_bytes or 0) + session.bytes
+            if not session.writes:
+                act.read_bytes += session.bytes
 
 
 def _by_looks(draft: Draft, process: ProcessKey, parts: list[Transfer]) -> list[Act]:
     """Return the threads that were met at work meanwhile; if none was looked at, its main one."""
-    start_ns, end_ns = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
-    moved = sum(part.bytes for part in parts)
-    files = {part.file for part in parts}
-    known = draft.known.world.host.threads.threads(process, start_ns, end_ns)
-    acts = []
-    for tid, comm in known.items():
-        use = draft.known.world.host.threads.use(process, tid, start_ns, end_ns)
-        if _took_part(use, end_ns - start_ns, _BUSY_SHARE):
-            acts.append(Act(process, tid, comm, start_ns, end_ns, use=use, main=tid == process[0]))
-    if not acts:
-        acts = [Act(process, process[0], draft.known.world.jobs.comm(process), start_ns, end_ns, main=True)]
-    _share_out(draft, acts, moved)
-    acts = [act for act in acts if act.bytes or _took_part(act.use, end_ns - start_ns, _HELPS_SHARE)]
-    busiest = max(acts, key=lambda act: act.bytes)
-    busiest.files = files
+    span = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
+    looks = draft.world.threads
+
+    def act(tid: int, comm: str) -> Act:
+        return Act(process, tid, comm, *span, use=looks.use(process, tid, *span))
+
+    acts = [
+        one for tid, comm in looks.threads(process, *span).items() if (one := act(tid, comm)).took_part(_BUSY_SHARE)
+    ]
+    acts = acts or [act(process[0], draft.world.jobs.comm(process))]
+    _share_out(draft, acts, sum(part.bytes for part in parts))
+    acts = [one for one in acts if one.bytes or one.took_part(_HELPS_SHARE)]
+    max(acts, key=lambda one: one.bytes).files = {part.file for part in parts}
     return acts
-
-
-_SYNC_WEIGHT = 0.25  # of a look that met it in a sync: who writes fast into the page cache is met there alone
-
-
-def _took_part(use: Use | None, span_ns: int, busy: float) -> bool:
-    return use is not None and ((use.on_cpu_ns or 0) >= busy * span_ns or _is_at_files(use))
-
-
-def _is_at_files(use: Use) -> bool:
-    return not _AT_FILES.isdisjoint(use.looks_in)
 
 
 def _share_out(draft: Draft, acts: list[Act], moved: int) -> None:
@@ -170,10 +167,10 @@ def _share_out(draft: Draft, acts: list[Act], moved: int) -> None:
 
 def _by_main(draft: Draft, main: Act, moved: int, others: list[Act]) -> int:
     """Return what the main thread moved itself, as far as that is told; all of it if no other was met at files."""
-    alone = not any(act.use is not None and _is_at_files(act.use) for act in others)
-    if alone and (draft.role(main.process) != "thread" or (main.use is not None and _is_at_files(main.use))):
+    alone = not any(act.is_at_files for act in others)
+    if alone and (draft.writers[main.process].role != "thread" or main.is_at_files):
         return moved
-    told = draft.known.world.trainers.moved(main.process, main.start_ns - CALLS_NS, main.end_ns + CALLS_NS)
+    told = draft.world.trainers.moved(main.process, main.start_ns - CALLS_NS, main.end_ns + CALLS_NS)
     return 0 if told is None else min(moved, max(0, told[0 if draft.candidate.writes else 1]))
 
 
@@ -192,41 +189,32 @@ def measured(draft: Draft, acts: list[Act]) -> tuple[ThreadMeasure, ...]:
     if len(acts) > MAX_TOLD:
         late = sorted(acts[MAX_TOLD - _LAST_TOLD :], key=lambda act: -act.end_ns)[:_LAST_TOLD]
         acts = [*acts[: MAX_TOLD - _LAST_TOLD], *late]
-    return tuple(_measures(draft, acts))
+    return tuple(_measure(draft, act) for act in acts)
 
 
-def _measures(draft: Draft, acts: list[Act]) -> Iterator[ThreadMeasure]:
-    ranks = draft.ranks()
-    names = draft.known.world.health.sees_names
-    for act in acts:
-        use, span_ns = act.use, max(0, act.end_ns - act.start_ns)
-        role = draft.role(act.process)
-        spent: dict[str, int | None] = {}
-        for kind, word in _CALLS.items():
-            if act.is_counted and (names or word == "sync"):
-                known = act.calls.get(kind)
-                spent[f"{word}_call_ns"] = 0 if known is None else within_span(known.spent_ns, span_ns)
-                spent[f"{word}s" if word != "sync" else "syncs"] = 0 if known is None else known.number
-        yield ThreadMeasure(
-            pid=act.process[0],
-            tid=act.tid,
-            comm=act.comm,
-            rank=ranks.get(act.process[0]),
-            role=role,
-            is_main=act.main and role not in {"child", "daemon"},
-            start_ns=draft.known.world.clock.wall(act.start_ns),
-            end_ns=draft.known.world.clock.wall(act.end_ns),
-            bytes=act.bytes,
-            operations=act.operations,
-            files=len(act.files) or None,
-            read_bytes=(act.read_bytes or 0) if act.is_counted and draft.candidate.writes else None,
-            on_cpu_ns=use.on_cpu_ns if use is not None else None,
-            user_ns=use.user_ns if use is not None else None,
-            system_ns=use.system_ns if use is not None else None,
-            runqueue_ns=use.runqueue_ns if use is not None else None,
-            block_delay_ns=use.block_delay_ns if use is not None else None,
-            data_call_ns=within_span(act.data_call_ns, span_ns),
-            looks=use.looks if use is not None else None,
-            looks_in=use.looks_in if use is not None else None,
-            **spent,
-        )
+def _measure(draft: Draft, act: Act) -> ThreadMeasure:
+    writer, wall = draft.writers[act.process], draft.world.clock.wall
+    span_ns = max(0, act.end_ns - act.start_ns)
+    spent: dict[str, Any] = {}
+    kinds = (_CALLS if draft.world.health.sees_names else _SYNC) if act.is_counted else {}
+    for kind, word in kinds.items():
+        known = act.calls.get(kind, Spent(0, 0, 0, 0))
+        spent[f"{word}_call_ns"] = within_span(known.spent_ns, span_ns)
+        spent[f"{word}s"] = known.number
+    return ThreadMeasure(
+        pid=act.process[0],
+        tid=act.tid,
+        comm=act.comm,
+        rank=writer.rank,
+        role=writer.role,
+        is_main=act.main and writer.role not in {"child", "daemon"},
+        start_ns=wall(act.start_ns),
+        end_ns=wall(act.end_ns),
+        bytes=act.bytes,
+        operations=act.operations,
+        files=len(act.files) or None,
+        read_bytes=act.read_bytes if act.is_counted and draft.candidate.writes else None,
+        data_call_ns=within_span(act.data_call_ns, span_ns),
+        **spent,
+        **(act.use._asdict() if act.use is not None else {}),
+    )

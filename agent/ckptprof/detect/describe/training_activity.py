@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import pairwise
+from collections.abc import Callable
+from itertools import pairwise, takewhile
+from statistics import median
 
-from ckptprof.detect.describe.gpu_idle import REACH_NS, idle_spans
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.detect.world.stacks import (
@@ -19,18 +20,18 @@ from ckptprof.detect.world.stacks import (
     runs_library,
     saves_in_background,
 )
-from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, TrainingThreads, rhythm_of
+from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, rhythm_of
+from ckptprof.detect.world.world import World
 
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
-_STILL = 0.2  # of what is usual
+STILL = 0.2  # of what is usual
 _GOES_ON = 0.4
 _RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
 _TELLING_SLICES = 4  # so many are missed before a thread that sleeps is called still
-_STEADY_SHARE = 0.3
+STEADY_SHARE = 0.3  # of a core: who uses less has no pace that it could have lost
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
 _STAGED_WITHIN_NS = 8_000_000_000
-_NEAR_NS = 450_000_000
-_AROUND_NS = 500_000_000
+_NEAR_NS = 450_000_000  # of a moment: what was seen then tells of it
 _STIRS = 5.0  # a second
 _HARDLY = 0.05  # of what is usual
 _WAKES = 1.0  # a second: who is held does not
@@ -38,15 +39,20 @@ _RECENT_NS = 1_500_000_000
 _JUST_NS = 150_000_000
 _AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is told as none
 _EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
-_FAR_NS = 700_000_000  # between two looks
+REACH_NS = 20_000_000_000  # before a save, or after it: so far lies what is usual
+_LEAST_POINTS = 5
+_LEAST_PERCENT = 10  # a GPU that hardly does anything tells nothing by doing nothing
+_OFTEN = 0.3  # of the time: who idles so often may do so now for another reason
+_LONGEST_NS = 2_000_000_000  # that one point may speak for
 
 
 class TrainingActivity:
     """Of one process that trains, around one save."""
 
-    def __init__(self, book: TrainingThreads, process: ProcessKey, start_ns: int, end_ns: int, *, spins: bool) -> None:
+    def __init__(self, world: World, process: ProcessKey, start_ns: int, end_ns: int, *, spins: bool) -> None:
         """`spins`: it waits for its GPU on the CPU, so that only standing still tells something, not running."""
-        self.book, self.process, self.start_ns, self.end_ns = book, process, start_ns, end_ns
+        self.book, self._usage = world.trainers, world.usage
+        self.process, self.start_ns, self.end_ns = process, start_ns, end_ns
         self._spins = spins
         self._rhythm = self._usual()
         self.seen = ""  # what was seen, for a person
@@ -121,42 +127,43 @@ class TrainingActivity:
         """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
         if self.start_ns <= at_ns <= self.end_ns or self.book.in_save(at_ns):
             return False
-        if at_ns >= self.start_ns - _AROUND_NS and names_save(frames):
+        if at_ns >= self.start_ns - _NEAR_NS and names_save(frames):
             return False  # what comes later may be the next one, of which nothing is known yet
         if runs_library(frames) or is_parked(frames):
             return False
-        return self._pace_at(self._stretches(at_ns - _AROUND_NS, at_ns + _AROUND_NS), at_ns) is not True
+        return self._pace_at(self._stretches(at_ns - _NEAR_NS, at_ns + _NEAR_NS), at_ns) is not True
 
     def held(self, frames: list[Span]) -> list[Span] | None:
         """Return when it was held within these times; None if nothing tells."""
         stretches = self._stretches(self.start_ns, self.end_ns)
         if self._doings:
-            held = self._by_stacks(stretches)
-        elif (idle := self._idle_gpus(frames)) is not None:
-            held = idle
+            held: list[Span] | None = self._by_stacks(stretches)
         else:
-            known = [(one, still) for one in stretches if (still := self._is_still(one)) is not None]
-            seen_ns = sum(overlap_ns(one[:2], frames) for one, _ in known)
-            if seen_ns * 2 < length(frames):
-                return self._without_rhythm(stretches)
-            known = [(one, still) for one, still in known if overlap_ns(one[:2], frames)]
-            held = [(one.start_ns, one.end_ns) for one, still in known if still]
-            paused = len(held)
-            around = self._still_spans(self.start_ns - _AROUND_NS, self.end_ns + _AROUND_NS)
-            held = [
-                span
-                for span in merged(held)
-                if any(self._is_unusual(whole) for whole in merged([span, *around]) if _meet(whole, span))
-            ]
-            if paused and paused * 2 >= len(known) and not held:
-                self._as_usual = True
-                return None
-            self.seen = f"it stood still in {paused} of {len(known)} looks at its time on CPU"
-        return cut(merged(held), frames)
+            held = self._idle_gpus(frames)
+            held = self._by_pace(stretches, frames) if held is None else held
+        return None if held is None else cut(merged(held), frames)
+
+    def _by_pace(self, stretches: list[Stretch], frames: list[Span]) -> list[Span] | None:
+        """Return when it stood still longer than it does without a save; None if too little of the time tells."""
+        told = [one for one in stretches if self._is_still(one) is not None and overlap_ns(one[:2], frames)]
+        if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
+            return None
+        still = [one[:2] for one in told if self._is_still(one)]
+        around = self._still_spans(self.start_ns - _NEAR_NS, self.end_ns + _NEAR_NS)
+        held = [
+            span
+            for span in merged(still)
+            if any(self._is_unusual(one) for one in merged([span, *around]) if one[0] <= span[1] and span[0] <= one[1])
+        ]
+        if still and len(still) * 2 >= len(told) and not held:
+            self._as_usual = True
+            return None
+        self.seen = f"it stood still in {len(still)} of {len(told)} looks at its time on CPU"
+        return held
 
     def _idle_gpus(self, frames: list[Span]) -> list[Span] | None:
         """Return when the GPU of its that stood still the longest did; None if none tells."""
-        told = [idle_spans(points, frames, self.book.in_save) for points in self.book.gpu_uses(self.process)]
+        told = [_idle_spans(points, frames, self.book.in_save) for points in self.book.gpu_uses(self.process)]
         known = [merged(spans) for spans in told if spans is not None]
         if not known:
             return None
@@ -173,18 +180,15 @@ class TrainingActivity:
         times = [at_ns for at_ns, _ in self._doings]
         saving = [self._is_held(at_ns, what, stretches) for at_ns, what in self._doings]
         self.seen = f"{sum(saving)} of {len(saving)} looks at its Python stack met it in the save"
-        edges = sorted(
-            {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
-        )
-        edges = [edge for edge in edges if self.start_ns <= edge <= self.end_ns]
+        edges = {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
         held: list[Span] = []
-        for start_ns, end_ns in pairwise(edges):
+        for start_ns, end_ns in pairwise(sorted(edges)):
             middle_ns = (start_ns + end_ns) // 2
             after = bisect_left(times, middle_ns)
             first, last = max(0, after - 1), min(after, len(times) - 1)
             near = first if middle_ns - times[first] <= times[last] - middle_ns else last
             told = saving[near]
-            if saving[first] != saving[last] or (not told and times[last] - times[first] > _FAR_NS):
+            if saving[first] != saving[last] or (not told and times[last] - times[first] > 2 * _NEAR_NS):
                 paced = self._pace_at(stretches, middle_ns)
                 told = told if paced is None or (paced and self._pause_ns) else paced
             if told:
@@ -199,22 +203,6 @@ class TrainingActivity:
         """Return whether it stood still at a time; None if that cannot be told."""
         one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
         return None if one is None else self._is_still(one)
-
-    def _without_rhythm(self, stretches: list[Stretch]) -> list[Span] | None:
-        """Without a past to compare with only the extremes tell: nothing at all, or a core of its own."""
-        seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
-        if seen_ns < 100_000_000 or not self.book.knows(self.process):
-            return None
-        share = sum(one.share * (one.end_ns - one.start_ns) for one in stretches) / seen_ns
-        least = _STEADY_SHARE if self._rhythm is None else max(_STEADY_SHARE, _RUNS_ON * self._rhythm.share)
-        if share >= least and not self._spins:
-            self.seen = f"it used {share:.0%} of a core"
-            return []
-        was_active = self._rhythm is None or self._rhythm.share >= _BUSY_SHARE
-        if was_active and share < 0.02 and sum(one.slices for one in stretches) <= 1:
-            self.seen = "it stood still"
-            return [(self.start_ns, self.end_ns)]
-        return None
 
     def _still_spans(self, start_ns: int, end_ns: int) -> list[Span]:
         return merged([one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one)])
@@ -231,49 +219,34 @@ class TrainingActivity:
         rhythm = self._rhythm
         if rhythm is None:
             return None
-        if rhythm.share >= _BUSY_SHARE:
-            if one.share < _STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
-                seconds = (one.end_ns - one.start_ns) / 1e9
-                hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
-                stirs = _STIRS + (_HARDLY * rhythm.slices_per_second if hardly else 0.0)
-                return True if one.slices <= max(1.0, stirs * seconds) else None
-            return False if self._goes_on(one, rhythm) and not self._spins else None
-        if one.share >= _BUSY_SHARE:  # who computes for once runs, though it does not wake as it does else
-            return None
-        usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
-        if usual < _TELLING_SLICES * 0.75:
-            return None
-        if one.slices < 0.25 * usual:
-            return True
-        return False if one.slices >= 0.5 * usual else None
-
-    @staticmethod
-    def _goes_on(one: Stretch, rhythm: Rhythm) -> bool:
-        """Return whether it ran as it does: who computed in a part of a stretch and then waited wakes too seldom."""
-        usual = rhythm.slices_per_second * (one.end_ns - one.start_ns) / 1e9
-        least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON
-        return one.share >= least * rhythm.share
+        seconds = (one.end_ns - one.start_ns) / 1e9
+        usual = rhythm.slices_per_second * seconds
+        if rhythm.share < _BUSY_SHARE:
+            if one.share >= _BUSY_SHARE or usual < _TELLING_SLICES * 0.75:
+                return None  # who computes for once runs, though it does not wake as it does else
+            if one.slices < 0.25 * usual:
+                return True
+            return False if one.slices >= 0.5 * usual else None
+        if one.share < STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
+            hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
+            stirs = _STIRS * seconds + (_HARDLY * usual if hardly else 0.0)
+            return True if one.slices <= max(1.0, stirs) else None
+        least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
+        return False if one.share >= least * rhythm.share and not self._spins else None
 
     def standing_beside(self, spans: list[Span]) -> list[Span]:
         """Return when it stood still right before and after these times, if it hardly ever does otherwise."""
         rhythm = self._rhythm
-        if not spans or rhythm is None or rhythm.share < _STEADY_SHARE:
+        if not spans or rhythm is None or rhythm.share < STEADY_SHARE:
             return []
         start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
         before = self.book.stretches(self.process, start_ns - REACH_NS, start_ns)
         after = self.book.stretches(self.process, end_ns, end_ns + REACH_NS)
-        found: list[Span] = []
-        edge = start_ns
-        for one in reversed(before):
-            if one.end_ns < edge - _NEAR_NS // 4 or not self._is_still(one) or self.book.in_save(one.start_ns):
-                break  # what it waited for an earlier save is that one's
-            edge = one.start_ns
-            found.append((one.start_ns, min(one.end_ns, start_ns)))
-        for one in after:
-            if not self._is_still(one):
-                break
-            found.append((max(one.start_ns, end_ns), one.end_ns))
-        return [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
+        of_this = takewhile(
+            lambda one: not self.book.in_save(one.start_ns), reversed(before)
+        )  # else of an earlier save
+        found = [one[:2] for beside in (of_this, after) for one in takewhile(self._is_still, beside)]
+        return [span for span in merged(found) if self._is_unusual(span)]
 
     def staged(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Return when its memory grew by about the size of the checkpoint, right before its first byte was written.
@@ -282,7 +255,7 @@ class TrainingActivity:
         it grew `long_before`: a process that writes for it has to be started first.
         """
         from_ns = first_ns - _STAGED_WITHIN_NS
-        grown = self.book.growth(self.process, from_ns, first_ns)
+        grown = self._growth(from_ns, first_ns)
         chain: list[tuple[int, int, int]] = []
         edge = first_ns
         for one in reversed(grown):
@@ -293,14 +266,14 @@ class TrainingActivity:
             chain.append(one)
             edge = one[0]
         total = sum(one[2] for one in chain)
-        little = total // 25  # is not its beginning yet
-        while chain and (little := little - chain[-1][2]) > 0:
-            chain.pop()
-        edge = chain[-1][0] if chain else first_ns
         unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
         if total * 4 < size:
-            earlier = self.book.growth(self.process, first_ns - 2 * REACH_NS, first_ns) if long_before else []
-            roomy = self._spins or self.book.has_room(self.process, size) or not self.book.knows_memory(self.process)
+            earlier = self._growth(first_ns - 2 * REACH_NS, first_ns) if long_before else []
+            roomy = (
+                self._spins
+                or self.book.has_room(self.process, size)
+                or self._usage.growth(self.process, from_ns, first_ns) is None
+            )
             return unknown if roomy or sum(one[2] for one in earlier) * 2 >= size else []
         seen_ns = edge - max(from_ns, self.book.first_ns(self.process) or 0)
         usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, seen_ns)
@@ -309,6 +282,33 @@ class TrainingActivity:
         self.book.note_room(self.process, total)
         return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be held
 
+    def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
+        """Return how its memory grew since it trains, as (from, to, bytes)."""
+        since_ns = self.book.first_ns(self.process) or 0
+        return [one for one in self._usage.growth(self.process, start_ns, end_ns) or [] if one[0] > since_ns]
 
-def _meet(one: Span, other: Span) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
+
+def _idle_spans(points: list[tuple[int, int]], frames: list[Span], in_save: Callable[[int], bool]) -> list[Span] | None:
+    """Return when a GPU stood still within `frames`; None if that cannot be told.
+
+    Points are (end of a period in ns, percent of it in which a kernel ran); those `in_save` are not usual.
+    """
+    if not frames or not points:
+        return None
+    start_ns = min(frame[0] for frame in frames)
+    periods = [
+        (max(before[0], after[0] - _LONGEST_NS), after[0], after[1]) for before, after in pairwise(sorted(points))
+    ]
+    usual = [
+        percent
+        for low_ns, high_ns, percent in periods
+        if start_ns - REACH_NS <= low_ns and high_ns <= start_ns and not in_save(low_ns) and not in_save(high_ns)
+    ]
+    if len(usual) < _LEAST_POINTS or median(usual) < _LEAST_PERCENT:
+        return None
+    least = STILL * median(usual)
+    if sum(percent < least for percent in usual) > _OFTEN * len(usual):
+        return None
+    if sum(overlap_ns(period[:2], frames) for period in periods) * 2 < length(frames):
+        return None
+    return cut([period[:2] for period in periods if period[2] < least], frames)

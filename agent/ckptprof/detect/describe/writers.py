@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.frameworks.runtimes import TRAINING_RUNTIMES
+from ckptprof.detect.world.world import World
 from ckptprof.model import Writer
 
 
-def writers_of(candidate: Candidate, jobs: Jobs, clock: Clock, roles: Mapping[ProcessKey, str]) -> tuple[Writer, ...]:
-    """Return the processes, the one that moved most first; `roles`: what is known of them already."""
-    by_process: dict[ProcessKey, list[Transfer]] = {}
-    for part in candidate.parts:
-        by_process.setdefault(part.process, []).append(part)
-    writers = [
-        Writer(
+def by_process(parts: Iterable[Transfer]) -> dict[ProcessKey, list[Transfer]]:
+    """Return the parts of each process, in order of appearance."""
+    found: dict[ProcessKey, list[Transfer]] = {}
+    for part in parts:
+        found.setdefault(part.process, []).append(part)
+    return found
+
+
+def writers_of(candidate: Candidate, world: World, roles: Mapping[ProcessKey, str]) -> dict[ProcessKey, Writer]:
+    """Return the processes, the one that moved most first, with their `roles` in the job."""
+    writers = {
+        process: Writer(
             pid=process[0],
-            comm=jobs.comm(process),
+            comm=world.jobs.comm(process),
             bytes=sum(part.bytes for part in parts),
-            rank=_rank(process, parts, jobs),
-            start_ns=clock.wall(min(part.start_ns for part in parts)),
-            end_ns=clock.wall(max(part.end_ns for part in parts)),
-            role=roles.get(process) or _role(process, parts, jobs),
+            rank=_rank(process, parts, world.jobs),
+            start_ns=world.clock.wall(min(part.start_ns for part in parts)),
+            end_ns=world.clock.wall(max(part.end_ns for part in parts)),
+            role=roles[process],
         )
-        for process, parts in by_process.items()
-    ]
-    return tuple(sorted(writers, key=lambda writer: -writer.bytes))
+        for process, parts in by_process(candidate.parts).items()
+    }
+    return dict(sorted(writers.items(), key=lambda item: -item[1].bytes))
 
 
 def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:
@@ -42,21 +46,22 @@ def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:
     return next(iter(named)) if len(named) == 1 else None
 
 
-def _role(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> str | None:
-    """Return which of its threads moved the bytes, as far as that was seen; a helper of a trainer is a child."""
-    info = jobs.info(process)
-    if info is None or not TRAINING_RUNTIMES & set(info.runtimes):
-        return None
-    parent, rank = jobs.parent(process), jobs.rank(process)
-    if parent is not None and rank is not None and rank == jobs.rank(parent):
-        return "child"
-    first = others = 0
-    for part in parts:
-        for session in part.threads:
-            if session.tid == session.pid:
-                first += session.bytes
-            else:
-                others += session.bytes
-    if not first and not others:
-        return None
-    return "trainer" if first >= others else "thread"
+def ranks_of(candidate: Candidate, jobs: Jobs) -> int:
+    """Return the ranks of its job: as the environment tells, else the names, else by who moved it.
+
+    Those that only help a rank to write are none. Who wrote a file that was found in its folder is not certain: its
+    name is.
+    """
+    told = [ranks for process in candidate.processes if (ranks := jobs.ranks(process)) is not None]
+    if told:
+        return max(told)
+    seen = len({jobs.works_for(process) for process in candidate.processes})
+    if not candidate.writes:  # whoever reads the parts of others is not as many
+        return seen
+    names = [part.name for part in candidate.parts]
+    found = [seen, *(name.world for name in names if name.world is not None)]
+    certain = {(part.process, part.name.rank) for part in candidate.parts if not part.is_credited}
+    named = [process for process, rank in certain if rank is not None]
+    if len(named) == len(set(named)):  # else they are parts of one rank's own making
+        found += [name.rank + 1 for name in names if name.rank is not None]
+    return max(found)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.transfers.model.tolerances import WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.recent import RecentTransfer
 from ckptprof.detect.world.keys import ProcessKey
 
+FEW = 16  # of many files, processes or readings so many are looked at, the first or the latest
+SMALL_BYTES = 64 << 10  # a manifest, a note: it tells nothing by its size, and is written anew as others come
+LIKE = 0.15  # sizes of two states of one training differ by less; the last bytes of one may be unseen yet
 _AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end
-_MANIFEST_BYTES = 64 << 10
-_MAX_READINGS = 16  # of one file by one process that a further one is held against
 
 
 @dataclass(slots=True)
@@ -28,11 +28,8 @@ class Candidate:
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
     framework: tuple[str | None] | None = None  # whose names its files bear, once that was asked for
-    counterparts: list[RecentTransfer] | None = None  # what moved the other way meanwhile, once that was asked for
-    _moved: dict[str, dict[ProcessKey, Transfer]] = field(
-        default_factory=dict
-    )  # by path, the last part of each process
-    _read: dict[tuple[str, ProcessKey], list[Transfer]] = field(default_factory=dict)
+    # the parts of each process, by path
+    _moved: dict[str, dict[ProcessKey, list[Transfer]]] = field(default_factory=dict)
     _processes: dict[ProcessKey, None] = field(default_factory=dict)
 
     def add(self, part: Transfer) -> None:
@@ -40,33 +37,27 @@ class Candidate:
         self.start_ns = min(self.start_ns, part.start_ns) if self.parts else part.start_ns
         self.end_ns = max(self.end_ns, part.end_ns) if self.parts else part.end_ns
         self.parts.append(part)
-        self.framework = self.counterparts = None
+        self.framework = None
         self.open_parts += part.is_open
         if part.name.step is not None:
             self.steps.add(part.name.step)
         if part.name.commit and not part.is_open and not part.temporary:
             self.committed_ns = max(self.committed_ns or 0, part.end_ns)
-        self._moved.setdefault(part.path, {})[part.process] = part
-        if not part.writes:
-            self._read.setdefault((part.path, part.process), []).append(part)
+        self._moved.setdefault(part.path, {}).setdefault(part.process, []).append(part)
         self._processes[part.process] = None
 
     def has(self, part: Transfer) -> bool:
         """Return whether the part moves a file anew that was moved in it already, by the same process or before it."""
+        moved = self._moved.get(part.path, {})
         if not part.writes:
-            return self._reads_again(part)
-        for process, earlier in self._moved.get(part.path, {}).items():
-            own = process == part.process
-            if own or (earlier.end_ns <= part.start_ns and _begins_at_once(part)):
+            return _is_read_again(moved.get(part.process, [])[-FEW:], part)
+        for process, parts in moved.items():
+            earlier = parts[-1]
+            # ranks that fill one file in turn begin further on
+            from_start = part.stretch is None or part.stretch[0] == 0
+            if process == part.process or (earlier.end_ns <= part.start_ns and from_start):
                 return part.bytes * _AMENDED > earlier.bytes and not _is_kept_up(earlier, part)
         return False
-
-    def _reads_again(self, part: Transfer) -> bool:
-        """Return whether its process reads bytes of a file again that it has read: any, if it had read all of it."""
-        earlier = self._read.get((part.path, part.process), [])[-_MAX_READINGS:]
-        size = max((part.size, part.mapped_bytes, *(one.size for one in earlier)))
-        whole = 0 < size * WHOLE_SHARE <= sum(one.bytes for one in earlier)
-        return any(_is_again(one, part, whole=whole) for one in earlier)
 
     def moved(self, path: str) -> bool:
         """Return whether any process moved the file in it."""
@@ -76,6 +67,11 @@ class Candidate:
     def step(self) -> int | None:
         """The step that its names say, if they agree."""
         return next(iter(self.steps)) if len(self.steps) == 1 else None
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all parts."""
+        return sum(part.bytes for part in self.parts)
 
     @property
     def unit(self) -> str:
@@ -95,27 +91,23 @@ class Candidate:
             yield from part.carried
 
 
-def _is_again(earlier: Transfer, later: Transfer, *, whole: bool) -> bool:
-    """Return whether a part reads what an earlier one has; `whole`: all of the file had been read by then."""
-    if whole:
+def _is_read_again(parts: list[Transfer], later: Transfer) -> bool:
+    """Return whether a process reads bytes of a file again that it has read: any, if it had read all of it."""
+    size = max((later.size, later.mapped_bytes, *(one.size for one in parts)))
+    if 0 < size * WHOLE_SHARE <= sum(one.bytes for one in parts):
         return True
+    return any(_is_again(one, later) for one in parts)
+
+
+def _is_again(earlier: Transfer, later: Transfer) -> bool:
+    """Return whether a part reads what an earlier one has, and not another stretch of the file."""
     if earlier.bytes * _AMENDED <= later.bytes or later.bytes * _AMENDED <= earlier.bytes:
         return False  # a look at the header
-    return not _goes_on(earlier, later)
-
-
-def _goes_on(earlier: Transfer, later: Transfer) -> bool:
-    """Return whether a part is seen to read another stretch of the file than the part before it."""
     one, other = earlier.stretch, later.stretch
-    return one is not None and other is not None and (one[1] <= other[0] or other[1] <= one[0])
+    return one is None or other is None or (one[1] > other[0] and other[1] > one[0])
 
 
 def _is_kept_up(earlier: Transfer, later: Transfer) -> bool:
     """Return whether it is a small file in a step's folder: a manifest is written anew as the others come."""
     in_step = later.name.certain and later.name.step is not None
-    return in_step and max(earlier.bytes, later.bytes) <= _MANIFEST_BYTES
-
-
-def _begins_at_once(part: Transfer) -> bool:
-    """Return whether it writes its file from the start: ranks that fill one file in turn begin further on."""
-    return part.stretch is None or part.stretch[0] == 0
+    return in_step and max(earlier.bytes, later.bytes) <= SMALL_BYTES

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ckptprof.detect.events.decision_table import TABLE, Combination, DecisionTable, Hypothesis, Row
+from ckptprof.detect.events.decision_table import TABLE, Combination, DecisionTable, Hypothesis
 from ckptprof.detect.events.signal import Signal
+from ckptprof.model import Evidence
 
 DOUBT = 0.5  # the confidence of what waits
 
@@ -62,6 +63,9 @@ def confidence(total: float, needed: float) -> float:
     return round(min(0.99, max(DOUBT, 0.5 + (total - needed) * 0.6)), 2)
 
 
-def weight(row: Row | None, strength: float) -> float:
-    """Return what a signal weighs for a save or a restore."""
-    return row.made * strength if row is not None else 0.0
+def evidence_of(signals: tuple[Signal, ...]) -> tuple[Evidence, ...]:
+    """Return the signals as users see them, with their weights for a save or a restore; conditions are left out."""
+    shown = (signal for signal in signals if signal.text)
+    return tuple(
+        Evidence(name=one.name, weight=TABLE.rows[one.row].made * one.strength, text=one.text) for one in shown
+    )

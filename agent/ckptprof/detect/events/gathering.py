@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.grouping import further_gap_ns, group
+from ckptprof.detect.events.candidates import FEW, Candidate
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
 from ckptprof.detect.events.life import OPEN_FILE_NS, Trigger, patience_ns
 from ckptprof.detect.transfers.estimates import is_nothing, untangle
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -14,12 +14,10 @@ from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 
-_AROUND_NS = 10_000_000_000  # a file that was opened so long before the first that waits is no part of a save with it
-_MANY = 2_000  # parts, of which few saves have more, under names of no framework
+MANY = 2_000  # parts, of which few saves have more, under names of no framework
+_LONG_NS = 600_000_000_000
 _MOST = 10_000  # of these nobody waits for the end: 5 KB each
 _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
-_UNSAID_NS = 60_000_000_000  # a size that a server has not told by then is not waited for
-_LONG_NS = 600_000_000_000
 
 _Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
 
@@ -51,9 +49,9 @@ class Gatherer:
         found: list[Candidate] = []
         for (job, _), directions in moved.items():
             untangle(directions[0])
-            self._estimates.count_once(directions[1])
+            self._estimates.bound(directions[1])
             for parts in join_stages(*directions):
-                found += [made for made in group(job, parts) if made.open_parts < len(made.parts) or _carries(made)]
+                found += [made for made in group(job, parts) if any(made.over())]
         return sorted(found, key=lambda candidate: candidate.start_ns)
 
     def _party(self, transfer: Transfer, parties: dict[ProcessKey, _Party]) -> _Party:
@@ -74,7 +72,7 @@ class Gatherer:
         units: dict[_Party, set[str]] = {}
         files: dict[_Party, set[tuple[int, int]]] = {}
         for party, (written, read) in moved.items():
-            since[party] = min(part.start_ns for part in (*written, *read)) - _AROUND_NS
+            since[party] = min(part.start_ns for part in (*written, *read)) - CERTAIN_GAP_NS
             units[party] = {part.name.unit for part in read}
             files[party] = {part.file for part in written}
         for transfer in (*still_open, *self._transfers.counted_open()):
@@ -93,7 +91,7 @@ class Gatherer:
         found = []
         for transfer in waiting:
             written = self._estimates.unsaid_bytes(transfer)
-            if written and now_ns - transfer.last_ns < _UNSAID_NS:
+            if written and now_ns - transfer.last_ns < OPEN_FILE_NS:
                 found.append(transfer)
             elif written:
                 transfer.size, transfer.is_size_said = written, False
@@ -101,23 +99,18 @@ class Gatherer:
 
     def turn(self, candidate: Candidate, now_ns: int) -> Trigger:
         """Return what happens to an open event."""
-        if is_endless(candidate):
+        if _is_endless(candidate):
             return Trigger.ENDLESS
-        if is_too_much(candidate):
+        if len(candidate.parts) >= _MOST_NAMED:
             return Trigger.TOO_MANY_FILES
         return Trigger.PATIENCE_OVER if self._is_over(candidate, now_ns) else Trigger.SIGN
 
     def _is_over(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether nothing more is to be expected of a candidate."""
-        over = [part for part in candidate.parts if not part.is_open]
-        last_sign_ns = max(
-            max((max(part.end_ns, part.last_ns) for part in over), default=0),
-            max((transfer.last_ns for part in candidate.parts for transfer in part.carried), default=0),
-        )
-        quiet_ns = now_ns - last_sign_ns
-        if candidate.open_parts and quiet_ns < OPEN_FILE_NS:
-            return False
-        if quiet_ns < QUIET_NS:
+        signs = [max(part.end_ns, part.last_ns) for part in candidate.parts if not part.is_open]
+        signs += [transfer.last_ns for part in candidate.parts for transfer in part.carried]
+        quiet_ns = now_ns - max(signs, default=0)
+        if quiet_ns < (OPEN_FILE_NS if candidate.open_parts else QUIET_NS):
             return False
         return quiet_ns >= self._patience_ns(candidate)
 
@@ -149,26 +142,21 @@ class Gatherer:
 
 def _may_come_again(candidate: Candidate) -> bool:
     """Return whether its framework writes all of it once more under a name like `last.ckpt`, and has not yet."""
-    named = [part.name for part in candidate.parts[:16]]
+    named = [part.name for part in candidate.parts[:FEW]]
     if not candidate.writes or any(name.alias for name in named):
         return False
     return any(name.framework is not None and name.framework.copies_whole for name in named)
 
 
-def is_endless(candidate: Candidate) -> bool:
+def _is_endless(candidate: Candidate) -> bool:
     """Return whether it goes on and on under names of no framework: a data set that is made or read, a transfer.
 
     Who waits for the end of such a thing keeps all of it in memory, for days.
     """
     number = len(candidate.parts)
-    if number < _MANY or _speaks_of_checkpoint(candidate):
+    if number < MANY or _speaks_of_checkpoint(candidate):
         return False
     return number >= _MOST or candidate.end_ns - candidate.start_ns >= _LONG_NS
-
-
-def is_too_much(candidate: Candidate) -> bool:
-    """Return whether it has more files than can be kept until it is over, though they are named as a checkpoint is."""
-    return len(candidate.parts) >= _MOST_NAMED
 
 
 def _speaks_of_checkpoint(candidate: Candidate) -> bool:
@@ -178,7 +166,7 @@ def _speaks_of_checkpoint(candidate: Candidate) -> bool:
         or part.name.commit
         or part.name.hint
         or (part.name.framework is not None and not part.name.framework.weak)
-        for part in candidate.parts[:16]
+        for part in candidate.parts[:FEW]
     )
 
 
@@ -191,7 +179,3 @@ def settled(candidate: Candidate) -> Candidate:
     for part in kept:
         closed.add(part)
     return closed
-
-
-def _carries(candidate: Candidate) -> bool:
-    return any(part.carried for part in candidate.parts)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.candidates import FEW, LIKE, SMALL_BYTES, Candidate
 from ckptprof.detect.transfers.model.transfer import Transfer
 
-LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins
+LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins, or folders that were written in one go
 NUMBERED_GAP_NS = (
     150_000_000  # between files that differ in a number of unknown meaning: parts follow at once, steps do not
 )
 CERTAIN_GAP_NS = 10_000_000_000  # between files whose names say that they belong together: gather, barriers
 RANKS_GAP_NS = 60_000_000_000  # between files of one step's folder: a rank may be late
-JOIN_GAP_NS = 2_000_000_000  # between folders that were written in one go
 AGAIN_NS = 1_000_000_000  # what is read again so much later is another restore
-ASIDE_BYTES = 64 << 10
-_MAX_ALIKE = 16  # candidates of one unit that a part is held against, the latest first
-_MAX_NEAR = 64
-_LIKE = 0.15  # sizes of two files with the same state; the last bytes of one may be unseen yet
 _PICKLING = 4  # times as long as it takes to write it
 
 
@@ -26,7 +21,7 @@ def group(job: str, parts: list[Transfer]) -> list[Candidate]:
     by_unit: dict[str, list[Candidate]] = {}
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
         alike = by_unit.setdefault(part.name.unit, [])
-        for candidate in alike[: -_MAX_ALIKE - 1 : -1]:
+        for candidate in alike[: -FEW - 1 : -1]:
             if _belongs(candidate, part):
                 candidate.add(part)
                 break
@@ -78,18 +73,16 @@ def _joined(candidates: list[Candidate]) -> list[Candidate]:
     done: list[Candidate] = []
     near: list[Candidate] = []  # of these, those that a later one may still belong to
     for candidate in sorted(candidates, key=lambda candidate: candidate.start_ns):
-        if _is_aside(candidate):
+        aside = _is_aside(candidate)
+        near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-FEW:]
+        alike = [] if aside else [earlier for earlier in near if _same_save(earlier, candidate)]
+        if alike:
+            best = min(alike, key=lambda earlier: _distance(earlier, candidate))
+            for part in candidate.parts:
+                best.add(part)
+        else:
             done.append(candidate)
-            continue
-        near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-_MAX_NEAR:]
-        alike = [earlier for earlier in near if _same_save(earlier, candidate)]
-        if not alike:
-            near.append(candidate)
-            done.append(candidate)
-            continue
-        best = min(alike, key=lambda earlier: _distance(earlier, candidate))
-        for part in candidate.parts:
-            best.add(part)
+            near += [] if aside else [candidate]
     return done
 
 
@@ -106,7 +99,7 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
     if (later.writes or gap_ns > AGAIN_NS) and any(earlier.has(part) for part in later.parts):
         return False
     if earlier.steps and later.steps:
-        if earlier.step is None or earlier.step != later.step or gap_ns > JOIN_GAP_NS:
+        if earlier.step is None or earlier.step != later.step or gap_ns > LOOSE_GAP_NS:
             return False
         return (_is_certain(earlier) and _is_certain(later)) or _is_near(earlier, later)
     if not _is_near(earlier, later):
@@ -114,7 +107,7 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
     if _is_marker(later) and later.writes:
         return gap_ns <= CERTAIN_GAP_NS
     if _is_alias(later) or _is_alias(earlier):
-        return gap_ns <= (further_gap_ns(earlier) if _is_further(earlier, later) else JOIN_GAP_NS)
+        return gap_ns <= (further_gap_ns(earlier) if _is_further(earlier, later) else LOOSE_GAP_NS)
     if not _is_known(earlier) or not _is_known(later):  # it lies in the folder of the other, or is not of it
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
         own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
@@ -129,12 +122,12 @@ def _is_certain(candidate: Candidate) -> bool:
 
 def _is_known(candidate: Candidate) -> bool:
     """Return whether it is named as something that is saved."""
-    return all(part.name.framework is not None or part.name.hint for part in candidate.parts[:16])
+    return all(part.name.framework is not None or part.name.hint for part in candidate.parts[:FEW])
 
 
 def _is_named(candidate: Candidate) -> bool:
     """Return whether a framework names all of it so, and no mere format."""
-    found = [part.name.framework for part in candidate.parts[:16]]
+    found = [part.name.framework for part in candidate.parts[:FEW]]
     return all(framework is not None and not framework.weak for framework in found)
 
 
@@ -145,18 +138,18 @@ def _is_alias(candidate: Candidate) -> bool:
 
 def _is_further(earlier: Candidate, later: Candidate) -> bool:
     """Return whether a process that wrote the one wrote as much again under the other name, or may yet."""
-    if not later.writes or set(earlier.processes[:16]).isdisjoint(later.processes[:16]):
+    if not later.writes or set(earlier.processes[:FEW]).isdisjoint(later.processes[:FEW]):
         return False
     own, more = (sum(part.bytes for part in one.parts) for one in (earlier, later))
     if later.open_parts:
-        return more <= own * (1 + _LIKE)
-    return any(abs(size - more) <= _LIKE * more for size in (own, *(part.bytes for part in earlier.parts[:16])))
+        return more <= own * (1 + LIKE)
+    return any(abs(size - more) <= LIKE * more for size in (own, *(part.bytes for part in earlier.parts[:FEW])))
 
 
 def further_gap_ns(candidate: Candidate) -> int:
     """Return how long after a save all of it may begin to be written again: it may be pickled in memory first."""
     took_ns = candidate.end_ns - candidate.start_ns
-    return min(CERTAIN_GAP_NS, max(JOIN_GAP_NS, _PICKLING * took_ns))
+    return min(CERTAIN_GAP_NS, max(LOOSE_GAP_NS, _PICKLING * took_ns))
 
 
 def _is_marker(candidate: Candidate) -> bool:
@@ -165,7 +158,7 @@ def _is_marker(candidate: Candidate) -> bool:
 
 def _is_aside(candidate: Candidate) -> bool:
     """Whether it is but a small file that no framework knows: a note beside a checkpoint, not a part of it."""
-    small = sum(part.bytes for part in candidate.parts) < ASIDE_BYTES
+    small = sum(part.bytes for part in candidate.parts) < SMALL_BYTES
     return small and not any(part.name.commit or part.name.framework or part.is_open for part in candidate.parts)
 
 

@@ -98,7 +98,6 @@ LONGEST_CLOSING_NS = 900_000_000_000  # a server that hangs holds no judgement u
 ALONE_SAVE_NS = 60_000_000_000  # a single save is told after so long
 SERIES_NS = 3_600_000_000_000  # an unknown trainer may take so long from save to save
 WRITERS_ENDED_NS = 3_000_000_000  # no next of the series comes from them
-OTHER_SIDE_NS = 14_000_000_000  # the written side of a copy may wait for a rename
 # REPORTED, UPDATED: from the end of the event.
 FOLLOWED_NS = 150_000_000_000  # longer than the sampler asks what is durable
 CLEAN_UP_NS = 30_000_000_000  # a deletion that comes later makes room for the next one

@@ -8,19 +8,16 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ckptprof.detect.world.bounded import Bounded
+from ckptprof.detect.events.candidates import FEW
+from ckptprof.detect.world.bounded import MAX_RECENT, Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
+from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
-MAX_JOBS = 256
-MAX_EVENTS = 64
-MAX_PATHS = 8192
-_MAX_SERIES = 1024
-_MAX_SIZES = 16
-MAX_REMEMBERED = 32_768  # paths in the events of all jobs
-LIKE = 0.15  # sizes of one series of saves differ by less
+TELLING = 64  # of a job's events, of one's biggest files and first processes, of what waits, so many tell enough
+MAX_REMEMBERED = 32_768  # paths of all jobs
 _HASH = re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*\d)[0-9a-f]{8,64}(?![0-9A-Za-z])")
 
 
@@ -41,28 +38,28 @@ class PastEvents:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._events: Bounded[tuple[str, bool], deque[PastEvent]] = Bounded(MAX_JOBS, self._dropped)
+        self._events: Bounded[tuple[str, bool], deque[PastEvent]] = Bounded(MAX_RECENT, self._dropped)
         self._remembered = 0  # paths in events
         # of files that were written, saved or not: job and event
-        self._authors: Bounded[str, tuple[str, PastEvent]] = Bounded(MAX_PATHS)
-        self._gone: Bounded[str, Bounded[str, None]] = Bounded(MAX_JOBS)  # job -> its files that it deleted again
+        self._authors: Bounded[str, tuple[str, PastEvent]] = Bounded(MAX_REMEMBERED)
+        self._gone: Bounded[str, Bounded[str, None]] = Bounded(MAX_RECENT)  # job -> its files that it deleted again
         # uid of a save -> job, its end, until when it blocked it
-        self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_JOBS)
-        self._complete: Bounded[tuple[str, str], deque[tuple[int, str | None]]] = Bounded(_MAX_SERIES)
+        self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_RECENT)
+        self._complete: Bounded[tuple[str, str], deque[tuple[int, str | None]]] = Bounded(MAX_RECENT)
 
     def take(self, samples: FrameSamples, jobs: Jobs) -> None:
         """Take what a frame tells of files that are gone."""
-        for life in samples.lives:
+        for life in samples.of(FileLifeEvent):
             if life.kind == "unlinked" and life.path is not None:
                 self.vanished(life.path, jobs.job_of((life.pid, life.start_ticks)))
-        for fact in samples.facts:
+        for fact in samples.of(FileFact):
             if fact.missing:
                 self.vanished(fact.path)
 
     def note(self, job: str, event: PastEvent, *, writes: bool) -> None:
         """Take note of one candidate."""
         events = self._events.update_of((job, writes), deque)
-        if len(events) == MAX_EVENTS:
+        if len(events) == TELLING:
             self._remembered -= len(events.popleft().paths)
         events.append(event)
         self._remembered += len(event.paths)
@@ -98,7 +95,7 @@ class PastEvents:
         found = self._authors.get(path)
         if found is None or (job is not None and found[0] != job):
             return
-        self._gone.update_of(found[0], lambda: Bounded(MAX_EVENTS))[path] = None
+        self._gone.update_of(found[0], lambda: Bounded(TELLING))[path] = None
 
     def rotated(self, job: str, shapes: frozenset[str]) -> int:
         """Return how many files of these shapes the job wrote and deleted again."""
@@ -118,7 +115,7 @@ class PastEvents:
     def note_complete(self, job: str, shapes: Iterable[str], size: int, marker: str | None) -> None:
         """Take note of the bytes of a save that came to its end, and of what completed it."""
         for one in shapes:
-            self._complete.update_of((job, one), lambda: deque(maxlen=_MAX_SIZES)).append((size, marker))
+            self._complete.update_of((job, one), lambda: deque(maxlen=FEW)).append((size, marker))
 
     def complete(self, job: str, shapes: Iterable[str]) -> list[tuple[int, str | None]]:
         """Return (bytes, marker) of a job's complete saves with a file of such a shape, oldest first."""

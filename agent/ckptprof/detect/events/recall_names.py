@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.event import is_weak, largest
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.traits import is_weak, largest
 from ckptprof.frameworks.names import read_name
 from ckptprof.model import Checkpoint
 

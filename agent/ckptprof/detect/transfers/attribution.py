@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.transfers.edges import UNSEEN_NS, born_and_written
+from ckptprof.detect.transfers.edges import born_and_written
 from ckptprof.detect.transfers.ledger import Ledger
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, BORN_NS, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import writing
 from ckptprof.detect.world.world import World
@@ -13,9 +13,7 @@ from ckptprof.frameworks.formats import SQLITE_LOGS
 from ckptprof_collectors.samples import FileFact
 
 CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
-SMALL_BYTES = 1 << 20
 _CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
-_MIN_ALONE_BYTES = 1  # an empty file carries nothing
 
 
 def _is_database(fact: FileFact) -> bool:
@@ -26,7 +24,7 @@ def _is_database(fact: FileFact) -> bool:
 
 def may_be_missed(fact: FileFact, ledger: Ledger, clock: Clock) -> bool:
     """Return whether counting its process's operations may have missed a file: it misses but small ones among many."""
-    return fact.size < SMALL_BYTES and _is_beside(fact, ledger, *born_and_written(fact, clock))
+    return fact.size < TELLING_BYTES and _is_beside(fact, ledger, *born_and_written(fact, clock))
 
 
 def _is_beside(fact: FileFact, ledger: Ledger, birth: int, modified: int) -> bool:
@@ -42,17 +40,17 @@ def found_by_its_times(at_ns: int, fact: FileFact, world: World, ledger: Ledger)
     """
     own = (fact.pid, fact.start_ticks)
     history = world.histories.get(own)
-    if history is None or fact.size < _MIN_ALONE_BYTES or _is_database(fact):
+    if history is None or not fact.size or _is_database(fact):
         return None
     birth, modified = born_and_written(fact, world.clock)
     around = history.between(min(birth, modified) - STAMP_NS, modified + STAMP_NS)
-    small = fact.size < SMALL_BYTES  # markers and metadata are lost in the noise of the counters
+    small = fact.size < TELLING_BYTES  # markers and metadata are lost in the noise of the counters
     enough = any(writing(interval) for interval in around)
     if enough and not small:
         share = _CREDIT_BESIDE if _is_beside(fact, ledger, birth, modified) else CREDIT
         enough = ledger.unexplained_written(own, birth, modified) >= share * fact.size
     if not enough:
-        met_late = birth <= history.first_ns <= birth + UNSEEN_NS and history.last_io is not None and not small
+        met_late = birth <= history.first_ns <= birth + BORN_NS and history.last_io is not None and not small
         if not met_late or ledger.unexplained_since_it_began(own) < CREDIT * fact.size:
             return None  # somebody else wrote it
     start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified

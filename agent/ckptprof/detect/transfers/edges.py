@@ -1,25 +1,23 @@
-"""When a transfer began and ended: bracketed by the counters of its process, refined by what the file system stamped.
+"""When a transfer began and ended: each observation is a constraint that narrows the bounds that its looks leave.
 
-A file's birth and modification times are exact to a timer tick however seldom we look, but anyone may set them and a
-server's clock may be another: they are believed only inside the bracket that our own looks and counters leave.
+Counters of its process give the first guess. A file's birth and modification times are exact to a timer tick however
+seldom we look, but anyone may set them and a server's clock may be another: they count only inside of the bounds.
 """
 
 from __future__ import annotations
 
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import CLOSED_SOON_NS, COMMIT_NS, STAMP_NS
+from ckptprof.detect.transfers.model.tolerances import BORN_NS, CLOSED_SOON_NS, STAMP_NS
+from ckptprof.detect.transfers.model.transfer import Bounds
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact
 
-UNSEEN_NS = 2_000_000_000  # how long before the first look at its process a file may have been born in the same save
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
-SYNCED_NS = 300_000_000  # before the last look at an open file its sync may have been over
 MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in
-REACH_NS = 2_000_000_000
 
 
 def write_edges(
@@ -33,41 +31,40 @@ def write_edges(
     Threads that were seen in a call show when it was over: in close(2) NFS, FUSE and S3 send what was written; in
     fsync(2) one of them waits, while the others go on.
     """
-    clock, threads = world.clock, world.host.threads
-    low, high = _bracket(transfer)
-    fact = transfer.fact
+    clock, threads, fact = world.clock, world.threads, transfer.fact
+    low, high = transfer.span
     modified = clock.mono(fact.modified_ns) if fact and not is_coarse(fact) else None
     if modified is not None and (transfer.closed_ns is not None or modified > transfer.fact_at_ns + STAMP_NS):
         modified = modified if modified <= high + STAMP_NS else None  # stamped by another clock or another writer
     # the first look may come after the writing began: reach back to where its process was quiet
     run = _run_at(history.writing_runs(), low, high if modified is None else max(high, modified))
-    start = run.start_ns if run else transfer.first_ns
-    end = run.end_ns if run else transfer.last_ns
+    start, end = (run.start_ns, run.end_ns) if run else (transfer.first_ns, transfer.last_ns)
     if transfer.looks and transfer.before_ns < transfer.first_ns:
         start = max(start, transfer.before_ns)
     if transfer.closed_ns is not None:  # what its process wrote later went elsewhere
         end = min(end, high)
     if fact is not None:
+        latest = max(end, high)
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
-        earliest = min(start, low) - STAMP_NS
-        if transfer.is_credited and birth is not None:  # then it is known when it began, if written anew, too
-            start = max(start, transfer.first_ns)
-            earliest = transfer.first_ns - STAMP_NS
-        elif transfer.before_ns >= transfer.first_ns:  # no look before the first: it may have been open unseen
-            earliest -= UNSEEN_NS
-        latest = max(end, high) + STAMP_NS
-        if (
-            birth is not None
-            and earliest <= birth <= latest
-            and (not transfer.looks or birth <= transfer.first_ns + STAMP_NS)
-        ):
-            start = birth
-        if modified is not None and start - STAMP_NS <= modified <= latest:
-            end = max(modified, _last_call(transfer, history, modified, high))
+        start = _begin(transfer, start, latest, birth).narrowed(birth, STAMP_NS).best
+        written = Bounds(start, end, latest).narrowed(modified, STAMP_NS)
+        end = _last_call(transfer, history, written.best, high) if written.best == modified else end
     end = max(end, _closed(transfer, history, openings, end, threads.met_until(transfer.process, "close", end)))
     if fact is not None:
-        end = max(end, _commit(transfer, history, clock, end, threads.met_until(transfer.process, "sync", end)))
+        synced = threads.met_until(transfer.process, "sync", end)
+        end = _synced(transfer, history, _renamed(fact, clock, end, transfer.fact_at_ns + STAMP_NS), synced)
     return start, max(start, end)
+
+
+def _begin(transfer: PolledTransfer, start: int, latest: int, birth: int | None) -> Bounds:
+    """Return the bounds within which a file's birth is the begin of its writing."""
+    if transfer.looks:
+        latest = min(latest, transfer.first_ns)
+    if transfer.is_credited and birth is not None:  # then it is known when it began, if written anew, too
+        return Bounds(transfer.first_ns, max(start, transfer.first_ns), latest)
+    # without a look before the first it may have been open unseen
+    unseen_ns = 0 if transfer.before_ns < transfer.first_ns else BORN_NS
+    return Bounds(min(start, transfer.before_ns) - unseen_ns, start, latest)
 
 
 def _closed(transfer: PolledTransfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
@@ -83,6 +80,13 @@ def born_and_written(fact: FileFact, clock: Clock) -> tuple[int, int]:
     """Return when a file was created and last written, by CLOCK_MONOTONIC; without a birth both are the last."""
     modified_ns = clock.mono(fact.modified_ns)
     return (clock.mono(fact.birth_ns) if fact.birth_ns is not None else modified_ns), modified_ns
+
+
+def born_within(fact: FileFact | None, edges: tuple[int, int], slack_ns: int) -> bool:
+    """Return whether a file was born between the edges of a transfer: all that it holds was written by that."""
+    if fact is None or fact.birth_ns is None:
+        return False
+    return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + slack_ns
 
 
 def is_coarse(fact: FileFact) -> bool:
@@ -101,26 +105,23 @@ def _last_call(transfer: PolledTransfer, history: ProcessHistory, modified_ns: i
     found = runs(((i.start_ns, i.end_ns, writing(i)) for i in later), gap_ns=CLOSED_LATE_NS)
     if not found or found[0].start_ns - modified_ns > CLOSED_LATE_NS:
         return modified_ns
-    return min(found[0].end_ns, high)
+    return found[0].end_ns
 
 
-def _commit(
-    transfer: PolledTransfer, history: ProcessHistory, clock: Clock, written_ns: int, synced_ns: int | None
-) -> int:
-    """Return when the file was whole: after its fsync, if its process was seen to wait for it, and its rename.
+def _renamed(fact: FileFact, clock: Clock, end: int, latest: int) -> int:
+    """Return when a file that was written until `end` got its name, if it was stamped by that."""
+    changed = clock.mono(fact.changed_ns)
+    return changed if fact.changed_ns != fact.modified_ns and end <= changed <= latest else end
+
+
+def _synced(transfer: PolledTransfer, history: ProcessHistory, end: int, synced_ns: int | None) -> int:
+    """Return when a file that was written until `end` was synced, if its process was seen to wait for that.
 
     `synced_ns` is up to when a thread of it was seen in a sync, of whatever file.
     """
-    end = written_ns
-    fact = transfer.fact
-    if fact is not None and fact.changed_ns != fact.modified_ns:
-        changed = clock.mono(fact.changed_ns)
-        if written_ns <= changed <= min(written_ns + COMMIT_NS, transfer.fact_at_ns + STAMP_NS):
-            end = changed
     if transfer.closed_ns is not None and transfer.last_ns - end > CLOSED_LATE_NS:
         busy = [i.busy for i in history.between(end + STAMP_NS, transfer.last_ns) if i.busy is not None]
-        waited = not busy or sum(busy) / len(busy) < FSYNC_BUSY
-        if waited or (synced_ns is not None and synced_ns >= transfer.last_ns - SYNCED_NS):
+        if not busy or sum(busy) / len(busy) < FSYNC_BUSY:
             end = (transfer.last_ns + transfer.closed_ns) // 2
     closed_ns = transfer.last_ns if transfer.is_credited else transfer.closed_ns
     if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:
@@ -131,12 +132,12 @@ def _commit(
 def read_edges(transfer: PolledTransfer, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
     """Return (start, end) of a transfer that reads."""
     measure = faulting if transfer.is_mapped else reading
-    low, high = _bracket(transfer)
+    low, high = transfer.span
     if transfer.before_ns >= transfer.first_ns and not transfer.is_mapped:
         low = _reach_back(transfer, history)
     opened = openings.opened_between(transfer.file, low, transfer.first_ns + STAMP_NS)  # a look is later than its frame
     low = low if opened is None else min(opened, transfer.first_ns)
-    if transfer.is_mapped:  # mappings are looked at seldom: the bracket may hold what was mapped before
+    if transfer.is_mapped:  # mappings are looked at seldom: the bounds may hold what was mapped before
         touched = [(i.start_ns, i.end_ns, max(faulting(i), reading(i))) for i in history.between(low, high)]
         least = min(MAPPED_ACTIVE_BYTES, transfer.mapped_bytes // 16)
         run = _run_at(runs(touched, active_bytes=least), transfer.first_ns - 1, high)
@@ -144,19 +145,17 @@ def read_edges(transfer: PolledTransfer, history: ProcessHistory, openings: Open
     inside = [
         (max(i.start_ns, low), min(i.end_ns, high), measure(i))
         for i in history.between(low, high)
-        if measure(i) >= ACTIVE_BYTES and min(i.end_ns, high) > max(i.start_ns, low)
+        if measure(i) >= ACTIVE_BYTES
     ]
-    if not inside:
-        return transfer.first_ns, max(transfer.first_ns, transfer.last_ns)
-    found = runs(inside, gap_ns=60_000_000_000)
-    return max(low, found[0].start_ns), min(high, max(run.end_ns for run in found))
+    found = runs(inside, gap_ns=high - low)  # whatever pause there is
+    return (found[0].start_ns, found[0].end_ns) if found else (transfer.first_ns, transfer.last_ns)
 
 
 def _reach_back(transfer: PolledTransfer, history: ProcessHistory) -> int:
     """Return when reading may have begun, if the first look found the position advanced: as far back as it takes."""
     missing = transfer.looks[0].position if transfer.looks else 0
     low = transfer.first_ns
-    for interval in reversed(history.between(low - REACH_NS, low)):
+    for interval in reversed(history.between(low - BORN_NS, low)):
         if missing <= 0 or low - interval.end_ns > CLOSED_LATE_NS:
             break
         missing -= reading(interval)
@@ -164,12 +163,8 @@ def _reach_back(transfer: PolledTransfer, history: ProcessHistory) -> int:
     return low
 
 
-def _bracket(transfer: PolledTransfer) -> tuple[int, int]:
-    """Return the widest time that the transfer can have had: from the look before its first to that after its last."""
-    return transfer.span
-
-
 def _run_at(all_runs: list[Run], low: int, high: int) -> Run | None:
+    """Return the runs that overlap a time as one."""
     overlapping = [run for run in all_runs if run.end_ns >= low and run.start_ns <= high]
     if not overlapping:
         return None

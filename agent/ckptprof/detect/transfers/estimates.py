@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ckptprof.detect.transfers.edges import read_edges, write_edges
 from ckptprof.detect.transfers.ledger import counted
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, COUNTED_NS
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, part_bytes
@@ -24,10 +24,8 @@ from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import OperationKind
 
 _SETTLED_NS = 2_000_000_000  # after it was written nothing more comes of its writing
-_TELLING_BYTES = 1 << 20
 _SUPPORTED = 0.5  # of its bytes were counted while a file was open: it is not that one which was looked at only
 _FEW = 256  # files of one process, of each of which the counters are asked
-_SILENT_SHARE = 0.1  # of a mapping, without an event
 
 
 def untangle(written: Iterable[Transfer]) -> None:
@@ -36,12 +34,11 @@ def untangle(written: Iterable[Transfer]) -> None:
     polled = (transfer for transfer in written if isinstance(transfer, PolledTransfer))
     for transfer in sorted(polled, key=lambda transfer: transfer.first_ns):
         before = last.get(transfer.file)
-        closed_ns = before.closed_ns if before is not None else None
         first_ns = transfer.first_ns
-        if before is not None and closed_ns is not None and closed_ns <= first_ns and transfer.start_ns < before.end_ns:
+        if before is not None and before.closed_ns is not None and transfer.start_ns < before.end_ns:
             transfer.start_ns = min(max(transfer.before_ns, before.end_ns), transfer.end_ns)
             if transfer.before_ns >= first_ns:
-                transfer.before_ns = min(closed_ns, first_ns - 1)  # then it was not open: the next round knows
+                transfer.before_ns = min(before.closed_ns, first_ns - 1)  # not open then: the next round knows
         last[transfer.file] = transfer
 
 
@@ -79,15 +76,12 @@ class Estimates:
     def estimate(self, transfer: Transfer) -> bool:
         """Estimate edges and bytes; return False if it carries nothing that could be of a checkpoint."""
         transfer.staged, transfer.carried, transfer.is_open = None, [], False
-        history = self._world.histories.get(transfer.process)
-        if isinstance(transfer, TracedTransfer):
-            state: tuple[object, ...] | None = None if transfer.mapping is not None else (transfer.version,)
-        else:
-            state = self._state_of(transfer, history) if history is not None else None
+        state = self._state_of(transfer)
         if state is None or state != transfer.estimated_from:
             transfer.name, transfer.estimated_from, transfer.estimate = read_name(transfer.path), state, (0, 0, 0)
             if _stays_nothing(transfer):
                 return False
+            history = self._world.histories.get(transfer.process)
             if isinstance(transfer, TracedTransfer):
                 transfer.estimate = self._counted(transfer)
             elif isinstance(transfer, PolledTransfer) and history is not None:
@@ -113,18 +107,20 @@ class Estimates:
             edges = read_edges(transfer, history, self._openings)
         return *edges, part_bytes(transfer, history, edges)
 
-    def _state_of(self, transfer: Transfer, history: ProcessHistory) -> tuple[object, ...] | None:
-        """Return what the estimate of a file depends on that was found by its times, long enough after; None: on more.
+    def _state_of(self, transfer: Transfer) -> tuple[object, ...] | None:
+        """Return what the estimate of a file depends on that was counted, or found by its times long enough ago.
 
-        Of tens of thousands none is made anew at each round.
+        None: on more. Of tens of thousands of files none is estimated anew at each round.
         """
-        last_ns = transfer.end.most
-        if not transfer.is_credited or history.last_ns < last_ns + _SETTLED_NS:
+        if isinstance(transfer, TracedTransfer):
+            return None if transfer.mapping is not None else (transfer.version,)
+        last_ns, history = transfer.end.most, self._world.histories.get(transfer.process)
+        if not transfer.is_credited or history is None or history.last_ns < last_ns + _SETTLED_NS:
             return None
         fact = transfer.fact
-        stamps = None if fact is None else (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
-        sent = self._world.host.threads.met_until(transfer.process, "close", last_ns)
-        synced = self._world.host.threads.met_until(transfer.process, "sync", last_ns)
+        stamps = fact and (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
+        sent = self._world.threads.met_until(transfer.process, "close", last_ns)
+        synced = self._world.threads.met_until(transfer.process, "sync", last_ns)
         return (transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
                 sent, synced)  # fmt: skip
 
@@ -145,47 +141,28 @@ class Estimates:
         if transfer.size or transfer.fact is not None:
             return 0
         written = counted(history, transfer.begin.least - BESIDE_NS, transfer.end.most, writes=True)
-        return written if written >= _TELLING_BYTES else 0
+        return written if written >= TELLING_BYTES else 0
 
     def estimate_open(self, transfer: Transfer) -> bool:
         """Take what is known by now of one that goes on; return False if it is nothing of a checkpoint's."""
         transfer.name = read_name(transfer.path)
         if _stays_nothing(transfer):
             return False
-        transfer.start_ns, transfer.end_ns = transfer.first_ns, max(transfer.first_ns, transfer.last_ns)
+        transfer.start_ns, transfer.end_ns = transfer.first_ns, transfer.last_ns
         transfer.bytes = transfer.counted_bytes if isinstance(transfer, TracedTransfer) else transfer.size
         transfer.staged, transfer.carried, transfer.is_open = None, [], True
         transfer.temporary, transfer.estimated_from = False, None
         return True
 
-    def count_once(self, read: list[Transfer]) -> None:
-        """Leave to a mapping what came in through it: a descriptor beside it carries what calls returned.
-
-        Polled only: what a process had fetched is counted by neither file nor way.
-        """
-        polled = [transfer for transfer in read if isinstance(transfer, PolledTransfer)]
-        mapped: dict[tuple[ProcessKey, FileKey], list[PolledTransfer]] = {}
-        for transfer in polled:
-            if transfer.is_mapped:
-                mapped.setdefault((transfer.process, transfer.file), []).append(transfer)
-        for transfer in polled if mapped else ():
-            history = self._world.histories.get(transfer.process)
-            if transfer.is_mapped or transfer.is_open or history is None:
-                continue
-            beside = mapped.get((transfer.process, transfer.file), ())
-            if any(_is_beside(transfer, other) for other in beside):
-                returned = history.returned_bytes(transfer.start_ns, transfer.end_ns + 1)
-                transfer.bytes = min(transfer.bytes, max(1, returned))
-        self._bound(polled)
-
-    def _bound(self, read: list[PolledTransfer]) -> None:
+    def bound(self, read: list[Transfer]) -> None:
         """Take from files what their process cannot have read of them: it read less in all than they seem to be.
 
-        Who seeks to a file's last piece stands near its end, as who read all of it does; the counters tell them apart.
+        Polled only. Who seeks to a file's last piece stands near its end, as who read all of it does; the counters tell
+        them apart.
         """
         by_process: dict[ProcessKey, list[PolledTransfer]] = {}
         for transfer in read:
-            if not transfer.is_open and not transfer.mapped_bytes:
+            if isinstance(transfer, PolledTransfer) and not transfer.is_open and not transfer.mapped_bytes:
                 by_process.setdefault(transfer.process, []).append(transfer)
         for process, own in by_process.items():
             history = self._world.histories.get(process)
@@ -193,9 +170,9 @@ class Estimates:
             if len(own) < 2 or history is None or history.last_ns <= end_ns:
                 continue  # what it read last was not counted
             over = sum(transfer.bytes for transfer in own)
-            over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + COUNTED_NS)
+            over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + STAMP_NS)
             for transfer in _doubtful(own, history) if over > 0 else ():
-                taken = min(transfer.bytes - 1, max(0, over))
+                taken = min(transfer.bytes - 1, over)
                 transfer.bytes -= taken
                 over -= taken
 
@@ -230,15 +207,9 @@ class Estimates:
             return max(size, leapt_bytes_of(transfer) - elsewhere), end_ns
         edges = read_edges(transfer.mapping, history, self._openings)
         touched = part_bytes(transfer.mapping, history, edges) - elsewhere - self._of_others(transfer, edges)
-        if touched - size > _SILENT_SHARE * touched:
+        if size < WHOLE_SHARE * touched:
             end_ns = max(end_ns, edges[1])
         return max(size, touched), end_ns
-
-
-def _is_beside(transfer: Transfer, mapping: Transfer) -> bool:
-    """Return whether a file was mapped while it was open, or right before or after."""
-    apart_ns = max(transfer.start_ns, mapping.start_ns) - min(transfer.end_ns, mapping.end_ns)
-    return apart_ns < BESIDE_NS
 
 
 def _doubtful(read: list[PolledTransfer], history: ProcessHistory) -> list[PolledTransfer]:

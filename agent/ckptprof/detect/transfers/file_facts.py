@@ -8,30 +8,26 @@ import msgspec
 
 from ckptprof.detect.transfers.attribution import (
     CREDIT,
-    SMALL_BYTES,
     found_by_its_times,
     may_be_missed,
 )
 from ckptprof.detect.transfers.edges import born_and_written, is_coarse
 from ckptprof.detect.transfers.ledger import Ledger, counted
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, MAX_FILES, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
 
-MAX_FACTS = 20_000
-_MANY_FRESH = 6_000  # are not left for later: more may come at once than there is room for
-MAX_USED = 40_000
-MAX_SETTLED = 4096  # of files that belong to a transfer already, or to nobody, 1 KB each: of more the oldest go soon
+MAX_FACTS = 20_000  # of files that nobody asked about yet: those of a save come at once
 _ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
-_WAITED_NS = 1_000_000_000  # a parent's counters show those of a child by then, mostly
 
 
 class FileFacts:
@@ -42,10 +38,10 @@ class FileFacts:
         self._world = world
         self._traced = traced
         self._now_ns = 0
-        self._facts: dict[FileKey, tuple[int, FileFact]] = {}
+        self._facts: Bounded[FileKey, tuple[int, FileFact]] = Bounded(MAX_FACTS, lambda key, _: self._settle(key))
         self._fresh: set[FileKey] = set()
         self._askers: dict[FileKey, dict[ProcessKey, None]] = {}  # on whose behalf a fresh one was looked at
-        self._used: dict[tuple[FileKey, int], None] = {}
+        self._used: Bounded[tuple[FileKey, int], None] = Bounded(MAX_FACTS)
         self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
     def note(self, at_ns: int, fact: FileFact) -> None:
@@ -53,17 +49,13 @@ class FileFacts:
         if fact.missing or fact.is_directory:
             return
         key = (fact.device, fact.inode)
-        earlier = self._facts.pop(key, None)
+        earlier = self._facts.get(key)
         same_file = earlier is not None and earlier[1].birth_ns == fact.birth_ns  # else its inode is another file's now
         if earlier is not None and same_file and (_is_lesser_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
-            self._facts[key] = earlier
+            self._facts.move_to_end(key)
             if key in self._fresh:
                 self._askers.setdefault(key, {})[fact.pid, fact.start_ticks] = None
             return
-        if len(self._facts) >= MAX_FACTS:
-            oldest = next(iter(self._facts))
-            del self._facts[oldest]
-            self._settle(oldest)
         if not same_file:
             self._askers.pop(key, None)
         self._facts[key] = (at_ns, fact)
@@ -77,7 +69,7 @@ class FileFacts:
     @property
     def is_pressing(self) -> bool:
         """Whether so much was learnt that it is to be taken into account soon: what comes next takes its room."""
-        return len(self._fresh) >= _MANY_FRESH
+        return 3 * len(self._fresh) >= MAX_FACTS
 
     def knows(self, path: str) -> bool:
         """Return whether a file of that name was looked at of late."""
@@ -92,14 +84,11 @@ class FileFacts:
         self._now_ns = now_ns
         world, clock = self._world, self._world.clock
         still_open: list[Transfer] = [*polled_open, *self._traced.open_transfers()] if self._fresh else [*polled_open]
-        by_file: dict[FileKey, list[Transfer]] = {}
-        for transfer in waiting:
-            if transfer.writes:
-                by_file.setdefault(transfer.file, []).append(transfer)
+        found = self._without_outlived(waiting, still_open)
+        by_file = {transfer.file: transfer for transfer in found if transfer.writes}  # of each the last
         open_files = {transfer.file for transfer in still_open if transfer.writes}
-        found = self._without_outlived(waiting, by_file, still_open)
         unknown = self._join_known(by_file, open_files, clock)
-        for transfer in [*waiting, *still_open]:
+        for transfer in [*found, *still_open]:
             self._claim(transfer)
         ledger = Ledger(world.histories, self._claims.values() if unknown else ())
         trainers = [process for process in world.histories if world.saves_itself(process)] if unknown else []
@@ -113,13 +102,9 @@ class FileFacts:
                 ledger.enter(alone)
                 self._used[key, self._facts[key][1].modified_ns] = None
             self._settle(key)
-        while len(self._used) > MAX_USED:
-            self._used.pop(next(iter(self._used)))
         return found
 
-    def _without_outlived(
-        self, waiting: list[Transfer], by_file: dict[FileKey, list[Transfer]], still_open: Iterable[Transfer]
-    ) -> list[Transfer]:
+    def _without_outlived(self, waiting: list[Transfer], still_open: Iterable[Transfer]) -> list[Transfer]:
         """Return what waits without files that were found by their times while they were still being written.
 
         Who writes them was caught with them open after all, and stands for all of it.
@@ -137,9 +122,6 @@ class FileFacts:
             if whole is not None:
                 whole.first_ns = min(whole.first_ns, transfer.first_ns)
                 whole.before_ns = min(whole.before_ns, transfer.before_ns)
-                by_file[transfer.file].remove(transfer)
-                if not by_file[transfer.file]:  # the other is open still
-                    del by_file[transfer.file]
                 self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
             else:
                 found.append(transfer)
@@ -151,10 +133,7 @@ class FileFacts:
         modified = self._world.clock.mono(fact.modified_ns)
         if any(transfer.writes for transfer in self._traced.near(key, modified, modified)):
             return None  # who wrote it is known
-        suspects = _suspects(fact, self._askers.get(key, {}), self._world)
-        if fact.size < SMALL_BYTES:
-            suspects = iter(self._trainers_first(list(suspects), fact))
-        for process in suspects:
+        for process in _suspects(fact, self._askers.get(key, ()), self._world):
             credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
             if self._traced.moved_by(process) and not may_be_missed(credited, ledger, self._world.clock):
                 continue
@@ -165,38 +144,22 @@ class FileFacts:
                 return found
         return None
 
-    def _trainers_first(self, suspects: list[ProcessKey], fact: FileFact) -> list[ProcessKey]:
-        """Put those first that train and wrote as much, themselves or by children that they have waited for since.
-
-        Whoever else looks at the folder writes something at any time: a log, a database, what it passes on.
-        """
-        if len(suspects) < 2:
-            return suspects
-        first = [
-            process
-            for process in suspects
-            if self._world.saves_itself(process) and _wrote_as_much(process, fact, self._world)
-        ]
-        return [*first, *(process for process in suspects if process not in first)]
-
     def _waits(self, key: FileKey, trainers: list[ProcessKey]) -> bool:
         """Return whether a small file may be a trainer's that has not asked for it yet: it will when its burst ends."""
         (at_ns, fact), askers = self._facts[key], self._askers.get(key, {})
         late = self._now_ns - at_ns >= _ASKED_NS
-        if late or fact.size >= SMALL_BYTES or any(process in askers for process in trainers):
+        if late or fact.size >= TELLING_BYTES or any(process in askers for process in trainers):
             return False
         return any(_wrote_as_much(process, fact, self._world) for process in trainers)
 
-    def _join_known(
-        self, by_file: dict[FileKey, list[Transfer]], open_files: set[FileKey], clock: Clock
-    ) -> list[FileKey]:
+    def _join_known(self, by_file: dict[FileKey, Transfer], open_files: set[FileKey], clock: Clock) -> list[FileKey]:
         """Give the fresh facts to the transfers of their files; return the files that nobody was seen writing."""
         unknown: list[FileKey] = []
         for key in list(self._fresh):
             at_ns, fact = self._facts[key]
-            if key in by_file and not _is_written_anew(at_ns, fact, by_file[key][-1], clock):
-                if not _is_of_before(fact, by_file[key][-1], clock):
-                    _join(by_file[key][-1], at_ns, fact)
+            if key in by_file and not _is_written_anew(at_ns, fact, by_file[key], clock):
+                if not _is_of_before(fact, by_file[key], clock):
+                    _join(by_file[key], at_ns, fact)
                 self._used[key, fact.modified_ns] = None
             elif key in open_files:
                 continue  # its transfer is not over: keep the fact for it
@@ -220,15 +183,21 @@ class FileFacts:
                 del self._facts[key]
                 self._settle(key)
         settled = [key for key in self._facts if key not in self._fresh]
-        for key in settled[: max(0, len(settled) - MAX_SETTLED)]:
+        for key in settled[: max(0, len(settled) - MAX_FILES)]:
             del self._facts[key]
 
 
 def _suspects(fact: FileFact, askers: Iterable[ProcessKey], world: World) -> Iterator[ProcessKey]:
-    """Yield who may have written a file: whoever asked for it, the latest first, then others of their job."""
+    """Yield who may have written a file: whoever asked for it, the latest first, then others of their job.
+
+    Of a small file those first that train and wrote as much, themselves or by children that they have waited for since:
+    whoever else looks at the folder writes something at any time, a log, a database, what it passes on.
+    """
     asked = list(askers)[::-1]
+    if fact.size < TELLING_BYTES and len(asked) > 1:
+        asked.sort(key=lambda process: not (world.saves_itself(process) and _wrote_as_much(process, fact, world)))
     yield from asked
-    if fact.size >= SMALL_BYTES:
+    if fact.size >= TELLING_BYTES:
         yield from (process for process in world.relatives((fact.pid, fact.start_ticks)) if process not in asked)
 
 
@@ -236,17 +205,15 @@ def _waited_meanwhile(process: ProcessKey, fact: FileFact, world: World) -> bool
     """Return whether a process waited for a child about when a file was written, and may have its counters by that."""
     history = world.histories.get(process)
     birth, modified = born_and_written(fact, world.clock)
-    return history is not None and history.was_heir(min(birth, modified) - STAMP_NS, modified + _WAITED_NS)
+    return history is not None and history.was_heir(min(birth, modified) - STAMP_NS, modified + BESIDE_NS)
 
 
 def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     """Return whether a process, or children that it has waited for, wrote as much as a file holds about then."""
     history = world.histories.get(process)
-    if history is None:
-        return False
     birth, modified = born_and_written(fact, world.clock)
-    since_ns = min(birth, modified) - STAMP_NS
-    return counted(history, since_ns, modified + _WAITED_NS, writes=True) >= CREDIT * fact.size
+    frame = min(birth, modified) - STAMP_NS, modified + BESIDE_NS
+    return history is not None and counted(history, *frame, writes=True) >= CREDIT * fact.size
 
 
 def _goes_on(found: Transfer, other: Transfer) -> bool:
@@ -268,7 +235,7 @@ def _is_of_before(fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
     """Whether a file was looked at before a transfer wrote it: deleted since, perhaps, and its inode is another's."""
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # nobody sets the second one back
     slack_ns = 1_000_000_000 if is_coarse(fact) else STAMP_NS
-    return touched_ns < min(transfer.first_ns, transfer.before_ns) - slack_ns
+    return touched_ns < transfer.before_ns - slack_ns
 
 
 def _is_written_anew(at_ns: int, fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
@@ -277,8 +244,8 @@ def _is_written_anew(at_ns: int, fact: FileFact, transfer: Transfer, clock: Cloc
     was_set = born_ns > at_ns + STAMP_NS  # the clock, since then: nothing is born after it was looked at
     if not was_set and born_ns > transfer.end.most + STAMP_NS:
         return True
-    found = transfer.is_credited and transfer.fact is not None and fact.size < SMALL_BYTES
-    return found and clock.mono(fact.modified_ns) > transfer.last_ns + BESIDE_NS
+    small = transfer.is_credited and fact.size < TELLING_BYTES
+    return small and clock.mono(fact.modified_ns) > transfer.last_ns + BESIDE_NS
 
 
 def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
@@ -305,5 +272,3 @@ def _join(transfer: Transfer, at_ns: int, fact: FileFact) -> None:
     if fact.path != transfer.path:
         transfer.earlier_path = transfer.path
         transfer.path = fact.path
-    elif transfer.earlier_path == fact.path:
-        transfer.earlier_path = None

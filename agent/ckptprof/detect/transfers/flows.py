@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.operations import copies_in_kernel
+from ckptprof.detect.transfers.model.tolerances import MAX_EACH
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
@@ -20,7 +21,6 @@ from ckptprof.model import Level
 AHEAD_NS = 500_000_000  # what is written was read before
 _LOADED_BYTES = 32 << 20  # at most, of Python's modules (PyTorch: 24 MB); libraries are mapped
 _YOUNG_NS = 5_000_000_000
-_MAX_PROCESSES = 64
 
 
 class Flow(NamedTuple):
@@ -45,14 +45,14 @@ def flow_of(
     None: they read of these what no counter separates from the rest.
     """
     writes = group[0].writes
-    start_ns, end_ns = min(one.start_ns for one in group), max(one.end_ns for one in group)
+    start_ns, end_ns = edges_of(group)
     processes = dict.fromkeys(one.process for one in group)
     if level_of(group) is Level.TRACE:
         ahead_ns, after_ns = (AHEAD_NS, 0) if writes else (0, AHEAD_NS)
         return _by_file(processes, own, traced, (start_ns - ahead_ns, end_ns + after_ns), writes=writes)
     if writes and any(
         move.file in own
-        for process in list(processes)[:_MAX_PROCESSES]
+        for process in list(processes)[:MAX_EACH]
         for move in recent.of(process, start_ns, end_ns, writes=False)
     ):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, COUNTED_NS, STAMP_NS
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
@@ -59,14 +59,12 @@ class Ledger:
         left in all the time of those around.
         """
         history = self._histories.get(process)
+        around = history.between(min(start_ns, end_ns) - STAMP_NS, end_ns + STAMP_NS) if history is not None else []
+        if history is None or not around:
+            return 0
         others = self._of.get((process, True), [])
-        if history is None:
-            return 0
-        around = history.between(min(start_ns, end_ns) - STAMP_NS, end_ns + STAMP_NS)
-        if not around:
-            return 0
         low_ns, high_ns = around[0].start_ns, around[-1].end_ns
-        near = [(other.span, other.written_size) for other in others]
+        near = [(other.span, other.stored_size) for other in others]
         near = [(span, size) for span, size in near if span[1] > low_ns and span[0] < high_ns]
         left = 0
         for interval in around:
@@ -80,14 +78,14 @@ class Ledger:
         first_ns = min([start_ns, *(other.span[0] for other in near)])
         last_ns = max([end_ns, *(other.span[1] for other in near)])
         written = counted(history, first_ns - STAMP_NS, last_ns + STAMP_NS, writes=True)
-        return written - sum(other.written_size for other in near)
+        return written - sum(other.stored_size for other in near)
 
     def unexplained_since_it_began(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life beside its known transfers: the kernel counts from 0."""
         history = self._histories.get(process)
         if history is None or history.last_io is None:
             return 0
-        return history.last_io.write_chars - sum(other.written_size for other in self._of.get((process, True), ()))
+        return history.last_io.write_chars - sum(other.stored_size for other in self._of.get((process, True), ()))
 
     def unexplained_read(self, process: ProcessKey, start_ns: int, end_ns: int, openings: Openings) -> int:
         """Return what a process read between two times beside what its known transfers read, at an even rate.
@@ -102,7 +100,7 @@ class Ledger:
             first_ns, last_ns = one.span
             near = last_ns >= start_ns and first_ns <= end_ns + 1
             if near and not one.is_mapped and isinstance(one, PolledTransfer):
-                opened_ns = openings.opened_between(one.file, first_ns, one.first_ns + COUNTED_NS)
+                opened_ns = openings.opened_between(one.file, first_ns, one.first_ns + STAMP_NS)
                 known += _read_within(one, history, opened_ns, (start_ns, end_ns + 1))
         return counted(history, start_ns, end_ns, writes=False) - known
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.operations import FAULT_AROUND_BYTES
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import EDGE_NS, WHOLE_SHARE
+from ckptprof.detect.transfers.model.tolerances import EDGE_NS, LATE_TICK_NS, WHOLE_SHARE
 from ckptprof.detect.transfers.model.traced import TracedTransfer
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory, faulting, reading, writing
+from ckptprof.detect.world.process_counters import ProcessHistory, faulting, reading, writing
 
-_TOUCHED = 0.25  # of a mapping that was gone at the next looks: what was seen is a lower bound
 _GLIMPSED = 0.1  # of one that was being touched when it was seen, and gone at the next look: in large folios, at once
 _LEAPS = 8  # faults, of which nearly all went on
 _ONWARD = 0.9
 _LEAPT_TO = 0.7  # of the file: the last tensor may be large
 _HOLLOW = 0.5  # of the way of a position must have been written, or it was not written at all
-_SHORT_LOOKS = 4
+_SHORT_NS = 400_000_000
 _MIDST_NS = 250_000_000
-_AHEAD_NS = 200_000_000  # counters run ahead of the position: it moves when a call ends
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
 
 
@@ -27,7 +26,7 @@ def part_bytes(transfer: PolledTransfer, history: ProcessHistory, edges: tuple[i
     around = history.between(edges[0], edges[1])
     moved = sum(writing(interval) if transfer.writes else reading(interval) for interval in around)
     if transfer.writes:
-        size = transfer.fact.size if transfer.fact is not None else transfer.size
+        size = transfer.stored_size
         if transfer.append:
             first = transfer.looks[0] if transfer.looks else None
             return max(0, size - (first.position if first else 0))
@@ -69,7 +68,8 @@ def _leaves_holes(transfer: PolledTransfer, history: ProcessHistory) -> bool:
     if len(transfer.looks) < 3:
         return False
     first, last = transfer.looks[0], transfer.looks[-1]
-    written = sum(writing(interval) for interval in history.between(first.at_ns - _AHEAD_NS, last.at_ns))
+    # counters run ahead of the position: it moves when a call ends
+    written = sum(writing(interval) for interval in history.between(first.at_ns - LATE_TICK_NS, last.at_ns))
     return 0 < written < _HOLLOW * (last.position - first.position)
 
 
@@ -77,35 +77,19 @@ def _written_whole(transfer: PolledTransfer, moved: int, size: int, edges: tuple
     """Return whether all that the file holds was written in this transfer: it was seen, or the file was born in it."""
     if transfer.is_credited or max(transfer.advanced_bytes, moved) >= WHOLE_SHARE * size:
         return True
-    fact = transfer.fact
-    if fact is None or fact.birth_ns is None:
-        return False
-    if moved < _TOUCHED * size and not transfer.looks:  # the last counters of a process go with it, what was seen stays
-        return False
-    return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + EDGE_NS
-
-
-def _unmapped_in_midst(transfer: PolledTransfer, around: list[Interval]) -> bool:
-    """Return whether it was still being touched when it was last seen: what came after went with the mapping."""
-    last_ns = max((interval.end_ns for interval in around if faulting(interval) > 0), default=0)
-    return transfer.closed_ns is not None and transfer.closed_ns - last_ns < _MIDST_NS
+    return born_within(transfer.fact, edges, EDGE_NS)
 
 
 def _mapped(transfer: PolledTransfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
-    closed_ns = transfer.closed_ns
-    short = closed_ns is not None and closed_ns - transfer.first_ns < _SHORT_LOOKS * 100_000_000
-    until_ns = max(edges[1] + 1, closed_ns or 0) if short else edges[1] + 1  # its last look may be its only one
-    around = history.between(edges[0], until_ns)
+    """Return the bytes that came in by a mapping: memory shows what was touched, until it is unmapped again."""
+    size, closed_ns = transfer.mapped_bytes, transfer.closed_ns
+    if closed_ns is not None and closed_ns - transfer.first_ns < _SHORT_NS:  # its last look may be its only one
+        around = history.between(edges[0], closed_ns)
+        faulted = sum(interval.minor_faults for interval in around) * FAULT_AROUND_BYTES  # these remain
+        touched = sum(faulting(interval) for interval in around)
+        return size if touched >= _GLIMPSED * size or faulted >= _FAULTED * size else 0
+    around = history.between(edges[0], edges[1] + 1)
+    touched_ns = max((interval.end_ns for interval in around if faulting(interval) > 0), default=0)
+    in_midst = closed_ns is not None and closed_ns - touched_ns < _MIDST_NS  # what came after went with the mapping
     touched = sum(faulting(interval) for interval in around)
-    if short and touched >= _GLIMPSED * transfer.mapped_bytes and _unmapped_in_midst(transfer, around):
-        return transfer.mapped_bytes
-    if short and touched < _TOUCHED * transfer.mapped_bytes:  # unmapped before it was counted: the faults remain
-        touched = sum(interval.minor_faults for interval in around) * FAULT_AROUND_BYTES
-        return transfer.mapped_bytes if touched >= _FAULTED * transfer.mapped_bytes else 0
-    if touched <= 0:
-        return 0
-    if _unmapped_in_midst(transfer, around) and touched >= _FAULTED * transfer.mapped_bytes:
-        return transfer.mapped_bytes
-    if touched >= WHOLE_SHARE * transfer.mapped_bytes or (short and touched >= _TOUCHED * transfer.mapped_bytes):
-        return transfer.mapped_bytes
-    return min(touched, transfer.mapped_bytes)
+    return size if touched >= (_FAULTED if in_midst else WHOLE_SHARE) * size else touched

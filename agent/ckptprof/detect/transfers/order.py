@@ -7,24 +7,21 @@ not used (pwrite), a new file grows by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.edges import born_within
+from ckptprof.detect.transfers.model.group import Histories, intervals_of, level_of
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
 from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import COUNTED_NS
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, HEADER_BYTES, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
-from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity
 
-_BACK_BYTES = 64 << 10  # shorter steps back are headers rewritten, directories of a zip file probed
 _SKEW_BYTES = 32 << 20  # counters and positions are read one after the other, and a busy machine may come in between
 _ONCE = 1.05  # times the bytes of the files, at most, if they were moved once
-
-Histories = Mapping[ProcessKey, ProcessHistory]
 
 
 @dataclass(slots=True)
@@ -74,14 +71,16 @@ class Sizes:
 def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, Sizes]:
     """Return the order and the sizes of the operations of a group."""
     order = Order()
-    if level_of(group) is Level.TRACE:
-        for transfer in group:
-            if (sums := transfer.operations) is not None:
-                order.add(_counted(sums))
-        return order, sizes_of(group)
-    telling = [transfer for transfer in group if transfer.bytes >= _BACK_BYTES]
+    traced = level_of(group) is Level.TRACE
+    telling = [transfer for transfer in group if transfer.bytes >= HEADER_BYTES]
     for transfer in group:
-        order.add(_order(transfer, histories.get(transfer.process), alone=_is_alone(transfer, telling)))
+        if (sums := transfer.operations) is not None:
+            order.add(_counted(sums))
+        elif isinstance(transfer, PolledTransfer) and not traced:
+            history = histories.get(transfer.process)
+            order.add(_order(transfer, history, alone=_is_alone(transfer, telling)))
+    if traced:
+        return order, sizes_of(group)
     sizes = _sizes_by_counters(group, histories)
     mapped = sum(transfer.bytes for transfer in group if transfer.is_mapped)
     _infer(order, sum(transfer.bytes for transfer in group) - mapped, sizes)
@@ -114,8 +113,8 @@ def sizes_of(group: Iterable[Transfer]) -> Sizes:
     return Sizes(
         number=number,
         mean_bytes=moved / number if number else None,
-        median_bytes=_median_bytes(histogram),
-        called_median_bytes=_median_bytes(called),
+        median_bytes=_median_bytes(histogram.values()),
+        called_median_bytes=_median_bytes(called.values()),
         sequential_share=_share(sum(sums.sequential_operations for _, sums in seen), number),
         consecutive_share=_share(sum(sums.consecutive_operations for _, sums in seen), number),
         histogram=histogram,
@@ -138,14 +137,15 @@ def _histogram(sessions: Iterable[FileActivity]) -> dict[int, tuple[int, int]]:
     return dict(sorted(found.items()))
 
 
-def _median_bytes(sizes: dict[int, tuple[int, int]]) -> float | None:
-    """Return the median operation by bytes: the mean of the operations of its kind of size."""
-    half = sum(moved for _, moved in sizes.values()) / 2
+def _median_bytes(pieces: Iterable[tuple[int, int]]) -> float | None:
+    """Return the median operation by bytes, of (operations, bytes) that are of about one size each."""
+    sizes = sorted((moved / number, moved) for number, moved in pieces if number)
+    half = sum(moved for _, moved in sizes) / 2
     passed = 0
-    for operations, moved in sizes.values():
+    for mean, moved in sizes:
         passed += moved
-        if moved and operations and passed >= half:
-            return moved / operations
+        if moved and passed >= half:
+            return mean
     return None
 
 
@@ -167,23 +167,20 @@ def _is_alone(part: Transfer, parts: Sequence[Transfer]) -> bool:
     return not any(
         other is not part
         and other.process == part.process
-        and other.start_ns - COUNTED_NS < part.end_ns
-        and part.start_ns < other.end_ns + COUNTED_NS
+        and other.start_ns - STAMP_NS < part.end_ns
+        and part.start_ns < other.end_ns + STAMP_NS
         for other in parts
     )
 
 
-def _order(transfer: Transfer, history: ProcessHistory | None, *, alone: bool) -> Order:
+def _order(transfer: PolledTransfer, history: ProcessHistory | None, *, alone: bool) -> Order:
     """Return what looks tell of the order; `alone`: its process moved no other file at the same time."""
     order = Order()
-    sums = transfer.operations
-    if sums is not None:
-        return _counted(sums)
-    if transfer.is_mapped or not isinstance(transfer, PolledTransfer):
+    if transfer.is_mapped:
         return order
     looks = transfer.looks if transfer.writes else _after_the_probe(transfer.looks)
     values = _witness(looks, transfer.bytes, writes=transfer.writes) if looks else None
-    new = transfer.writes and _whole_and_new(transfer)
+    new = transfer.writes and born_within(transfer.fact, (transfer.start_ns, transfer.end_ns), BESIDE_NS)
     if values is None:
         order.inferred = transfer.bytes if new else 0
         order.large = order.inferred if order.inferred >= LARGE_BYTES else 0
@@ -215,7 +212,7 @@ def _judge(order: Order, step: int, moved: int | None, ahead: int, total: int) -
     told from noise between two looks add up over many, noise does not.
     """
     tolerance = _SKEW_BYTES + total // 8
-    if step < -_BACK_BYTES:
+    if step < -HEADER_BYTES:
         order.back += min(moved if moved is not None else -step, total)
         return 0
     if moved is None:
@@ -249,17 +246,9 @@ def _after_the_probe(looks: list[Look]) -> list[Look]:
     sign of another order of the rest.
     """
     first = 0
-    while first < len(looks) - 1 and looks[first].position >= looks[first].size - _BACK_BYTES > _BACK_BYTES:
+    while first < len(looks) - 1 and looks[first].position >= looks[first].size - HEADER_BYTES > HEADER_BYTES:
         first += 1
     return looks[first:] if first and looks[first].position < looks[first - 1].position else looks
-
-
-def _whole_and_new(part: Transfer) -> bool:
-    """Whether the file was born in this stream, so that its size is what was written to it."""
-    fact = part.fact
-    if fact is None or fact.birth_ns is None:
-        return False
-    return fact.modified_ns - fact.birth_ns <= part.end_ns - part.start_ns + 1_000_000_000
 
 
 def _moved(history: ProcessHistory | None, frame: tuple[int, int], *, writes: bool) -> int | None:
@@ -272,28 +261,14 @@ def _moved(history: ProcessHistory | None, frame: tuple[int, int], *, writes: bo
 
 
 def _sizes_by_counters(group: Sequence[Transfer], histories: Histories) -> Sizes:
-    """Return the sizes as the calls of the processes tell, while the group lasted; the median is weighted by bytes."""
-    start_ns, end_ns = min(one.start_ns for one in group), max(one.end_ns for one in group)
-    weights: list[tuple[float, int]] = []
-    operations = moved = 0
-    for process in dict.fromkeys(one.process for one in group):
-        history = histories.get(process)
-        for interval in history.between(start_ns, end_ns) if history else ():
-            count = interval.writes if group[0].writes else interval.reads
-            size = interval.written_bytes if group[0].writes else interval.returned_bytes
-            if count <= 0 or size <= 0:
-                continue
-            operations += count
-            moved += size
-            weights.append((size / count, size))
-    if not operations:
+    """Return the sizes as the calls of the processes tell, while the group lasted."""
+    calls = [
+        (one.writes, one.written_bytes) if group[0].writes else (one.reads, one.returned_bytes)
+        for one in intervals_of(group, histories)
+    ]
+    calls = [(number, moved) for number, moved in calls if number > 0 and moved > 0]
+    if not calls:
         return Sizes()
-    weights.sort()
-    half, passed = moved / 2, 0
-    median = weights[-1][0]
-    for mean, size in weights:
-        passed += size
-        if passed >= half:
-            median = mean
-            break
-    return Sizes(operations, moved / operations, median, median)
+    operations = sum(number for number, _ in calls)
+    median = _median_bytes(calls)
+    return Sizes(operations, sum(moved for _, moved in calls) / operations, median, median)

@@ -6,35 +6,28 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
-from ckptprof.detect.transfers.model.level import level_of
+from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import CALLS_NS
+from ckptprof.detect.transfers.model.tolerances import CALLS_NS, HEADER_BYTES, NEARLY_ALL
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import OperationKind
 
-SMALL_BYTES = 64 << 10  # manifests and the like are read at once by whoever reads them
 _PIECES = 8
 _EVEN = 0.9  # of the operations have one size
 _PAGE_BYTES = 4096  # there are no smaller ones
-_PIECE_BYTES = 4096
-_NEAR = (
-    0.8,
-    1.02,
-)  # of a power of two: the last piece of each file is shorter, and the one that meets its end is empty
+_NEAR = (0.8, 1.02)  # of a power of two: the last piece of a file is shorter, and the one that meets its end is empty
 _ALIKE = (0.85, 1.15)
-_TO_THE_END = 0.95  # of a file: its process was not seen to stop before
 _MOST = 0.8
 _LOOKS = 4
 _GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
 _POURED_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
-_UNLIKE = OperationKind.AIO | OperationKind.URING  # who reads in this way fills memory that it made before
 
 
 def big_of(group: Iterable[Transfer]) -> list[Transfer]:
     """Return those that are no manifests."""
-    return [transfer for transfer in group if transfer.bytes >= SMALL_BYTES]
+    return [transfer for transfer in group if transfer.bytes >= HEADER_BYTES]
 
 
 def is_straight(group: Sequence[Transfer], counters: Sequence[Interval] | None, *, pooled: bool, over: bool) -> bool:
@@ -58,7 +51,7 @@ def is_poured(group: Sequence[Transfer], counters: Sequence[Interval] | None) ->
         return all(_is_poured(one) for one in big)
     pieces: dict[float, int] = {}
     for one in counters or ():
-        if one.writes > 0 and one.written_bytes >= SMALL_BYTES:
+        if one.writes > 0 and one.written_bytes >= HEADER_BYTES:
             piece = one.written_bytes / one.writes
             pieces[piece] = pieces.get(piece, 0) + one.writes
     piece = max(pieces, key=lambda size: pieces[size] * size, default=0.0)
@@ -73,12 +66,12 @@ def kept_and_seen(group: Sequence[Transfer], histories: Iterable[ProcessHistory]
     the next look. In the interval in which it began, what was read bounds it: libraries may have been loaded before.
     """
     exact = level_of(group) is Level.TRACE
-    start_ns, end_ns = min(one.start_ns for one in group), max(one.end_ns for one in group) + CALLS_NS
+    start_ns, end_ns = edges_of(group)
     kept = seen = 0
     for history in histories:
         if not _shows_memory(history):
             continue
-        intervals = history.between(start_ns, end_ns)
+        intervals = history.between(start_ns, end_ns + CALLS_NS)
         if exact:
             kept += sum(_grown(one) for one in intervals)
         else:
@@ -96,7 +89,9 @@ def is_whole(transfer: Transfer, *, pooled: bool) -> bool:
     operations = biggest = 0
     together = pooled and sums.pooled and sums.low_offset == 0
     for session in transfer.threads:
-        if session.faulted_bytes or session.direct_bytes or session.kinds & _UNLIKE:
+        if session.faulted_bytes or session.direct_bytes:
+            return False
+        if session.kinds & (OperationKind.AIO | OperationKind.URING):  # who reads so fills memory that it made before
             return False
         if not together and (session.consecutive_operations != session.operations or session.first_offset):
             return False
@@ -118,7 +113,7 @@ def _is_poured(transfer: Transfer) -> bool:
 
 def _is_piece(size: float) -> bool:
     """Return whether a buffer may have this size."""
-    return _PIECE_BYTES <= size <= _POURED_BYTES and size % _PAGE_BYTES == 0
+    return _PAGE_BYTES <= size <= _POURED_BYTES and size % _PAGE_BYTES == 0
 
 
 def _grown(interval: Interval) -> int:
@@ -148,7 +143,7 @@ def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
             return False
         if any(before > after for before, after in itertools.pairwise(positions)):
             return False
-        if one.bytes < _TO_THE_END * one.size and not over:
+        if one.bytes < NEARLY_ALL * one.size and not over:
             return False
         seen = seen or any(position > 0 for position in positions)
     return seen
@@ -169,7 +164,7 @@ def _is_on_grid(big: Iterable[Transfer], *, least: int) -> bool:
 def _is_even(intervals: Sequence[Interval]) -> bool:
     """Return whether a process read in pieces of one size: a power of two, or the same in each interval."""
     looks = [
-        (one.returned_bytes, one.reads) for one in intervals if one.returned_bytes >= SMALL_BYTES and one.reads > 0
+        (one.returned_bytes, one.reads) for one in intervals if one.returned_bytes >= HEADER_BYTES and one.reads > 0
     ]
     rest = looks[1:]  # what it imported before is in the first one
     return (
@@ -184,9 +179,9 @@ def _moved(looks: list[tuple[int, int]]) -> int:
 def _is_power_of_two(looks: list[tuple[int, int]]) -> bool:
     operations = sum(count for _, count in looks)
     piece = _moved(looks) / max(1, operations)
-    if operations < _PIECES or piece < _PIECE_BYTES:
+    if operations < _PIECES or piece < _PAGE_BYTES:
         return False
-    return _NEAR[0] <= piece / 2.0 ** math.ceil(math.log2(piece / _NEAR[1])) <= _NEAR[1]
+    return _NEAR[0] <= piece / 2.0 ** round(math.log2(piece)) <= _NEAR[1]
 
 
 def _is_one_size(looks: list[tuple[int, int]]) -> bool:
@@ -194,4 +189,4 @@ def _is_one_size(looks: list[tuple[int, int]]) -> bool:
         return False
     middle = sorted(size / count for size, count in looks)[len(looks) // 2]
     alike = sum(size for size, count in looks if _ALIKE[0] <= size / count / middle <= _ALIKE[1])
-    return middle >= _PIECE_BYTES and alike >= _MOST * _moved(looks)
+    return middle >= _PAGE_BYTES and alike >= _MOST * _moved(looks)

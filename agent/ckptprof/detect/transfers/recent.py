@@ -1,29 +1,15 @@
-"""What processes moved of late, file by file: the same words however it was seen."""
+"""What processes moved of late, file by file, whether it was judged or not."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
+from ckptprof.detect.transfers.model.tolerances import MAX_FILES
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-
-MAX_MOVES = 4096
-
-
-class RecentTransfer(NamedTuple):
-    """What one process did to one file in one direction. Times are CLOCK_MONOTONIC, give or take a look if polled."""
-
-    file: FileKey
-    path: str
-    start_ns: int
-    end_ns: int
-    bytes: Bounds
-    size: int
 
 
 class RecentTransfers:
@@ -33,44 +19,29 @@ class RecentTransfers:
         """Start with nothing."""
         self._polled = polled
         self._traced = traced
-        self._done: deque[PolledTransfer] = deque()
-        self._by_process: dict[ProcessKey, deque[PolledTransfer]] = {}
+        self._done: deque[Transfer] = deque()
+        self._by_process: dict[ProcessKey, deque[Transfer]] = {}
 
     def note(self, transfers: Iterable[Transfer]) -> None:
         """Take note of transfers that are over."""
         for transfer in transfers:
-            if isinstance(transfer, PolledTransfer):
-                self._done.append(transfer)
-                self._by_process.setdefault(transfer.process, deque()).append(transfer)
-        while len(self._done) > MAX_MOVES:
+            self._done.append(transfer)
+            self._by_process.setdefault(transfer.process, deque()).append(transfer)
+        while len(self._done) > MAX_FILES:
             self._forget_oldest()
 
-    def of(self, process: ProcessKey, start_ns: int, end_ns: int, *, writes: bool) -> list[RecentTransfer]:
+    def of(self, process: ProcessKey, start_ns: int, end_ns: int, *, writes: bool) -> list[Transfer]:
         """Return what a process moved in one direction and in part between two times.
 
-        Of a file whose operations were seen, their times are taken: looks only know when it was found closed.
+        Of a file whose operations were seen, these are taken: looks only know when it was found closed.
         """
-        found: list[RecentTransfer] = []
-        looked_at = [*self._by_process.get(process, ()), *self._polled.open_of(process)]
-        exact: set[FileKey] = set()
-        for traced in self._traced.moved_by(process):
-            near = traced.first_ns <= end_ns and traced.last_ns >= start_ns
-            if traced.writes != writes or not (near or looked_at) or (sums := traced.operations) is None:
-                continue
-            exact.add(traced.file)
-            if near and sums.first_ns <= end_ns and sums.last_ns >= start_ns:
-                found.append(
-                    RecentTransfer(
-                        traced.file, traced.path, sums.first_ns, sums.last_ns, Bounds(*[sums.bytes] * 3), traced.size
-                    )
-                )
-        polled: dict[FileKey, RecentTransfer] = {}
-        for transfer in looked_at:
-            if transfer.writes == writes and transfer.file not in exact:
-                move = _polled(transfer)
-                if move.start_ns <= end_ns and move.end_ns >= start_ns:
-                    polled[transfer.file] = move
-        return [*polled.values(), *found]
+        counted = [one for one in self._traced.moved_by(process) if one.writes == writes and one.operations is not None]
+        exact = {transfer.file for transfer in counted}
+        looked_at: dict[FileKey, Transfer] = {}  # of each the last
+        for transfer in (*self._by_process.get(process, ()), *self._polled.open_of(process)):
+            if transfer.writes == writes and transfer.file not in exact and _overlaps(transfer, start_ns, end_ns):
+                looked_at[transfer.file] = transfer
+        return [*looked_at.values(), *(transfer for transfer in counted if _overlaps(transfer, start_ns, end_ns))]
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what was over before `at_ns`."""
@@ -85,7 +56,6 @@ class RecentTransfers:
             del self._by_process[process]
 
 
-def _polled(transfer: PolledTransfer) -> RecentTransfer:
-    moved = transfer.advanced_bytes
-    size = transfer.stored_size if transfer.writes else transfer.size
-    return RecentTransfer(transfer.file, transfer.path, *transfer.span, Bounds(moved, moved or size, size), size)
+def _overlaps(transfer: Transfer, start_ns: int, end_ns: int) -> bool:
+    first_ns, last_ns = transfer.data_span
+    return first_ns <= end_ns and last_ns >= start_ns

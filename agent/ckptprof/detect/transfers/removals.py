@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from ckptprof.detect.transfers.model.tolerances import MAX_FILES
 from ckptprof.detect.transfers.observed.file_events import is_temporary
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
 from ckptprof_collectors.samples import FileLifeEvent
-
-MAX_REMOVALS = 16_384
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,13 @@ class Removals:
     def __init__(self, jobs: Jobs) -> None:
         """Start with nothing."""
         self._jobs = jobs
-        self._removals: dict[str, Removal] = {}
+        self._removals: Bounded[str, Removal] = Bounded(MAX_FILES)
         self.version = 0  # rises with each
 
     def note(self, event: FileLifeEvent) -> None:
         """Take one event of the trace; only deletions of absolute paths say anything."""
         if event.kind != "unlinked" or event.path is None or not event.path.startswith("/"):
             return
-        self._removals.pop(event.path, None)
-        while len(self._removals) >= MAX_REMOVALS:
-            del self._removals[next(iter(self._removals))]
         self._removals[event.path] = Removal(
             event.at_ns, (event.pid, event.start_ticks), shape(event.path), event.duration_ns
         )
@@ -52,11 +49,8 @@ class Removals:
 
     def last_ns(self, shapes: frozenset[str], but: frozenset[str], start_ns: int, end_ns: int, job: str) -> int | None:
         """Return when a job deleted the last file of such a shape, `but` not one of these paths, in a time."""
-        for path, removal in reversed(self._removals.items()):
-            if removal.at_ns < start_ns:
-                return None
-            like = removal.at_ns <= end_ns and removal.shape in shapes and path not in but
-            if like and self._jobs.job_of(removal.process) == job:
+        for path, removal in self._between(start_ns, end_ns):
+            if removal.shape in shapes and path not in but and self._jobs.job_of(removal.process) == job:
                 return removal.at_ns
         return None
 
@@ -68,11 +62,8 @@ class Removals:
         `but` not one of these paths, and nothing temporary. The time is None if none of it was seen.
         """
         files, spent_ns = 0, None
-        for path, removal in reversed(self._removals.items()):
-            if removal.at_ns < start_ns:
-                break
-            own = removal.at_ns <= end_ns and removal.process in processes
-            if own and path not in but and not is_temporary(path):
+        for path, removal in self._between(start_ns, end_ns):
+            if removal.process in processes and path not in but and not is_temporary(path):
                 files += 1
                 if removal.spent_ns is not None:
                     spent_ns = (spent_ns or 0) + removal.spent_ns
@@ -80,7 +71,12 @@ class Removals:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what happened before `at_ns`."""
-        for path, removal in list(self._removals.items()):
-            if removal.at_ns >= at_ns:
-                break
-            del self._removals[path]
+        self._removals.forget_before(at_ns, lambda removal: removal.at_ns)
+
+    def _between(self, start_ns: int, end_ns: int) -> Iterator[tuple[str, Removal]]:
+        """Yield what was deleted in a time, the latest first."""
+        for path, removal in reversed(self._removals.items()):
+            if removal.at_ns < start_ns:
+                return
+            if removal.at_ns <= end_ns:
+                yield path, removal

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-MAX_PATHS = 8192
+from ckptprof.detect.transfers.model.tolerances import MAX_FILES
+from ckptprof.detect.world.bounded import Bounded
 
 
 class Saved(NamedTuple):
@@ -19,13 +20,11 @@ class SavedFiles:
 
     def __init__(self, paths: tuple[str, ...] = ()) -> None:
         """Start with the paths that the store knows."""
-        self._saved: dict[str, Saved] = dict.fromkeys(paths[:MAX_PATHS], Saved())
+        self._saved: Bounded[str, Saved] = Bounded(MAX_FILES)
+        self._saved.update(dict.fromkeys(paths[:MAX_FILES], Saved()))
 
     def add(self, path: str, framework: str | None = None, step: int | None = None) -> None:
         """Add a saved file, by whom it was made and what step it holds, as far as the save told."""
-        self._saved.pop(path, None)
-        while len(self._saved) >= MAX_PATHS:
-            self._saved.pop(next(iter(self._saved)))
         self._saved[path] = Saved(framework, step)
 
     def last_save(self, path: str) -> Saved | None:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from ckptprof.detect.transfers.model.tolerances import STAMP_NS
+from ckptprof.detect.transfers.model.tolerances import COMMIT_NS, HEADER_BYTES, MAX_EACH, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
-FOLLOWS_NS = 30_000_000_000  # from the end of the stage to the begin of the copy
 _LIKE = 0.01
 _UNSEEN = 0.5  # of a file may be written after the last look at it
-_MAX_TARGETS = 64  # that may be the copy of one stage
-MIN_STAGED_BYTES = 64 << 10
 
 
 def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
@@ -39,7 +36,7 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
             continue
         first = bisect_left(starts, stage.end_ns - STAMP_NS)
         last = bisect_right(starts, reading.end_ns + STAMP_NS)
-        target = _target_of(stage, reading, targets[first : min(last, first + _MAX_TARGETS)], gone | found.keys())
+        target = _target_of(stage, reading, targets[first : min(last, first + MAX_EACH)], gone | found.keys())
         if target is not None:
             found[id(target)] = target, stage, reading
             gone |= {id(stage), id(reading)}
@@ -58,10 +55,10 @@ def _carry(target: Transfer, stage: Transfer, reading: Transfer) -> None:
 
 def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Transfer | None:
     """Return the reading of all of a file that was written just before."""
-    if stage.is_open or stage.bytes < MIN_STAGED_BYTES:
+    if stage.is_open or stage.bytes < HEADER_BYTES:
         return None
     for part in readings:
-        after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + FOLLOWS_NS
+        after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + COMMIT_NS
         whole = part.is_open or part.bytes >= stage.bytes * (1 - _LIKE)
         if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
             return part

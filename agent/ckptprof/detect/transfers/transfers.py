@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.flows import Flow, flow_of
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import STAMP_NS
+from ckptprof.detect.transfers.model.tolerances import COMMIT_NS, STAMP_NS
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
@@ -24,9 +24,9 @@ from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
+from ckptprof_collectors.samples import FileActivity, FileEvent, FileFact, FileLifeEvent, FileScan, ProcessExit
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
-_BEFORE_NS = 10_000_000_000  # before the first sign of a file that is kept in mind
 
 
 class Transfers:
@@ -56,21 +56,21 @@ class Transfers:
 
     def take(self, samples: FrameSamples, at_ns: int) -> None:
         """Take what a frame tells of files; the world is to take the frame before."""
-        for event in samples.events:
+        for event in samples.of(FileEvent):
             self.openings.note(event)
-        for scan in samples.scans:
+        for scan in samples.of(FileScan):
             self.polled.scan(at_ns, scan)
-        for activity in samples.activities:
+        for activity in samples.of(FileActivity):
             self.traced.take(activity, self._frame_ns)
-        for life in samples.lives:
+        for life in samples.of(FileLifeEvent):
             self.traced.observe(life)
             self.removals.note(life)
         self._frame_ns = at_ns
-        for gone in samples.exits:
+        for gone in samples.of(ProcessExit):
             process = (gone.pid, gone.start_ticks)
             self.polled.end(process, at_ns)
             self.traced.end(process, at_ns)
-        for fact in samples.facts:
+        for fact in samples.of(FileFact):
             self.writeback.note(at_ns, fact)
             self.facts.note(at_ns, fact)
 
@@ -114,10 +114,9 @@ class Transfers:
         """Return what a process did of late, as far as its operations were counted."""
         return self.traced.moved_by(process)
 
-    def counted_open(self) -> Iterator[Transfer]:
-        """Yield what is still open, as far as its operations are counted, process by process."""
-        for process in self.traced.open_processes():
-            yield from self.traced.open_of(process)
+    def counted_open(self) -> Sequence[Transfer]:
+        """Return what is still open, as far as its operations are counted."""
+        return self.traced.open_transfers()
 
     def end(self, process: ProcessKey, at_ns: int) -> None:
         """Take note that nobody looks at a process any more."""
@@ -142,11 +141,11 @@ class Transfers:
 
     def in_use(self) -> list[tuple[ProcessKey, int]]:
         """Return the processes with files open, and from when on what they did is still asked for."""
-        return [(transfer.process, transfer.first_ns - _BEFORE_NS) for transfer in self.polled.open_transfers()]
+        return [(transfer.process, transfer.first_ns - COMMIT_NS) for transfer in self.polled.open_transfers()]
 
     def oldest_ns(self, now_ns: int) -> int:
         """Return from when on something is still asked for by what waits."""
-        return min((transfer.first_ns for transfer in self.waiting), default=now_ns) - _BEFORE_NS
+        return min((transfer.first_ns for transfer in self.waiting), default=now_ns) - COMMIT_NS
 
     def forget_before(self, at_ns: int, counted_since_ns: int) -> None:
         """Drop what is older; `counted_since_ns` is from when on the counters of processes are kept."""

@@ -6,16 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.transfers.ledger import Ledger
 from ckptprof.detect.transfers.model.polled import PolledTransfer
-from ckptprof.detect.transfers.model.tolerances import COUNTED_NS, LATE_TICK_NS, WHOLE_SHARE
+from ckptprof.detect.transfers.model.tolerances import LATE_TICK_NS, LOOK_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Opening, Openings
 from ckptprof.detect.transfers.saved_files import SavedFiles
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 
-MIN_BYTES = 1 << 20  # a smaller file is opened and read by too many to say who did
 _FEW = 16  # openings of one file
-_SETTLE_NS = 1_500_000_000  # after an opening: by then its reader was counted
 
 
 def unseen_reads(
@@ -29,9 +27,9 @@ def unseen_reads(
     found: list[Transfer] = []
     ledger: Ledger | None = None
     for opening in openings:
-        if opening.is_settled or opening.written or opening.size < MIN_BYTES:
+        if opening.is_settled or opening.written or opening.size < TELLING_BYTES:
             continue
-        if now_ns - opening.opened_ns < _SETTLE_NS:
+        if now_ns - opening.opened_ns < LOOK_NS:
             continue
         opening.is_settled = True
         known = [*explained, *found]
@@ -72,7 +70,7 @@ def _reader(
     """Return the transfer of who read as much as the file holds while it was open, beside what is known."""
     if opening.closed_ns is None:
         return None
-    from_ns = opening.opened_ns - COUNTED_NS
+    from_ns = opening.opened_ns - STAMP_NS
     for process in readers:
         history = world.histories.get(process)
         if history is None or history.was_heir(from_ns - LATE_TICK_NS, opening.closed_ns + 1 + LATE_TICK_NS):

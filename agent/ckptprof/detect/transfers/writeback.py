@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ckptprof.detect.transfers.model.tolerances import MAX_FILES
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey
 from ckptprof_collectors.samples import FileFact
-
-MAX_FILES = 8192
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Writeback:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._looks: dict[FileKey, Looks] = {}
+        self._looks: Bounded[FileKey, Looks] = Bounded(MAX_FILES)
         self.version = 0  # rises with each look
 
     def note(self, at_ns: int, fact: FileFact) -> None:
@@ -34,11 +34,9 @@ class Writeback:
         if fact.unwritten_bytes is None or fact.missing or fact.is_directory:
             return
         file = (fact.device, fact.inode)
-        looks = self._looks.pop(file, None)
+        looks = self._looks.get(file)
         if looks is None or looks.modified_ns != fact.modified_ns:
             looks = Looks(fact.modified_ns)
-        while len(self._looks) >= MAX_FILES:
-            del self._looks[next(iter(self._looks))]
         self._looks[file] = looks
         looks.at_ns, looks.unwritten_bytes = at_ns, fact.unwritten_bytes
         if fact.unwritten_bytes:
@@ -53,7 +51,4 @@ class Writeback:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what was last looked at before `at_ns`."""
-        for file, looks in list(self._looks.items()):
-            if looks.at_ns >= at_ns:
-                break
-            del self._looks[file]
+        self._looks.forget_before(at_ns, lambda looks: looks.at_ns)

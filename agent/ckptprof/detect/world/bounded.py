@@ -6,18 +6,20 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
+MAX_THINGS = 512  # of one kind: disks, links, queues, mounts, limits, processes that are watched
+MAX_RECENT = 256  # of what is kept as it was: looks at stacks, saves, ends of children
+
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class Bounded(OrderedDict[K, V]):
-    """At most `most` entries, in the order in which they were set or updated last; `dropped` went for want of room."""
+    """At most `most` entries, in the order in which they were set or updated last."""
 
     def __init__(self, most: int, on_drop: Callable[[K, V], None] | None = None) -> None:
         """Start with nothing; `on_drop` is told what goes for want of room, after it went."""
         super().__init__()
         self._most, self._on_drop = most, on_drop
-        self.dropped = 0
 
     def __setitem__(self, key: K, value: V) -> None:
         """Set an entry: it is the latest now."""
@@ -38,7 +40,6 @@ class Bounded(OrderedDict[K, V]):
     def drop_first(self) -> None:
         """Drop what was updated longest ago."""
         key, value = self.popitem(last=False)
-        self.dropped += 1
         if self._on_drop is not None:
             self._on_drop(key, value)
 

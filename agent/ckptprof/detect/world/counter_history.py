@@ -1,39 +1,57 @@
-"""The recent past of a few cumulative counters, in bounded memory: every look of late, before that one at intervals."""
+"""The past of a few cumulative counters of one thing: what they came to between two times, and how evenly.
+
+Looks are kept in bounded memory, in full near the end: the older they are, the farther apart.
+"""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from operator import lt
-from typing import NamedTuple
+from statistics import median
 
 SECOND_NS = 1_000_000_000
 UNSEEN = (1 << 64) - 1  # stands for None, which an array cannot hold
-
+MOST_BYTES = 1 << 17  # of one history
+_FINE = 8  # a look is apart from the next by its age, times this, over the looks that there is room for
+_RISE = 1.02  # a best that is better by less is not noted: it would be a long list
+_NEAR = 0.2  # of the median is a steady rate
+_ACTIVE = 0.05  # of the best window is activity
+_LEAST_WINDOWS = 4
+_WINDOW_NS = 500_000_000
+_NEAR_NS = 250_000_000  # devices are read five times a second while something goes on: no window is shorter
 
 Timed = tuple[int, tuple[int, ...]]  # a look: its time, and the counters
 
 
-class Kept(NamedTuple):
-    """How much of the past is kept."""
-
-    fast_looks: int = 600  # the last ones, in full: a minute while something goes on
-    slow_looks: int = 3600  # of those before, so many
-    slow_ns: int = SECOND_NS  # this far apart
-
-
 class CounterHistory:
-    """Looks at `width` counters; 8 bytes each, as a node with many devices keeps many of these."""
+    """Looks at `width` counters. What was looked at last goes on; before the first look nothing is known."""
 
-    def __init__(self, width: int, kept: Kept = Kept(), *, rising: int = 0) -> None:  # noqa: B008 - it cannot be changed
-        """Start with nothing; if one of the first `rising` counters falls, the thing is a new one with a new past."""
-        self._width, self._kept, self._rising = width, kept, rising
-        self._most = kept.slow_looks + 2 * kept.fast_looks
+    def __init__(
+        self,
+        width: int,
+        *,
+        rising: int = 0,
+        rated: Sequence[int] = (),
+        wraps: Sequence[int] = (),
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """Start with nothing.
+
+        If one of the first `rising` counters falls, the thing is another one, with a new past. `rated`: counters whose
+        best second is noted; `wraps`: those that have 32 bits in the kernel.
+        """
+        self._width, self._rising, self._wraps = width, rising, wraps
+        self._most = most_bytes // (8 * (width + 1))
         self.times = array("q")
         self._values = array("Q")
+        self._raw: tuple[int, ...] = ()
         self.last_ns = 0
         self.last: tuple[int, ...] = ()  # the latest look
-        self.began_ns = 0  # what lay before cannot be told
+        self._began_ns = 0  # what lay before cannot be told
+        # (when, rate) of the seconds that were each better than all before
+        self._bests: dict[int, list[tuple[int, float]]] = {column: [] for column in rated}
 
     def __len__(self) -> int:
         """Return how many looks are kept."""
@@ -42,9 +60,11 @@ class CounterHistory:
     def add(self, at_ns: int, values: tuple[int, ...], unchanged_ns: int = 0) -> None:
         """Add a look; times rise. Up to `unchanged_ns`, when it was looked at before, it was as at the look before."""
         last = self.last
+        if self._wraps:
+            values, self._raw = self._unwrapped(values), values
         if last:
             if self._rising and any(map(lt, values[: self._rising], last)):
-                self.times, self._values, self.began_ns = array("q"), array("Q"), at_ns
+                self.times, self._values, self._began_ns = array("q"), array("Q"), at_ns
             elif self.last_ns < unchanged_ns < at_ns:
                 self.times.append(unchanged_ns)
                 self._values.extend(last)
@@ -53,32 +73,43 @@ class CounterHistory:
         self.last_ns, self.last = at_ns, values
         if len(self.times) > self._most:
             self._thin()
+        if self._bests and self.first_ns <= at_ns - SECOND_NS:
+            self._rate(at_ns, values)
+
+    def _unwrapped(self, values: tuple[int, ...]) -> tuple[int, ...]:
+        if not self.last:
+            return values
+        return tuple(
+            self.last[i] + (value - self._raw[i]) % (1 << 32) if i in self._wraps else value
+            for i, value in enumerate(values)
+        )
+
+    def _rate(self, at_ns: int, values: tuple[int, ...]) -> None:
+        before = self.at(at_ns - SECOND_NS)
+        for column, bests in self._bests.items():
+            rate = values[column] - before[column]
+            if rate > 0 and (not bests or rate > bests[-1][1] * _RISE):
+                bests.append((at_ns, rate))
 
     def _thin(self) -> None:
-        """Keep the latest looks, of those before one every `slow_ns`, and of these the latest."""
-        split = len(self.times) - self._kept.fast_looks
-        kept: list[int] = []
-        for index in range(split):
-            if not kept or self.times[index] - self.times[kept[-1]] >= self._kept.slow_ns:
+        """Keep the looks that are apart by a share of their age, and of these the latest."""
+        times, fine, kept = self.times, self._most // _FINE, [0]
+        for index in range(1, len(times)):
+            if (times[index] - times[kept[-1]]) * fine >= self.last_ns - times[index]:
                 kept.append(index)
-        indexes = [*kept[-self._kept.slow_looks :], *range(split, len(self.times))]
+        kept = kept[-self._most * 3 // 4 :]
         width = self._width
-        self._values = array("Q", (value for i in indexes for value in self._values[i * width : (i + 1) * width]))
-        self.times = array("q", (self.times[i] for i in indexes))
+        self._values = array("Q", (value for i in kept for value in self._values[i * width : (i + 1) * width]))
+        self.times = array("q", (times[i] for i in kept))
 
-    def around(self, start_ns: int, end_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Return the counters as they stood at two times; without a newer look they had not changed. None: no look."""
-        if not self.times:
-            return None
-        before, after = self._span(start_ns, end_ns)
-        return self._at(before), self._at(after)
+    @property
+    def first_ns(self) -> int:
+        """The time of the oldest look that is kept; of an empty past IndexError."""
+        return self.times[0]
 
-    def largest(self, column: int, start_ns: int, end_ns: int) -> int | None:
-        """Return the largest value of a gauge after the first time, to the look after the second. None: no look."""
-        if not self.times:
-            return None
-        before, after = self._span(start_ns, end_ns)
-        return max(self._values[i * self._width + column] for i in range(min(before + 1, after), after + 1))
+    def by(self, at_ns: int) -> int:
+        """Return the time of the last look by then, of the first one if it is later; of an empty past IndexError."""
+        return self.times[self._before(at_ns)]
 
     def at(self, at_ns: int) -> tuple[float, ...]:
         """Return the counters at a time, as if they grew evenly between two looks; of an empty past IndexError."""
@@ -90,39 +121,99 @@ class CounterHistory:
 
     def difference(self, start_ns: int, end_ns: int) -> tuple[float, ...] | None:
         """Return what was added between two times, edges interpolated; None: it was not looked at by then."""
-        if not self.times or self.times[0] >= end_ns or start_ns < self.began_ns:
+        if not self.times or self.times[0] >= end_ns or start_ns < self._began_ns:
             return None
         return tuple(new - old for old, new in zip(self.at(start_ns), self.at(end_ns), strict=True))
 
-    def times_between(self, start_ns: int, end_ns: int) -> list[int]:
-        """Return when it was looked at, from one time to another."""
-        return list(self.times[bisect_left(self.times, start_ns) : bisect_right(self.times, end_ns)])
-
     def looks(self, start_ns: int, end_ns: int) -> list[Timed]:
-        """Return the looks from the last one before a time to the last one before another, each with its time."""
-        if not self.times:
-            return []
-        first = self._before(start_ns)
-        return [(self.times[i], self._at(i)) for i in range(first, max(first, self._before(end_ns)) + 1)]
-
-    def bracket(self, start_ns: int, end_ns: int) -> list[Timed]:
-        """Return the looks from the last one before a time to the first one after another, each with its time."""
-        first = self._before(start_ns)
+        """Return the looks from the last one before a time to the first one after another."""
         until = min(len(self.times), bisect_left(self.times, end_ns) + 1)
-        return [(self.times[i], self._at(i)) for i in range(first, until)]
+        return [(self.times[i], self._at(i)) for i in range(self._before(start_ns), until)]
 
-    @property
-    def first_ns(self) -> int:
-        """The time of the oldest look that is kept; of an empty past IndexError."""
-        return self.times[0]
+    def around(self, start_ns: int, end_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the counters as they stood at two times, up to the next change; None: no look, or it began since."""
+        if not self.times or start_ns < self._began_ns:
+            return None
+        before, after = self._before(start_ns), self._after(end_ns)
+        while 0 < after < len(self.times) - 1 and self._at(after) == self._at(after - 1):
+            after += 1
+        return self._at(before), self._at(max(before, after))
+
+    def largest(self, column: int, start_ns: int, end_ns: int) -> int | None:
+        """Return the largest value of a gauge after the first time, to the look after the second. None: no look."""
+        if not self.times:
+            return None
+        after = max(self._before(start_ns), self._after(end_ns))
+        return max(self._at(i)[column] for i in range(min(self._before(start_ns) + 1, after), after + 1))
+
+    def measured(self, start_ns: int, end_ns: int) -> tuple[int, int, tuple[float, ...]] | None:
+        """Return (from, to, what was added) between the looks next to two times; None: as `difference`.
+
+        What was done right before a time is counted at the look after it. Where no look is near, the time itself holds.
+        """
+        if end_ns <= start_ns or self.difference(start_ns, end_ns) is None:
+            return None
+        before_ns = self.by(start_ns)
+        after_ns = self.times[min(bisect_left(self.times, end_ns), len(self.times) - 1)]
+        start_ns = before_ns if start_ns - _NEAR_NS <= before_ns <= start_ns else start_ns
+        end_ns = after_ns if end_ns <= after_ns <= end_ns + _NEAR_NS else end_ns
+        counts = self.difference(start_ns, end_ns)
+        return None if counts is None else (start_ns, end_ns, counts)
+
+    def best(self, column: int, before_ns: int | None = None) -> float | None:
+        """Return the best rate of a second ever, or of those that had ended by then. None: there was none."""
+        told = [rate for at_ns, rate in self._bests[column] if before_ns is None or at_ns <= before_ns]
+        return told[-1] if told else None
+
+    def peak(self, columns: Sequence[int], start_ns: int, end_ns: int) -> float | None:
+        """Return the sum of some counters in the best second between two times, per second; of less: of all of it."""
+        span_ns = end_ns - start_ns
+        if self.difference(start_ns, end_ns) is None or span_ns <= 0:
+            return None
+        window_ns = min(SECOND_NS, max(span_ns, _NEAR_NS))
+        ends = self.times[bisect_left(self.times, start_ns + window_ns) : bisect_right(self.times, end_ns)]
+        best = 0.0
+        for at_ns in {max(end_ns, start_ns + window_ns), *ends}:
+            before, after = self.at(at_ns - window_ns), self.at(at_ns)
+            best = max(best, sum(after[i] - before[i] for i in columns))
+        return best * SECOND_NS / window_ns
+
+    def windows(self, column: int, start_ns: int, end_ns: int, least_ns: int) -> list[tuple[int, int]]:
+        """Return windows of so long and more between two looks, as (length, what was added in it)."""
+        found: list[tuple[int, int]] = []
+        since = bisect_left(self.times, start_ns)
+        for look in range(since + 1, bisect_right(self.times, end_ns)):
+            span_ns = self.times[look] - self.times[since]
+            if span_ns >= least_ns:
+                found.append((span_ns, self._at(look)[column] - self._at(since)[column]))
+                since = look
+        return found
+
+    def steadiness(self, column: int, start_ns: int, end_ns: int) -> float | None:
+        """Return the share of the active time in which the rate lay near its median; None: too short to tell."""
+        windows = [(span_ns, moved / span_ns) for span_ns, moved in self.windows(column, start_ns, end_ns, _WINDOW_NS)]
+        least = _ACTIVE * max((rate for _, rate in windows), default=0.0)
+        active = [(span_ns, rate) for span_ns, rate in windows if rate > least]
+        if len(active) < _LEAST_WINDOWS:
+            return None
+        middle = median(rate for _, rate in active)
+        steady_ns = sum(span_ns for span_ns, rate in active if abs(rate - middle) <= _NEAR * middle)
+        return steady_ns / sum(span_ns for span_ns, _ in active)
+
+    def active_seconds(self, column: int, start_ns: int, end_ns: int, trickle: float) -> float | None:
+        """Return for how long the rate was above so much per second."""
+        windows = self.windows(column, start_ns, end_ns, 0)
+        if len(windows) + 1 < _LEAST_WINDOWS:
+            return None
+        return sum(span_ns for span_ns, moved in windows if moved * SECOND_NS > trickle * span_ns) / SECOND_NS
 
     def _before(self, at_ns: int) -> int:
         """Return the place of the last look by then, of the first one if it is later."""
         return max(0, bisect_right(self.times, at_ns) - 1)
 
-    def _span(self, start_ns: int, end_ns: int) -> tuple[int, int]:
-        before = self._before(start_ns)
-        return before, max(before, min(len(self.times) - 1, bisect_right(self.times, end_ns)))
+    def _after(self, at_ns: int) -> int:
+        """Return the place of the first look since then, of the last one if it is earlier."""
+        return min(len(self.times) - 1, bisect_right(self.times, at_ns))
 
     def _at(self, index: int) -> tuple[int, ...]:
         return tuple(self._values[index * self._width : (index + 1) * self._width])

@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span, merged
 from ckptprof_collectors.samples import FileLifeEvent
 
 KINDS = ("created", "closed-written", "renamed", "unlinked", "synced")
-MAX_EVENTS = 327_680  # 16 bytes each: those of the process that did nothing for the longest go first
+_OF_NAMES = ("renamed", "unlinked", "synced")
+_NEAR_NS = 200_000_000  # calls that follow so soon are of one row
+MAX_EVENTS = 327_680  # 16 bytes each
 
 
 class Spent(NamedTuple):
@@ -35,16 +38,15 @@ class _Calls:
 
     def add(self, event: FileLifeEvent) -> None:
         """Add a call; another processor may tell of it late."""
-        spent_ns = nan if event.duration_ns is None else float(event.duration_ns)
-        if self.ends_ns and event.at_ns < self.ends_ns[-1]:
-            place = bisect_right(self.ends_ns, event.at_ns)
-            self.ends_ns.insert(place, event.at_ns)
-            self.spent_ns.insert(place, spent_ns)
-            self.tids.insert(place, event.tid)
-        else:
-            self.ends_ns.append(event.at_ns)
-            self.spent_ns.append(spent_ns)
-            self.tids.append(event.tid)
+        place = bisect_right(self.ends_ns, event.at_ns)
+        self.ends_ns.insert(place, event.at_ns)
+        self.spent_ns.insert(place, nan if event.duration_ns is None else float(event.duration_ns))
+        self.tids.insert(place, event.tid)
+
+    def began_ns(self, place: int) -> int:
+        """Return when a call began; of one that was not timed, when it ended."""
+        spent_ns = self.spent_ns[place]
+        return self.ends_ns[place] - (0 if isnan(spent_ns) else int(spent_ns))
 
     def drop(self, number: int) -> None:
         """Drop the oldest."""
@@ -63,18 +65,21 @@ class _Calls:
         found = {}
         for tid, own in places.items():
             spent_ns = [took for i in own if not isnan(took := self.spent_ns[i])]
-            began_ns = self.ends_ns[own[0]] - (0 if isnan(self.spent_ns[own[0]]) else int(self.spent_ns[own[0]]))
+            began_ns = self.began_ns(own[0])
             total = int(sum(spent_ns)) - max(0, start_ns - began_ns) if spent_ns else None
             found[tid] = Spent(len(own), total, max(began_ns, start_ns), self.ends_ns[own[-1]])
         return found
 
 
 class FileCalls:
-    """The recent calls of all processes in a few bytes each, so that a flood of them fits."""
+    """The recent calls of all processes in a few bytes each, so that a flood of them fits.
+
+    If it does not, half of those go that a process did of one kind, but nothing of it for the longest.
+    """
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._calls: Bounded[ProcessKey, dict[str, _Calls]] = Bounded(MAX_EVENTS)
+        self._calls: Bounded[tuple[ProcessKey, str], _Calls] = Bounded(MAX_EVENTS)
         self._count = 0
         self._dropped_ns = 0  # up to here not all of it is known
 
@@ -86,38 +91,28 @@ class FileCalls:
         """Take one event of the trace."""
         if event.kind not in KINDS:
             return
-        process = (event.pid, event.start_ticks)
-        own = self._calls.update_of(process, dict)
-        if event.kind not in own:
-            own[event.kind] = _Calls()
-        own[event.kind].add(event)
+        self._calls.update_of(((event.pid, event.start_ticks), event.kind), _Calls).add(event)
         self._count += 1
         while self._count > MAX_EVENTS:
-            self._drop_half(next(iter(self._calls)))
+            stalest = next(iter(self._calls))
+            ends_ns = self._calls[stalest].ends_ns
+            self._dropped_ns = max(self._dropped_ns, ends_ns[len(ends_ns) // 2])
+            self._cut(stalest, ends_ns[len(ends_ns) // 2] + 1)
 
-    def _drop_half(self, process: ProcessKey) -> None:
-        own = self._calls[process]
-        cut_ns = max((calls.ends_ns[len(calls.ends_ns) // 2] for calls in own.values()), default=0)
-        self._dropped_ns = max(self._dropped_ns, cut_ns)
-        self._cut(process, cut_ns + 1)
-
-    def _cut(self, process: ProcessKey, before_ns: int) -> None:
-        own = self._calls[process]
-        for kind, calls in list(own.items()):
-            gone = bisect_left(calls.ends_ns, before_ns)
-            self._count -= gone
-            if gone == len(calls.ends_ns):
-                del own[kind]
-            elif gone:
-                calls.drop(gone)
-        if not own:
-            del self._calls[process]
+    def _cut(self, key: tuple[ProcessKey, str], before_ns: int) -> None:
+        calls = self._calls[key]
+        gone = bisect_left(calls.ends_ns, before_ns)
+        self._count -= gone
+        if gone == len(calls.ends_ns):
+            del self._calls[key]
+        elif gone:
+            calls.drop(gone)
 
     def count(self, processes: list[ProcessKey], kind: str, start_ns: int, end_ns: int) -> int:
         """Return how often some processes did one thing from one time to another."""
         found = 0
         for process in processes:
-            calls = self._calls.get(process, {}).get(kind)
+            calls = self._calls.get((process, kind))
             if calls is not None:
                 low, high = calls.between(start_ns, end_ns)
                 found += high - low
@@ -126,27 +121,36 @@ class FileCalls:
     def spent(self, process: ProcessKey, start_ns: int, end_ns: int) -> dict[int, dict[str, Spent]]:
         """Return what each thread of a process did from one time to another: thread, kind."""
         found: dict[int, dict[str, Spent]] = {}
-        for kind, calls in self._calls.get(process, {}).items():
-            for tid, spent in calls.by_thread(start_ns, end_ns).items():
+        for kind in KINDS:
+            calls = self._calls.get((process, kind))
+            for tid, spent in (calls.by_thread(start_ns, end_ns) if calls is not None else {}).items():
                 found.setdefault(tid, {})[kind] = spent
         return found
 
     def row(self, process: ProcessKey, kind: str, start_ns: int, until_ns: int, gap_ns: int) -> Spent | None:
         """Return what the main thread did of one kind in a row from one time on: each soon after the one before."""
-        calls = self._calls.get(process, {}).get(kind)
+        calls = self._calls.get((process, kind))
         if calls is None:
             return None
         number, spent_ns, first_ns, last_ns = 0, 0, start_ns, start_ns
         for place in range(*calls.between(start_ns, until_ns)):
             if calls.tids[place] != process[0]:
                 continue
-            took_ns = 0 if isnan(calls.spent_ns[place]) else int(calls.spent_ns[place])
-            began_ns = max(calls.ends_ns[place] - took_ns, last_ns)
+            began_ns = max(calls.began_ns(place), last_ns)
             if began_ns - last_ns > gap_ns:
                 break
             first_ns = first_ns if number else began_ns
             number, spent_ns, last_ns = number + 1, spent_ns + calls.ends_ns[place] - began_ns, calls.ends_ns[place]
         return Spent(number, spent_ns, first_ns, last_ns) if number else None
+
+    def of_names(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Span]:
+        """Return when its main thread renamed, removed or synced files, the rows that touch a time."""
+        spans: list[Span] = []
+        for kind in _OF_NAMES:
+            calls = self._calls.get((process, kind))
+            own = [place for place, tid in enumerate(calls.tids) if tid == process[0]] if calls is not None else []
+            spans += [(calls.began_ns(place), calls.ends_ns[place]) for place in own if calls is not None]
+        return [row for row in merged(spans, _NEAR_NS) if start_ns <= row[1] and row[0] <= end_ns]
 
     def is_whole(self, start_ns: int) -> bool:
         """Return whether everything since then is held that was told."""
@@ -154,5 +158,5 @@ class FileCalls:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what happened before `at_ns`."""
-        for process in list(self._calls):
-            self._cut(process, at_ns)
+        for key in list(self._calls):
+            self._cut(key, at_ns)

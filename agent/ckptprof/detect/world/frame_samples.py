@@ -1,73 +1,33 @@
-"""The samples of one frame that tell of processes and files, by kind."""
+"""The samples of one frame, by kind."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from ckptprof.detect.world.keys import ProcessKey
-from ckptprof_collectors.samples import (
-    FileActivity,
-    FileEvent,
-    FileFact,
-    FileLifeEvent,
-    FileScan,
-    GpuUse,
-    ProcessExit,
-    ProcessInfo,
-    ProcessIo,
-    ProcessStat,
-    Sample,
-    StackSample,
-    ThreadLook,
-    ThreadTime,
-    TraceHealth,
-)
+from ckptprof_collectors.samples import Frame, Sample
+
+S = TypeVar("S", bound=Sample)
 
 
-@dataclass(slots=True)
 class FrameSamples:
-    """The samples of one frame that tell of processes, by kind."""
+    """What one frame tells, and when each collector was read before: what it did not tell since had not changed."""
 
-    ios: dict[ProcessKey, ProcessIo] = field(default_factory=dict)
-    stats: dict[ProcessKey, ProcessStat] = field(default_factory=dict)
-    scans: list[FileScan] = field(default_factory=list)
-    exits: list[ProcessExit] = field(default_factory=list)
-    facts: list[FileFact] = field(default_factory=list)
-    infos: list[ProcessInfo] = field(default_factory=list)
-    events: list[FileEvent] = field(default_factory=list)
-    activities: list[FileActivity] = field(default_factory=list)
-    lives: list[FileLifeEvent] = field(default_factory=list)
-    healths: list[TraceHealth] = field(default_factory=list)
-    times: list[ThreadTime] = field(default_factory=list)
-    stacks: list[StackSample] = field(default_factory=list)
-    looks: list[ThreadLook] = field(default_factory=list)
-    gpus: list[GpuUse] = field(default_factory=list)
+    def __init__(self, frame: Frame, read_ns: dict[str, int]) -> None:
+        """Sort the samples of a frame; `read_ns`: when each collector was read last, before this frame."""
+        self.at_ns = frame.at_ns
+        self._read_ns = read_ns
+        self._of: dict[type, list[Any]] = {}
+        for sample in frame.samples:
+            self._of.setdefault(type(sample), []).append(sample)
 
-    def sort(self, sample: Sample) -> bool:
-        """Put a sample where it belongs; return whether it was one of these."""
-        if isinstance(sample, ProcessIo):
-            self.ios[sample.pid, sample.start_ticks] = sample
-        elif isinstance(sample, ProcessStat):
-            self.stats[sample.pid, sample.start_ticks] = sample
-        else:
-            place = _PLACES.get(type(sample))
-            if place is None:
-                return False
-            getattr(self, place).append(sample)
-        return True
+    def tells_of(self, kinds: frozenset[type]) -> bool:
+        """Return whether there is a sample of one of some kinds."""
+        return not kinds.isdisjoint(self._of)
 
+    def of(self, kind: type[S]) -> list[S]:
+        """Return the samples of one kind, in their order."""
+        return self._of.get(kind, [])
 
-_PLACES: dict[type, str] = {
-    FileScan: "scans",
-    FileFact: "facts",
-    FileEvent: "events",
-    ProcessInfo: "infos",
-    ProcessExit: "exits",
-    FileActivity: "activities",
-    FileLifeEvent: "lives",
-    TraceHealth: "healths",
-    ThreadTime: "times",
-    StackSample: "stacks",
-    ThreadLook: "looks",
-    GpuUse: "gpus",
-}
+    def unchanged_ns(self, collector: str) -> int:
+        """Return up to when nothing that a collector tells had changed since it told of it."""
+        return self._read_ns.get(collector, 0)

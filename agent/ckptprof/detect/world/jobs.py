@@ -30,7 +30,7 @@ class Jobs(Processes):
         """Start with nobody; `monitor_pids` are ckptprof's own and never a job's root."""
         super().__init__(monitor_pids)
         self._groups: Bounded[tuple[object, ...], list[_Group]] = Bounded(MAX_KNOWN, self._free_names)
-        self._group_of: Bounded[ProcessKey, tuple[tuple[object, ...], _Group]] = Bounded(2 * MAX_KNOWN)
+        self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
         self._holders: dict[str, _Group] = {}
         self._gone: dict[ProcessKey, None] = {}  # ended long ago, but others descend from them
         self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
@@ -90,12 +90,9 @@ class Jobs(Processes):
 
     def job_of(self, process: ProcessKey) -> str:
         """Return the job's name: the same for all its processes, whatever the order in which they were met."""
-        info = self._infos.get(process)
-        if info is None:
-            keeper = self.keeper(process) if process not in self._infos else None
-            info = self._infos.get(keeper) if keeper is not None else None
-            if info is None or not is_script(info):
-                return f"pid-{process[0]}"
+        info = self._told(process)
+        if info is None or (process not in self._infos and not is_script(info)):
+            return f"pid-{process[0]}"
         return self._group(info).name
 
     def _group(self, info: ProcessInfo) -> _Group:
@@ -176,7 +173,7 @@ class Jobs(Processes):
     def _starts(self, above: ProcessInfo, below: ProcessInfo) -> bool:
         """Return whether one is a shell or launcher above the other; a script above it has saves of its own."""
         for_others = is_launcher(above) or not is_script(above)
-        return for_others and key_of(above) in {key_of(info) for info in self._ancestors(below)}
+        return for_others and key_of(above) in {key_of(info) for info in self.ancestors(below)}
 
     def _remember(self, key: tuple[object, ...], group: _Group) -> None:
         self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]

@@ -11,16 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof_collectors.samples import ProcessIo, ProcessStat
 
 ACTIVE_BYTES = 16 << 10  # in one interval; less is the rustle of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
-MAX_INTERVALS = 20_000
-MAX_SECONDS = 300
-MAX_HEIRLOOMS = 256
-UNRETURNED_NS = 2_000_000_000  # a write(2) that dirties nothing for so long is over, or waits for the disk
+LATE_NS = 2_000_000_000  # a counter tells by then what another told before: a long write(2), or a child that ended
 _INHERITED = ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "write_bytes")
-INHERIT_NS = 2_000_000_000  # a parent's counters show those of a child by then
 
 
 class Interval(NamedTuple):
@@ -43,6 +40,16 @@ class Interval(NamedTuple):
     grown_bytes: int = 0  # of anonymous memory, since the interval before; negative if it shrank
 
 
+class _Growth(NamedTuple):
+    """What a process grew by between two looks."""
+
+    resident: int  # file-backed memory
+    anonymous: int  # negative if it shrank
+    minor_faults: int
+    major_faults: int
+    waited: bool  # for a child: its counters are added to its parent's by then
+
+
 class Run(NamedTuple):
     """A stretch of activity without a longer pause; edges interpolated within the first and last interval."""
 
@@ -63,7 +70,7 @@ class _Ahead:
 
         `asked`: calls will return what moved; else page faults of mappings asked for it.
         """
-        if at_ns - self.told_ns > UNRETURNED_NS:
+        if at_ns - self.told_ns > LATE_NS:
             self.told_bytes = 0
         told, self.told_bytes = self.told_bytes, max(0, self.told_bytes + (moved if asked else 0) - called)
         if moved > 0:
@@ -75,7 +82,7 @@ class _Ahead:
 class ProcessHistory:
     """The recent intervals of one process."""
 
-    intervals: deque[Interval]
+    intervals: deque[Interval] = field(default_factory=deque)
     last_io: ProcessIo | None = None
     last_stat: ProcessStat | None = None
     first_ns: int = 0  # the first tick at which its bytes were read
@@ -85,13 +92,7 @@ class ProcessHistory:
     _writing: tuple[int, int, list[Run]] | None = None  # (how many intervals, the end of the last, runs)
     _fetched: _Ahead = field(default_factory=_Ahead)
     _dirtied: _Ahead = field(default_factory=_Ahead)
-    _heir: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_HEIRLOOMS))  # when children ended
-    _own: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_SECONDS))  # seconds in its own code
-
-    @classmethod
-    def empty(cls) -> ProcessHistory:
-        """Return one without a past."""
-        return cls(deque(maxlen=MAX_INTERVALS))
+    _heir: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))  # when children ended
 
     def observe(
         self, at_ns: int, previous_tick_ns: int, io: ProcessIo | None, stat: ProcessStat | None, ticks_per_second: int
@@ -104,39 +105,28 @@ class ProcessHistory:
         before, self.last_io = self._with_children(at_ns, io), io or self.last_io
         stat_before, self.last_stat = self.last_stat, stat or self.last_stat
         self.last_ns = at_ns
-        if _waited(stat_before, stat):
+        grown = _grown(stat_before, stat)
+        if grown.waited:
             self._heir.append(at_ns)
-        if stat is not None and (not self._own or at_ns - self._own[-1][0] >= 1_000_000_000):
-            self._own.append((at_ns, stat.user_ticks / ticks_per_second))
         self.first_ns = self.first_ns or (at_ns if io is not None else 0)
-        resident = _growth(stat_before, stat)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
-        minor_faults = max(0, stat.minor_faults - stat_before.minor_faults) if stat and stat_before else 0
-        major_faults = max(0, stat.major_faults - stat_before.major_faults) if stat and stat_before else 0
-        self._grown_bytes += _anonymous_growth(stat_before, stat)
-        if (io is None or before is None) and resident <= 0 and not minor_faults:
+        mapped = grown.resident > 0 or grown.minor_faults > 0
+        self._grown_bytes += grown.anonymous
+        if (io is None or before is None) and not mapped:
             return None
         counts = _difference(before, io)
-        if counts is None or (not any(counts) and resident <= 0 and not minor_faults):
+        if counts is None or not (any(counts) or mapped):
             return None
         called, fetched, written, dirtied, reads, writes = counts
-        read = self._fetched.new(at_ns, called, fetched, asked=not major_faults)
+        read = self._fetched.new(at_ns, called, fetched, asked=not grown.major_faults)
         wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(
-            start_ns, at_ns, read, written, dirtied, reads, writes, resident, busy, wrote,
-            minor_faults, called, fetched, major_faults, self._grown_bytes,
+            start_ns, at_ns, read, written, dirtied, reads, writes, grown.resident, busy, wrote,
+            grown.minor_faults, called, fetched, grown.major_faults, self._grown_bytes,
         )  # fmt: skip
         self._grown_bytes = 0
         self.intervals.append(interval)
         return interval
-
-    def own_code(self, until_ns: int) -> tuple[int, float] | None:
-        """Return (nanoseconds, share of a core) that it was seen to spend in its own code; None: not seen."""
-        looks = [look for look in self._own if look[0] <= until_ns]
-        if len(looks) < 2 or looks[-1][1] < looks[0][1]:
-            return None
-        span_ns = looks[-1][0] - looks[0][0]
-        return span_ns, (looks[-1][1] - looks[0][1]) / (span_ns / 1e9)
 
     def writing_runs(self) -> list[Run]:
         """Return the runs of writing; of tens of thousands of files each asks for them."""
@@ -152,7 +142,7 @@ class ProcessHistory:
 
         (kernel/exit.c, wait_task_zombie: task_io_accounting_add)
         """
-        self.inherited = [(when, child) for when, child in self.inherited if at_ns - when < INHERIT_NS]
+        self.inherited = [(when, child) for when, child in self.inherited if at_ns - when < LATE_NS]
         self.inherited.append((at_ns, io))
         self._heir.append(at_ns)
 
@@ -170,7 +160,7 @@ class ProcessHistory:
             raised = _sum(before, child)
             if _covers(io, raised):
                 before = raised
-            elif at_ns - when < INHERIT_NS:
+            elif at_ns - when < LATE_NS:
                 left.append((when, child))
         self.inherited = left
         return before
@@ -200,28 +190,27 @@ def _covers(io: ProcessIo, least: ProcessIo) -> bool:
     return all(getattr(io, name) >= getattr(least, name) for name in _INHERITED)
 
 
-def _growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
-    if before is None or after is None or before.rss_file_bytes is None or after.rss_file_bytes is None:
-        return 0
-    return max(0, after.rss_file_bytes - before.rss_file_bytes)
-
-
-def _waited(before: ProcessStat | None, after: ProcessStat | None) -> bool:
-    """Return whether a child was waited for between two looks; its counters are added to its parent's by then."""
-    if before is None or after is None or before.child_minor_faults is None or after.child_minor_faults is None:
-        return False
-    return after.child_minor_faults > before.child_minor_faults
-
-
-def _anonymous(stat: ProcessStat | None) -> int | None:
-    if stat is None or stat.rss_bytes is None or stat.rss_file_bytes is None:
+def _anonymous(stat: ProcessStat) -> int | None:
+    if stat.rss_bytes is None or stat.rss_file_bytes is None:
         return None
     return stat.rss_bytes - stat.rss_file_bytes
 
 
-def _anonymous_growth(before: ProcessStat | None, after: ProcessStat | None) -> int:
-    had, has = _anonymous(before), _anonymous(after)
-    return has - had if had is not None and has is not None else 0
+def _grown(before: ProcessStat | None, after: ProcessStat | None) -> _Growth:
+    """Return by how much a process grew between two looks; what was not seen is 0."""
+    if before is None or after is None:
+        return _Growth(0, 0, 0, 0, waited=False)
+    return _Growth(
+        resident=max(0, _rise(before.rss_file_bytes, after.rss_file_bytes)),
+        anonymous=_rise(_anonymous(before), _anonymous(after)),
+        minor_faults=max(0, after.minor_faults - before.minor_faults),
+        major_faults=max(0, after.major_faults - before.major_faults),
+        waited=_rise(before.child_minor_faults, after.child_minor_faults) > 0,
+    )
+
+
+def _rise(before: int | None, after: int | None) -> int:
+    return after - before if before is not None and after is not None else 0
 
 
 def _busy(before: ProcessStat | None, after: ProcessStat | None, span_ns: int, ticks_per_second: int) -> float | None:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from ckptprof.detect.world.bounded import Bounded
-from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import UNSEEN, CounterHistory, known
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.spans import overlap_ns
+from ckptprof.detect.world.spans import cut, length
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
-MAX_PROCESSES = 256  # of those that are watched, the ones that did something last
-_KEPT = Kept(fast_looks=128, slow_looks=256, slow_ns=5 * SECOND_NS)  # 20 KB of a process
+_MOST_BYTES = 1 << 15  # of one process: a node has hundreds
+_Column = IntEnum("_Column", "TICKS USER MINOR_FAULTS MAJOR_FAULTS ANONYMOUS RESIDENT", start=0)
 
 
 class Usage(NamedTuple):
     """Of one process between two times."""
 
-    cores: float  # in the mean
+    busy: float  # cores, in the mean
     minor_faults: int
     major_faults: int
-    grown_bytes: int | None  # of anonymous memory; negative if it shrank
+    grown_bytes: int  # of anonymous memory; negative if it shrank
 
 
 class ProcessUsage:
@@ -30,8 +31,8 @@ class ProcessUsage:
     def __init__(self, ticks_per_second: int = 100) -> None:
         """Start with nothing."""
         self._ticks_per_second = max(1, ticks_per_second)
-        self._stats: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_PROCESSES)
-        self._pauses: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_PROCESSES)
+        self._stats: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_THINGS)
+        self._pauses: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_THINGS)
 
     def __len__(self) -> int:
         """Return of how many processes something is held."""
@@ -39,14 +40,18 @@ class ProcessUsage:
 
     def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
         """Take one reading; up to `unchanged_ns` nothing had changed since the one before."""
-        resident = max(0, (stat.rss_bytes or 0) - (stat.rss_file_bytes or 0))
-        values = (stat.user_ticks + stat.system_ticks, stat.minor_faults, stat.major_faults, resident)
-        past = self._stats.update_of((stat.pid, stat.start_ticks), lambda: CounterHistory(4, _KEPT))
+        ticks = stat.user_ticks + stat.system_ticks
+        anonymous = max(0, (stat.rss_bytes or 0) - (stat.rss_file_bytes or 0))
+        resident = UNSEEN if stat.rss_bytes is None else stat.rss_bytes
+        values = (ticks, stat.user_ticks, stat.minor_faults, stat.major_faults, anonymous, resident)
+        past = self._stats.update_of(
+            (stat.pid, stat.start_ticks), lambda: CounterHistory(len(_Column), most_bytes=_MOST_BYTES)
+        )
         past.add(at_ns, values, unchanged_ns)
 
     def pause(self, at_ns: int, unchanged_ns: int, pause: DirtyPause) -> None:
         """Take how long a process was held so far."""
-        past = self._pauses.update_of((pause.pid, pause.start_ticks), lambda: CounterHistory(2, _KEPT))
+        past = self._pauses.update_of((pause.pid, pause.start_ticks), lambda: CounterHistory(2, most_bytes=_MOST_BYTES))
         if not past:  # it had not been held before
             past.add(min(unchanged_ns, at_ns - 1), (0, 0))
         past.add(at_ns, (pause.pauses, pause.paused_ns), unchanged_ns)
@@ -57,22 +62,37 @@ class ProcessUsage:
         counts = past.difference(start_ns, end_ns) if past is not None and end_ns > start_ns else None
         if past is None or counts is None:
             return None
-        ticks, minor_faults, major_faults, grown_bytes = counts
+        ticks, _, minor_faults, major_faults, anonymous, _ = counts
+        seconds = (end_ns - max(start_ns, past.first_ns)) / 1e9
         return Usage(
-            cores=max(0.0, ticks) / self._ticks_per_second / ((end_ns - max(start_ns, past.first_ns)) / 1e9),
+            busy=max(0.0, ticks) / self._ticks_per_second / seconds,
             minor_faults=round(max(0.0, minor_faults)),
             major_faults=round(max(0.0, major_faults)),
-            grown_bytes=round(grown_bytes),
+            grown_bytes=round(anonymous),
         )
 
-    def growing_ns(self, process: ProcessKey, start_ns: int, end_ns: int, least_bytes: int) -> int | None:
-        """Return for how long its memory grew by so much and more from look to look; None if it was not looked at."""
+    def own_code(self, process: ProcessKey, until_ns: int) -> tuple[int, float] | None:
+        """Return (nanoseconds, share of a core) that it was seen to spend in its own code; None: not seen."""
         past = self._stats.get(process)
-        looks = past.looks(start_ns, end_ns) if past is not None else []
-        if len(looks) < 2:
+        span_ns = past.by(until_ns) - past.first_ns if past is not None else 0
+        counts = past.difference(past.first_ns, past.first_ns + span_ns) if past is not None and span_ns else None
+        return None if counts is None else (span_ns, counts[_Column.USER] / self._ticks_per_second / (span_ns / 1e9))
+
+    def growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]] | None:
+        """Return how its resident memory grew in a time, as (from, to, bytes); None if it was not looked at."""
+        past = self._stats.get(process)
+        if past is None or known(past.last[_Column.RESIDENT]) is None:
             return None
-        growing = ((since, until) for (since, had), (until, has) in pairwise(looks) if has[3] - had[3] >= least_bytes)
-        return sum(overlap_ns(span, [(start_ns, end_ns)]) for span in growing)
+        return _growth(past, _Column.RESIDENT, start_ns, end_ns)
+
+    def growing_ns(self, process: ProcessKey, start_ns: int, end_ns: int, least_bytes: int) -> int | None:
+        """Return for how long its own memory grew by so much and more from look to look; None: fewer than two looks."""
+        past = self._stats.get(process)
+        until_ns = past.by(end_ns) if past is not None else 0
+        if past is None or until_ns <= past.by(start_ns):
+            return None
+        grown = _growth(past, _Column.ANONYMOUS, start_ns, until_ns)
+        return length(cut([one[:2] for one in grown if one[2] >= least_bytes], [(start_ns, end_ns)]))
 
     def paused(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (how often, how long) the kernel held a process; None if it never told of this one."""
@@ -86,3 +106,8 @@ class ProcessUsage:
         """Drop those of whom nothing was told since."""
         for pasts in (self._stats, self._pauses):
             pasts.forget_before(at_ns, lambda past: past.last_ns)
+
+
+def _growth(past: CounterHistory, column: int, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
+    pairs = pairwise((at_ns, counts[column]) for at_ns, counts in past.looks(start_ns, end_ns))
+    return [(since_ns, until_ns, now - had) for (since_ns, had), (until_ns, now) in pairs if now > had]

@@ -14,9 +14,8 @@ from ckptprof.frameworks.tools import MOVERS, TOOLS
 from ckptprof_collectors.samples import ProcessInfo
 
 MAX_KNOWN = 20_000
-MAX_TRACED = 8192
 INIT = 1
-_MAX_DEPTH = 64  # of a family
+_MAX_DEPTH = 64  # of a family: whoever forks in a row must not make each question as long as the row
 _UNKNOWN: tuple[str, int | None] = ("", None)
 
 
@@ -29,7 +28,7 @@ class Processes:
         self._current: dict[int, ProcessKey] = {}
         self._monitors = frozenset(monitor_pids)
         # name and parent of those that were traced, but lived too shortly to be described
-        self._traced: Bounded[ProcessKey, tuple[str, int | None]] = Bounded(MAX_TRACED)
+        self._traced: Bounded[ProcessKey, tuple[str, int | None]] = Bounded(MAX_KNOWN)
 
     def _describe(self, info: ProcessInfo) -> ProcessInfo:
         """Keep a description, completed by what was known before; return it. An orphan keeps the parent that it had."""
@@ -69,26 +68,17 @@ class Processes:
 
     def forked_by(self, process: ProcessKey) -> ProcessInfo | None:
         """Return its description; of a fork that was gone before it could be described, that of who forked it."""
-        info = self._infos.get(process)
-        if info is None and (keeper := self.keeper(process)) is not None:
-            above, comm = self._infos[keeper], self.comm(process)
-            info = above if is_script(above) and comm and (comm == above.comm or is_interpreter(comm)) else None
-        return info
+        info = self._told(process)
+        if info is None or key_of(info) == process:
+            return info
+        comm = self.comm(process)
+        return info if is_script(info) and comm and (comm == info.comm or is_interpreter(comm)) else None
 
     def parent(self, process: ProcessKey) -> ProcessKey | None:
         """Return its parent, if that is known."""
         info = self._infos.get(process)
         parent_pid = info.parent_pid if info is not None else self._traced.get(process, _UNKNOWN)[1]
         return self._current.get(parent_pid) if parent_pid is not None else None
-
-    def keeper(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the process that it worked for, if it lived too shortly to be described itself."""
-        for _ in range(_MAX_DEPTH):
-            parent = self.parent(process)
-            if parent is None or parent in self._infos:
-                return parent
-            process = parent
-        return None
 
     def _above(self, info: ProcessInfo) -> ProcessInfo | None:
         """Return the process that started it, if it is known and no part of ckptprof."""
@@ -98,19 +88,17 @@ class Processes:
         parent = self._infos.get(key) if key is not None else None
         return parent if parent is not None and parent.start_ticks <= info.start_ticks else None
 
-    def _ancestors(self, info: ProcessInfo) -> list[ProcessInfo]:
-        """Return it and the known processes above it, itself first."""
-        found = [info]
-        while (parent := self._above(found[-1])) is not None and len(found) < _MAX_DEPTH:
-            if any(parent.pid == other.pid for other in found):
-                break
-            found.append(parent)
-        return found
+    def ancestors(self, info: ProcessInfo) -> list[ProcessInfo]:
+        """Return it and the known processes above it, itself first; contradicting samples may make a circle of them."""
+        found = {info.pid: info}
+        while len(found) < _MAX_DEPTH and (parent := self._above(info)) is not None and parent.pid not in found:
+            info = found[parent.pid] = parent
+        return list(found.values())
 
     def _family(self, info: ProcessInfo, root: ProcessInfo) -> list[ProcessInfo]:
         """Return it and those above it, up to the root."""
         family = []
-        for member in self._ancestors(info):
+        for member in self.ancestors(info):
             family.append(member)
             if member is root:
                 return family
@@ -118,7 +106,7 @@ class Processes:
 
     def _root(self, info: ProcessInfo) -> ProcessInfo:
         """Return the topmost process that works for the same job."""
-        line = self._ancestors(info)
+        line = self.ancestors(info)
         root = info
         for child, parent in itertools.pairwise(line):
             if not belongs_to(parent, child):
@@ -130,7 +118,7 @@ class Processes:
         """Return the topmost process that carries the same rank: a shell around it, or the rank whose helper it is."""
         own = rendezvous.place(info.environment)
         top = info
-        for parent in self._ancestors(info)[1:]:
+        for parent in self.ancestors(info)[1:]:
             if rendezvous.place(parent.environment) != own or is_launcher(parent):
                 break
             top = parent
@@ -138,7 +126,7 @@ class Processes:
 
     def _launcher(self, top: ProcessInfo) -> ProcessInfo | None:
         """Return what started the ranks, or that which started this, as long as all of it is there for them only."""
-        line = self._ancestors(top)[1:]
+        line = self.ancestors(top)[1:]
         if not line or not is_script(line[0]):
             return None
         found = line[0]
@@ -163,15 +151,14 @@ class Processes:
     def _told(self, process: ProcessKey) -> ProcessInfo | None:
         """Return its description, or that of the process that it worked for."""
         info = self._infos.get(process)
-        if info is None and (keeper := self.keeper(process)) is not None:
-            info = self._infos.get(keeper)
-        return info
+        parent = self.parent(process) if info is None else None
+        return self._infos.get(parent) if parent is not None else info
 
     def works_for(self, process: ProcessKey) -> ProcessKey:
         """Return the process that stands for it among the ranks: itself, or the one that it was forked by to help."""
         info = self._infos.get(process)
         if info is None:
-            return self.keeper(process) or process
+            return self.parent(process) or process
         if rendezvous.is_rank(info.environment):
             return key_of(self._wrapper(info))
         parent = self._above(info)

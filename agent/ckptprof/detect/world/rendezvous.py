@@ -10,7 +10,6 @@ from ckptprof.frameworks.launchers import RANK_VARIABLES
 _ALIKE = (*(name for name, _ in RANK_VARIABLES), "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID")
 _MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # torchrun's own run id says nothing to a person
 _HERE = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0"))  # noqa: S104 - compared with, never bound to
-_LAST_STEP = 1 << 31  # of Slurm: those above are its own (SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT in slurm.h)
 
 
 def number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
@@ -45,8 +44,8 @@ def size_of(environment: Mapping[str, str]) -> int | None:
 
 def slurm_step(environment: Mapping[str, str]) -> int | None:
     """Return the number of the job's step that the process is a task of; None for its batch script."""
-    step = number(environment, ("SLURM_STEP_ID", "SLURM_STEPID"))
-    return step if step is not None and step < _LAST_STEP else None
+    # Slurm's own steps have ten digits, which is no number here (slurm.h: SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT)
+    return number(environment, ("SLURM_STEP_ID", "SLURM_STEPID"))
 
 
 def is_rank(environment: Mapping[str, str]) -> bool:

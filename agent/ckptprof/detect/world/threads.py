@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
+from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.processes.syscalls import doing
 from ckptprof_collectors.samples import ThreadLook
@@ -16,10 +16,7 @@ WORDS = (
     "other",
 )  # fmt: skip
 MAX_ALL_LOOKS = 45_000  # 160 bytes each
-_KEPT = Kept(fast_looks=256, slow_looks=512, slow_ns=4 * SECOND_NS)  # of one thread: half an hour and more
 _PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.index("network")}
-_OTHER = WORDS.index("other")
-_ON_CPU, _WAITED, _USER, _SYSTEM, _FAULTS, _BLOCKED, _WIDTH = range(7)
 _SPLIT_TICKS = 2  # of less nothing can be told by whom they were used
 _SOON_NS = 200_000_000
 _APART_NS = 1_500_000_000  # of looks that are farther apart one does not tell what was until the next
@@ -34,38 +31,37 @@ class Use(NamedTuple):
     user_ns: int | None
     system_ns: int | None
     block_delay_ns: int | None
-    major_faults: int
     looks: int
     looks_in: dict[str, int]
 
 
 class _Thread(CounterHistory):
-    """The looks at one thread: what it had used, and how often it had been met in each word."""
+    """The looks at one thread: how often it had been met in each word, then five counters of what it had used."""
 
     def __init__(self) -> None:
-        super().__init__(_WIDTH + len(WORDS), _KEPT)
-        self.comm = ""
+        super().__init__(len(WORDS) + 5)
+        self.comm, self.user_ticks = "", 0
         self.has_schedule = self.has_delays = True
 
     def add_look(self, at_ns: int, look: ThreadLook) -> None:
         """Add a look; times rise."""
-        self.comm = look.comm
+        self.comm, self.user_ticks = look.comm, look.user_ticks
         self.has_schedule = look.on_cpu_ns is not None
         self.has_delays = look.block_delay_ticks is not None
-        words = list(self.last[_WIDTH:]) or [0] * len(WORDS)
+        words = list(self.last[: len(WORDS)]) or [0] * len(WORDS)
         word = doing(look.state, look.call, look.wait)
         if word != "unknown":
-            words[_PLACES.get(word, _OTHER)] += 1
+            words[_PLACES.get(word, _PLACES["other"])] += 1
         self.add(
             at_ns,
-            (look.on_cpu_ns or 0, look.waited_ns or 0, look.user_ticks, look.system_ticks, look.major_faults,
-             look.block_delay_ticks or 0, *words),
+            (*words, look.on_cpu_ns or 0, look.waited_ns or 0, look.user_ticks, look.system_ticks,
+             look.block_delay_ticks or 0),
         )  # fmt: skip
 
     def met_at(self, look: int, place: int) -> bool:
         """Return whether one look met it in a word, given by its place."""
         width = self._width
-        now = look * width + _WIDTH + place
+        now = look * width + place
         return self._values[now] > (self._values[now - width] if look else 0)
 
     def met(self, start_ns: int, end_ns: int) -> dict[str, int]:
@@ -73,9 +69,9 @@ class _Thread(CounterHistory):
         low, high = bisect_left(self.times, start_ns), bisect_right(self.times, end_ns)
         if low >= high:
             return {}
-        before = self._at(low - 1)[_WIDTH:] if low else [0] * len(WORDS)
-        after = self._at(high - 1)[_WIDTH:]
-        return {word: new - old for word, old, new in zip(WORDS, before, after, strict=True) if new > old}
+        before = self._at(low - 1) if low else [0] * len(WORDS)
+        after = self._at(high - 1)
+        return {word: new - old for word, old, new in zip(WORDS, before, after, strict=False) if new > old}
 
 
 class ThreadLooks:
@@ -104,7 +100,7 @@ class ThreadLooks:
         if thread is not None and at_ns <= thread.last_ns:
             return
         before = len(thread) if thread is not None else 0
-        if thread is None or look.user_ticks < thread.last[_USER]:  # another thread has its number by now
+        if thread is None or look.user_ticks < thread.user_ticks:  # another thread has its number by now
             thread = threads[look.tid] = _Thread()
         thread.add_look(at_ns, look)
         self._count += len(thread) - before
@@ -123,7 +119,7 @@ class ThreadLooks:
         """Return the last look at a thread that every look met in a call from soon after a time on; None: none did."""
         place, last_ns = _PLACES[word], None
         for one in self._threads.get(process, {}).values():
-            if not one.last[_WIDTH + place]:
+            if not one.last[place]:
                 continue  # never met in it
             look = bisect_left(one.times, from_ns - _SOON_NS)
             while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + _SOON_NS:
@@ -195,7 +191,8 @@ class ThreadLooks:
             return None
         low_ns, high_ns = max(start_ns, thread.first_ns), min(end_ns, thread.last_ns)
         before = thread.at(low_ns)
-        lived_ns = before[_WAITED] + max(before[_ON_CPU], (before[_USER] + before[_SYSTEM]) * self._tick_ns)
+        on_cpu_ns, waited_ns, user, system, _ = before[len(WORDS) :]
+        lived_ns = waited_ns + max(on_cpu_ns, (user + system) * self._tick_ns)
         if low_ns > start_ns >= self._first_ns[process] and lived_ns <= low_ns - start_ns + self._tick_ns:
             # it began meanwhile: others of its process were looked at before, and it has run and waited for no longer
             low_ns, before = start_ns, (0.0,) * len(before)
@@ -204,29 +201,28 @@ class ThreadLooks:
         if covered < _COVERED:
             return None
         counts = [max(0.0, new - old) / covered for old, new in zip(before, thread.at(high_ns), strict=True)]
-        user_ns, system_ns = self._split(counts, thread.has_schedule)
+        on_cpu_ns, waited_ns, user, system, blocked = counts[len(WORDS) :]
+        user_ns, system_ns = self._split(on_cpu_ns if thread.has_schedule else None, user, system)
         return Use(
-            on_cpu_ns=within_span(counts[_ON_CPU], span_ns) if thread.has_schedule else None,
-            runqueue_ns=within_span(counts[_WAITED], span_ns) if thread.has_schedule else None,
+            on_cpu_ns=within_span(on_cpu_ns, span_ns) if thread.has_schedule else None,
+            runqueue_ns=within_span(waited_ns, span_ns) if thread.has_schedule else None,
             user_ns=within_span(user_ns, span_ns),
             system_ns=within_span(system_ns, span_ns),
-            block_delay_ns=within_span(counts[_BLOCKED] * self._tick_ns, span_ns) if thread.has_delays else None,
-            major_faults=round(counts[_FAULTS]),
+            block_delay_ns=within_span(blocked * self._tick_ns, span_ns) if thread.has_delays else None,
             looks=sum(met.values()),
             looks_in=met,
         )
 
-    def _split(self, counts: list[float], has_schedule: bool) -> tuple[float | None, float | None]:  # noqa: FBT001 - private
+    def _split(self, on_cpu_ns: float | None, user: float, system: float) -> tuple[float | None, float | None]:
         """Return the time outside and inside of the kernel: its sum is exact, its parts as ticks tell."""
-        ticks = counts[_USER] + counts[_SYSTEM]
-        if not has_schedule:
-            return counts[_USER] * self._tick_ns, counts[_SYSTEM] * self._tick_ns
-        if counts[_ON_CPU] == 0:
+        if on_cpu_ns is None:
+            return user * self._tick_ns, system * self._tick_ns
+        if on_cpu_ns == 0:
             return 0.0, 0.0
-        if ticks < _SPLIT_TICKS:
+        if user + system < _SPLIT_TICKS:
             return None, None
-        share = counts[_USER] / ticks
-        return counts[_ON_CPU] * share, counts[_ON_CPU] * (1 - share)
+        share = user / (user + system)
+        return on_cpu_ns * share, on_cpu_ns * (1 - share)
 
     def moved(self, process: ProcessKey, start_ns: int, end_ns: int) -> Mapping[int, int]:
         """Return how often each thread was met moving data, of those that were."""

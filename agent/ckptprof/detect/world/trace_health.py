@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
+from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof_collectors.samples import TraceHealth
-
-_KEPT = Kept(fast_looks=600, slow_looks=600, slow_ns=10 * SECOND_NS)  # ten minutes at one a second, two hours thinly
-_SLACK_NS = 1_500_000_000  # health is told about once a second
 
 
 class TraceHealthHistory:
@@ -14,7 +11,7 @@ class TraceHealthHistory:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._lost = CounterHistory(4, _KEPT)
+        self._lost = CounterHistory(4)
         self._last: TraceHealth | None = None
 
     def observe(self, at_ns: int, health: TraceHealth) -> None:
@@ -38,7 +35,7 @@ class TraceHealthHistory:
 
     def lost(self, start_ns: int, end_ns: int) -> list[str]:
         """Return what was lost while something went on, as sentences."""
-        looks = self._lost.looks(start_ns, end_ns + _SLACK_NS)
+        looks = self._lost.looks(start_ns, end_ns)
         if not looks:
             return []
         pairs = zip(looks[0][1], looks[-1][1], strict=True)

@@ -5,20 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.host.host_counters import HostCounters
+from ckptprof.detect.world.host.devices import Devices
+from ckptprof.detect.world.host.host_memory import HostMemory
+from ckptprof.detect.world.host.mount_counters import FuseMounts
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.process_usage import ProcessUsage
+from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.detect.world.training_threads import TrainingThreads
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.model import Level
 from ckptprof.recording import Header
-from ckptprof_collectors.samples import Frame, ProcessIo, ProcessStat
+from ckptprof_collectors.samples import (
+    BlockActivity,
+    DeviceInfo,
+    DirtyPause,
+    DiskSample,
+    FileActivity,
+    FileLifeEvent,
+    Frame,
+    FuseSample,
+    Gone,
+    MemorySample,
+    MountInfo,
+    NicInfo,
+    NicSample,
+    ProcessExit,
+    ProcessInfo,
+    ProcessIo,
+    ProcessStat,
+    QdiscSample,
+    RdmaInfo,
+    RdmaSample,
+    ThreadLook,
+    ThrottleInfo,
+    TraceHealth,
+)
 
 MAX_HISTORIES = 4096  # more than a sampler watches at once
 _MAX_INTERVALS = 40_000  # of all of them, 330 bytes each: of more only the last two minutes are kept
+
+_OF_HOST: frozenset[type] = frozenset((
+    BlockActivity, DeviceInfo, DirtyPause, DiskSample, FuseSample, Gone, MemorySample, MountInfo, NicInfo, NicSample,
+    QdiscSample, RdmaInfo, RdmaSample, ThrottleInfo,
+))  # fmt: skip
+_COUNTED: frozenset[type] = frozenset((ProcessIo, ProcessStat))
 
 
 class World:
@@ -35,46 +70,74 @@ class World:
         self.ended: dict[ProcessKey, int] = {}  # processes that are gone, and since when
         self.health = TraceHealthHistory()
         self.trainers = TrainingThreads()
-        self.host = HostCounters(header.ticks_per_second)
-        self.devices = self.host.devices
+        self.calls = FileCalls()
+        self.threads = ThreadLooks(header.ticks_per_second)
+        self.usage = ProcessUsage(header.ticks_per_second)
+        self.devices = Devices()
+        self.memory = HostMemory()
+        self.fuse = FuseMounts()
+        self._read_ns: dict[str, int] = {}  # when each collector was read last
         self.counted_ns = header.at_ns  # the last frame in which the counters of processes were read
 
     def take(self, frame: Frame) -> FrameSamples:
         """Take one frame but for what it tells of files, which is returned by kind; `end` is to be called after."""
         self.clock.set(frame.at_ns, frame.wall_ns)
-        samples = FrameSamples()
-        for sample in frame.samples:
-            if not samples.sort(sample):
-                self.host.observe(frame.at_ns, sample)
-        self.host.take(frame, samples)
-        for info in samples.infos:
+        samples = FrameSamples(frame, self._read_ns)
+        if samples.tells_of(_OF_HOST):
+            self._take_host(samples)
+        for info in samples.of(ProcessInfo):
             self.jobs.observe(info)
-        for gone in samples.exits:
+        for gone in samples.of(ProcessExit):
             self._bequeath((gone.pid, gone.start_ticks), frame.at_ns)
-        if "processes" in frame.read:
-            for process in samples.ios.keys() | samples.stats.keys():
-                self._count(process, frame.at_ns, samples.ios.get(process), samples.stats.get(process))
-            self.counted_ns = frame.at_ns
-        for activity in samples.activities:
+        were_read = "processes" in frame.read
+        if samples.tells_of(_COUNTED):
+            self._take_counters(samples, were_read)
+        self.counted_ns = frame.at_ns if were_read else self.counted_ns
+        for look in samples.of(ThreadLook):
+            self.threads.observe(frame.at_ns, look)
+        for activity in samples.of(FileActivity):
             self.jobs.note((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
-        for event in samples.lives:
-            self.host.calls.observe(event)
-        for health in samples.healths:
+        for event in samples.of(FileLifeEvent):
+            self.calls.observe(event)
+        for health in samples.of(TraceHealth):
             self.health.observe(frame.at_ns, health)
+        self._read_ns = self._read_ns | dict.fromkeys(frame.read, frame.at_ns)
         return samples
 
-    def end(self, samples: FrameSamples, at_ns: int) -> None:
+    def _take_host(self, samples: FrameSamples) -> None:
+        """Take what was counted for devices, links, memory and mounts."""
+        self.devices.take(samples)
+        for reading in samples.of(MemorySample):
+            self.memory.observe(samples.at_ns, reading)
+        for waiting in samples.of(FuseSample):
+            self.fuse.observe(samples.at_ns, waiting)
+        for pause in samples.of(DirtyPause):
+            self.usage.pause(samples.at_ns, samples.unchanged_ns("trace"), pause)
+
+    def _take_counters(self, samples: FrameSamples, were_read: bool) -> None:  # noqa: FBT001 - private
+        """Take what was counted for processes."""
+        at_ns, unchanged_ns = samples.at_ns, samples.unchanged_ns("processes")
+        ios = {(io.pid, io.start_ticks): io for io in samples.of(ProcessIo)}
+        stats = {(stat.pid, stat.start_ticks): stat for stat in samples.of(ProcessStat)}
+        for stat in stats.values():
+            self.usage.observe(at_ns, unchanged_ns, stat)
+        if were_read:
+            for process in ios.keys() | stats.keys():
+                self._count(process, at_ns, ios.get(process), stats.get(process))
+
+    def end(self, samples: FrameSamples) -> None:
         """Take what ended with a frame, and what the threads that train did in it."""
-        for gone in samples.exits:
+        for gone in samples.of(ProcessExit):
             process = (gone.pid, gone.start_ticks)
             self.jobs.end(process)
-            self.ended[process] = at_ns
-        self.trainers.take(samples, at_ns)
+            self.ended[process] = samples.at_ns
+            self.devices.disks.end(gone.pid, samples.at_ns)
+        self.trainers.take(samples)
 
     def _count(self, process: ProcessKey, at_ns: int, io: ProcessIo | None, stat: ProcessStat | None) -> None:
         history = self.histories.get(process)
         if history is None:
-            history = self.histories[process] = ProcessHistory.empty()
+            history = self.histories[process] = ProcessHistory()
         history.observe(at_ns, self.counted_ns, io, stat, self.header.ticks_per_second)
 
     def _bequeath(self, process: ProcessKey, at_ns: int) -> None:
@@ -172,5 +235,8 @@ class World:
             history.forget_before(since_ns.get(process, at_ns))
         self.jobs.forget(gone)
         self.trainers.forget_before(at_ns)
-        self.host.forget_before(at_ns)
+        self.calls.forget_before(at_ns)
+        self.threads.forget_before(at_ns)
+        self.usage.forget_before(at_ns)
+        self.devices.disks.forget_before(at_ns)
         return min(since_ns.values(), default=at_ns)

@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.rules import (
-    buffered,
+from ckptprof.diagnose.rules import timeout, unexplained, warm
+from ckptprof.diagnose.rules.job import (
     clean_up,
     compression,
-    copying,
     crc,
-    dirty_limits,
-    flush_each,
-    full_link,
     gathered,
     gil,
-    many_files,
-    many_files_ranks,
-    mapped,
-    mapped_far,
-    mapped_pressed,
     objects,
     planning,
     previous,
+    shared_memory,
+    single_thread,
+    single_writer,
+    single_writer_far,
+    staging,
+    staging_memory,
+    starved,
+    straggler,
+    unpickling,
+)
+from ckptprof.diagnose.rules.page_cache import (
+    copying,
+    dirty_limits,
+    flush_each,
+    mapped,
+    mapped_far,
+    mapped_pressed,
+    sync_all,
+    sync_far,
+    sync_pieces,
+)
+from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.storage import (
+    buffered,
+    full_link,
+    many_files,
+    many_files_ranks,
     read_by_all,
     read_modify_write,
     saved_twice,
     shaped,
     shared_handle,
-    shared_memory,
     single_stream,
-    single_thread,
-    single_writer,
-    single_writer_far,
     slow_device,
     slow_server,
     small_io,
-    staging,
     staging_copy,
-    staging_memory,
-    starved,
-    straggler,
     stripes,
-    sync_all,
-    sync_far,
-    sync_pieces,
     throttled,
-    timeout,
-    unexplained,
-    unpickling,
-    warm,
 )
-from ckptprof.diagnose.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
     mapped_far.RULE,

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import Sight, look, some
+from ckptprof.diagnose.sight import look, some
 from ckptprof.diagnose.wording import share, size
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.verdicts import Limit
 
 OBJECT_STORES = ("s3", "gcs", "goofys", "blob", "rclone", "juicefs", "geesefs", "ossfs", "mountpoint")
-
-
-def sight(checkpoint: Checkpoint) -> Sight:
-    """Return what is known of it."""
-    return look(checkpoint)
 
 
 def spent(accounts: tuple[Spent, ...], *limits: Limit) -> Spent | None:
@@ -28,7 +23,7 @@ def due_to(accounts: tuple[Spent, ...], *causes: Cause) -> Spent | None:
 
 def stack(checkpoint: Checkpoint, name: str) -> str | None:
     """Return that most looks at the stack of the writing thread, of those in its own code, showed this."""
-    shares = sight(checkpoint).stacks()
+    shares = look(checkpoint).stacks()
     own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
     if not shares.get(name) or shares[name] < 0.4 * own:
         return None
@@ -37,7 +32,7 @@ def stack(checkpoint: Checkpoint, name: str) -> str | None:
 
 def is_far(checkpoint: Checkpoint) -> bool:
     """Whether its files are behind a network."""
-    return sight(checkpoint).remote
+    return look(checkpoint).remote
 
 
 def fs_type(checkpoint: Checkpoint) -> str:
@@ -59,7 +54,7 @@ def in_background(checkpoint: Checkpoint, *roles: str) -> bool:
 
 def pressed(checkpoint: Checkpoint) -> str | None:
     """Return that memory was short."""
-    memory = sight(checkpoint).memory
+    memory = look(checkpoint).memory
     total, available = some(memory.total_bytes), memory.available_min_bytes
     if total and available is not None and 0 <= available < 0.08 * total:
         return f"only {size(available)} of {size(total)} of memory were available"

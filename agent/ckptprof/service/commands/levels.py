@@ -6,6 +6,7 @@ from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.recording import Header
 from ckptprof.service.options import Wish
 
+_BLIND = "out of sight"
 _ANYWAY = "`--level poll` does without, `ckptprof doctor` tells more"
 
 
@@ -23,10 +24,12 @@ def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
     return CkptprofError(text, hint=_ANYWAY)
 
 
-def describe(header: Header) -> str:
-    """Return which level works, and what is not as good as it could be."""
-    if not header.level_reason:
-        return f"{header.level} level"
-    if header.level == "trace":
-        return f"trace level (out of its sight: {header.level_reason})"
-    return f"{header.level} level (the trace level cannot be had: {header.level_reason})"
+def describe(header: Header) -> list[str]:
+    """Return which level works, and then what is not as good as it could be: one fact each."""
+    lines = [f"{header.level} level"]
+    for reason in header.level_reason.split("; ") if header.level_reason else ():
+        if header.level == "trace":
+            lines.append(reason if reason.startswith(_BLIND) else f"{_BLIND}: {reason}")
+        else:
+            lines.append(f"no trace level: {reason}")
+    return lines

@@ -97,7 +97,8 @@ def _open(db: str | Path) -> tuple[WriterThread | None, tuple[str, ...]]:
     except StoreFullError as error:  # no reason to keep anybody from training
         messages.warn(f"nothing will be stored, only reported at the end: {error}")
     except StoreBusyError as error:  # an agent, which sees this command too
-        messages.warn(f"this run is reported at its end and not stored: {error}; --db PATH stores it apart")
+        messages.say(f"{error}: that one stores this run's checkpoints")
+        messages.say("they are also reported at the end of this run; --db PATH stores them separately")
     return None, ()
 
 
@@ -169,7 +170,9 @@ class Run:
             raise refused
         # Who is not root knows to see less
         if self._header is not None and self._level == "auto" and os.geteuid() == 0 and self._header.level != "trace":
-            messages.say(f"recorded at {levels.describe(self._header)}")
+            level, *reasons = levels.describe(self._header)
+            for line in (f"recorded at {level}", *reasons):
+                messages.say(line)
 
     def _look(self, loop: Loop, timeout_seconds: float) -> list[Caught]:
         """Take in what comes; go on without the sampler if that is lost, and without the recorder if that fails."""

@@ -25,6 +25,7 @@ from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
 from ckptprof.service.recorder.writerthread import WriterThread
+from ckptprof.service.title import set_title
 
 if TYPE_CHECKING:
     from ckptprof.export.metrics import Metrics
@@ -68,6 +69,7 @@ class Agent:
 
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
+        set_title("recorder")
         rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
         sampler = self._start()  # before anything slow is imported or opened
@@ -146,10 +148,14 @@ class Agent:
         if known is None:
             if (refused := levels.refusal(options.level, header)) is not None:
                 raise refused
-            where = f", metrics on {self._url}" if self._url is not None else ""
-            messages.say(f"watching this host at {levels.describe(header)}, storing in {options.db}{where}")
+            level, *reasons = levels.describe(header)
+            where = [f"metrics on {self._url}"] if self._url is not None else []
+            for line in (f"watching this host at {level}", *reasons, f"storing in {options.db}", *where):
+                messages.say(line)
         elif known.level != header.level:
-            messages.warn(f"from here on at {levels.describe(header)}")
+            level, *reasons = levels.describe(header)
+            for line in (f"from here on at {level}", *reasons):
+                messages.warn(line)
 
     def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> bool:
         """Go on until a signal; return whether another signal asked for haste."""
@@ -194,7 +200,8 @@ class Agent:
 
     def _replace(self, loop: Loop, reason: str, trap: SignalTrap) -> SamplerProcess | None:
         """Start another sampler after a while; None if a signal came first."""
-        messages.warn(f"{reason}; starting another, what happened in between was not seen")
+        messages.warn(f"{reason}: starting another")
+        messages.warn("what happens until then is not seen")
         loop.sampler.kill()
         loop.sampler.wait(2.0)
         if time.monotonic() - self._started > STEADY_SECONDS:
@@ -217,4 +224,4 @@ class Agent:
     def _complain(self, text: str) -> None:
         if text not in self._complained and len(self._complained) < 256:
             self._complained.add(text)
-            messages.say(f"out of sight: {text}")
+            messages.say(text if text.startswith("out of sight") else f"out of sight: {text}")

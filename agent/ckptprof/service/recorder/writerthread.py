@@ -57,23 +57,21 @@ class WriterThread:
 
     def put_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
         """Store checkpoints, as soon as possible."""
-        with self._wake:
-            for checkpoint in checkpoints:
-                if len(self._checkpoints) >= MAX_CHECKPOINTS:
-                    self._checkpoints.popleft()
-                    self.dropped_checkpoints += 1
-                self._checkpoints.append(checkpoint)
-            self._wake.notify()
+        self.dropped_checkpoints += self._put(self._checkpoints, checkpoints, MAX_CHECKPOINTS)
 
     def put_windows(self, windows: Sequence[Window]) -> None:
         """Store parts of timelines; the oldest are dropped and counted if too many wait."""
+        self.dropped_windows += self._put(self._windows, windows, MAX_WINDOWS)
+
+    def _put(self, waiting: deque[_Item], more: Sequence[_Item], most: int) -> int:
+        """Let these wait, too; return how many of the oldest were dropped for them."""
         with self._wake:
-            for window in windows:
-                if len(self._windows) >= MAX_WINDOWS:
-                    self._windows.popleft()
-                    self.dropped_windows += 1
-                self._windows.append(window)
+            waiting.extend(more)
+            too_many = max(0, len(waiting) - most)
+            for _ in range(too_many):
+                waiting.popleft()
             self._wake.notify()
+        return too_many
 
     def put_session(self, session: Session) -> None:
         """Store what is known of a session now."""

@@ -29,6 +29,7 @@ from ckptprof.service.sampler.looks import Looks
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population, page_bytes, raise_descriptor_limit
 from ckptprof.service.sampler.watching import Watching
+from ckptprof.service.title import set_title
 from ckptprof_collectors import registry
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.files.facts import FactFinder
@@ -353,6 +354,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the recorder decides when we end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     options = msgspec.json.decode(sys.argv[1], type=SamplerOptions)
+    set_title("sampler")
     if options.witness_fd is not None:
         signal.set_wakeup_fd(options.witness_fd, warn_on_full_buffer=False)
         for number in options.witness_signals:

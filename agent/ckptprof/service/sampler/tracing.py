@@ -16,8 +16,9 @@ from ckptprof.service.options import Wish
 from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.files.facts import Question
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_the_hosts_pids
 from ckptprof_collectors.processes.openfiles import is_data_path
 from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEvent, Sample, TraceHealth
 
@@ -29,33 +30,7 @@ TRIFLE_BYTES = 64 << 10
 MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watched
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
-
-
-class Tracer(Protocol):
-    """What `ckptprof_collectors.ebpf.trace.Trace` is to us."""
-
-    @property
-    def degraded(self) -> Sequence[str]:
-        """What is out of its sight, a sentence each."""
-        ...
-
-    def read(self, *, last: bool = False) -> Sequence[Sample]:
-        """Return what is new, `last` all of it; raises OSError."""
-        ...
-
-    def check(self) -> None:
-        """Raise OSError if it cannot be read; nothing that is to be told is taken."""
-        ...
-
-    def fileno(self) -> int:
-        """Return the descriptor that is readable when it should be read soon."""
-        ...
-
-    def close(self) -> None:
-        """Detach everything."""
-        ...
 
 
 class Maker(Protocol):
@@ -67,15 +42,10 @@ class Maker(Protocol):
 
 
 def foreign_namespace(fs: KernelFs) -> str | None:
-    """Return why processes cannot be told apart here, if they cannot: eBPF programs see the pids of the host.
-
-    The inode of the first namespace of pids is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
-    """
-    try:
-        first = os.stat(fs.proc / "self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
-    except OSError:  # no /proc: then nothing else works either
+    """Return why processes cannot be told apart here, if they cannot: eBPF programs see the pids of the host."""
+    if has_the_hosts_pids(fs) is not False:
         return None
-    return None if first else "the pids of this container are not the host's: share them (hostPID: true, --pid=host)"
+    return "the pids of this container are not the host's: share them (hostPID: true, --pid=host)"
 
 
 def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Tracer:
@@ -102,8 +72,7 @@ def _by_ebpf(fs: KernelFs, family_of: tuple[int, ...], ignore: tuple[int, ...]) 
         raise UnavailableError(namespace)
     from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - likewise
 
-    tracer: Tracer = Trace(fs, family_of=family_of, ignore=ignore)
-    return tracer
+    return Trace(fs, family_of=family_of, ignore=ignore)
 
 
 def first_line(error: Exception) -> str:

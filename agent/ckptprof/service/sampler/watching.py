@@ -128,7 +128,7 @@ class Watching:
         wait_ns = _DESCRIBE_AGAIN_NS[min(self._described, len(_DESCRIBE_AGAIN_NS) - 1)]
         self._describe_next_ns = now_ns + wait_ns
         self._described += 1
-        info = describe(self.process)
+        info = describe(self.process, self.info)
         if info != self.info:
             if self.info is None:
                 samples.extend(starters(self.process))

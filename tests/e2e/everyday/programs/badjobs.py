@@ -68,6 +68,7 @@ class Fatal:
         if self._left < 0:
             self._stream.flush()
             os.kill(os.getpid(), 9)
+        time.sleep(len(data) / (120 * MB))  # half a second for all: how short a save may be is not what this asks
         return self._stream.write(data)
 
     def flush(self) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.copies import copies
-from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found, Signal
-from ckptprof.detect.events.signals import circumstances, course, foreign, names, passes, reads, series, who
+from ckptprof.detect.events.signals import copies, course, names, passes, reads, series, who
 
 Answer = bool | str | Found | None  # a text is the detail that takes the place of {}
 
 
 class _Check(NamedTuple):
     name: str
-    holds: Callable[[Candidate, Knowledge], Answer]
-    text: str = ""  # without one it is a condition of combinations, and never shown
+    holds: Callable[[Event], Answer]
+    text: str = ""  # without one it is a mere condition of combinations: it weighs nothing, and is never shown
 
 
 CHECKS: tuple[_Check, ...] = (
@@ -26,7 +24,7 @@ CHECKS: tuple[_Check, ...] = (
     _Check("step", names.has_step, "its name counts training: step {}"),
     _Check("word", names.has_word, "its name has a word for checkpoints"),
     _Check("runtime", who.runtime, "{}"),
-    _Check("rank", who.has_rank, "its process carries a rank"),
+    _Check("rank", lambda event: event.has_rank, "its process carries a rank"),
     _Check("computes", who.computes, "its process computes between its writes"),
     _Check("tool", who.is_tool, "its process is a tool that copies, packs or fetches"),
     _Check("service", who.is_service, "its process is a tool that installs, builds, serves or logs"),
@@ -46,12 +44,12 @@ CHECKS: tuple[_Check, ...] = (
     _Check("read-back", reads.read_back, "these files were seen being saved"),
     _Check("read-again", reads.read_again, "an earlier run of the same program wrote it"),
     _Check("feeds", reads.feeds, "files of one shape in a row or again, as data sets are read"),
-    _Check("data", foreign.is_data, "its name has a word for data sets or results"),
-    _Check("place", foreign.is_placed, "it is in a place of caches, packages or databases"),
-    _Check("foreign", foreign.is_foreign, "it is {}"),
-    _Check("received", foreign.received, "as much came in by the network at the same time"),
-    _Check("downloaded", foreign.downloaded, "it is where, or named as, downloads are"),
-    _Check("copies", copies, "{}"),
+    _Check("data", names.is_data, "its name has a word for data sets or results"),
+    _Check("place", names.is_placed, "it is in a place of caches, packages or databases"),
+    _Check("foreign", names.is_foreign, "it is {}"),
+    _Check("received", passes.received, "as much came in by the network at the same time"),
+    _Check("downloaded", names.downloaded, "it is where, or named as, downloads are"),
+    _Check("copies", copies.copies, "{}"),
     _Check("uploads", passes.uploads, "a thread of the process that wrote it read it from end to end, as uploads do"),
     _Check("straight", passes.straight, "read from end to end in pieces of one size, as uploads and checks do"),
     _Check("unsought", passes.unsought, "no loader of such files reads them so: it looks for their directory first"),
@@ -59,19 +57,19 @@ CHECKS: tuple[_Check, ...] = (
     _Check("unkept", passes.unkept, "the memory of its process did not grow by what it read"),
     _Check("sent", passes.sent, "as much went out by the network at the same time"),
     _Check("ends", passes.ends, "its process was over as soon as it had read"),
-    _Check("writes", circumstances.writes),
-    _Check("reads", circumstances.reads),
-    _Check("trains", circumstances.trains),
-    _Check("stranger", circumstances.stranger),
-    _Check("weak-name", circumstances.weak_name),
-    _Check("mapped", circumstances.mapped),
-    _Check("of-a-save", circumstances.of_a_save),
+    _Check("writes", lambda event: event.writes),
+    _Check("reads", lambda event: not event.writes),
+    _Check("trains", lambda event: event.trains),
+    _Check("stranger", lambda event: event.world.is_alien(event.processes)),
+    _Check("weak-name", lambda event: event.is_weak),
+    _Check("mapped", lambda event: event.mostly(lambda part: part.is_mapped)),
+    _Check("of-a-save", copies.is_of_a_save),
 )
 
 
-def signals_of(candidate: Candidate, known: Knowledge) -> tuple[Signal, ...]:
+def signals_of(event: Event) -> tuple[Signal, ...]:
     """Return the signals that hold of an event."""
-    answers = ((check, check.holds(candidate, known)) for check in CHECKS)
+    answers = ((check, check.holds(event)) for check in CHECKS)
     return tuple(_signal(check, answer) for check, answer in answers if answer)
 
 

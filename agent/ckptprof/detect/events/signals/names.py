@@ -1,13 +1,16 @@
-"""What the files are called, and how they begin."""
+"""What the files are called, how they begin, and where they are: for a checkpoint, or for something else."""
 
 from __future__ import annotations
 
-from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.knowledge import Knowledge
+from collections.abc import Callable
+
+from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found
-from ckptprof.detect.events.traits import candidate_bytes, framework_of
-from ckptprof.frameworks.formats import COMPRESSED, file_format
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.frameworks.formats import COMPRESSED, COMPRESSIONS, DUMPS, OTHER_ENDINGS, OTHER_MAGICS, file_format
 from ckptprof.frameworks.identity import weight_of
+from ckptprof.frameworks.names import is_temporary_of_framework
+from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
 
 _FORMAT_ROWS = {
     "safetensors": "format-safetensors",
@@ -17,18 +20,16 @@ _FORMAT_ROWS = {
 }
 
 
-def named(candidate: Candidate, known: Knowledge) -> Found | None:
+def named(event: Event) -> Found | None:
     """Return the framework whose names its files bear; what they are worth is said in its entry."""
-    name = framework_of(candidate, known)
-    return Found(name, strength=weight_of(name)) if name is not None else None
+    return Found(event.framework, strength=weight_of(event.framework)) if event.framework is not None else None
 
 
-def formatted(candidate: Candidate, _: Knowledge) -> Found | None:
+def formatted(event: Event) -> Found | None:
     """Return the format that the first bytes of most of it say."""
     formats: dict[str, int] = {}
-    for part in candidate.parts:
-        fact = part.fact
-        kind = file_format(fact.magic, part.path) if fact else None
+    for part in event.parts:
+        kind = file_format(part.fact.magic, part.path) if part.fact else None
         if kind is not None and kind != COMPRESSED:
             formats[kind] = formats.get(kind, 0) + part.bytes
     if not formats:
@@ -37,15 +38,70 @@ def formatted(candidate: Candidate, _: Knowledge) -> Found | None:
     return Found(best, row=_FORMAT_ROWS.get(best, "format-data"))
 
 
-def has_step(candidate: Candidate, _: Knowledge) -> str | None:
+def has_step(event: Event) -> str | None:
     """Return the number that counts training in its name."""
-    return str(candidate.step) if _is_hinted(candidate) and candidate.step is not None else None
+    step = event.candidate.step
+    return str(step) if step is not None and _is_hinted(event) else None
 
 
-def has_word(candidate: Candidate, _: Knowledge) -> bool:
+def has_word(event: Event) -> bool:
     """Return whether its name has a word that people use for checkpoints, and no step."""
-    return _is_hinted(candidate) and candidate.step is None
+    return event.candidate.step is None and _is_hinted(event)
 
 
-def _is_hinted(candidate: Candidate) -> bool:
-    return sum(part.bytes for part in candidate.parts if part.name.hint) * 2 >= candidate_bytes(candidate)
+def is_data(event: Event) -> bool:
+    """Return whether a word for data sets or results is in its name."""
+    return _mostly(event, lambda part: part.name.data)
+
+
+def is_placed(event: Event) -> bool:
+    """Return whether it is in a place of caches, packages or databases."""
+    return _mostly(event, lambda part: NOT_OF_JOBS.search(part.path))
+
+
+def is_foreign(event: Event) -> str | None:
+    """Return what its suffix or first bytes say it is, if that holds no model."""
+    if not _mostly(event, _other_format):
+        return None
+    return next(kind for part in event.largest if (kind := _other_format(part)))
+
+
+def downloaded(event: Event) -> bool:
+    """Return whether it is in a cache of what hubs of models give, or was named as what is not downloaded yet."""
+
+    def is_download(part: Transfer) -> bool:
+        paths = (part.path, part.earlier_path or "")
+        if any(map(CACHES_OF_HUBS.search, paths)):
+            return True
+        if event.trains or (part.name.hint and is_temporary_of_framework(paths[1])):
+            return False
+        return any(map(UNFINISHED_DOWNLOADS.search, paths))
+
+    return event.writes and _mostly(event, is_download)
+
+
+def _is_hinted(event: Event) -> bool:
+    return event.mostly(lambda part: part.name.hint)
+
+
+def _mostly(event: Event, is_such: Callable[[Transfer], object]) -> bool:
+    """Return whether something is the case of more than half of its biggest files."""
+    total = sum(part.bytes for part in event.largest)
+    return sum(part.bytes for part in event.largest if is_such(part)) * 2 > total
+
+
+def _other_format(part: Transfer) -> str | None:
+    path = part.path
+    if part.name.commit:
+        return None
+    if DUMPS.search(path):
+        return "a dump of memory"
+    found = OTHER_ENDINGS.search(path)
+    if found is not None:
+        return f"a file of another kind, {found[0][:20]!r}"
+    magic = (part.fact.magic if part.fact is not None else None) or b""
+    for offset, mark, kind in OTHER_MAGICS:
+        if magic.startswith(mark, offset):
+            packed = part.name.framework is not None and path.endswith(COMPRESSIONS.get(kind, "\0"))
+            return None if packed else kind
+    return None

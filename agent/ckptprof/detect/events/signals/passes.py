@@ -1,73 +1,136 @@
-"""What tells a sending or a checking from a restore: the bytes pass through, in pieces, and nothing of them is kept.
+"""What tells a sending, a checking or a receiving from a restore or a save: the bytes only pass through a process.
 
-None of these decides alone but `uploads`: which of them do together is said in the decision table. All speak of a
+Of reads none decides alone but `uploads`: which of them do together is said in the decision table. All speak of a
 reading from end to end in even pieces only: a restore may well leave no trace in memory, but then it seeks.
 """
 
 from __future__ import annotations
 
-from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.pass_through import ends_at_once, is_straight, kept_share
-from ckptprof.detect.events.traits import candidate_bytes
+from ckptprof.detect.events.event import Event
+from ckptprof.detect.transfers import pieces
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.pieces import big_of, is_whole
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.process_counters import Interval
 from ckptprof.frameworks.formats import SOUGHT
+from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 
 _KEPT = 0.5
 _UNKEPT = 0.3  # what its process imported meanwhile is in it
-_SENT = (0.9, 1.6)
-_SENT_BYTES = 8 << 20
+_SEEN = 0.7  # of the bytes must have been counted while memory was looked at
+_ENDS_NS = 2_000_000_000  # a library of machine learning takes a second to unload where others compute, too
+_AS_MUCH = (0.9, 1.6)  # went over the network as was moved: headers and neighbours are counted, too
+_EXACTLY = (0.97, 1.2)  # likewise, of what a trainer writes
+_LEAST_BYTES = 8 << 20  # to be told from the rest of the network
+_BUFFERED_NS = 1_000_000_000
 
 
-def straight(candidate: Candidate, known: Knowledge) -> bool:
+def straight(event: Event) -> bool:
     """Return whether it was read from end to end in even pieces, and not seen to be kept."""
-    return is_straight(candidate, known) and (kept_share(candidate, known) or 0.0) < _KEPT
+    if event.straight is None:
+        event.straight = not event.writes and bool(pieces.big_of(event.parts)) and _is_straight(event)
+    return event.straight
 
 
-def unsought(candidate: Candidate, known: Knowledge) -> bool:
+def unsought(event: Event) -> bool:
     """Return whether files were read so in which their loaders jump, or which they map."""
-    big = big_of(candidate.parts)
+    big = pieces.big_of(event.parts)
     sought = sum(part.bytes for part in big if part.path.endswith(SOUGHT))
-    return sought * 2 >= sum(part.bytes for part in big) and straight(candidate, known)
+    return sought * 2 >= sum(part.bytes for part in big) and straight(event)
 
 
-def several(candidate: Candidate, known: Knowledge) -> bool:
+def several(event: Event) -> bool:
     """Return whether more than one was read so: one alone may have a loader of its own kind."""
-    return len({part.path for part in big_of(candidate.parts)}) > 1 and straight(candidate, known)
+    return len({part.path for part in pieces.big_of(event.parts)}) > 1 and straight(event)
 
 
-def unkept(candidate: Candidate, known: Knowledge) -> bool:
+def unkept(event: Event) -> bool:
     """Return whether memory did not grow by what was read: who loads a model has it then."""
-    share = kept_share(candidate, known)
-    return share is not None and share < _UNKEPT and straight(candidate, known)
+    share = _kept_share(event)
+    return share is not None and share < _UNKEPT and straight(event)
 
 
-def sent(candidate: Candidate, known: Knowledge) -> bool:
+def sent(event: Event) -> bool:
     """Return whether as much went out by the network as was read, at the same time."""
-    size = candidate_bytes(candidate)
-    if candidate.writes or size < _SENT_BYTES:
+    if event.bytes < _LEAST_BYTES or not straight(event):
         return False
-    went = known.world.devices.sent_bytes(candidate.start_ns, candidate.end_ns)
-    return went is not None and _SENT[0] * size <= went <= _SENT[1] * size and straight(candidate, known)
+    went = event.world.devices.sent_bytes(event.start_ns, event.end_ns)
+    return went is not None and _AS_MUCH[0] * event.bytes <= went <= _AS_MUCH[1] * event.bytes
 
 
-def ends(candidate: Candidate, known: Knowledge) -> bool:
+def ends(event: Event) -> bool:
     """Return whether its processes ended at once, before anybody looked at them, maybe: who restores goes on."""
-    return ends_at_once(candidate, known) and straight(candidate, known)
+    return _ends_at_once(event) and straight(event)
 
 
-def uploads(candidate: Candidate, known: Knowledge) -> bool:
+def uploads(event: Event) -> bool:
     """Return whether another thread of the process that wrote it read it from end to end."""
-    big = big_of(candidate.parts)
-    if candidate.writes or not big or not all(_is_of_other_threads(part, known) for part in big):
+    big = pieces.big_of(event.parts)
+    return straight(event) and all(_is_of_other_threads(part, event) for part in big)
+
+
+def received(event: Event) -> bool:
+    """Return whether as much came in by the network as was written, at the same time."""
+    if not event.writes or event.bytes < _LEAST_BYTES or event.has_rank:
         return False
-    return straight(candidate, known)
+    if event.trains and (event.candidate.step is not None or event.series):
+        return False  # it counts its training, or saves such files again and again; the network may serve anybody
+    low, high = _EXACTLY if event.trains else _AS_MUCH
+    came = event.world.devices.received_bytes(event.start_ns, event.end_ns)
+    if came is not None and low * event.bytes <= came <= high * event.bytes:
+        return True
+    # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
+    came = event.world.devices.received_bytes(event.start_ns - _BUFFERED_NS, event.end_ns)
+    return came is not None and came >= low * event.bytes and _is_poured(event)
 
 
-def _is_of_other_threads(part: Transfer, known: Knowledge) -> bool:
+def _is_straight(event: Event) -> bool:
+    gpu = bool((event.world.runtimes(event.processes) or frozenset()) & GPU_RUNTIMES)
+    # a rank may put arrays of one size into memory that is there
+    counters = None if event.has_rank else _alone(event)
+    is_straight = pieces.is_straight(event.parts, counters, pooled=not gpu, over=_ends_at_once(event))
+    return is_straight and (_kept_share(event) or 0.0) < _KEPT
+
+
+def _is_poured(event: Event) -> bool:
+    """Return whether every big file was written from its begin, in pieces of one size, page upon page.
+
+    So is written what comes in pieces from elsewhere. The arrays of a model, and what stands before them, differ.
+    """
+    return bool(pieces.big_of(event.parts)) and pieces.is_poured(event.parts, _alone(event))
+
+
+def _is_of_other_threads(part: Transfer, event: Event) -> bool:
     """Return whether the process wrote the file itself, and none but its other threads read it."""
-    author = known.past.author(part.path)
+    author = event.known.past.author(part.path)
     if author is None or part.process not in author.processes:
         return False
-    return is_whole(part, pooled=True) and all(session.tid != session.pid for session in part.threads)
+    return pieces.is_whole(part, pooled=True) and all(session.tid != session.pid for session in part.threads)
+
+
+def _kept_share(event: Event) -> float | None:
+    """Return by how much of what they read the memory of its processes grew; None: not seen."""
+    if any(part.is_mapped for part in event.parts):
+        return None
+    histories = (event.world.histories.get(process) for process in event.first_processes)
+    kept, seen = pieces.kept_and_seen(event.parts, (one for one in histories if one is not None))
+    return kept / event.bytes if seen >= _SEEN * event.bytes else None
+
+
+def _alone(event: Event) -> list[Interval] | None:
+    """Return what its process moved meanwhile; None: it has several, of which none tells for all."""
+    history = event.world.histories.get(event.processes[0])
+    if len(event.processes) > 1 or history is None:
+        return None
+    return history.between(event.start_ns, event.end_ns)
+
+
+def _ends_at_once(event: Event) -> bool:
+    """Return whether all its processes were over as soon as they had moved it, or before anybody looked at them."""
+    return all(_ends(process, event) for process in event.processes)
+
+
+def _ends(process: ProcessKey, event: Event) -> bool:
+    if event.world.jobs.info(process) is None:
+        return True
+    ended_ns = event.world.ended.get(process)
+    return ended_ns is not None and ended_ns - event.end_ns < _ENDS_NS

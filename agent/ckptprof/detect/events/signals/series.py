@@ -5,103 +5,148 @@ from __future__ import annotations
 import itertools
 import re
 import statistics
+from collections import Counter
 
-from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.past_events import LIKE, PastEvent, shape_of
+from ckptprof.detect.events.candidates import FEW, LIKE
+from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
+from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.events.signal import Found
-from ckptprof.detect.events.traits import biggest, candidate_bytes, framework_of, is_weak, shapes
-from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.words import NUMBERED_PIECE
 
 _TIMES = 2  # that a recurrence counts
 _APART_NS = 500_000_000  # pieces of one thing follow sooner
-_DENSE = 2.0  # numbers up to the highest, for each file
 _EVEN = 0.35  # spread of the periods, over their mean
-_PAUSE = 0.5  # of a period is written, at most
-_WINDOW = 8  # events
+MOST = 0.8  # of the time, or of what a job writes
 _RAPID = 3  # events
-_RAPID_NS = 1_000_000_000  # from one to the next
-_ALWAYS = 0.8  # of the time
-_ALWAYS_NS = 10_000_000_000
-_MANY = 4
+MANY = 4  # files of one shape, or processes
 _SAME = 0.7
 _NUMBERS = re.compile(r"\d{1,12}")
 
 
-def recurs(candidate: Candidate, known: Knowledge) -> Found | None:
+def recurs(event: Event) -> Found | None:
     """Return how often the like of it came before: a file of the same shape, a size that differs little."""
-    times = len(_alike(candidate, known)) if candidate.writes and not is_row_of_data(candidate, known) else 0
-    return Found(str(times), strength=min(_TIMES, times)) if times else None
+    times = len(_alike(event))
+    return Found(str(times), strength=min(_TIMES, times)) if times and not is_row_of_data(event) else None
 
 
-def regular(candidate: Candidate, known: Knowledge) -> str | None:
+def regular(event: Event) -> str | None:
     """Return the seconds of even periods, most of each without writing: between its saves a trainer trains."""
-    events = _alike(candidate, known)[-_WINDOW:] if candidate.writes else []
-    if len(events) < 2 or is_row_of_data(candidate, known):
+    events = _alike(event)[-FEW:]
+    if len(events) < 2 or is_row_of_data(event):
         return None
-    starts = [*(event.start_ns for event in events), candidate.start_ns]
+    starts = [*(earlier.start_ns for earlier in events), event.start_ns]
     periods = [later - earlier for earlier, later in itertools.pairwise(starts)]
     mean_ns = statistics.fmean(periods)
-    took_ns = statistics.fmean(event.end_ns - event.start_ns for event in events)
-    if min(periods) <= 0 or statistics.pstdev(periods) > _EVEN * mean_ns or took_ns > _PAUSE * mean_ns:
+    took_ns = statistics.fmean(earlier.end_ns - earlier.start_ns for earlier in events)
+    if min(periods) <= 0 or statistics.pstdev(periods) > _EVEN * mean_ns or took_ns * 2 > mean_ns:
         return None
     return f"{mean_ns / 1e9:.0f}"
 
 
-def overwrites(candidate: Candidate, known: Knowledge) -> bool:
+def overwrites(event: Event) -> bool:
     """Return whether the same file is written anew: only the last state is wanted."""
-    own = set(biggest(candidate))
-    return candidate.writes and any(event.paths & own for event in _alike(candidate, known))
+    return any(not earlier.paths.isdisjoint(event.biggest) for earlier in _alike(event))
 
 
-def rotates(candidate: Candidate, known: Knowledge) -> bool:
+def rotates(event: Event) -> bool:
     """Return whether the job deleted older ones of the same shape: only the last few states are wanted."""
-    return candidate.writes and known.past.rotated(candidate.job, shapes(candidate)) > 0
+    return event.writes and event.is_rotated
 
 
-def shards(candidate: Candidate, known: Knowledge) -> bool:
+def shards(event: Event) -> bool:
     """Return whether numbered pieces go on counting: those of a checkpoint begin anew with each save."""
-    return candidate.writes and _counts(candidate, known)
+    if not event.writes or _is_known(event):
+        return False
+    return _is_row(event) or _goes_on(event)
 
 
-def is_row_of_data(candidate: Candidate, known: Knowledge) -> bool:
+def continuous(event: Event) -> bool:
+    """Return whether its job hardly ever stops writing the like."""
+    events = event.series[-FEW:] if event.writes else []
+    if len(events) < 2:
+        return False
+    spans = sorted([*((earlier.start_ns, earlier.end_ns) for earlier in events), (event.start_ns, event.end_ns)])
+    written_ns, reached_ns = 0, spans[0][0]
+    for start_ns, end_ns in spans:
+        written_ns += max(0, end_ns - max(start_ns, reached_ns))
+        reached_ns = max(reached_ns, end_ns)
+    whole_ns = reached_ns - spans[0][0]
+    return whole_ns >= CERTAIN_GAP_NS and written_ns >= MOST * whole_ns
+
+
+def rapid(event: Event) -> bool:
+    """Return whether one follows the other without a pause, each a little: nobody saves a state so often."""
+    return event.writes and _comes_soon_after(event, _RAPID) and _is_nameless(event)
+
+
+def is_row_of_data(event: Event) -> bool:
     """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too."""
-    if _counts(candidate, known):
-        return True
-    turns = _takes_turns(candidate, known) or _follows_at_once(candidate, known)
-    return turns and is_nameless(candidate, known)
+    return shards(event) or ((_takes_turns(event) or _comes_soon_after(event, 1)) and _is_nameless(event))
 
 
-def is_nameless(candidate: Candidate, known: Knowledge) -> bool:
+def _is_nameless(event: Event) -> bool:
     """Return whether no word, step, framework, marker, rank or care for old ones tells it from data."""
-    if _is_known(candidate, known) or known.world.jobs.rank(candidate.processes[0]) is not None:
-        return False
-    if known.past.rotated(candidate.job, shapes(candidate)):
-        return False
-    hints = sum(part.bytes for part in candidate.parts if part.name.hint or part.name.certain)
-    return hints * 2 < candidate_bytes(candidate)
+    return not (_is_known(event) or event.has_rank or event.is_rotated or event.is_called)
 
 
-def _counts(candidate: Candidate, known: Knowledge) -> bool:
-    if _is_known(candidate, known):
+def _is_known(event: Event) -> bool:
+    """Return whether its names are beyond doubt: those of a framework, or a step's."""
+    return not event.is_weak or any(part.name.commit for part in event.parts)
+
+
+def _alike(event: Event) -> list[PastEvent]:
+    """Return the earlier ones of its series that differ little in size."""
+    return [
+        earlier
+        for earlier in (event.series if event.writes else ())
+        if abs(earlier.bytes - event.bytes) <= LIKE * event.bytes and earlier.end_ns <= event.start_ns - _APART_NS
+    ]
+
+
+def _comes_soon_after(event: Event, count: int) -> bool:
+    """Return whether so many of its series came just before, each soon after the other."""
+    events = event.series[-count:]
+    return len(events) == count and event.start_ns - events[0].start_ns <= count * 2 * _APART_NS
+
+
+def _takes_turns(event: Event) -> bool:
+    """Return whether other processes write each of a series, as workers of a data set do."""
+    if event.has_rank:
         return False
-    if _is_row(candidate):
+    crews = [*(earlier.processes for earlier in event.series[-FEW:]), frozenset(event.processes)]
+    times = Counter(process for crew in crews for process in crew)
+    if len(crews) < 3 or len(times) < 2 or max(times.values()) < 2:
+        return len(crews) > 1 and len(times) > MANY and not crews[-1] & crews[-2]
+    likeness = statistics.fmean(
+        len(earlier & later) / len(earlier | later) for earlier, later in itertools.pairwise(crews)
+    )
+    return likeness < _SAME
+
+
+def _is_row(event: Event) -> bool:
+    """Return whether one process alone wrote many files of one shape, one after the other."""
+    rows = Counter(
+        (part.process, shape_of(part.path))
+        for part in event.parts
+        if not part.name.certain and part.name.rank is None and not part.name.hint
+    )
+    return any(count >= MANY for count in rows.values())
+
+
+def _goes_on(event: Event) -> bool:
+    """Return whether its files lie beside earlier ones and count on where those ended."""
+    before = {path for earlier in event.series for path in earlier.paths}
+    own = {part.path for part in event.largest}
+    if not before or own & before or event.is_rotated:
+        return False
+    if not set(map(_folder, before)) >= set(map(_folder, own)):
+        return False
+    if sum(1 for path in own if NUMBERED_PIECE.search(path.rpartition("/")[2])) * 2 > len(own):
         return True
-    events = known.past.series(candidate.job, shapes(candidate), writes=True)
-    before = {path for event in events for path in event.paths}
-    own = set(biggest(candidate, 64))
-    if not before or own & before or known.past.rotated(candidate.job, shapes(candidate)):
-        return False
-    if not {_folder(path) for path in before} >= {_folder(path) for path in own}:
-        return False
-    pieces = [path for path in own if NUMBERED_PIECE.search(path.rpartition("/")[2])]
-    if len(pieces) * 2 > len(own):
-        return True
-    writers = frozenset(candidate.processes).union(*(event.processes for event in events))
-    if len(writers) == 1:
+    if len(frozenset(event.processes).union(*(earlier.processes for earlier in event.series))) == 1:
         return False  # one process may well count its states one by one
-    return is_nameless(candidate, known) and (_is_dense(own | before) or _follow(own, before))
+    return _is_nameless(event) and (_is_dense(own | before) or _follow(own, before))
 
 
 def _is_dense(paths: set[str]) -> bool:
@@ -112,7 +157,7 @@ def _is_dense(paths: set[str]) -> bool:
         if number is not None:
             numbers.setdefault(_folder(path), set()).add(number)
     return bool(numbers) and all(
-        len(known) > 1 and max(known) - min(known) < _DENSE * len(known) for known in numbers.values()
+        len(known) > 1 and max(known) - min(known) < 2 * len(known) for known in numbers.values()
     )
 
 
@@ -130,69 +175,3 @@ def _number(path: str) -> int | None:
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _is_row(candidate: Candidate) -> bool:
-    """Return whether one process alone wrote many files of one shape, one after the other."""
-    rows: dict[tuple[object, str], int] = {}
-    for part in candidate.parts:
-        if not part.name.certain and part.name.rank is None and not part.name.hint:
-            key = (part.process, shape_of(part.path))
-            rows[key] = rows.get(key, 0) + 1
-    return any(count >= _MANY for count in rows.values())
-
-
-def _takes_turns(candidate: Candidate, known: Knowledge) -> bool:
-    if known.world.jobs.rank(candidate.processes[0]) is not None:
-        return False
-    events = known.past.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
-    crews = [*(event.processes for event in events), frozenset(candidate.processes)]
-    everybody: frozenset[ProcessKey] = frozenset().union(*crews)
-    times = {process: sum(1 for crew in crews if process in crew) for process in everybody}
-    if len(crews) < 3 or len(everybody) < 2 or max(times.values()) < 2:
-        return len(crews) > 1 and len(everybody) > _MANY and not crews[-1] & crews[-2]
-    likeness = statistics.fmean(
-        len(earlier & later) / len(earlier | later) for earlier, later in itertools.pairwise(crews)
-    )
-    return likeness < _SAME
-
-
-def continuous(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether its job hardly ever stops writing the like."""
-    if not candidate.writes:
-        return False
-    events = known.past.series(candidate.job, shapes(candidate), writes=True)[-_WINDOW:]
-    if len(events) < 2:
-        return False
-    spans = sorted([*((event.start_ns, event.end_ns) for event in events), (candidate.start_ns, candidate.end_ns)])
-    written_ns, reached_ns = 0, spans[0][0]
-    for start_ns, end_ns in spans:
-        written_ns += max(0, end_ns - max(start_ns, reached_ns))
-        reached_ns = max(reached_ns, end_ns)
-    whole_ns = reached_ns - spans[0][0]
-    return whole_ns >= _ALWAYS_NS and written_ns >= _ALWAYS * whole_ns
-
-
-def rapid(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether one follows the other without a pause, each a little: nobody saves a state so often."""
-    if not candidate.writes or not is_nameless(candidate, known):
-        return False
-    events = known.past.series(candidate.job, shapes(candidate), writes=True)[-_RAPID:]
-    return len(events) >= _RAPID and candidate.start_ns - events[0].start_ns <= _RAPID * _RAPID_NS
-
-
-def _follows_at_once(candidate: Candidate, known: Knowledge) -> bool:
-    events = known.past.series(candidate.job, shapes(candidate), writes=True)[-1:]
-    return any(candidate.start_ns - event.start_ns <= _RAPID_NS for event in events)
-
-
-def _alike(candidate: Candidate, known: Knowledge) -> list[PastEvent]:
-    size = candidate_bytes(candidate)
-    events = known.past.series(candidate.job, shapes(candidate), writes=True)
-    before_ns = candidate.start_ns - _APART_NS
-    return [event for event in events if abs(event.bytes - size) <= LIKE * max(size, 1) and event.end_ns <= before_ns]
-
-
-def _is_known(candidate: Candidate, known: Knowledge) -> bool:
-    """Return whether its names are beyond doubt: those of a framework, or a step's."""
-    return not is_weak(framework_of(candidate, known)) or any(part.name.commit for part in candidate.parts)

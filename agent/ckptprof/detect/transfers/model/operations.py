@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from ckptprof.detect.transfers.model.tolerances import ALL_SHARE
 from ckptprof_collectors.samples import FileActivity, OperationKind
 
 LARGE_BYTES = 1 << 20
-_WHOLE = 0.99  # of a stretch that threads filled together
 _COUNTS = (
     "operations",
     "bytes",
@@ -49,7 +49,6 @@ class Operations(NamedTuple):
 
 
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
-_IN_KERNEL = int(OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE)
 
 
 def sums_of(sessions: list[FileActivity]) -> Operations:
@@ -106,7 +105,7 @@ def _is_pooled(sessions: list[FileActivity]) -> bool:
         return False
     moved = sum(session.bytes for session in sessions)
     stretch = max(s.high_offset for s in sessions) - min(s.low_offset for s in sessions)
-    return moved > 0 and _WHOLE * stretch <= moved <= stretch / _WHOLE
+    return moved > 0 and ALL_SHARE * stretch <= moved <= stretch / ALL_SHARE
 
 
 def since(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:
@@ -139,4 +138,4 @@ def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActi
 
 def copies_in_kernel(kinds: int) -> bool:
     """Return whether bytes went from file to file without passing through the process."""
-    return bool(kinds & _IN_KERNEL)
+    return bool(kinds & (OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE))

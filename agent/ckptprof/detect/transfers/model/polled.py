@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ckptprof.detect.transfers.model.tolerances import COMMIT_NS
-from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.world.clock import Clock
 
 
@@ -39,6 +39,12 @@ class PolledTransfer(Transfer):
         return total
 
     @property
+    def moved(self) -> Bounds:
+        """How many bytes it moved: as far as its position came, at most all that the file holds."""
+        advanced = self.advanced_bytes
+        return Bounds(advanced, advanced or self.stored_size, self.stored_size)
+
+    @property
     def extent_bytes(self) -> int:
         """How large the file is at least."""
         return self.fact.size if self.fact is not None else max(self.size, self.mapped_bytes)
@@ -48,18 +54,11 @@ class PolledTransfer(Transfer):
         """Whether it was used through a mapping: its descriptor, if it was kept, stood still."""
         return self.mapped_bytes > 0 and len({look.position for look in self.looks}) <= 1
 
-    @property
-    def uses_mapping(self) -> bool:
-        """Whether the file was seen in the memory of its process, and nothing was seen to be moved by calls."""
-        return self.is_mapped
-
     def last_data_ns(self, clock: Clock) -> int:
         """Return when the last byte was moved."""
-        renamed_ns = self.renamed_ns(clock)
-        modified_ns = clock.mono(self.fact.modified_ns) if self.fact is not None else None
-        if renamed_ns is None or modified_ns is None or not self.start_ns <= modified_ns <= self.end_ns:
+        if self.fact is None or self.renamed_ns(clock) is None:
             return self.end_ns
-        return modified_ns
+        return Bounds(self.start_ns, self.end_ns, self.end_ns).narrowed(clock.mono(self.fact.modified_ns)).best
 
     def written_ns(self, clock: Clock) -> int:
         """Return when its last write ended: as its file was stamped, within its edges."""

@@ -12,8 +12,6 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof_collectors.samples import FileActivity
 
-CREATED_NS = 2_000_000_000  # a file is created so long before its first operation, at most
-MAX_SYNCS = 64  # only the last ones matter
 _MAX_POINTS = 1200
 
 
@@ -89,13 +87,6 @@ class TracedTransfer(Transfer):
         return sums.faulted_bytes if sums is not None else 0
 
     @property
-    def extent_bytes(self) -> int:
-        """How large the file is at least."""
-        if self.fact is not None:
-            return self.fact.size
-        return max(self.size, *(session.size for session in self.sessions.values()), 0)
-
-    @property
     def mapped_bytes(self) -> int:
         """How much of the file was seen in the memory of its process."""
         return self.mapping.mapped_bytes if self.mapping is not None else 0
@@ -143,7 +134,7 @@ class TracedTransfer(Transfer):
         if sums is None:
             return self.first_ns, self.last_ns
         start, end = sums.first_ns, sums.last_ns
-        if self.created_ns is not None and start - CREATED_NS <= self.created_ns:
+        if self.created_ns is not None:
             start = min(start, self.created_ns)
         for sync_start, sync_end in self.syncs:
             if sync_start <= sums.last_ns + COMMIT_NS:

@@ -24,6 +24,12 @@ class Bounds(NamedTuple):
     best: int
     most: int
 
+    def narrowed(self, value: int | None, slack: int = 0) -> Bounds:
+        """Take an observation, which narrows the bounds to a point; one outside of them, give or take, is of others."""
+        if value is None or not self.least - slack <= value <= self.most + slack:
+            return self
+        return Bounds(value, value, value)
+
 
 @dataclass(slots=True, eq=False)
 class Transfer:
@@ -62,7 +68,7 @@ class Transfer:
     @property
     def begin(self) -> Bounds:
         """When it began: after the look before the first, and before it was first seen."""
-        return Bounds(min(self.before_ns, self.first_ns), self.start_ns, self.first_ns)
+        return Bounds(self.before_ns, self.start_ns, self.first_ns)
 
     @property
     def end(self) -> Bounds:
@@ -72,7 +78,19 @@ class Transfer:
     @property
     def span(self) -> tuple[int, int]:
         """The longest time that it can have taken."""
-        return min(self.before_ns, self.first_ns), max(self.last_ns, self.closed_ns or 0)
+        return self.begin.least, self.end.most
+
+    @property
+    def data_span(self) -> tuple[int, int]:
+        """The longest time in which its bytes can have been moved."""
+        sums = self.operations
+        return self.span if sums is None else (sums.first_ns, sums.last_ns)
+
+    @property
+    def moved(self) -> Bounds:
+        """How many bytes it moved, whatever the estimate of all that its process did makes of it."""
+        moved = 0 if (sums := self.operations) is None else sums.bytes
+        return Bounds(moved, moved, moved)
 
     @property
     def folder(self) -> str:
@@ -80,15 +98,14 @@ class Transfer:
         return self.path.rpartition("/")[0]
 
     @property
-    def written_size(self) -> int:
-        """How many bytes it accounts for, of what its process wrote."""
-        sums = self.operations if self.threads else None
-        return self.stored_size if sums is None else sums.bytes
-
-    @property
     def stored_size(self) -> int:
         """How large the file is, as its file system says, else as far as it was seen."""
         return self.fact.size if self.fact is not None else self.size
+
+    @property
+    def used_size(self) -> int:
+        """How large the file was when its process used it."""
+        return self.size if self.operations is not None else self.stored_size
 
     @property
     def extent_bytes(self) -> int:
@@ -152,11 +169,6 @@ class Transfer:
     def mapped_bytes(self) -> int:
         """How much of the file was seen in the memory of its process."""
         return 0
-
-    @property
-    def uses_mapping(self) -> bool:
-        """Whether the file was seen in the memory of its process, and nothing was seen to be moved by calls."""
-        return self.mapped_bytes > 0
 
     @property
     def edges_slack_ns(self) -> int:

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ckptprof.detect.transfers.model.traced import CREATED_NS, MAX_SYNCS, TracedTransfer
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, BORN_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
+from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileLifeEvent
-
-MAX_FILES = 4096
-_MAX_EVENTS = 16  # of one file, that wait for its first session
-_ROTATED_NS = 1_500_000_000  # a file that is renamed later than this, and had no temporary name, makes room for another
-_ALL_SYNCED_NS = 1_000_000_000  # a sync of everything that begins so soon after a transfer's last sign ends it
-_SYNCED_ON_NS = 50_000_000
-_MAX_DEPTH = 64
 
 
 class FileEvents:
@@ -23,7 +18,7 @@ class FileEvents:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._waiting: dict[FileKey, list[FileLifeEvent]] = {}
+        self._waiting: Bounded[FileKey, list[FileLifeEvent]] = Bounded(MAX_FILES)
         self._below: dict[str, dict[int, TracedTransfer]] = {}  # a file or a folder -> the transfers of it and below it
         self._placed: dict[int, str] = {}
 
@@ -46,15 +41,10 @@ class FileEvents:
             return []
         noted = [transfer for transfer in _latest(event, writers) if self._note(transfer, event)]
         if not noted:
-            self._keep((event.device, event.inode), event)
+            events = self._waiting.update_of((event.device, event.inode), list)
+            events.append(event)
+            del events[:-MAX_EACH]
         return noted
-
-    def _keep(self, file: FileKey, event: FileLifeEvent) -> None:
-        if file not in self._waiting and len(self._waiting) >= MAX_FILES:
-            del self._waiting[next(iter(self._waiting))]
-        events = self._waiting.setdefault(file, [])
-        events.append(event)
-        del events[:-_MAX_EVENTS]
 
     def adopt(self, transfer: TracedTransfer) -> None:
         """Give a new transfer the events that were waiting for it."""
@@ -64,7 +54,7 @@ class FileEvents:
         left = []
         for event in self._waiting.pop(transfer.file, ()):
             own = (event.pid, event.start_ticks) == transfer.process
-            if not own or event.at_ns < transfer.first_ns - CREATED_NS or not self._note(transfer, event):
+            if not own or not self._note(transfer, event):
                 left.append(event)
         if left:
             self._waiting[transfer.file] = left
@@ -74,7 +64,7 @@ class FileEvents:
         if transfer.is_judged:
             return False
         if event.kind == "created":
-            if not 0 <= transfer.first_ns - event.at_ns <= CREATED_NS:
+            if not 0 <= transfer.first_ns - event.at_ns <= BORN_NS:
                 return False
             transfer.created_ns = event.at_ns
             if event.path is not None and event.path.startswith("/"):
@@ -84,7 +74,7 @@ class FileEvents:
         elif event.kind == "synced":
             own = (event.pid, event.start_ticks) == transfer.process
             _add_sync(transfer.syncs if own else transfer.other_syncs, event)
-        elif event.at_ns >= (transfer.closed_ns or 0):
+        else:
             transfer.closed_ns = event.at_ns
             transfer.closing_ns = event.at_ns - (event.duration_ns or 0)
         transfer.changed()
@@ -120,8 +110,6 @@ class FileEvents:
         if transfer.earlier_path is None:
             transfer.earlier_path = transfer.path
         transfer.path = path
-        if transfer.earlier_path == path:
-            transfer.earlier_path = None
         self.place(transfer)
 
     def _renamed(self, event: FileLifeEvent, relatives: list[TracedTransfer]) -> Iterator[TracedTransfer]:
@@ -139,8 +127,8 @@ class FileEvents:
         for transfer, path in moved:
             if transfer.is_judged or event.at_ns < transfer.first_ns:
                 continue
-            if not is_temporary(transfer.path) and event.at_ns - transfer.last_sign_ns > _ROTATED_NS:
-                continue
+            if not is_temporary(transfer.path) and event.at_ns - transfer.last_sign_ns > LOOK_NS:
+                continue  # it makes room for another, as a log does
             self.rename(transfer, path)
             transfer.name_given_ns = event.at_ns
             transfer.changed()
@@ -148,9 +136,7 @@ class FileEvents:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what happened before `at_ns`."""
-        for file, events in list(self._waiting.items()):
-            if events[-1].at_ns < at_ns:
-                del self._waiting[file]
+        self._waiting.forget_before(at_ns, lambda events: events[-1].at_ns)
 
 
 def is_of_all(event: FileLifeEvent) -> bool:
@@ -169,7 +155,7 @@ def _take_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
     if event.device not in (None, transfer.file[0]):
         return False
     first = transfer.durable_ns is None
-    if begun_ns <= transfer.last_sign_ns + (_ALL_SYNCED_NS if first else _SYNCED_ON_NS):
+    if begun_ns <= transfer.last_sign_ns + (BESIDE_NS if first else STAMP_NS):
         _add_sync(transfer.syncs, event)
     elif first:
         _add_sync(transfer.other_syncs, event)
@@ -181,7 +167,7 @@ def _take_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
 
 def _add_sync(syncs: list[tuple[int, int]], event: FileLifeEvent) -> None:
     syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
-    del syncs[:-MAX_SYNCS]
+    del syncs[:-MAX_EACH]
 
 
 def is_temporary(path: str) -> bool:
@@ -196,7 +182,7 @@ def _is_in_temporary(folder: str) -> bool:
 
 def _places(path: str) -> Iterator[str]:
     """Yield a path and the folders above it, without the root."""
-    for _ in range(_MAX_DEPTH):
+    for _ in range(MAX_EACH):
         if not path:
             return
         yield path

@@ -6,12 +6,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.transfers.model.tolerances import LATE_TICK_NS
+from ckptprof.detect.transfers.model.tolerances import LATE_TICK_NS, MAX_FILES
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof_collectors.samples import FileEvent
-
-MAX_OPENINGS = 4096
 
 
 @dataclass(slots=True)
@@ -34,13 +32,13 @@ class Openings:
         """Start with nothing."""
         self._openings: deque[Opening] = deque()
         self._of: dict[FileKey, deque[Opening]] = {}
-        self._written: deque[tuple[FileKey, int, int]] = deque(maxlen=MAX_OPENINGS)  # with when, and how large by then
+        self._written: deque[tuple[FileKey, int, int]] = deque(maxlen=MAX_FILES)  # with when, and how large by then
 
     def note(self, event: FileEvent) -> None:
         """Take one event."""
         key = (event.device, event.inode)
         if event.kind == "opened":
-            if len(self._openings) >= MAX_OPENINGS:
+            if len(self._openings) >= MAX_FILES:
                 self._drop_first()
             opening = Opening(key, event.path, event.size, event.at_ns)
             self._openings.append(opening)
@@ -49,7 +47,7 @@ class Openings:
         if event.kind == "closed-written":
             self._written.append((key, event.at_ns, event.size))
         for opening in reversed(self._of.get(key, ())):
-            if opening.closed_ns is None and event.kind.startswith("closed"):
+            if opening.closed_ns is None:
                 opening.closed_ns = event.at_ns
                 opening.written = event.kind == "closed-written"
                 return

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import LOOK_NS
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.observed.traced_transfers import NEAR_NS, TracedTransfers
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 
 _INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
 _AnyTransfer = TypeVar("_AnyTransfer", bound=Transfer)
@@ -54,7 +55,7 @@ def mapped_openings(exact: TracedTransfer, book: TracedTransfers) -> list[Traced
         if other.process == exact.process
         and not other.writes
         and other.faulted_bytes
-        and _apart_ns(other, exact) < NEAR_NS
+        and _apart_ns(other, exact) < LOOK_NS
     ]
     return sorted(found, key=lambda other: other.faulted_bytes, reverse=True)
 

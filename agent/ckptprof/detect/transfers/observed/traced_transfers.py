@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ckptprof.detect.transfers.model.operations import Operations, minus, since
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, LOOK_NS, MAX_FILES, NEARLY_ALL
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.observed.file_events import FileEvents, is_of_all
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 
 IDLE_NS = 60_000_000_000  # a file that stays open without any operation for so long is taken as done with
-REOPEN_NS = 1_000_000_000  # a file that is opened again so soon, where it ended, is written on
-NEAR_NS = 1_500_000_000  # what polling sees of a transfer lies within so much of it
-MAX_JUDGED = 8192  # that were judged, 1.7 KB each: of more the oldest are forgotten soon
-MAX_SESSIONS = 65_536  # that are followed: of those whose end was never seen the oldest are forgotten
-_COVERED = 0.95
-_KERNELS = ("/proc/", "/sys/")
 
 
 @dataclass(slots=True)
@@ -35,12 +30,10 @@ class TracedTransfers:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._sessions: dict[str, _Session] = {}
-        self._by_process: dict[ProcessKey, set[str]] = {}  # sessions that nobody closed
-        self._gone: deque[tuple[int, ProcessKey]] = deque()
+        self._sessions: Bounded[str, _Session] = Bounded(8 * MAX_FILES)  # that nobody closed
+        self._gone: dict[ProcessKey, int] = {}  # processes that have ended, and when
         self._files: dict[tuple[FileKey, bool], list[TracedTransfer]] = {}
         self._open: dict[int, TracedTransfer] = {}  # by identity, those that moved longest ago first
-        self._open_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
         self._streams_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
         self._done: dict[int, TracedTransfer] = {}
         self._over: dict[int, TracedTransfer] = {}
@@ -52,27 +45,24 @@ class TracedTransfers:
 
     def __len__(self) -> int:
         """Return how many things are held."""
-        books = (self._sessions, self._by_process, self._gone, self._files, self._open, self._open_of, self._streams_of)
-        return sum(len(book) for book in (*books, self._done, self._over)) + len(self._lives)
+        books = (self._sessions, self._gone, self._files, self._open, self._streams_of, self._done, self._over)
+        return sum(len(book) for book in books) + len(self._lives)
 
     def take(self, activity: FileActivity, before_ns: int) -> None:
         """Take one sample of a session; `before_ns` is the time of the frame before."""
         known = self._sessions.get(activity.session)
         if known is None:
-            if activity.operations <= 0 or (activity.path or "").startswith(_KERNELS):
+            if activity.operations <= 0:
                 return
             transfer = self._transfer_for(activity)
-            if len(self._sessions) >= MAX_SESSIONS:
-                self._drop(next(iter(self._sessions)))
             known = self._sessions[activity.session] = _Session(activity, transfer)
-            self._by_process.setdefault(transfer.process, set()).add(activity.session)
         elif activity.operations < known.raw.operations:
             return  # older than what is known
         part = self._part(known, activity, before_ns)
         if part is not None:
             self._give(known.transfer, part, before_ns)
         if activity.closed_ns is not None:
-            self._drop(activity.session)
+            del self._sessions[activity.session]
 
     def _part(self, known: _Session, activity: FileActivity, before_ns: int) -> FileActivity | None:
         """Return what the session did in its transfer, which is a new one if the last was over; None: nothing."""
@@ -131,23 +121,17 @@ class TracedTransfers:
 
     def _settle(self, transfer: TracedTransfer) -> None:
         """Put a transfer that was touched where it belongs."""
-        if transfer.is_judged:
-            return
-        transfer.last_ns = max(transfer.last_ns, transfer.last_sign_ns)
+        transfer.last_ns = transfer.last_sign_ns
         if transfer.is_unclosed:
             self._over.pop(id(transfer), None)
             self._open.pop(id(transfer), None)
             self._open[id(transfer)] = transfer
-            self._open_of.setdefault(transfer.process, {})[id(transfer)] = transfer
             self._done.pop(id(transfer), None)
         else:
             self._finish(transfer)
 
     def _finish(self, transfer: TracedTransfer) -> None:
         self._open.pop(id(transfer), None)
-        siblings = self._open_of.get(transfer.process)
-        if siblings is not None and siblings.pop(id(transfer), None) is not None and not siblings:
-            del self._open_of[transfer.process]
         transfer.over_ns = transfer.active_ns
         transfer.is_unclosed = False
         self._done[id(transfer)] = transfer
@@ -178,10 +162,11 @@ class TracedTransfers:
 
     def end(self, process: ProcessKey, at_ns: int) -> None:
         """Take note that a process has ended; the last samples of its sessions may still come."""
-        for transfer in list(self._open_of.get(process, {}).values()):
-            self._finish(transfer)
-        if process in self._by_process:
-            self._gone.append((at_ns, process))
+        for transfer in self.moved_by(process):
+            if id(transfer) in self._open:
+                self._finish(transfer)
+        if self._sessions:
+            self._gone[process] = at_ns
 
     def take_done(self, now_ns: int) -> list[TracedTransfer]:
         """Return the transfers that are over since the last call, and those that stand still for long."""
@@ -202,14 +187,6 @@ class TracedTransfers:
         """Return whether any open file was used after that."""
         return bool(self._open) and next(reversed(self._open.values())).last_ns > since_ns
 
-    def open_of(self, process: ProcessKey) -> list[TracedTransfer]:
-        """Return the transfers of a process whose files are still open."""
-        return list(self._open_of.get(process, {}).values())
-
-    def open_processes(self) -> list[ProcessKey]:
-        """Return the processes that have files open."""
-        return list(self._open_of)
-
     def open_transfers(self) -> list[TracedTransfer]:
         """Return all transfers whose files are still open."""
         return list(self._open.values())
@@ -218,10 +195,8 @@ class TracedTransfers:
         """Yield the transfers of a file, by whomever and in either direction, that overlap a time, give or take."""
         for writes in (True, False):
             for transfer in self._files.get((file, writes), ()):
-                if transfer.operations is not None:
-                    start_ns, end_ns = transfer.edges()
-                    if start_ns - NEAR_NS <= high_ns and low_ns <= max(end_ns, transfer.last_ns) + NEAR_NS:
-                        yield transfer
+                if transfer.edges()[0] - LOOK_NS <= high_ns and low_ns <= transfer.last_ns + LOOK_NS:
+                    yield transfer
 
     def moved_by(self, process: ProcessKey) -> list[TracedTransfer]:
         """Return what a process did of late."""
@@ -231,17 +206,18 @@ class TracedTransfers:
         """Drop the transfers that were over before `at_ns`."""
         for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._over.values())):
             self._forget(transfer)
-        crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_JUDGED)))
+        crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_FILES)))
         for transfer in self._over.values():
             if transfer.is_judged:
                 self._lives.forget(transfer)  # no renaming counts for what was judged
         for transfer in crowd:
             if transfer.is_judged:  # one that still waits keeps no others
                 self._forget(transfer)
-        while self._gone and self._gone[0][0] < at_ns:
-            _, process = self._gone.popleft()
-            for session in list(self._by_process.get(process, ())):
-                self._drop(session)
+        gone = {process for process, ended_ns in self._gone.items() if ended_ns < at_ns}
+        for session in [key for key, known in self._sessions.items() if known.transfer.process in gone] if gone else ():
+            del self._sessions[session]
+        for process in gone:
+            del self._gone[process]
         self._lives.forget_before(at_ns)
 
     def _forget(self, transfer: TracedTransfer) -> None:
@@ -260,15 +236,6 @@ class TracedTransfers:
         transfer.is_judged = True
         self._lives.forget(transfer)
 
-    def _drop(self, session: str) -> None:
-        known = self._sessions.pop(session, None)
-        if known is not None:
-            process = known.transfer.process
-            siblings = self._by_process.get(process, set())
-            siblings.discard(session)
-            if not siblings:
-                self._by_process.pop(process, None)
-
 
 def unknown_path(file: FileKey) -> str:
     """Return what stands for the path of a file of which nobody told it."""
@@ -282,14 +249,14 @@ def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
     if not transfer.is_unclosed and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
         ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
         goes_on = activity.first_offset in (sums.high_offset, _end(transfer)) and activity.first_offset > 0
-        return goes_on and activity.first_ns - ended_ns <= REOPEN_NS
+        return goes_on and activity.first_ns - ended_ns <= BESIDE_NS
     if activity.first_ns <= sums.last_ns:
         return True
     if activity.writes and activity.size < sums.high_offset:
         return False  # truncated meanwhile
     again = activity.first_offset == sums.low_offset and _covers(sums)
     again = again or (not activity.writes and _covers(sums) and activity.low_offset < sums.high_offset)
-    return not (again and activity.first_ns - sums.last_ns > REOPEN_NS)
+    return not (again and activity.first_ns - sums.last_ns > BESIDE_NS)
 
 
 def _end(transfer: TracedTransfer) -> int:
@@ -298,16 +265,15 @@ def _end(transfer: TracedTransfer) -> int:
 
 def _covers(sums: Operations) -> bool:
     """Return whether all of the stretch that it was in was moved."""
-    return sums.bytes >= _COVERED * (sums.high_offset - sums.low_offset)
+    return sums.bytes >= NEARLY_ALL * (sums.high_offset - sums.low_offset)
 
 
 def _begins_anew(transfer: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
     """Return whether a session that nobody closes goes over its file again, after the file itself was closed."""
     if not transfer.writes or transfer.is_unclosed or transfer.closed_ns is None or after.last_ns <= transfer.closed_ns:
         return False
-    grown = after.high_offset > before.high_offset
     sums = transfer.operations
-    return sums is not None and _covers(sums) and (not grown or after.size < sums.high_offset)
+    return sums is not None and _covers(sums) and after.high_offset <= before.high_offset
 
 
 def _reads_again_ns(transfer: TracedTransfer, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
@@ -317,7 +283,7 @@ def _reads_again_ns(transfer: TracedTransfer, before: FileActivity, after: FileA
     after a pause has opened the file again.
     """
     begun_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
-    if transfer.writes or begun_ns - transfer.active_ns <= REOPEN_NS or (sums := transfer.operations) is None:
+    if transfer.writes or begun_ns - transfer.active_ns <= BESIDE_NS or (sums := transfer.operations) is None:
         return None
     mapped = sums.faulted_bytes * 2 > sums.bytes and after.faulted_bytes == before.faulted_bytes
     again = mapped or (_covers(sums) and after.high_offset <= before.high_offset)

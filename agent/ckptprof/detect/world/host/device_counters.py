@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
-from ckptprof.detect.world.bounded import Bounded
-from ckptprof.detect.world.counter_history import SECOND_NS
-from ckptprof.detect.world.counter_rates import CounterRates
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS, UNSEEN, CounterHistory, known
+from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import DeviceMeasure
-from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, Sample, ThrottleInfo
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, ThrottleInfo
 
 SECTOR_BYTES = 512
-MAX_DEVICES = 512  # 0.2 MB each at most
-MAX_THROTTLES = 1024  # limits, one for each process and device
-(
-    _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITTEN_SECTORS, _WRITE_MS, _IO_MS, _WEIGHTED_MS, _DISCARDS, _FLUSHES,
-    _WIDTH,
-) = range(11)  # fmt: skip
-_RATED = (_READS, _READ_SECTORS, _WRITES, _WRITTEN_SECTORS)
-_WRAPS = (_READ_MS, _WRITE_MS, _IO_MS, _WEIGHTED_MS)
-_BOTH = (_READ_SECTORS, _WRITTEN_SECTORS)
+_Column = IntEnum(
+    "_Column", "READS READ_SECTORS READ_MS WRITES WRITTEN_SECTORS WRITE_MS IO_MS WEIGHTED_MS DISCARDS FLUSHES", start=0
+)
 
 
 class Users(NamedTuple):
@@ -43,42 +38,41 @@ class DeviceCounters:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._meters: Bounded[str, CounterRates] = Bounded(MAX_DEVICES)
+        self._meters: Bounded[str, CounterHistory] = Bounded(MAX_THINGS)
         self.infos: dict[str, DeviceInfo] = {}
-        self._tells: dict[str, tuple[bool, bool]] = {}  # whether the kernel counts discards and flushes
         # by device number, cgroup and process
-        self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(MAX_THROTTLES)
-        self._ended: Bounded[int, int] = Bounded(MAX_THROTTLES)
+        self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(MAX_THINGS)
+        self._ended: Bounded[int, int] = Bounded(MAX_THINGS)
 
-    def observe(self, at_ns: int, unchanged_ns: int, sample: Sample) -> None:
-        """Take one sample; up to `unchanged_ns` nothing had changed since the one before."""
-        if isinstance(sample, DiskSample):
-            self._count(at_ns, unchanged_ns, sample)
-        elif isinstance(sample, DeviceInfo):
-            self.infos[sample.device] = sample
-        elif isinstance(sample, ThrottleInfo):
-            self._limit(sample)
-        elif isinstance(sample, Gone) and sample.entity == "device":
-            self._meters.pop(sample.name, None)
-            self.infos.pop(sample.name, None)
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of disks."""
+        for info in samples.of(DeviceInfo):
+            self.infos[info.device] = info
+        unchanged_ns = samples.unchanged_ns("disks")
+        for disk in samples.of(DiskSample):
+            values = (
+                disk.read_ios, disk.read_sectors, disk.read_ms, disk.write_ios, disk.write_sectors, disk.write_ms,
+                disk.io_ms, disk.weighted_ms, UNSEEN if disk.discard_ios is None else disk.discard_ios,
+                UNSEEN if disk.flush_ios is None else disk.flush_ios,
+            )  # fmt: skip
+            self._meters.update_of(disk.device, _new).add(samples.at_ns, values, unchanged_ns)
+        for limit in samples.of(ThrottleInfo):
+            self._limit(limit)
 
-    def _count(self, at_ns: int, unchanged_ns: int, sample: DiskSample) -> None:
-        self._tells[sample.device] = sample.discard_ios is not None, sample.flush_ios is not None
-        values = (
-            sample.read_ios, sample.read_sectors, sample.read_ms, sample.write_ios, sample.write_sectors,
-            sample.write_ms, sample.io_ms, sample.weighted_ms, sample.discard_ios or 0, sample.flush_ios or 0,
-        )  # fmt: skip
-        self._meters.update_of(sample.device, _new).add(at_ns, values, unchanged_ns)
+    def forget(self, device: str) -> None:
+        """Drop a device that is gone."""
+        self._meters.pop(device, None)
+        self.infos.pop(device, None)
 
     def _limit(self, info: ThrottleInfo) -> None:
         key = (info.device, info.cgroup, info.pid)
         self._throttles.pop(key, None)
+        if info.pid is not None:  # its number may be another's by now
+            self._ended.pop(info.pid, None)
         limits = (
             info.read_bytes_per_second, info.write_bytes_per_second, info.read_operations_per_second,
             info.write_operations_per_second,
         )  # fmt: skip
-        if info.pid is not None and info.pid in self._ended:  # its number is another's
-            del self._ended[info.pid]
         if any(limit is not None for limit in limits):
             self._throttles[key] = info
 
@@ -103,16 +97,18 @@ class DeviceCounters:
 
     def _measure(self, device: str, span: tuple[int, int], users: Users, *, writes: bool) -> DeviceMeasure | None:
         meter, info = self._meters.get(device), self.infos.get(device)
-        seen = meter.seen(*span) if meter is not None and span[1] > span[0] else None
-        start_ns, end_ns = seen or span
-        counts = meter.difference(start_ns, end_ns) if meter is not None and seen is not None else None
-        if meter is None or counts is None:
+        measured = meter.measured(*span) if meter is not None else None
+        if meter is None or measured is None:
             return None
+        start_ns, end_ns, counts = measured
+        (
+            read_ios, read_sectors, read_ms, write_ios, write_sectors, write_ms, io_ms, weighted_ms, discard_ios,
+            flush_ios,
+        ) = counts  # fmt: skip
         seconds = (end_ns - start_ns) / SECOND_NS
-        discards, flushes = self._tells[device]
-        column = _WRITTEN_SECTORS if writes else _READ_SECTORS
-        shown = meter.ceilings[column].best()
-        peak = meter.peak(_BOTH, start_ns, end_ns)
+        column = _Column.WRITTEN_SECTORS if writes else _Column.READ_SECTORS
+        shown = meter.best(column)
+        peak = meter.peak((_Column.READ_SECTORS, _Column.WRITTEN_SECTORS), start_ns, end_ns)
         bytes_limit, operations_limit = self._limits(device, users, writes=writes)
         return DeviceMeasure(
             device=device,
@@ -120,20 +116,20 @@ class DeviceCounters:
             transport=info.transport if info is not None else None,
             rotational=info.rotational if info is not None else None,
             seconds=seconds,
-            read_bytes=round(counts[_READ_SECTORS] * SECTOR_BYTES),
-            written_bytes=round(counts[_WRITTEN_SECTORS] * SECTOR_BYTES),
-            reads=round(counts[_READS]),
-            writes=round(counts[_WRITES]),
-            flushes=round(counts[_FLUSHES]) if flushes else None,
-            discards=round(counts[_DISCARDS]) if discards else None,
-            busy_seconds=min(seconds, counts[_IO_MS] / 1000),
-            mean_queue=counts[_WEIGHTED_MS] / 1000 / seconds,
-            read_wait_seconds=counts[_READ_MS] / 1000 / counts[_READS] if counts[_READS] >= 1 else None,
-            write_wait_seconds=counts[_WRITE_MS] / 1000 / counts[_WRITES] if counts[_WRITES] >= 1 else None,
+            read_bytes=round(read_sectors * SECTOR_BYTES),
+            written_bytes=round(write_sectors * SECTOR_BYTES),
+            reads=round(read_ios),
+            writes=round(write_ios),
+            flushes=None if known(meter.last[_Column.FLUSHES]) is None else round(flush_ios),
+            discards=None if known(meter.last[_Column.DISCARDS]) is None else round(discard_ios),
+            busy_seconds=min(seconds, io_ms / 1000),
+            mean_queue=weighted_ms / 1000 / seconds,
+            read_wait_seconds=read_ms / 1000 / read_ios if read_ios >= 1 else None,
+            write_wait_seconds=write_ms / 1000 / write_ios if write_ios >= 1 else None,
             peak_bytes_per_second=None if peak is None else peak * SECTOR_BYTES,
             shown_bytes_per_second=None if shown is None else shown * SECTOR_BYTES,
-            shown_operations_per_second=meter.ceilings[_WRITES if writes else _READS].best(),
-            steadiness=meter.steadiness((column,), start_ns, end_ns),
+            shown_operations_per_second=meter.best(_Column.WRITES if writes else _Column.READS),
+            steadiness=meter.steadiness(column, start_ns, end_ns),
             throttled_bytes_per_second=bytes_limit,
             throttled_operations_per_second=operations_limit,
         )
@@ -146,16 +142,16 @@ class DeviceCounters:
             return None
         before, after = pair
         return Moved(
-            read_bytes=(after[_READ_SECTORS] - before[_READ_SECTORS]) * SECTOR_BYTES,
-            written_bytes=(after[_WRITTEN_SECTORS] - before[_WRITTEN_SECTORS]) * SECTOR_BYTES,
-            busy_seconds=(after[_IO_MS] - before[_IO_MS]) / 1000,
+            read_bytes=(after[_Column.READ_SECTORS] - before[_Column.READ_SECTORS]) * SECTOR_BYTES,
+            written_bytes=(after[_Column.WRITTEN_SECTORS] - before[_Column.WRITTEN_SECTORS]) * SECTOR_BYTES,
+            busy_seconds=(after[_Column.IO_MS] - before[_Column.IO_MS]) / 1000,
         )
 
     def written_bytes(self, device: str, start_ns: int, end_ns: int) -> int | None:
         """Return what was written to a device in a time; None: it was not looked at."""
         meter = self._meters.get(device)
         counts = meter.difference(start_ns, end_ns) if meter is not None else None
-        return None if counts is None else round(counts[_WRITTEN_SECTORS] * SECTOR_BYTES)
+        return None if counts is None else round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES)
 
     def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
         """Return the lowest limits that hold one of some processes on a device: bytes and operations per second."""
@@ -171,8 +167,13 @@ class DeviceCounters:
         return _lowest(moved), _lowest(done)
 
 
-def _new() -> CounterRates:
-    return CounterRates(_WIDTH, _RATED, wraps=_WRAPS)
+def _new() -> CounterHistory:
+    return CounterHistory(
+        len(_Column),
+        rising=len(_Column),
+        rated=(_Column.READS, _Column.READ_SECTORS, _Column.WRITES, _Column.WRITTEN_SECTORS),
+        wraps=(_Column.READ_MS, _Column.WRITE_MS, _Column.IO_MS, _Column.WEIGHTED_MS),
+    )
 
 
 def _holds(limit: ThrottleInfo, users: Users) -> bool:

@@ -12,18 +12,13 @@ from itertools import accumulate
 
 import msgspec
 
-from ckptprof.detect.world.bounded import Bounded
-from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
-from ckptprof.detect.world.host.device_counters import MAX_DEVICES
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import BlockActivity, DeviceInfo
 
 READ_AFTER_NS = 2_000_000_000  # by then the counters have been read again: they are once a second, at a tick
 _FIRST_BUCKET, _BUCKETS = 8, 32  # log2 of nanoseconds: no request takes less than 256 ns, the last holds 9 minutes
-_REQUESTS, _BYTES, _ISSUED, _SEQUENTIAL, _LATENCIES, _IN_FLIGHT = 0, 1, 2, 3, 4, 4 + _BUCKETS
-_WIDTH = _IN_FLIGHT + 1
-# a look a second for 5 minutes, the hour more thinly
-_KEPT = Kept(fast_looks=300, slow_looks=330, slow_ns=10 * SECOND_NS)
 
 
 class DeviceRequests:
@@ -31,7 +26,7 @@ class DeviceRequests:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._pasts: Bounded[tuple[int, int, bool], CounterHistory] = Bounded(2 * MAX_DEVICES)
+        self._pasts: Bounded[tuple[int, int, bool], CounterHistory] = Bounded(MAX_THINGS)
 
     def observe(self, at_ns: int, sample: BlockActivity) -> None:
         """Take the counters of one disk and direction."""
@@ -52,23 +47,24 @@ class DeviceRequests:
         pair = past.around(start_ns, end_ns)
         if pair is None:
             return share
-        counted = [after - before for before, after in zip(*pair, strict=True)]
-        requests, issued = counted[_REQUESTS], counted[_ISSUED]
-        latencies = counted[_LATENCIES : _LATENCIES + _BUCKETS]
+        requests, moved, issued, sequential, *latencies, _ = (
+            after - before for before, after in zip(*pair, strict=True)
+        )
         return msgspec.structs.replace(
             share,
             requests=requests,
-            mean_request_bytes=counted[_BYTES] / requests if requests else None,
-            sequential_share_bytes=min(1.0, counted[_SEQUENTIAL] / issued) if issued else None,
+            mean_request_bytes=moved / requests if requests else None,
+            sequential_share_bytes=min(1.0, sequential / issued) if issued else None,
             latency_p50_seconds=_within(latencies, 0.5),
             latency_p99_seconds=_within(latencies, 0.99),
-            max_in_flight=past.largest(_IN_FLIGHT, start_ns, end_ns),
+            max_in_flight=past.largest(-1, start_ns, end_ns),
         )
 
 
 def _new_past() -> CounterHistory:
-    past = CounterHistory(_WIDTH, _KEPT, rising=_IN_FLIGHT)  # they fall when tracing begins anew
-    past.add(0, (0,) * _WIDTH)  # what does nothing is not told of: before its first look nothing was counted
+    width = 4 + _BUCKETS + 1  # as in _look
+    past = CounterHistory(width, rising=width - 1)  # they fall when tracing begins anew
+    past.add(0, (0,) * width)  # what does nothing is not told of: before its first look nothing was counted
     return past
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.device_counters import DeviceCounters
 from ckptprof.detect.world.host.device_requests import DeviceRequests
 from ckptprof.detect.world.host.network_counters import NetworkCounters
 from ckptprof.model import DeviceShare
-from ckptprof_collectors.samples import BlockActivity, DeviceInfo, DiskSample, Gone, MountInfo, Sample, ThrottleInfo
-
-_OF_DISKS = (DiskSample, DeviceInfo, ThrottleInfo)
+from ckptprof_collectors.samples import BlockActivity, Gone, MountInfo
 
 
 class Devices:
@@ -20,23 +19,24 @@ class Devices:
         self.links = NetworkCounters()
         self._requests = DeviceRequests()
         self._mounts: dict[int, MountInfo] = {}
-        self.now_ns = 0
+        self._now_ns = 0
 
-    def observe(self, at_ns: int, unchanged_ns: int, sample: Sample) -> None:
-        """Take one sample, of whatever kind; up to `unchanged_ns` nothing had changed since the one before."""
-        self.now_ns = at_ns
-        if isinstance(sample, _OF_DISKS):
-            self.disks.observe(at_ns, unchanged_ns, sample)
-        elif isinstance(sample, BlockActivity):
-            self._requests.observe(at_ns, sample)
-        elif isinstance(sample, MountInfo):
-            self._mounts[sample.mount_id] = sample
-        elif isinstance(sample, Gone) and sample.entity == "mount":
-            self._mounts.pop(int(sample.name) if sample.name.isdecimal() else -1, None)
-        else:
-            if isinstance(sample, Gone):
-                self.disks.observe(at_ns, unchanged_ns, sample)
-            self.links.observe(at_ns, unchanged_ns, sample)
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of mounts, disks and links; what is gone first, as another may have its name."""
+        self._now_ns = samples.at_ns
+        for gone in samples.of(Gone):
+            if gone.entity == "device":
+                self.disks.forget(gone.name)
+            elif gone.entity in {"interface", "port"}:
+                self.links.forget(gone.name)
+            elif gone.entity == "mount" and gone.name.isdecimal():
+                self._mounts.pop(int(gone.name), None)
+        for mount in samples.of(MountInfo):
+            self._mounts[mount.mount_id] = mount
+        self.disks.take(samples)
+        self.links.take(samples)
+        for activity in samples.of(BlockActivity):
+            self._requests.observe(samples.at_ns, activity)
 
     def mount_of(self, path: str) -> MountInfo | None:
         """Return the mount that a path is on: the longest mount point above it, the latest of equals."""
@@ -59,7 +59,7 @@ class Devices:
             share = self._disk_share(device, start_ns, end_ns, mount.mount_point)
             info = self.disks.infos.get(device)
             if share is not None and info is not None:
-                share = self._requests.fill(share, info, (start_ns, end_ns, self.now_ns), writes=writes)
+                share = self._requests.fill(share, info, (start_ns, end_ns, self._now_ns), writes=writes)
             if share is not None:
                 found.append(share)
         if mount.server is not None:

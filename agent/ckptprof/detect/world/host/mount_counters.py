@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.bounded import Bounded
-from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.detect.world.spans import overlap_ns
 from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
 from ckptprof.measures import MountMeasure
 from ckptprof_collectors.mounts.remotefs import is_remote
 from ckptprof_collectors.samples import FuseSample, MountInfo
-
-MAX_CONNECTIONS = 64  # 29 KB each at most
-_KEPT = Kept(fast_looks=600, slow_looks=600, slow_ns=6 * SECOND_NS)
 
 
 def is_elsewhere(mount: MountInfo) -> bool:
@@ -30,12 +27,12 @@ class FuseMounts:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._waiting: Bounded[tuple[int, int], CounterHistory] = Bounded(MAX_CONNECTIONS)
+        self._waiting: Bounded[tuple[int, int], CounterHistory] = Bounded(MAX_THINGS)
 
     def observe(self, at_ns: int, sample: FuseSample) -> None:
         """Take one look."""
         if sample.waiting is not None:
-            past = self._waiting.update_of((sample.major, sample.minor), lambda: CounterHistory(1, _KEPT))
+            past = self._waiting.update_of((sample.major, sample.minor), lambda: CounterHistory(1))
             past.add(at_ns, (sample.waiting,))
 
     def measure(self, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.bounded import Bounded
-from ckptprof.detect.world.counter_history import SECOND_NS, CounterHistory, Kept
-from ckptprof.detect.world.counter_rates import CounterRates
-from ckptprof.measures import LinkMeasure
-from ckptprof_collectors.samples import Gone, NicInfo, NicSample, QdiscSample, RdmaInfo, RdmaSample, Sample
+from enum import IntEnum
 
-MAX_LINKS = 256  # 58 KB each at most; a node has a veth for each container
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.measures import LinkMeasure
+from ckptprof_collectors.samples import NicInfo, NicSample, QdiscSample, RdmaInfo, RdmaSample
+
 MAX_TOLD = 32  # links of one checkpoint, the busiest
-MAX_QDISCS = 512  # 26 KB each at most
-_QUEUE_KEPT = Kept(fast_looks=200, slow_looks=400, slow_ns=6 * SECOND_NS)
-_RECEIVED, _SENT = 0, 1
+_Column = IntEnum("_Column", "RECEIVED SENT", start=0)
 _TRICKLE = 64 << 10  # bytes a second: names, keep-alives
 _ACTIVE = 0.01  # of its best second
 _LOOPBACK = "lo"
@@ -24,39 +23,33 @@ class NetworkCounters:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._meters: Bounded[str, CounterRates] = Bounded(MAX_LINKS)
+        self._meters: Bounded[str, CounterHistory] = Bounded(MAX_THINGS)
         self.nics: dict[str, NicInfo] = {}
         self._ports: dict[str, RdmaInfo] = {}
         # drops, overlimits, backlog
-        self._qdiscs: Bounded[tuple[str, int, int], CounterHistory] = Bounded(MAX_QDISCS)
+        self._qdiscs: Bounded[tuple[str, int, int], CounterHistory] = Bounded(MAX_THINGS)
 
-    def observe(self, at_ns: int, unchanged_ns: int, sample: Sample) -> None:
-        """Take one sample; up to `unchanged_ns` nothing had changed since the one before."""
-        if isinstance(sample, NicSample):
-            self._count(sample.interface, at_ns, unchanged_ns, (sample.rx_bytes, sample.tx_bytes))
-        elif isinstance(sample, RdmaSample):
-            if sample.rx_bytes is not None and sample.tx_bytes is not None:
-                self._count(sample.port, at_ns, unchanged_ns, (sample.rx_bytes, sample.tx_bytes))
-        elif isinstance(sample, NicInfo):
-            self.nics[sample.interface] = sample
-        elif isinstance(sample, RdmaInfo):
-            self._ports[sample.port] = sample
-        elif isinstance(sample, QdiscSample):
-            self._queue(at_ns, unchanged_ns, sample)
-        elif isinstance(sample, Gone) and sample.entity in {"interface", "port"}:
-            self._forget(sample.name)
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of links."""
+        at_ns = samples.at_ns
+        for nic in samples.of(NicInfo):
+            self.nics[nic.interface] = nic
+        for port in samples.of(RdmaInfo):
+            self._ports[port.port] = port
+        for one in samples.of(NicSample):
+            past = self._meters.update_of(one.interface, _new_link)
+            past.add(at_ns, (one.rx_bytes, one.tx_bytes), samples.unchanged_ns("nics"))
+        for counts in samples.of(RdmaSample):
+            if counts.rx_bytes is not None and counts.tx_bytes is not None:
+                past = self._meters.update_of(counts.port, _new_link)
+                past.add(at_ns, (counts.rx_bytes, counts.tx_bytes), samples.unchanged_ns("rdma"))
+        for queue in samples.of(QdiscSample):
+            values = (queue.drops or 0, queue.overlimits or 0, queue.backlog_bytes or 0)
+            past = self._qdiscs.update_of((queue.interface, queue.handle, queue.parent), _new_queue)
+            past.add(at_ns, values, samples.unchanged_ns("qdiscs"))
 
-    def _count(self, name: str, at_ns: int, unchanged_ns: int, values: tuple[int, int]) -> None:
-        self._meters.update_of(name, _new_link).add(at_ns, values, unchanged_ns)
-
-    def _queue(self, at_ns: int, unchanged_ns: int, sample: QdiscSample) -> None:
-        if sample.drops is None and sample.overlimits is None and sample.backlog_bytes is None:
-            return
-        key = (sample.interface, sample.handle, sample.parent)
-        values = (sample.drops or 0, sample.overlimits or 0, sample.backlog_bytes or 0)
-        self._qdiscs.update_of(key, _new_queue).add(at_ns, values, unchanged_ns)
-
-    def _forget(self, name: str) -> None:
+    def forget(self, name: str) -> None:
+        """Drop a link that is gone."""
         self._meters.pop(name, None)
         self.nics.pop(name, None)
         self._ports.pop(name, None)
@@ -65,8 +58,6 @@ class NetworkCounters:
 
     def measures(self, start_ns: int, end_ns: int, *, writes: bool) -> tuple[LinkMeasure, ...]:
         """Return what every link did in a time that moved anything, the busiest first."""
-        if end_ns <= start_ns:
-            return ()
         found = [self._measure(name, meter, start_ns, end_ns, writes=writes) for name, meter in self._meters.items()]
         moved = [one for one in found if one is not None and (one.received_bytes or one.sent_bytes)]
         return tuple(sorted(moved, key=lambda one: -max(one.received_bytes, one.sent_bytes))[:MAX_TOLD])
@@ -87,19 +78,19 @@ class NetworkCounters:
     def received_bytes(self, start_ns: int, end_ns: int) -> int | None:
         """Return what the busiest one received, loopback included; None: none was looked at."""
         pairs = [meter.difference(start_ns, end_ns) for meter in self._meters.values()]
-        return max((round(pair[_RECEIVED]) for pair in pairs if pair is not None), default=None)
+        return max((round(pair[_Column.RECEIVED]) for pair in pairs if pair is not None), default=None)
 
     def _measure(
-        self, name: str, meter: CounterRates, start_ns: int, end_ns: int, *, writes: bool
+        self, name: str, meter: CounterHistory, start_ns: int, end_ns: int, *, writes: bool
     ) -> LinkMeasure | None:
-        seen = meter.seen(start_ns, end_ns)
-        counts = meter.difference(*seen) if seen is not None else None
-        if counts is None:
+        measured = meter.measured(start_ns, end_ns)
+        if measured is None:
             return None
+        _, _, counts = measured
         nic, port = self.nics.get(name), self._ports.get(name)
-        column = _SENT if writes else _RECEIVED
+        column = _Column.SENT if writes else _Column.RECEIVED
         if nic is not None and nic.driver in _PAIRED and counts[1 - column] > counts[column]:
-            column = 1 - column
+            column = _Column(1 - column)
         peak = meter.peak((column,), start_ns, end_ns)
         drops, overlimits, backlog = self._shaped(name, start_ns, end_ns)
         bits = nic.speed_bits_per_second if nic is not None else port.rate_bits_per_second if port is not None else None
@@ -109,12 +100,12 @@ class NetworkCounters:
             kind=kind,
             countable=nic.countable if nic is not None else kind != "loopback",
             speed_bytes_per_second=bits / 8 if bits else None,
-            received_bytes=round(counts[_RECEIVED]),
-            sent_bytes=round(counts[_SENT]),
+            received_bytes=round(counts[_Column.RECEIVED]),
+            sent_bytes=round(counts[_Column.SENT]),
             peak_bytes_per_second=peak,
-            shown_bytes_per_second=meter.ceilings[column].best(start_ns),
-            steadiness=meter.steadiness((column,), start_ns, end_ns),
-            active_seconds=meter.active_seconds((column,), start_ns, end_ns, max(_TRICKLE, _ACTIVE * (peak or 0.0))),
+            shown_bytes_per_second=meter.best(column, start_ns),
+            steadiness=meter.steadiness(column, start_ns, end_ns),
+            active_seconds=meter.active_seconds(column, start_ns, end_ns, max(_TRICKLE, _ACTIVE * (peak or 0.0))),
             shaped_drops=drops,
             shaped_overlimits=overlimits,
             backlog_bytes=backlog,
@@ -129,9 +120,9 @@ class NetworkCounters:
         return drops, overlimits, max(backlogs, default=None)
 
 
-def _new_link() -> CounterRates:
-    return CounterRates(2, (_RECEIVED, _SENT))
+def _new_link() -> CounterHistory:
+    return CounterHistory(len(_Column), rising=len(_Column), rated=tuple(_Column))
 
 
 def _new_queue() -> CounterHistory:
-    return CounterHistory(3, _QUEUE_KEPT, rising=2)
+    return CounterHistory(3, rising=2)

@@ -1,0 +1,1 @@
+"""What `ckptprof doctor` looks at."""

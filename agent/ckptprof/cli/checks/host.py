@@ -1,0 +1,122 @@
+"""What `ckptprof doctor` looks at: this installation, its database and the room it has."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+
+from ckptprof.cli.checks import kernel, remedies, trace, training
+from ckptprof.errors import CkptprofError
+from ckptprof.model import CheckpointQuery
+from ckptprof.report import units
+from ckptprof.report.doctor import Check
+from ckptprof.store import library
+from ckptprof.store.location import service_runs, shown, to_path, where_to_get_data
+from ckptprof_collectors.files.statx import statx
+from ckptprof_collectors.kernelfs import KernelFs
+
+_OLDEST_PYTHON = (3, 10)
+
+
+def everything(fs: KernelFs, db: str | Path, *, run: Path, port: int, now_ns: int) -> list[Check]:
+    """Return all checks in the order in which they are told; each looks for itself, none raises."""
+    uid = os.geteuid()
+    newest_ns, stored = database(db)
+    checks = [
+        python(sys.version_info[:3]),
+        kernel.capabilities(fs, uid=uid),
+        kernel.other_processes(fs, uid=uid),
+        kernel.io_accounting(fs),
+        kernel.hidepid(fs),
+        kernel.block_devices(fs),
+        kernel.network(fs),
+        kernel.pressure(fs),
+        kernel.delay_accounting(fs),
+        kernel.udev(run),
+        *training.everything(fs),
+        *trace.everything(fs),
+        sqlite(library.sqlite_version()),
+        stored,
+    ]
+    checks += room(db)
+    checks += [kernel.clock(now_ns=now_ns, newest_ns=newest_ns), metrics_port(port)]
+    return checks
+
+
+def python(version: tuple[int, ...]) -> Check:
+    """Judge the interpreter."""
+    name = ".".join(map(str, version))
+    if version >= _OLDEST_PYTHON:
+        return Check("python", "ok", f"Python {name}")
+    return Check("python", "fail", f"Python {name} is too old", "install Python 3.10 or newer")
+
+
+def sqlite(version: tuple[int, ...]) -> Check:
+    """Judge the database library."""
+    name = ".".join(map(str, version))
+    if library.has_wal_reset_fix(version):
+        return Check("sqlite", "ok", f"SQLite {name}")
+    text = (
+        f"SQLite {name} is older than the fix of the WAL-reset bug (3.51.3), which needs two writers to happen; "
+        "ckptprof has one, so let no other program write to its database"
+    )
+    return Check("sqlite", "note", text)
+
+
+def database(db: str | Path) -> tuple[int | None, Check]:
+    """Open the database as a query does; returns the newest recorded instant too, if there is one."""
+    from ckptprof.store.reader import StoreReader  # noqa: PLC0415 # SQLAlchemy: only if it comes to that
+
+    try:
+        path = to_path(db)
+        if not path.exists():
+            text = f"there is no database yet at {shown(path)}"
+            return None, Check("database", "note", text, where_to_get_data(path))
+        size = path.stat().st_size
+        reader = StoreReader(path)
+        try:
+            end_ns = reader.report(CheckpointQuery(limit=1)).watched.end_ns
+        finally:
+            reader.close()
+    except CkptprofError as error:
+        return None, Check("database", "fail", str(error), error.hint)
+    except OSError as error:
+        fix = "run as its owner or root, or give another path with --db"
+        return None, Check("database", "fail", f"{db}: {error.strerror or error}", fix)
+    return end_ns, Check("database", "ok", f"{shown(path)}, {units.size(size)}, can be read")
+
+
+def room(db: str | Path) -> list[Check]:
+    """Look at the file system that the database is or will be on."""
+    try:
+        folder = next(parent for parent in to_path(db).parents if parent.is_dir())
+        usage = psutil.disk_usage(str(folder))
+        birth_ns = statx(os.fsencode(folder)).birth_ns
+    except (CkptprofError, OSError, StopIteration) as error:
+        return [Check("disk-free", "warn", f"the database's file system cannot be seen: {error}")]
+    return [
+        kernel.birth_time(folder, birth_ns=birth_ns),
+        kernel.disk_free(folder, free_bytes=usage.free, total_bytes=usage.total),
+    ]
+
+
+def metrics_port(port: int) -> Check:
+    """Look whether the port of /metrics can be had on loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return Check("metrics-port", "warn", f"port {port} cannot be used: {error.strerror}")
+            text = f"port {port} is in use, as it is while the agent runs"
+            if service_runs():
+                return Check("metrics-port", "ok", f"port {port} is in use, and the service runs")
+            shows = remedies.first_there(f"ss -tlnp sport = :{port}", otherwise="")
+            return Check("metrics-port", "note", text, f"{shows} shows by which program" if shows else None)
+    return Check("metrics-port", "ok", f"port {port} is free for /metrics")

@@ -1,0 +1,202 @@
+"""What `ckptprof doctor` looks at: the kernel's side of it. Each check reads files below given roots."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from ckptprof.cli.checks import remedies
+from ckptprof.report import units
+from ckptprof.report.doctor import Check
+from ckptprof_collectors import hostfacts
+from ckptprof_collectors.kernelfs import KernelFs, read_text
+
+# include/uapi/linux/capability.h: bit numbers
+CAPABILITIES = {"DAC_READ_SEARCH": 2, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "PERFMON": 38, "BPF": 39}
+FOR_OTHERS = ("SYS_PTRACE", "DAC_READ_SEARCH")  # both, to read /proc/PID/io and fd of other users (measured)
+_LOOKED_AT = 200  # processes of other users, before giving up
+_MIB = 1 << 20
+
+
+def held_capabilities(fs: KernelFs) -> frozenset[str] | None:
+    """Return those of `CAPABILITIES` that are effective for this process, None if that cannot be seen."""
+    for line in (read_text(fs.proc / "self/status") or "").splitlines():
+        if line.startswith("CapEff:"):
+            bits = int(line.split()[1], 16)
+            return frozenset(name for name, bit in CAPABILITIES.items() if bits >> bit & 1)
+    return None
+
+
+def capabilities(fs: KernelFs, *, uid: int) -> Check:
+    """Look at what this process may do."""
+    held = held_capabilities(fs)
+    user = "root" if uid == 0 else f"user {uid}"
+    if held is None:
+        return Check("capabilities", "warn", f"{user}; the capabilities cannot be seen", "mount /proc")
+    missing = [f"CAP_{name}" for name in FOR_OTHERS if name not in held]
+    if not missing:
+        return Check("capabilities", "ok", f"{user}, with the capabilities to see the processes of all users")
+    text = f"{user}, without {' and '.join(missing)}: only your own processes can be watched"
+    return Check("capabilities", "warn", text, f"to watch the whole host, {remedies.as_service()}")
+
+
+def other_processes(fs: KernelFs, *, uid: int) -> Check:
+    """Try what matters: the byte counters and open files of a process of another user."""
+    with hostfacts.reading(fs.proc):
+        readable, refused = _tried(uid)
+    if readable:
+        return Check("processes", "ok", "byte counters and open files of other users' processes can be read")
+    if refused:
+        text = "byte counters and open files of other users' processes cannot be read: jobs of other users are not seen"
+        return Check("processes", "warn", text, remedies.as_service())
+    return Check("processes", "note", "there is no process of another user, so it is not known whether one can be read")
+
+
+def _tried(uid: int) -> tuple[int, int]:
+    """Return how many could be read and how many not; the first that can be read ends it."""
+    refused = 0
+    for process in _of_others(uid):
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):  # it ended meanwhile
+            try:
+                process.io_counters()
+                process.num_fds()
+            except psutil.AccessDenied:
+                refused += 1
+            else:
+                return 1, refused
+        if refused >= _LOOKED_AT:
+            break
+    return 0, refused
+
+
+def _of_others(uid: int) -> Iterator[psutil.Process]:
+    try:
+        pids = psutil.pids()
+    except OSError:
+        return
+    for pid in sorted(pids):
+        with contextlib.suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            if process.uids().effective != uid and process.cmdline():  # the kernel's own threads have none
+                yield process
+
+
+def io_accounting(fs: KernelFs) -> Check:
+    """Look for CONFIG_TASK_IO_ACCOUNTING, without which nothing can be told by process."""
+    if (fs.proc / "self/io").exists():
+        return Check("io-accounting", "ok", "the kernel counts bytes by process")
+    return Check(
+        "io-accounting",
+        "fail",
+        "the kernel does not count bytes by process: no checkpoint can be found",
+        "use a kernel built with CONFIG_TASK_IO_ACCOUNTING (as every distribution does)",
+    )
+
+
+def hidepid(fs: KernelFs) -> Check:
+    """Look at how /proc is mounted."""
+    try:
+        with hostfacts.reading(fs.proc):
+            mounts = psutil.disk_partitions(all=True)
+    except OSError:
+        mounts = []
+    for options in [mount.opts.split(",") for mount in mounts if (mount.mountpoint, mount.fstype) == ("/proc", "proc")]:
+        hiding = next((option for option in options if option.startswith("hidepid=")), "hidepid=0")
+        if hiding in ("hidepid=0", "hidepid=off"):
+            break
+        held = held_capabilities(fs) or frozenset()
+        if "SYS_PTRACE" in held:
+            return Check("hidepid", "ok", f"/proc is mounted with {hiding}, and CAP_SYS_PTRACE overrides it")
+        text = f"/proc is mounted with {hiding}: processes of other users are hidden"
+        return Check(
+            "hidepid", "warn", text, f"give CAP_SYS_PTRACE, or {remedies.as_root('mount -o remount,hidepid=0 /proc')}"
+        )
+    return Check("hidepid", "ok", "/proc hides no process")
+
+
+def block_devices(fs: KernelFs) -> Check:
+    """Look at /proc/diskstats."""
+    text = read_text(fs.proc / "diskstats")
+    if text is None:
+        fix = "in a container or unit, mount /proc whole (no ProcSubset=pid)"
+        return Check("block-devices", "warn", "/proc/diskstats cannot be read: no device is watched", fix)
+    number = sum(1 for line in text.splitlines() if line.split()[3:4] not in ([], ["0"]))
+    return Check("block-devices", "ok", f"{len(text.splitlines())} block devices in sight, {number} of them in use")
+
+
+def network(fs: KernelFs) -> Check:
+    """Look whether the interfaces are the host's: in a network namespace of its own /proc/net/dev is quietly wrong."""
+    try:
+        with hostfacts.reading(fs.proc):
+            names = list(psutil.net_io_counters(pernic=True, nowrap=False))
+    except (OSError, ValueError):
+        return Check("network", "warn", "/proc/net/dev cannot be read: no network interface is watched", "mount /proc")
+    if [name for name in names if name != "lo"]:
+        return Check("network", "ok", f"{len(names)} network interfaces in sight")
+    return Check(
+        "network",
+        "warn",
+        "the only interface is lo: this is a separate network namespace, or the host has no network",
+        "in a unit, set PrivateNetwork=no; in a container, use the network of the host",
+    )
+
+
+def pressure(fs: KernelFs) -> Check:
+    """Look for PSI."""
+    try:
+        (fs.proc / "pressure/io").read_bytes()
+    except OSError:
+        text = "pressure (PSI) is off or cannot be read: time stalled on I/O and memory is not recorded"
+        return Check("pressure", "note", text, "boot with psi=1 on the kernel's command line")
+    return Check("pressure", "ok", "pressure (PSI) of I/O and memory can be read")
+
+
+def delay_accounting(fs: KernelFs) -> Check:
+    """Look at the switch of delay accounting (since 5.14)."""
+    state = read_text(fs.proc / "sys/kernel/task_delayacct")
+    if state == "1":
+        return Check("delay-accounting", "ok", "the kernel counts the time that single threads wait for block I/O")
+    text = (
+        "the time that single threads wait for block I/O is not counted: verdicts at the level poll have less evidence"
+    )
+    return Check("delay-accounting", "note", text, remedies.setting("kernel.task_delayacct", "1"))
+
+
+def udev(run: Path) -> Check:
+    """Look for a udev daemon."""
+    if (run / "udev/control").exists():
+        return Check("udev", "ok", "udev reports devices that appear and disappear")
+    return Check("udev", "note", "no udev daemon: devices that appear and disappear are found by reading again")
+
+
+def birth_time(directory: Path, *, birth_ns: int | None) -> Check:
+    """Judge what statx said of a directory's birth."""
+    if birth_ns is not None:
+        return Check("birth-time", "ok", f"the file system of {directory} keeps birth times of files")
+    text = f"the file system of {directory} keeps no birth times: new files are recognised by other evidence"
+    return Check("birth-time", "note", text)
+
+
+def disk_free(directory: Path, *, free_bytes: int, total_bytes: int) -> Check:
+    """Judge the room for recordings."""
+    text = f"{units.size(free_bytes)} of {units.size(total_bytes)} free at {directory}"
+    fix = f"free some space, or record elsewhere with --db; see `du -xsh {directory}`"
+    if free_bytes < 64 * _MIB:
+        return Check("disk-free", "fail", f"{text}: recording will stop", fix)
+    if free_bytes < 1024 * _MIB:
+        return Check("disk-free", "warn", f"{text}: it may fill up", fix)
+    return Check("disk-free", "ok", text)
+
+
+def clock(*, now_ns: int, newest_ns: int | None) -> Check:
+    """Judge the wall clock, against the year this was written and the newest recorded instant."""
+    keep = remedies.first_there("timedatectl set-ntp true", otherwise="run an NTP client")
+    fix = f"set the clock, and keep it: {keep}"
+    if now_ns < 1_700_000_000 * 1_000_000_000:
+        return Check("clock", "warn", "the wall clock is years behind: times in reports will be wrong", fix)
+    if newest_ns is not None and newest_ns > now_ns + 60 * 1_000_000_000:
+        return Check("clock", "warn", "the wall clock is behind the newest record: it went back", fix)
+    return Check("clock", "ok", "the wall clock is plausible")

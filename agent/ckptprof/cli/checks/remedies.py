@@ -1,0 +1,64 @@
+"""Remedies that `ckptprof doctor` can name: commands that this host has, and what it takes to be root here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from ckptprof.store.location import SYSTEMD, service_runs
+
+_UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+
+
+def first_there(*commands: str, otherwise: str) -> str:
+    """Return the first command whose program is on this host, as a person may paste it; else `otherwise`."""
+    for command in commands:
+        if shutil.which(command.split()[0], path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin") is not None:
+            return as_root(command)
+    return otherwise
+
+
+def as_root(command: str) -> str:
+    """Return how this user runs a command as root."""
+    if os.geteuid() == 0:
+        return f"`{command}`"
+    return f"`sudo {command}`" if shutil.which("sudo") is not None else f"`{command}` as root"
+
+
+def as_service() -> str:
+    """Return what makes the whole host visible: the service, as far as it is here, or root."""
+    if service_runs():
+        return "nothing is to be done: the service runs, and it has what it takes (`ckptprof service status`)"
+    if os.geteuid() == 0:
+        return "give it to this container or unit, which has less than root has elsewhere"
+    if any((Path(folder) / "ckptprof.service").exists() for folder in _UNITS):
+        return f"start the service ({as_root('systemctl enable --now ckptprof')})"
+    program = f"{sysconfig.get_path('scripts')}/ckptprof"
+    if SYSTEMD.is_dir():
+        return f"install the service ({as_root(f'{program} service install')}), or run it as root"
+    return f"run it as root ({as_root(f'{program} agent')})"
+
+
+def libbpf() -> str:
+    """Return how libbpf comes onto this host."""
+    wheel = "install the wheel of ckptprof that contains it"
+    got = first_there(
+        "apt install libbpf1", "dnf install libbpf", "zypper install libbpf1", "pacman -S libbpf", otherwise=""
+    )
+    return f"{got} (1.0 or newer), or {wheel}" if got else f"install libbpf 1.0 or newer, or {wheel}"
+
+
+def py_spy() -> str:
+    """Return how py-spy comes into this environment, which may have no pip of its own (pipx, uv)."""
+    if (Path(sysconfig.get_path("purelib")) / "pip").is_dir():
+        return f"`{sys.executable} -m pip install py-spy`"
+    return "install py-spy into the environment of ckptprof"
+
+
+def setting(name: str, value: str) -> str:
+    """Return how a setting of the kernel is changed until the next boot."""
+    path = "/proc/sys/" + name.replace(".", "/")
+    return first_there(f"sysctl {name}={value}", otherwise=f"as root, write {value} into {path}")

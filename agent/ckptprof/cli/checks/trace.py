@@ -1,0 +1,104 @@
+"""What `ckptprof doctor` looks at for the level `trace`: what it takes, piece by piece, and then a real try."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ckptprof.cli.checks import remedies
+from ckptprof.cli.checks.kernel import held_capabilities
+from ckptprof.report.doctor import Check
+from ckptprof.service.sampler import tracing
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
+
+NEWER = "boot a newer kernel: eBPF works with any kernel that has BTF, from 5.10 on"
+GET_EBPF = "add what eBPF needs: the checks above name it"
+_SINCE = re.compile(r"since (\d+\.\d+)")
+
+
+def everything(fs: KernelFs) -> list[Check]:
+    """Return all checks of the trace; none raises."""
+    return [types(fs), privileges(fs), libbpf(), lockdown(fs), *attached(fs)]
+
+
+def types(fs: KernelFs) -> Check:
+    """Look for the kernel's own types (BTF), which the programs are fitted to."""
+    release = read_text(fs.proc / "sys/kernel/osrelease") or "of unknown version"
+    if os.access(fs.sys / "kernel/btf/vmlinux", os.R_OK):
+        return Check("trace-btf", "ok", f"the kernel ({release}) has type information (BTF), which eBPF programs need")
+    text = f"the kernel ({release}) has no type information (BTF): no eBPF program can be loaded"
+    fix = "boot a kernel of 5.10 or newer with CONFIG_DEBUG_INFO_BTF=y: Debian 11, RHEL 8.2, or newer"
+    return Check("trace-btf", "warn", text, fix)
+
+
+def privileges(fs: KernelFs) -> Check:
+    """Look at the capabilities that attaching takes."""
+    held = held_capabilities(fs) or frozenset()
+    missing = [f"CAP_{name}" for name in ("BPF", "PERFMON") if name not in held]
+    if not missing or "SYS_ADMIN" in held:
+        return Check("trace-privileges", "ok", "eBPF programs can be attached")
+    text = f"eBPF programs cannot be attached without {' and '.join(missing)}"
+    return Check("trace-privileges", "warn", text, remedies.as_service())
+
+
+def libbpf() -> Check:
+    """Look for the library that loads the programs."""
+    from ckptprof_collectors.ebpf.library import BUNDLED, find_libbpf  # noqa: PLC0415 - ctypes, for this command only
+
+    try:
+        found = find_libbpf()
+    except UnavailableError as error:
+        return Check("trace-libbpf", "warn", str(error), remedies.libbpf())
+    number = ".".join(map(str, found.version))
+    where = "bundled" if found.path.startswith(str(BUNDLED)) else found.path
+    return Check("trace-libbpf", "ok", f"libbpf {number} ({where})")
+
+
+def lockdown(fs: KernelFs) -> Check:
+    """Look at the kernel's lockdown, whose stricter degree lets nobody read its memory (kernel_lockdown(7))."""
+    text = read_text(fs.sys / "kernel/security/lockdown")
+    degree = re.search(r"\[(\w+)\]", text or "")
+    if degree is None:
+        text = "whether the kernel is locked down cannot be seen; the next check tries it"
+        return Check(
+            "trace-lockdown",
+            "note",
+            text,
+            f"{remedies.as_root('mount -t securityfs none /sys/kernel/security')} shows it",
+        )
+    if degree[1] == "confidentiality":
+        text = "the kernel is locked down for confidentiality: eBPF programs can read nothing"
+        return Check("trace-lockdown", "warn", text, "boot with lockdown=integrity, or without lockdown")
+    return Check("trace-lockdown", "ok", f"lockdown of the kernel: {degree[1]}, which lets eBPF programs read")
+
+
+def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach) -> list[Check]:
+    """Attach the programs for a moment, seeing only what we start ourselves, and say what came of it."""
+    if not fs.is_live:
+        return [Check("trace", "note", "not tried: this is not the /proc of this machine")]
+    try:
+        tracer = attach(fs, family_of=(os.getpid(),), ignore=())
+    except UnavailableError as error:
+        fix = remedies.as_service() if getattr(error, "permission", False) else None
+        return [Check("trace", "warn", f"no trace, polling is used: {tracing.first_line(error)}", fix)]
+    except Exception as error:  # noqa: BLE001 - doctor is where one looks when something is wrong
+        text = f"no trace, polling is used: {type(error).__name__}: {tracing.first_line(error)}"
+        return [Check("trace", "fail", text, NEWER)]
+    programs: dict[str, str] = getattr(tracer, "programs", {})
+    degraded = tuple(tracer.degraded)
+    tracer.close()
+    hooks = ", ".join(f"{hook} ({variant})" for hook, variant in programs.items()) or "everything"
+    found = [Check("trace", "ok", f"the trace level works: {hooks}")]
+    stand_in = "perf-event" in programs.values()
+    return found + [
+        Check("trace-sight", "note", sentence, GET_EBPF if stand_in else remedy(sentence)) for sentence in degraded
+    ]
+
+
+def remedy(sentence: str) -> str:
+    """Return what would bring into sight what a degradation says is out of it."""
+    if (since := _SINCE.search(sentence)) is not None:
+        return f"boot a kernel of {since[1]} or newer"
+    if re.search(r"lacks|not permitted|CAP_", sentence) is not None:
+        return remedies.as_service()
+    return NEWER

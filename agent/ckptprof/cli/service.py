@@ -1,0 +1,61 @@
+"""Install, show or uninstall the systemd service that watches this host."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from ckptprof.cli import options, output
+from ckptprof.errors import NothingFoundError
+
+DEGRADED = 4
+
+
+class Action(str, Enum):
+    """What is to be done with the service."""
+
+    INSTALL = "install"
+    STATUS = "status"
+    UNINSTALL = "uninstall"
+
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be done.")]
+
+
+def command(
+    action: Annotated[Action, typer.Argument(metavar="install|status|uninstall", help="What to do.")],
+    *,
+    dry_run: DryRun = False,
+    json: options.Json = False,
+) -> int:
+    """Install, show or uninstall the systemd service that watches this host.
+
+    `install` puts the unit, the user and the group in place for the environment that this program runs from, and starts
+    the service; a second time it does nothing. `uninstall` leaves the record, the user and the group. The exit code of
+    `status` is 0 if the service runs, 4 if it is installed and does not run, 3 if it is not installed.
+
+    As root: ckptprof service install
+    """
+    from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of them
+    from ckptprof.report import service as rendering  # noqa: PLC0415
+    from ckptprof.service.commands import environment, installation  # noqa: PLC0415
+    from ckptprof.service.commands.standing import standing  # noqa: PLC0415
+
+    host = installation.Host()
+    host.check()
+    steps: list[installation.Step] = []
+    if action is Action.INSTALL:
+        environment.fit(environment.here())
+        steps = installation.to_install(host, environment.here())
+    elif action is Action.UNINSTALL:
+        steps = installation.to_uninstall(host)
+    if not dry_run:
+        installation.do(steps)
+    now = standing(host)
+    told = rendering.Outcome(action.value, dry_run, tuple(step.text for step in steps), now)
+    output.write(document.dump(rendering.document(told)) if json else rendering.render(told))
+    if action is not Action.STATUS or now.active:
+        return 0
+    return DEGRADED if now.installed else NothingFoundError.exit_code

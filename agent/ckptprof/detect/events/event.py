@@ -1,0 +1,117 @@
+"""What is judged: a candidate that is over, with what is known around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from heapq import nlargest
+
+from ckptprof.detect.events.candidates import FEW, Candidate
+from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.past_events import TELLING, PastEvent, shape_of
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.frameworks import identity
+from ckptprof.frameworks.table import BY_NAME
+
+
+class Event:
+    """A candidate, and what is asked of it more than once; each is worked out when it is asked for."""
+
+    def __init__(self, candidate: Candidate, known: Knowledge) -> None:
+        """Take a candidate to which nothing is added any more."""
+        self.candidate = candidate
+        self.known = known
+        self.world = known.world
+        self.job, self.writes, self.parts = candidate.job, candidate.writes, candidate.parts
+        self.start_ns, self.end_ns = candidate.start_ns, candidate.end_ns
+        self.processes = candidate.processes
+        self.first_processes = self.processes[:TELLING]
+        self.bytes = candidate.bytes
+        # what several signals ask, once it was
+        self.counterparts: list[Transfer] | None = None  # what moved the other way meanwhile
+        self.straight: bool | None = None
+
+    def mostly(self, is_such: Callable[[Transfer], object]) -> bool:
+        """Return whether something is the case of at least half of its bytes."""
+        return sum(part.bytes for part in self.parts if is_such(part)) * 2 >= self.bytes
+
+    @cached_property
+    def largest(self) -> list[Transfer]:
+        """Its parts with most bytes."""
+        return largest(self.candidate)
+
+    @cached_property
+    def biggest(self) -> list[str]:
+        """The paths of the biggest few of them."""
+        return [part.path for part in self.largest[:FEW]]
+
+    @cached_property
+    def shapes(self) -> frozenset[str]:
+        """What these share with those of the saves before and after it."""
+        return frozenset(map(shape_of, self.biggest))
+
+    @cached_property
+    def series(self) -> list[PastEvent]:
+        """Earlier events of its job in its direction with a file of the same shape, oldest first."""
+        return self.known.past.series(self.job, self.shapes, writes=self.writes)
+
+    @property
+    def framework(self) -> str | None:
+        """The framework whose names its files bear."""
+        return framework_of(self.candidate, self.known)
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether data sets bear such names, too."""
+        return is_weak(self.framework)
+
+    @cached_property
+    def is_called(self) -> bool:
+        """Whether a word or a step tells it from data."""
+        return self.mostly(lambda part: part.name.hint or part.name.certain)
+
+    @cached_property
+    def is_rotated(self) -> bool:
+        """Whether its job deleted older files of these shapes."""
+        return self.known.past.rotated(self.job, self.shapes) > 0
+
+    @cached_property
+    def has_rank(self) -> bool:
+        """Whether a launcher of training jobs started one of its processes."""
+        return any(self.world.jobs.rank(process) is not None for process in self.processes)
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether one of its processes has a library for training loaded, holds a GPU, or carries a rank."""
+        return self.world.trains(self.processes)
+
+    @cached_property
+    def remembered(self) -> PastEvent:
+        """What is remembered of it."""
+        return PastEvent(
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            bytes=self.bytes,
+            shapes=self.shapes,
+            paths=frozenset(part.path for part in self.largest),
+            processes=frozenset(self.processes),
+            programs=self.world.programs(self.processes),
+        )
+
+
+def largest(candidate: Candidate) -> list[Transfer]:
+    """Return the parts with most bytes."""
+    return nlargest(TELLING, candidate.parts, key=lambda part: part.bytes)
+
+
+def framework_of(candidate: Candidate, known: Knowledge) -> str | None:
+    """Return the framework whose names the files of a candidate bear."""
+    if candidate.framework is None:
+        files = ((part.path, part.bytes, part.fact.magic if part.fact else None) for part in largest(candidate))
+        candidate.framework = (identity.framework_of(files, known.world.programs(candidate.processes)),)
+    return candidate.framework[0]
+
+
+def is_weak(framework: str | None) -> bool:
+    """Return whether data sets bear such names, too; no framework's name is weak, as well."""
+    return framework is None or BY_NAME[framework].weak

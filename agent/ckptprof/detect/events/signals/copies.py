@@ -1,0 +1,123 @@
+"""Whether what was written is what was read elsewhere at that time, by the same processes."""
+
+from __future__ import annotations
+
+from ckptprof.detect.events.candidates import SMALL_BYTES
+from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.grouping import LOOSE_GAP_NS
+from ckptprof.detect.events.signal import Found
+from ckptprof.detect.transfers.flows import AHEAD_NS
+from ckptprof.detect.transfers.ledger import counted
+from ckptprof.detect.transfers.model.tolerances import CALLS_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.keys import FileKey
+from ckptprof.frameworks.formats import ARCHIVES
+
+SAME = (0.95, 1.05)
+_LIKE = (0.8, 1.25)
+_ARCHIVE_SHARE = 0.1  # of what is written, read from one
+
+
+def copies(event: Event) -> Found | None:
+    """Weigh that as much moved the other way by the same processes: file by file, in the kernel, or in sum."""
+    if not event.mostly(lambda part: part.staged is None):
+        return None  # written elsewhere first, by the same hand: one save
+    found = counterparts(event)
+    if found:
+        other = found[0].path.rpartition("/")[2][:40]
+        text = f"{'copied from' if event.writes else 'copied to'} a file of the same size, {other!r}"
+        return Found(text, "copies-exactly")
+    return _unpacked(event) or _in_both_ways(event)
+
+
+def is_of_a_save(event: Event) -> bool:
+    """Return whether a file of the other side of the copy was seen being saved."""
+    return any(event.known.transfers.saved.contains(move.path) for move in counterparts(event))
+
+
+def counterparts(event: Event) -> list[Transfer]:
+    """Return the files of the same sizes that were moved the other way meanwhile, if they explain most of the bytes."""
+    if event.counterparts is None:  # several signals ask
+        event.counterparts = _counterparts(event)
+    return event.counterparts
+
+
+def _counterparts(event: Event) -> list[Transfer]:
+    sizes: dict[int, list[Transfer]] = {}
+    left = _other_way(event, CALLS_NS)
+    for move in left:
+        sizes.setdefault(move.used_size, []).append(move)
+    explained, counted_bytes, found = 0, 0, []
+    for part in event.largest if sizes else ():
+        if part.bytes < SMALL_BYTES or part.staged is not None:
+            continue
+        counted_bytes += part.bytes
+        for move in sizes.get(part.stored_size, ()):
+            start_ns, end_ns = move.data_span
+            near = start_ns <= part.end_ns + CALLS_NS and end_ns >= part.start_ns - CALLS_NS
+            if near and left[move] * 2 > part.bytes:  # what was read once was copied once; layers are of one size
+                left[move] -= part.bytes
+                explained += part.bytes
+                found.append(move)
+                break
+    return found if explained * 2 > counted_bytes else []
+
+
+def _unpacked(event: Event) -> Found | None:
+    """Weigh that an archive was read meanwhile: what comes out of it may be more than what went in."""
+    for move, moved in _other_way(event, AHEAD_NS).items() if event.writes else ():
+        if move.path.endswith(ARCHIVES) and moved > _ARCHIVE_SHARE * event.bytes:
+            text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
+            return Found(text, "copies-exactly")
+    return None
+
+
+def _in_both_ways(event: Event) -> Found | None:
+    """Weigh the sums: packing, splitting, or many at once; a trainer may read data while it saves."""
+    flow = event.known.transfers.flow_of(event.parts, _own_files(event))
+    if flow is None or not flow.written or not _LIKE[0] <= flow.read / flow.written <= _LIKE[1]:
+        return None
+    if flow.in_kernel * 2 > (flow.written if event.writes else flow.read):
+        return Found("copied by the kernel from file to file, as much read as written", "copies-exactly")
+    if flow.read_while_writing is None or not event.trains:
+        return Found("its process read as much as it wrote, at the same time", "copies-in-sum")
+    same = any(SAME[0] <= some / flow.written <= SAME[1] for some in (flow.read, flow.read_while_writing))
+    if not same or flow.hand_in_hand < _LIKE[0] * flow.written:
+        return None
+    return Found("its process read as much as it wrote, hand in hand", "copies-exactly")
+
+
+def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
+    """Return what the same processes moved the other way meanwhile, of each most of the file, and how many bytes."""
+    own = _own_files(event)
+    found = {}
+    for process in event.first_processes:
+        for move in event.known.transfers.recent.of(
+            process, event.start_ns - slack_ns, event.end_ns + slack_ns, writes=not event.writes
+        ):
+            moved = _moved(move, event)
+            if move.file not in own and moved * 2 > move.used_size:
+                found[move] = moved
+    return found
+
+
+def _moved(move: Transfer, event: Event) -> int:
+    """Return how much of a file was moved; where that is bounded only, counters may show all of it."""
+    least, best, most = move.moved
+    size, history = move.used_size, event.world.histories.get(move.process)
+    if best * 2 > size or least == most or history is None:
+        return best
+    start_ns, end_ns = move.data_span
+    frame = min(start_ns, event.start_ns), max(end_ns, event.end_ns)
+    moved = history.returned_bytes(*frame) if event.writes else counted(history, *frame, writes=True)
+    return size if moved >= SAME[0] * size else best
+
+
+def _own_files(event: Event) -> set[FileKey]:
+    """Return its files, those that it was written to first, and those that its processes wrote just before or in it."""
+    own = {part.file for part in event.parts} | {part.staged.file for part in event.parts if part.staged is not None}
+    if event.writes:
+        for process in event.first_processes:
+            lately = event.known.transfers.recent.of(process, event.start_ns - LOOSE_GAP_NS, event.end_ns, writes=True)
+            own.update(move.file for move in lately)
+    return own

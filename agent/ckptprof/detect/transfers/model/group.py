@@ -1,0 +1,57 @@
+"""What a group of transfers says together: at which level it was seen, how long it took, when its bytes were moved."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from ckptprof.detect.transfers.model.tolerances import NEARLY_ALL
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory, faulting, reading, writing
+from ckptprof.model import Level
+
+Histories = Mapping[ProcessKey, ProcessHistory]
+
+
+def level_of(transfers: Iterable[Transfer]) -> Level:
+    """Return `trace` if the operations of nearly all that was not moved by mappings were counted."""
+    exact = others = 0
+    for transfer in transfers:
+        if transfer.operations is not None:
+            exact += transfer.bytes
+        elif not transfer.is_mapped:
+            others += transfer.bytes
+    return Level.TRACE if exact > 0 and exact >= NEARLY_ALL * (exact + others) else Level.POLL
+
+
+def edges_of(group: Collection[Transfer]) -> tuple[int, int]:
+    """Return the first and the last edge of a group."""
+    return min(one.start_ns for one in group), max(one.end_ns for one in group)
+
+
+def intervals_of(group: Collection[Transfer], histories: Histories) -> Iterator[Interval]:
+    """Yield what the processes of a group moved while it went on, process by process."""
+    edges = edges_of(group)
+    for process in dict.fromkeys(one.process for one in group):
+        if (history := histories.get(process)) is not None:
+            yield from history.between(*edges)
+
+
+def points_of(group: Sequence[Transfer], histories: Histories) -> list[tuple[int, int, int]]:
+    """Return (start, end, bytes) of what was moved, in no order, cut to the edges of the group.
+
+    By the operations of the group where these were counted, else by the counters of its processes.
+    """
+    counted = sum(transfer.bytes for transfer in group if transfer.operations is not None)
+    if counted * 2 > sum(transfer.bytes for transfer in group):
+        return [point for transfer in group for point in transfer.points]
+    measure = writing if group[0].writes else reading
+    if not group[0].writes and all(transfer.is_mapped for transfer in group):
+        measure = faulting
+    start_ns, end_ns = edges_of(group)
+    points: list[tuple[int, int, int]] = []
+    for interval in intervals_of(group, histories):
+        if (moved := measure(interval)) > 0:
+            low_ns, high_ns = max(interval.start_ns, start_ns), min(interval.end_ns, end_ns)
+            points.append((low_ns, max(high_ns, low_ns + 1), moved))
+    return points

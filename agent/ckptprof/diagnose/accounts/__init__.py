@@ -1,0 +1,1 @@
+"""Where the time of a checkpoint went: the critical path, and an account for each reason on it."""

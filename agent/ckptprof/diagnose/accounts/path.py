@@ -1,0 +1,157 @@
+"""The critical path: which rank and which thread ended last, and what was done in each second until then."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ckptprof.diagnose.accounts.parts import BUSY, Parts, parts_of
+from ckptprof.diagnose.sight import NS, Sight, some
+from ckptprof.measures import ThreadMeasure
+
+_PIECES = 16  # of the path, at most
+_SHARE = 0.05  # of a rank's bytes: what is less is a marker, not its data
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process that moved bytes, and when the bulk of them was done."""
+
+    pid: int
+    bytes: float
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The parts of the time from a checkpoint's start to its end."""
+
+    parts: Parts
+    thread: ThreadMeasure | None
+    pid: int | None
+    together: int  # threads of its process that moved data beside it
+
+
+def ranks(sight: Sight) -> tuple[Rank, ...]:
+    """Return the processes that moved bytes, the last one last; small files after the bulk do not count as its end."""
+    spans: dict[int, list[tuple[float, int, int]]] = {}
+    for stream in sight.checkpoint.streams:
+        if some(stream.bytes):
+            spans.setdefault(stream.pid, []).append((some(stream.bytes), stream.start_ns, stream.end_ns))
+    found: dict[int, Rank] = {}
+    for pid, moved, first, last in _movers(sight):
+        bulk = [one for one in spans.get(pid, ()) if one[0] >= _SHARE * moved]
+        start_ns = min((one[1] for one in bulk), default=first)
+        end_ns = min(last, max((one[2] for one in bulk), default=last))
+        found[pid] = Rank(pid, moved, _within(sight, start_ns), _within(sight, end_ns))
+    return tuple(sorted(found.values(), key=lambda one: (one.end_ns, one.bytes)))
+
+
+def _movers(sight: Sight) -> Iterable[tuple[int, float, int, int]]:
+    whole = sight.checkpoint
+    told: dict[int, tuple[int, float, int, int]] = {}
+    for writer in whole.writers:
+        if some(writer.bytes):
+            told[writer.pid] = (
+                writer.pid, some(writer.bytes), writer.start_ns or whole.start_ns, writer.end_ns or whole.end_ns
+            )  # fmt: skip
+    for one in sight.measures.processes:
+        if some(one.bytes) and one.first_ns is not None and one.last_ns is not None:
+            told[one.pid] = (one.pid, some(one.bytes), one.first_ns, one.last_ns)
+    return told.values()
+
+
+def _within(sight: Sight, at_ns: int) -> int:
+    return min(max(at_ns, sight.checkpoint.start_ns), max(sight.checkpoint.end_ns, sight.checkpoint.start_ns))
+
+
+def critical(sight: Sight) -> CriticalPath:
+    """Return what the critical thread did, and around its span what others did; the parts add up to the span."""
+    threads = [one for one in sight.measures.threads if one.end_ns > one.start_ns]
+    thread = _critical_thread(sight, threads)
+    start_ns, end_ns = sight.checkpoint.start_ns, max(sight.checkpoint.end_ns, sight.checkpoint.start_ns)
+    if thread is None:
+        return CriticalPath(Parts({"rest": sight.span}, exact=False, looks=0, calls_known=False), None, None, 0)
+    own = parts_of(thread, start_ns, end_ns)
+    seconds = dict(own.seconds)
+    first_ns, last_ns = max(start_ns, thread.start_ns), min(end_ns, thread.end_ns)
+    others = [one for one in threads if one is not thread]
+    gaps = [(start_ns, first_ns), (last_ns, end_ns)] if last_ns > first_ns else [(start_ns, end_ns)]
+    if last_ns <= first_ns:
+        seconds = {}
+    for gap in gaps:
+        for name, value in _filled(gap, others, thread.pid).items():
+            seconds[name] = seconds.get(name, 0.0) + value
+    together = sum(1 for one in others if one.pid == thread.pid and some(one.bytes) >= 0.2 * some(thread.bytes))
+    parts = Parts(seconds, own.exact, own.looks, own.surplus, own.cpu_known, own.calls_known)
+    return CriticalPath(parts, thread, thread.pid, together + 1)
+
+
+def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasure | None:
+    """Return the thread of most bytes, the last of several alike, of the rank that ended last."""
+    for rank in reversed(ranks(sight)):
+        mine = [one for one in threads if one.pid == rank.pid]
+        if mine and rank.bytes >= _SHARE * max(sight.moved, 1) / max(1, len(ranks(sight))):
+            return foremost(mine)
+    return foremost(threads)
+
+
+def foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
+    """Return the thread of most bytes, the last of several alike."""
+    most = max((some(one.bytes) for one in threads), default=0.0)
+    return max(
+        (one for one in threads if some(one.bytes) >= 0.5 * most),
+        key=lambda one: (one.end_ns, some(one.bytes)),
+        default=None,
+    )
+
+
+def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dict[str, float]:
+    """Return what others did in a time in which the critical thread did nothing; `rest` is what nobody did."""
+    parts: dict[str, float] = {}
+    open_ = [gap]
+    for _ in range(_PIECES):
+        found = _longest(open_, threads, pid)
+        if found is None:
+            break
+        piece, (start_ns, end_ns), thread = found
+        open_.remove(piece)
+        open_ += [(piece[0], start_ns), (end_ns, piece[1])]
+        length = (end_ns - start_ns) / NS
+        whole = parts_of(thread, thread.start_ns, thread.end_ns)
+        busy = whole.of(*BUSY)
+        factor = min(1.0, length / busy) if busy else 0.0
+        for name in BUSY:
+            parts[name] = parts.get(name, 0.0) + whole.of(name) * factor
+        parts["rest"] = parts.get("rest", 0.0) + length - busy * factor
+    parts["rest"] = parts.get("rest", 0.0) + sum(max(0, end - start) for start, end in open_) / NS
+    return {name: value for name, value in parts.items() if value > 0}
+
+
+def _longest(
+    gaps: list[tuple[int, int]], threads: list[ThreadMeasure], pid: int
+) -> tuple[tuple[int, int], tuple[int, int], ThreadMeasure] | None:
+    """Return (gap, overlap, thread) of the thread that covers most of a gap, those of the same process first."""
+    best: tuple[tuple[bool, int], tuple[int, int], tuple[int, int], ThreadMeasure] | None = None
+    for gap in gaps:
+        for thread in threads:
+            start_ns, end_ns = max(gap[0], thread.start_ns), min(gap[1], thread.end_ns)
+            if end_ns > start_ns and (best is None or (thread.pid == pid, end_ns - start_ns) > best[0]):
+                best = ((thread.pid == pid, end_ns - start_ns), gap, (start_ns, end_ns), thread)
+    return None if best is None else best[1:]
+
+
+def excess(sight: Sight) -> tuple[float, Rank, tuple[Rank, ...]] | None:
+    """Return by how many seconds the last rank ended after the middle one of the others, with it and with them."""
+    found = ranks(sight)
+    if len(found) < 2:
+        return None
+    mean = sum(one.bytes for one in found) / len(found)
+    real = tuple(one for one in found if one.bytes >= 0.1 * mean)
+    if len(real) < 2:
+        return None
+    last, others = real[-1], real[:-1]
+    middle_ns = statistics.median(one.end_ns for one in others)
+    return max(0.0, (last.end_ns - middle_ns) / NS), last, others

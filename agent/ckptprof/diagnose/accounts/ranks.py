@@ -1,0 +1,127 @@
+"""What several ranks make of a checkpoint: one that ends long after the others, or one that does all the work."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from ckptprof.diagnose.accounts.parts import parts_of
+from ckptprof.diagnose.accounts.path import Rank, excess, foremost
+from ckptprof.diagnose.accounts.storage import throttle
+from ckptprof.diagnose.sight import NS, Sight, number, some
+from ckptprof.diagnose.wording import seconds, size
+from ckptprof.verdicts import Limit
+
+_LATE_SHARE = 0.25  # of the span
+_LATE_SECONDS = 0.5
+_ALONE = 0.9  # of the bytes
+_BUSY = 0.8
+_AT_STORAGE = ("data", "sync", "close")  # of the parts of a thread
+_AT_CPUS = ("user", "copy", "kernel", "cpu", "starved", "queued")
+_OFTEN_BUSY = 0.5  # of the time that its writers waited for it: then each waits for the others, too
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that ended long after the others."""
+
+    seconds: float
+    text: str
+    crowding: float  # seconds that the others would have waited longer for storage and CPUs with it beside them
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One writer of several ranks."""
+
+    ranks: int
+    workers: int  # that could work at once: no more than there are processors
+    text: str
+
+
+def number_of_ranks(sight: Sight) -> int:
+    """Return how many ranks the job has on this host, 1 if nothing tells."""
+    told = {one.rank for one in sight.measures.processes if one.rank is not None}
+    told |= {one.rank for one in sight.checkpoint.writers if one.rank is not None}
+    return max(int(some(sight.checkpoint.ranks)), len(told), 1)
+
+
+def straggler(sight: Sight, asleep_share: float) -> Straggler | None:
+    """Return the excess of the last rank, unless the storage below was at its limit all the time."""
+    found = excess(sight)
+    if found is None:
+        return None
+    late, last, others = found
+    if late < _LATE_SECONDS or late < _LATE_SHARE * sight.span or _saturated(sight, asleep_share):
+        return None
+    return Straggler(late, _why(late, last, others), _crowding(sight, last, others))
+
+
+def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
+    """Return what its bytes add to the waits of the others, who had storage and CPUs to themselves while it was late.
+
+    What they waited for moved their bytes in that time, and is taken to move its share of them at the same rate; CPUs
+    are shared by all, if there are fewer than ranks.
+    """
+    theirs = sum(one.bytes for one in others)
+    ended_ns = statistics.median(one.end_ns for one in others)
+    apart = (last.end_ns - max(ended_ns, last.start_ns)) / max(1, last.end_ns - last.start_ns)
+    share = min(last.bytes, statistics.median(one.bytes for one in others)) / theirs
+    stored = statistics.median(_spent(sight, one.pid, _AT_STORAGE) for one in others)
+    busy = number(sight.device.busy_seconds) if sight.device is not None else None
+    if sight.remote or busy is None or busy * theirs / (theirs + last.bytes) < _OFTEN_BUSY * stored:
+        stored = 0.0
+    cores = sight.measures.cores
+    crowded = cores is not None and len(others) >= cores
+    computed = statistics.median(_spent(sight, one.pid, _AT_CPUS) for one in others) if crowded else 0.0
+    return apart * share * (stored + computed)
+
+
+def _spent(sight: Sight, pid: int, names: tuple[str, ...]) -> float:
+    thread = foremost([one for one in sight.measures.threads if one.pid == pid and one.end_ns > one.start_ns])
+    return parts_of(thread, thread.start_ns, thread.end_ns).of(*names) if thread is not None else 0.0
+
+
+def _saturated(sight: Sight, asleep_share: float) -> bool:
+    """Return whether the ranks shared a device that was never idle: then who ends last is chance."""
+    if asleep_share < 0.5:
+        return False
+    if throttle(sight, sight.span) is not None:
+        bound = throttle(sight, sight.span)
+        return bound is not None and bound[0] >= _BUSY
+    busy = sight.device_busy
+    return busy is not None and busy >= 0.9
+
+
+def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
+    text = f"one rank ended {seconds(late)} after the middle one of the others"
+    bytes_ = statistics.median(one.bytes for one in others)
+    begun = (last.start_ns - statistics.median(one.start_ns for one in others)) / NS
+    if bytes_ and last.bytes >= 1.3 * bytes_:
+        return f"{text}, with {size(last.bytes)} where they had {size(bytes_)}"
+    if begun >= 0.5 * late:
+        return f"{text}, having begun {seconds(begun)} later"
+    return f"{text}, being slower with the same bytes"
+
+
+def alone(sight: Sight) -> Alone | None:
+    """Return the one writer of several ranks."""
+    ranks = number_of_ranks(sight)
+    if ranks < 2 or not sight.writes:
+        return None
+    moved = [some(one.bytes) for one in sight.checkpoint.writers] or [
+        some(one.bytes) for one in sight.measures.processes
+    ]
+    total = sum(moved)
+    if not total or max(moved) < _ALONE * total:
+        return None
+    cores = sight.measures.cores
+    workers = min(ranks, cores) if cores and cores > 0 else ranks
+    text = f"one of {ranks} ranks wrote {max(moved) / total:.0%} of the bytes"
+    idle = [some(one.busy) for one in sight.measures.processes if one.busy is not None and one.bytes < 0.1 * total]
+    if idle:
+        text += f", the others used {statistics.fmean(idle):.1f} cores each"
+    return Alone(ranks, workers, text)
+
+
+SHARED_OUT = frozenset({Limit.SERIALIZE, Limit.SERVER})  # what several writers would do at the same time

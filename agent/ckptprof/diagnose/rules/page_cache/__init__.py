@@ -1,0 +1,1 @@
+"""Causes between the job and its storage: page cache, flushes, mapped files."""

@@ -1,0 +1,129 @@
+"""What would be gained: the duration without a limit, never below what the next one or a ceiling allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptprof.diagnose.accounts.accounts import Accounting
+from ckptprof.diagnose.accounts.storage import throttle
+from ckptprof.diagnose.causes import Cause
+from ckptprof.diagnose.sight import Sight, number, some
+from ckptprof.diagnose.wording import rate
+from ckptprof.verdicts import Limit
+
+_MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
+_WAITS = 0.05  # of the path
+_TICK = 0.02  # seconds; the kernel counts busy time in ticks
+_MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A promise."""
+
+    expected_seconds: float
+    capped_by: str | None
+
+
+def gain(found: Accounting, limit: Limit) -> Gain:
+    """Return the duration if this limit went, and what bounds it then."""
+    whole, own = found.seconds, found.of(limit)
+    expected, capped = whole - own, _next(found, limit)
+    sight = found.sight
+    if limit in (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH):
+        floor, name = _storage_floor(found, limit)
+        expected += floor
+        capped = name or capped
+    elif limit is Limit.PAGE_FAULT:
+        floor, name = _read_floor(found)
+        woke = sum(one.seconds for one in found.accounts if one.cause is Cause.QUEUED)  # at each fault
+        expected += floor - woke
+        capped = name or capped
+    elif limit is Limit.METADATA and expected < sight.moved / _MEMORY:
+        expected, capped = sight.moved / _MEMORY, f"copying {'into' if sight.writes else 'out of'} the page cache"
+    elif limit is Limit.SINGLE_WRITER and found.alone is not None:
+        expected += own / found.alone.workers
+        capped = f"{found.alone.workers} writers at once"
+        if found.alone.workers < found.alone.ranks:
+            capped += ", as many as there are processors"
+    elif limit is Limit.SERIALIZE and found.accounts[0].cause is Cause.LOCK:
+        expected = found.quiet_seconds - found.accounts[0].seconds  # what it does itself is still to be done
+    elif limit is Limit.STRAGGLER and found.straggler is not None:
+        expected += found.straggler.crowding
+    if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(sight, found):
+        floor = _device_seconds(sight) + found.of(Limit.NONE)
+        if floor > expected:
+            expected, capped = floor, "the device, which all of it has to reach"
+    return Gain(min(whole, max(0.0, expected)), capped)
+
+
+def _next(found: Accounting, limit: Limit) -> str | None:
+    left = [one for one in found.accounts if one.limit is not limit and one.limit is not None]
+    return left[0].text if left else None
+
+
+def _waits(sight: Sight, found: Accounting) -> bool:
+    """Return whether the save waits until its bytes are on the device."""
+    return (
+        sight.writes
+        and not sight.remote
+        and (sight.direct or (sight.syncs or 0) > 0 or found.waiting > _WAITS * found.seconds)
+    )
+
+
+def _best(sight: Sight) -> float | None:
+    """Return the best bandwidth of the device that is known of, in this direction.
+
+    While it is held back, its bytes over the time in which it had work tell what it could do.
+    """
+    shown = _of_speed(sight, sight.device.shown_bytes_per_second) if sight.device is not None else None
+    peak = _of_speed(sight, sight.device.peak_bytes_per_second) if sight.device is not None else None
+    busy = number(sight.device.busy_seconds) if sight.device is not None else None
+    worked = (sight.device_bytes or 0.0) / busy if busy is not None and busy >= _TICK else None
+    return max((value for value in (sight.probed, shown, peak, worked) if value), default=None)
+
+
+def _of_speed(sight: Sight, best_second: float | None) -> float | None:
+    """Return the best second, unless it may be no more than a whole checkpoint that took less than a second."""
+    known = number(best_second)
+    return None if known is not None and 0.75 * sight.moved <= known <= 1.25 * sight.moved else known
+
+
+def _device_seconds(sight: Sight) -> float:
+    best = _best(sight)
+    return (sight.device_bytes or 0.0) / best if best else 0.0
+
+
+def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
+    """Return (seconds that the same bytes take at best, by what) where something has shown to be faster than this."""
+    sight = found.sight
+    moved = (sight.device_bytes or sight.moved) if not sight.remote else sight.moved
+    now = moved / max(found.waiting, 1e-3)
+    if sight.remote:
+        link = sight.link
+        speeds = (link.speed_bytes_per_second, link.shown_bytes_per_second) if link is not None else ()
+        imposed = found.storage is not None and found.storage.imposed
+        known = [value for value in (*(map(number, speeds)), sight.probed) if value and value > _MORE * now]
+        best = min(known, default=None) if imposed else max(known, default=None)
+        name = "the link"
+    else:
+        best, name = _best(sight), "the device"
+        bound = throttle(sight, found.waiting)
+        if limit is Limit.FLUSH and bound is not None and bound[1] is not None:
+            best = bound[1]
+        elif best is not None and best <= _MORE * max(now, some(bound[1]) if bound is not None else 0.0):
+            best = None
+    floor = min(found.cpu_in_calls, found.waiting)
+    if best is None:
+        return floor, None
+    return max(floor, moved / best), f"{name} at {rate(best)}"
+
+
+def _read_floor(found: Accounting) -> tuple[float, str | None]:
+    sight = found.sight
+    moved = some(sight.checkpoint.storage_bytes) or sight.device_bytes or sight.moved
+    now = moved / max(found.of(Limit.PAGE_FAULT), 1e-3)
+    best = _best(sight)
+    if best is not None and best > _MORE * now:
+        return moved / min(best, _MEMORY * 4), f"the device at {rate(best)}"
+    return min(found.of(Limit.PAGE_FAULT), moved / _MEMORY), "copying out of the page cache"

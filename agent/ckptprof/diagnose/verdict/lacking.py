@@ -1,0 +1,43 @@
+"""What could not be seen of what a verdict rests on; each lowers its confidence."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.accounts.accounts import Accounting
+from ckptprof.diagnose.sight import number
+from ckptprof.diagnose.wording import plural
+
+_LOOKS = 8
+
+
+def lacking(found: Accounting) -> tuple[str, ...]:
+    """Return what was missing, each one clause."""
+    sight, parts = found.sight, found.path.parts
+    if sight.checkpoint.measures is None:
+        return ("nothing was measured around it",)
+    missing = []
+    if found.path.thread is None:
+        missing.append("what its threads did")
+    else:
+        if not parts.calls_known:
+            missing.append("what its threads were asleep in")
+        elif not parts.exact and parts.looks < _LOOKS and found.seconds > 0:
+            missing.append(f"more than {plural(parts.looks, 'look')} at what its threads were in")
+        if not parts.cpu_known:
+            missing.append("the time on CPU of its threads")
+    if found.waiting > 0.2 * found.seconds:
+        missing += _storage(found)
+    return tuple(missing)
+
+
+def _storage(found: Accounting) -> list[str]:
+    sight = found.sight
+    if sight.measures.mount is None:
+        return ["the mount that its files are on"]
+    if sight.remote:
+        return [] if sight.link is not None else ["the network link to its server"]
+    missing = []
+    if sight.device is None:
+        missing.append("the device under its files")
+    elif number(sight.device.busy_seconds) is None:
+        missing.append("how busy the device was")
+    return missing

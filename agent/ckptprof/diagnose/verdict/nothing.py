@@ -1,0 +1,102 @@
+"""When nothing was slow: too short to matter, from memory, or as fast as this path was ever seen to be."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.accounts.accounts import Accounting
+from ckptprof.diagnose.causes import Cause
+from ckptprof.diagnose.sight import number
+from ckptprof.diagnose.verdict.series import stall_share
+from ckptprof.diagnose.wording import per_second, rate, seconds, share
+from ckptprof.model import Kind
+from ckptprof.verdicts import Limit
+
+SHORT_SECONDS = 1.0
+_MOMENT_SECONDS = 0.5  # however often it comes: less than a step of a large model
+STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
+LONG_SECONDS = 10.0
+CEILING_SHARE = 0.7
+LEAST_SHARE = 1 / 3  # of the path; what holds less does not limit it
+_STORAGE = (Limit.DEVICE, Limit.NETWORK, Limit.SERVER)
+
+
+def reason(found: Accounting, limit: Limit | None) -> str | None:
+    """Return why nothing was slow, though `limit` holds most of the time; None if something was."""
+    if limit is Limit.PREVIOUS_SAVE:
+        return None
+    held = stall_share(found.sight)
+    short = _short(found.seconds, held)
+    if short is not None:
+        return short
+    own = found.of(limit) if limit is not None else 0.0
+    if found.sight.checkpoint.cache == "warm" and (limit is not Limit.SERIALIZE or own < LEAST_SHARE * found.seconds):
+        return "it came from the page cache"
+    quiet = found.quiet_seconds
+    noise = found.seconds - quiet
+    if limit is not None and own < _MOMENT_SECONDS and noise >= 0.5 * found.seconds:
+        return f"{seconds(noise)} of it others had the processors, and nothing else took half a second"
+    copied = found.quiet_of(Limit.NONE)
+    if limit is None or found.quiet_of(limit) < LEAST_SHARE * quiet:
+        fine = copied >= LEAST_SHARE * quiet and (limit is None or copied >= found.quiet_of(limit))
+        return _as_memory(found) if fine or quiet < 0.1 * found.seconds else None
+    if found.seconds >= LONG_SECONDS and (held is None or held > STALL_SHARE):
+        return None
+    return _at_its_best(found, limit)
+
+
+def _as_memory(found: Accounting) -> str:
+    fine = [one for one in found.accounts if one.limit is Limit.NONE]
+    copying = next((one for one in fine if one.cause is Cause.COPYING), None)
+    return f"{copying.text}, as fast as memory is" if copying is not None else fine[0].text
+
+
+def _short(length: float, held: float | None) -> str | None:
+    if length < _MOMENT_SECONDS:
+        return f"it took {seconds(length)}"
+    if held is None:
+        return None
+    if length < SHORT_SECONDS and held < STALL_SHARE:
+        return f"it took {seconds(length)}, {share(held)} of the time between two saves"
+    return None
+
+
+def _at_its_best(found: Accounting, limit: Limit) -> str | None:
+    """Return that it went as fast as its path can, by what was probed or what it has shown."""
+    sight = found.sight
+    probed = sight.probed
+    overall = sight.moved / found.seconds if found.seconds else 0.0
+    if found.storage is not None and found.storage.imposed and limit is found.storage.limit:
+        return None
+    if probed is not None and overall >= CEILING_SHARE * probed:
+        return f"{rate(overall)}, {share(overall / probed)} of what `ckptprof ceiling` measured on this path"
+    if limit is Limit.SMALL_IO and found.seconds < SHORT_SECONDS and sight.device is not None:
+        shown = number(sight.device.shown_operations_per_second)
+        now = (sight.device_operations or 0.0) / max(found.waiting, 1e-3)
+        if shown and now >= CEILING_SHARE * shown:
+            return f"{per_second(now)}, as many as this device has ever done"
+    if limit not in _STORAGE:
+        return None
+    shown, moved = _shown(found)
+    now = moved / max(found.waiting, 1e-3)
+    if shown and now >= CEILING_SHARE * max(shown, probed or 0.0):
+        return f"{rate(min(now, shown))}, as fast as this path was ever seen to be"
+    return None
+
+
+def _shown(found: Accounting) -> tuple[float | None, float]:
+    """Return (the best that the path below has shown, the bytes that went over it)."""
+    sight = found.sight
+    if sight.remote:
+        if sight.link is None:
+            return None, 0.0
+        known = (sight.link.shown_bytes_per_second, sight.link.peak_bytes_per_second)
+        return max((value for value in map(number, known) if value), default=None), sight.link_bytes or 0.0
+    if sight.device is None:
+        return None, 0.0
+    shown = number(sight.device.shown_bytes_per_second)
+    peak = number(sight.device.peak_bytes_per_second) if shown is None else None
+    return shown or peak, sight.device_bytes or 0.0
+
+
+def is_restore(found: Accounting) -> bool:
+    """Return whether it reads."""
+    return found.sight.checkpoint.kind is Kind.RESTORE

@@ -1,0 +1,125 @@
+"""The one sentence of a verdict: how long, what held most of it, what that is called, what would be gained."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.accounts import cleaning
+from ckptprof.diagnose.accounts.accounts import Accounting
+from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.sight import some
+from ckptprof.diagnose.verdict.gains import Gain
+from ckptprof.diagnose.wording import seconds, share
+from ckptprof.model import Kind
+from ckptprof.verdicts import Limit
+
+WORDS = {
+    Limit.GATHER: "bound by gathering the state",
+    Limit.STAGING: "bound by copying the state first",
+    Limit.SERIALIZE: "serialisation-bound",
+    Limit.PAGE_CACHE: "bound by the page cache",
+    Limit.FLUSH: "bound by flushes",
+    Limit.DEVICE: "device-bound",
+    Limit.NETWORK: "network-bound",
+    Limit.SERVER: "bound by the storage server",
+    Limit.SMALL_IO: "bound by small operations",
+    Limit.METADATA: "bound by the number of files",
+    Limit.STRAGGLER: "delayed by one rank",
+    Limit.SINGLE_WRITER: "bound by its single writer",
+    Limit.PREVIOUS_SAVE: "saves wait for each other",
+    Limit.CLEAN_UP: "blocked by deletion",
+    Limit.PAGE_FAULT: "bound by page faults",
+}
+WITHOUT = {
+    Limit.GATHER: "without gathering",
+    Limit.STAGING: "without that copy",
+    Limit.SERIALIZE: "without it",
+    Limit.PAGE_CACHE: "without these pauses",
+    Limit.FLUSH: "with one sync at the end",
+    Limit.DEVICE: "on a device that does not limit it",
+    Limit.NETWORK: "on a link that does not limit it",
+    Limit.SERVER: "with a server that does not limit it",
+    Limit.SMALL_IO: "in large operations",
+    Limit.METADATA: "with few files",
+    Limit.STRAGGLER: "with all ranks alike",
+    Limit.SINGLE_WRITER: "with all ranks writing",
+    Limit.PREVIOUS_SAVE: "without that wait",
+    Limit.CLEAN_UP: "with deletion in the background",
+    Limit.PAGE_FAULT: "reading it instead",
+}
+STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA})
+_WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW})  # whose texts name who did it
+_OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
+
+
+def begin(found: Accounting) -> str:
+    """Return the length, and that it is a restore if it is one."""
+    length = seconds(found.seconds)
+    return f"restore of {length}" if found.sight.checkpoint.kind is Kind.RESTORE else length
+
+
+def subject(found: Accounting, one: Spent) -> str:
+    """Return an account's text with who did it."""
+    if one.alone or one.cause in _WHOLE:
+        return one.text
+    if one.cause in _OF_TRAINING:
+        return f"training was {one.text}"
+    verb = "reading" if found.sight.checkpoint.kind is Kind.RESTORE else "writing"
+    single = "single " if found.path.together == 1 and len(found.sight.checkpoint.writers) == 1 else ""
+    return f"the {single}{verb} thread was {one.text}"
+
+
+def limited(found: Accounting, limit: Limit, told: Gain, without: str | None, shown: str | None) -> str:
+    """Return the sentence of a limit; `shown` is what shows it where no account does."""
+    own = found.of(limit)
+    mine = [one for one in found.accounts if one.limit is limit]
+    cleared = cleaning.more(found.sight) if limit is Limit.CLEAN_UP else None
+    if cleared is not None:
+        clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
+    elif mine:
+        what = subject(found, mine[0])
+        clause = f"{begin(found)}, of which {seconds(own)} {what}{_beside(found, limit)}: {WORDS[limit]}"
+    else:
+        clause = f"{begin(found)}: {shown or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
+    return f"{clause}{_promise(found, limit, told, without)}{_comfort(found, limit)}"
+
+
+def _slow_by(found: Accounting) -> str:
+    """Return what makes each of the saves slow that wait for each other."""
+    slow = next((one for one in found.accounts if one.limit is not None and one.limit is not Limit.NONE), None)
+    if slow is None or slow.seconds < 0.1 * found.seconds:
+        return ""
+    return f"; {seconds(slow.seconds)} of each {subject(found, slow)}: {WORDS[slow.limit or Limit.UNCLEAR]}"
+
+
+def _beside(found: Accounting, limit: Limit) -> str:
+    busy = found.sight.device_busy
+    if limit not in (Limit.SERIALIZE, Limit.SINGLE_WRITER, Limit.PAGE_FAULT) or busy is None or found.sight.remote:
+        return ""
+    return f" while the device was {share(busy)} busy"
+
+
+def _promise(found: Accounting, limit: Limit, told: Gain, without: str | None) -> str:
+    if found.seconds - told.expected_seconds < 0.1 * found.seconds:
+        return "; little would be gained without it" if found.of(limit) else ""
+    return f"; {without or WITHOUT[limit]} about {seconds(told.expected_seconds)}"
+
+
+def _comfort(found: Accounting, limit: Limit) -> str:
+    stored = sum(found.of(one) for one in STORAGE)
+    if limit in (Limit.SERIALIZE, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER):
+        known = found.path.parts.calls_known
+        return "; storage is not your problem" if known and stored < 0.15 * found.seconds else ""
+    if limit in STORAGE and found.of(Limit.SERIALIZE) < 0.1 * found.seconds and found.path.parts.cpu_known:
+        code = "loads" if found.sight.checkpoint.kind is Kind.RESTORE else "saves"
+        return f"; the code that {code} is not the problem"
+    return ""
+
+
+def nothing(found: Accounting, why: str) -> str:
+    """Return the sentence of a checkpoint that nothing was slow in."""
+    moved = some(found.sight.checkpoint.bytes)
+    return f"{begin(found)}: nothing was slow: {why}" if moved else f"{begin(found)}: nothing was slow"
+
+
+def unclear(found: Accounting, why: str) -> str:
+    """Return the sentence of one that the evidence does not decide."""
+    return f"{begin(found)}, and it is unclear what limited it: {why}"

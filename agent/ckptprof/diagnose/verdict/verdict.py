@@ -1,0 +1,155 @@
+"""The verdict: the limit that holds most of the critical path, what speaks for it, and what excludes its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptprof.diagnose.accounts.accounts import Accounting
+from ckptprof.diagnose.causes import Spent
+from ckptprof.diagnose.rules import RULES, Rule
+from ckptprof.diagnose.verdict import nothing, sentences
+from ckptprof.diagnose.verdict.gains import gain
+from ckptprof.diagnose.verdict.lacking import lacking
+from ckptprof.diagnose.verdict.neighbours import evidence, excluded
+from ckptprof.diagnose.verdict.series import back_to_back, waited_for
+from ckptprof.diagnose.wording import seconds, share
+from ckptprof.model import Level
+from ckptprof.verdicts import Limit, Verdict
+
+_ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if one excludes the other
+_DISAGREE = 0.25  # of the span: more is spent than there was
+_EITHER_OR = frozenset(
+    {
+        Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO,
+        Limit.PAGE_FAULT,
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What was decided, before it is put into words."""
+
+    limit: Limit
+    why: str | None  # of `none` and `unclear`; what shows a limit that has no account
+    candidates: tuple[Limit, ...]
+
+
+def verdict(found: Accounting) -> Verdict:
+    """Return what the accounts say."""
+    choice = _choose(found)
+    missing = lacking(found)
+    accounts = tuple(one.account for one in found.accounts)
+    sure = _confidence(found, choice, len(missing))
+    rule, shown = _rule(found, choice.limit)
+    remedy = rule.remedy_for(found.sight.checkpoint) if rule else None
+    if choice.limit in (Limit.NONE, Limit.UNCLEAR):
+        told = sentences.nothing if choice.limit is Limit.NONE else sentences.unclear
+        return Verdict(
+            limit=choice.limit, sentence=told(found, choice.why or ""), confidence=sure, seconds=found.seconds,
+            accounts=accounts, evidence=evidence(found, choice.limit, choice.why), excluded=(), lacking=missing,
+            candidates=choice.candidates, cause=rule.name if rule else None, remedy=remedy,
+            reference=rule.reference if rule else None,
+        )  # fmt: skip
+    promised = gain(found, choice.limit)
+    return Verdict(
+        limit=choice.limit,
+        sentence=sentences.limited(found, choice.limit, promised, rule.without if rule else None, choice.why),
+        confidence=sure,
+        seconds=found.seconds,
+        accounts=accounts,
+        evidence=evidence(found, choice.limit, choice.why, shown),
+        excluded=excluded(found, choice.limit),
+        lacking=missing,
+        candidates=choice.candidates,
+        expected_seconds=promised.expected_seconds,
+        capped_by=promised.capped_by,
+        cause=rule.name if rule else None,
+        remedy=remedy,
+        reference=rule.reference if rule else None,
+    )
+
+
+def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, Spent | str | None]:
+    """Return the first rule that fits, and what shows it."""
+    for rule in RULES:
+        if limit in rule.limits:
+            shown = rule.applies(found.sight.checkpoint, found.accounts)
+            if shown is not None:
+                return rule, shown
+    return None, None
+
+
+def totals(found: Accounting) -> list[tuple[Limit, float]]:
+    """Return the limits with their seconds, largest first; without what limits nothing or explains nothing."""
+    sums: dict[Limit, float] = {}
+    for one in found.accounts:
+        if one.limit is not None and one.limit is not Limit.NONE:
+            sums[one.limit] = sums.get(one.limit, 0.0) + one.seconds
+    return sorted(sums.items(), key=lambda pair: -pair[1])
+
+
+def _choose(found: Accounting) -> _Choice:
+    order = totals(found)
+    names = tuple(limit for limit, _ in order)
+    chained = back_to_back(found.sight)
+    if chained is None and order and order[0][1] >= nothing.LEAST_SHARE * found.seconds:
+        chained = waited_for(found.sight)
+    if chained is not None:
+        return _Choice(Limit.PREVIOUS_SAVE, chained, tuple(one for one in names if one is not Limit.PREVIOUS_SAVE)[:1])
+    top = names[0] if names else None
+    fine = nothing.reason(found, top)
+    if fine is not None:
+        return _Choice(Limit.NONE, fine, ())
+    held = order[0][1] if order else 0.0
+    unexplained = found.of(None)
+    if top is None or found.quiet_of(top) < nothing.LEAST_SHARE * found.quiet_seconds or unexplained > held:
+        why = f"nothing explains {seconds(unexplained)}"
+        if top is not None and unexplained <= held:
+            why = f"no limit holds more than {share(held / found.seconds if found.seconds else 0.0)} of it"
+        return _Choice(Limit.UNCLEAR, why, names[:2])
+    contradiction = _contradiction(found, order)
+    if contradiction is not None:
+        return contradiction
+    rival = found.storage.rival if found.storage is not None and found.storage.limit is top else None
+    return _Choice(top, None, (rival,) if rival is not None else names[1:2])
+
+
+def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choice | None:
+    """Return that it is unclear, where two limits exclude each other and hold alike, or the numbers disagree."""
+    top, held = order[0]
+    if found.path.parts.surplus > _DISAGREE and top in _EITHER_OR:
+        both = _disagreeing(found, order)
+        if len(both) == 2:
+            over = share(found.path.parts.surplus)
+            return _Choice(Limit.UNCLEAR, f"time on CPU and time in calls are {over} more than there was", both)
+    if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= _ALIKE * held:
+        second, other = order[1]
+        why = f"{seconds(held)} {sentences.WORDS[top]}, {seconds(other)} {sentences.WORDS[second]}"
+        return _Choice(Limit.UNCLEAR, why, (top, second))
+    return None
+
+
+def _disagreeing(found: Accounting, order: list[tuple[Limit, float]]) -> tuple[Limit, ...]:
+    """Return what the calls and the CPU time say each."""
+    names = [limit for limit, _ in order if limit in _EITHER_OR]
+    stored = found.storage.limit if found.storage is not None else None
+    both = [*names[:1], *(one for one in (Limit.SERIALIZE, stored) if one is not None and one not in names[:1])]
+    return tuple(both[:2])
+
+
+def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
+    exact = found.sight.checkpoint.level is Level.TRACE and found.path.parts.exact
+    sure = 0.92 if exact else 0.78
+    own = found.of(choice.limit)
+    if choice.limit is Limit.UNCLEAR:
+        sure = min(sure, 0.5)
+    elif choice.limit is not Limit.NONE and own and found.seconds:
+        sure *= 0.75 + 0.25 * min(1.0, own / found.seconds / 0.6)
+        others = [value for limit, value in totals(found) if limit is not choice.limit]
+        if others and others[0] > 0.75 * own:
+            sure -= 0.08
+        sure -= 0.3 * found.of(None) / found.seconds
+    if found.storage is not None and found.storage.limit is choice.limit:
+        sure -= 0.12 if not found.storage.sure else 0.04 if found.storage.rival is not None else 0.0
+    return round(min(1.0, max(0.05, sure - 0.07 * missing)), 3)

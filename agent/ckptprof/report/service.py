@@ -1,0 +1,74 @@
+"""What `ckptprof service` says: what was done or would be, and how the service stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ckptprof.report.clean import clean
+
+SCHEMA_VERSION = 1
+_LEFT = "the record in /var/lib/ckptprof, the user and the group ckptprof, and drop-ins of yours"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How the service stands."""
+
+    installed: bool
+    enabled: bool  # it starts with the host
+    active: bool
+    state: str  # systemd's word
+    status: str | None  # what the service says of itself
+    unit: str | None
+    runs: str | None  # the command
+    from_here: bool | None  # it runs from the same environment as this command
+    user: bool  # user and group are there
+    database: str
+    readable: bool  # by who asks
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of an action."""
+
+    action: str
+    dry_run: bool
+    steps: tuple[str, ...]  # done, or to be done
+    service: Standing
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """Return the document of `service --json`."""
+    return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(outcome)}
+
+
+def render(outcome: Outcome) -> str:
+    """Return the outcome as text that ends in a newline."""
+    lines = []
+    if outcome.action != "status":
+        word = "would " if outcome.dry_run else "done: "
+        lines = [f"{word}{clean(step)}" for step in outcome.steps] or [f"nothing to {outcome.action}"]
+        lines.append("")
+    lines += _standing(outcome.service)
+    if outcome.action == "uninstall" and not outcome.dry_run:
+        lines += ["", f"These stay: {_LEFT}."]
+    return "\n".join([*map(clean, lines), ""])
+
+
+def _standing(service: Standing) -> list[str]:
+    if not service.installed:
+        return ["service   not installed"]
+    starts = "starts with the host" if service.enabled else "does not start with the host"
+    lines = [f"service   {service.state}{f', {service.status}' if service.status else ''}; {starts}"]
+    if not service.active:
+        lines.append("          `journalctl -u ckptprof` tells why it does not run")
+    lines.append(f"unit      {service.unit}")
+    lines.append(f"program   {service.runs}")
+    if service.from_here is False:
+        lines.append("          not the environment of this command; `ckptprof service install` would make it so")
+    if not service.user:
+        lines.append("user      the user ckptprof or its group is missing; `ckptprof service install` makes them")
+    lines.append(f"record    {service.database}")
+    if service.active and not service.readable:
+        lines.append("          not yours to read: root and the group ckptprof can")
+    return lines

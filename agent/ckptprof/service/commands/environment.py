@@ -1,0 +1,89 @@
+"""The environment that this program runs from, and whether a service with capabilities may run from it too.
+
+Who can write to it could have the service, which sees every user's processes, run what he likes. So it is root's, and
+nobody else writes to it or to a folder above it. And everybody reads it: the service's user is no owner of it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import stat
+import sys
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import ckptprof
+import ckptprof_collectors
+from ckptprof.errors import CkptprofError
+
+_PLAIN = re.compile(r"[\w./+@:,=-]+", re.ASCII)  # what means nothing else in a unit
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter and the script that it runs."""
+
+    python: Path
+    program: Path
+
+    @property
+    def command(self) -> str:
+        """Return the beginning of a command line: -I keeps the environment and users' packages out."""
+        return f"{self.python} -I {self.program}"
+
+
+def here() -> Environment:
+    """Return the one that runs this."""
+    return Environment(Path(sys.executable), Path(sysconfig.get_path("scripts")) / "ckptprof")
+
+
+def fit(environment: Environment) -> None:
+    """Raise CkptprofError if the service cannot, or must not, run from this environment."""
+    paths = [environment.python, environment.program, *_code()]
+    reason = next((found for path in paths if (found := unfit(path)) is not None), None)
+    if reason is None and not _PLAIN.fullmatch(environment.command.replace(" -I ", "")):
+        reason = f"{environment.program} holds characters that a unit cannot take"
+    if reason is not None:
+        make = "python3 -m venv /opt/ckptprof && /opt/ckptprof/bin/pip install"
+        hint = f"as root: `{make} {origin()} && /opt/ckptprof/bin/ckptprof service install`"
+        raise CkptprofError(f"a service must not run from this environment: {reason}", hint=hint)
+
+
+def unfit(path: Path) -> str | None:
+    """Return why not root alone has a say in a path, or not everybody can read it; None: all is well."""
+    real = path.resolve()
+    for place in dict.fromkeys((real, *real.parents, path, *path.parents)):
+        try:
+            state = place.stat()
+        except OSError as error:
+            return f"{place}: {error.strerror}"
+        if state.st_uid != 0 or state.st_mode & 0o022:
+            return f"others than root can write to {place}"
+        needed = 0o005 if stat.S_ISDIR(state.st_mode) else 0o004
+        if state.st_mode & needed != needed:
+            return f"not everybody can read {place}"
+    return None
+
+
+def origin() -> str:
+    """Return what pip was told when this was installed: the name, or the path of a checkout or wheel (PEP 610)."""
+    try:
+        text = importlib.metadata.distribution("ckptprof").read_text("direct_url.json")
+        url = urlsplit(json.loads(text or "{}").get("url", ""))
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return "ckptprof"
+    path = unquote(url.path)
+    return path if url.scheme == "file" and _PLAIN.fullmatch(path) else "ckptprof"
+
+
+def _code() -> Iterable[Path]:
+    """Return the folders of the modules that a service would import."""
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    packages = {os.path.dirname(module.__file__ or "") for module in (ckptprof, ckptprof_collectors)}  # noqa: PTH120
+    return [Path(folder) for folder in sorted(folders | packages) if os.path.isdir(folder)]  # noqa: PTH112

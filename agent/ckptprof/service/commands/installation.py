@@ -1,0 +1,169 @@
+"""`ckptprof service`: unit, user and group, for the environment that this program runs from.
+
+A step is a file that is written or removed, or one call of a program of systemd's. What is as it should be is no step,
+so a second `install` does nothing. The unit itself is that of `systemd/`, with the paths of this environment.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ckptprof.assets import asset
+from ckptprof.errors import CkptprofError, PermissionDeniedError
+from ckptprof.service.commands.environment import Environment
+from ckptprof.store.location import SYSTEMD, service_runs
+
+NAME = "ckptprof"
+START_SECONDS = 90.0  # the unit allows itself 30, after up to 40 for the end of the one before
+_KNOWN = (
+    "LoadState", "ActiveState", "UnitFileState", "StatusText", "FragmentPath", "NeedDaemonReload", "ExecStart",
+)  # fmt: skip
+_EXEC = re.compile(r"(?m)^ExecStart=.*$")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do, in words that are the command if it is one."""
+
+    text: str
+    act: Callable[[], object] = field(compare=False, repr=False)
+
+
+class Host:
+    """What systemd and the tables of users say, and how systemd is told."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """`root` is where files are put: another folder in tests."""
+        self.unit = root / "etc/systemd/system/ckptprof.service"
+        self.sysusers = root / "etc/sysusers.d/ckptprof.conf"
+
+    def check(self) -> None:
+        """Raise CkptprofError where systemd is not in charge."""
+        if not SYSTEMD.is_dir():
+            raise CkptprofError(
+                "systemd does not run this host, so there is no service", hint="`ckptprof agent` watches until Ctrl-C"
+            )
+
+    def call(self, *command: str) -> str:
+        """Run a program of systemd's and return what it printed; raises CkptprofError with what it said."""
+        try:
+            done = subprocess.run(  # noqa: S603 - systemd's own programs, by argument list
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=START_SECONDS
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CkptprofError(f"`{' '.join(command)}`: {error}") from error
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().partition("\n")[0]
+            raise CkptprofError(f"`{' '.join(command)}` failed: {said}", hint=f"`journalctl -u {NAME}` tells more")
+        return done.stdout
+
+    def state(self) -> dict[str, str]:
+        """Return systemd's properties of the service."""
+        try:
+            told = self.call("systemctl", "show", f"--property={','.join(_KNOWN)}", NAME)
+        except CkptprofError:
+            if os.geteuid() == 0:
+                raise
+            return self._seen()  # a user's systemctl asks over D-Bus, which a minimal host does not have
+        return dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+
+    def _seen(self) -> dict[str, str]:
+        """Return as much of it as files tell."""
+        if not self.unit.exists():
+            return {"LoadState": "not-found", "ActiveState": "inactive"}
+        wanted = self.unit.parent / "multi-user.target.wants" / self.unit.name
+        line = _EXEC.search(self.unit.read_text(encoding="utf-8", errors="replace"))
+        return {
+            "LoadState": "loaded",
+            "ActiveState": "active" if service_runs() else "inactive",
+            "UnitFileState": "enabled" if os.path.lexists(wanted) else "disabled",
+            "FragmentPath": str(self.unit),
+            "ExecStart": f"argv[]={line[0].partition('=')[2]} ;" if line is not None else "",
+        }
+
+    def has_user(self) -> bool:
+        """Return whether the user and the group are there."""
+        try:
+            pwd.getpwnam(NAME)
+            grp.getgrnam(NAME)
+        except KeyError:
+            return False
+        return True
+
+
+def to_install(host: Host, environment: Environment) -> list[Step]:
+    """Return what is still to be done for a service that runs out of this environment, and starts with the host."""
+    unit = _EXEC.sub(lambda _: f"ExecStart={environment.command} agent", asset("systemd/ckptprof.service").read_text())
+    steps = list(_written(host.sysusers, asset("systemd/ckptprof.sysusers.conf").read_text()))
+    if not host.has_user():
+        steps.append(_called(host, "systemd-sysusers", str(host.sysusers)))
+    state = host.state()
+    renewed = list(_written(host.unit, unit))
+    steps += renewed
+    if renewed or state.get("NeedDaemonReload") == "yes":
+        steps.append(_called(host, "systemctl", "daemon-reload"))
+    if state.get("UnitFileState") != "enabled":
+        steps.append(_called(host, "systemctl", "enable", "--quiet", NAME))
+    active = state.get("ActiveState")
+    if active == "failed":  # it may have tried too often
+        steps.append(_called(host, "systemctl", "reset-failed", NAME))
+    if active != "active":
+        steps.append(_called(host, "systemctl", "start", NAME))
+    elif renewed:
+        steps.append(_called(host, "systemctl", "restart", NAME))
+    return steps
+
+
+def to_uninstall(host: Host) -> list[Step]:
+    """Return what takes the service away; the record, the user, the group and drop-ins stay."""
+    state = host.state()
+    steps = []
+    if host.unit.exists() and (state.get("UnitFileState") == "enabled" or state.get("ActiveState") != "inactive"):
+        steps.append(_called(host, "systemctl", "disable", "--quiet", "--now", NAME))
+    removed = [_removed(path) for path in (host.unit, host.sysusers) if path.exists()]
+    steps += removed
+    if removed:
+        steps.append(_called(host, "systemctl", "daemon-reload"))
+    if state.get("ActiveState") == "failed":
+        steps.append(_called(host, "systemctl", "reset-failed", NAME))
+    return steps
+
+
+def do(steps: list[Step]) -> None:
+    """Take the steps in their order; raises PermissionDeniedError, and CkptprofError at the first that fails."""
+    if steps and os.geteuid() != 0:
+        raise PermissionDeniedError("only root can change the services of a host", hint="--dry-run tells what it takes")
+    try:
+        for step in steps:
+            step.act()
+    except OSError as error:
+        raise CkptprofError(f"{step.text}: {error.strerror or error}") from error
+
+
+def _written(path: Path, text: str) -> Iterator[Step]:
+    if path.exists() and path.read_text(encoding="utf-8", errors="replace") == text:
+        return
+
+    def write() -> None:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}.new")  # systemd never reads half of it
+        new.write_text(text, encoding="utf-8")
+        new.chmod(0o644)
+        new.replace(path)
+
+    yield Step(f"{'replace' if path.exists() else 'write'} {path}", write)
+
+
+def _removed(path: Path) -> Step:
+    return Step(f"remove {path}", lambda: path.unlink(missing_ok=True))
+
+
+def _called(host: Host, *command: str) -> Step:
+    return Step(" ".join(command), lambda: host.call(*command))

@@ -1,0 +1,46 @@
+"""How the counters of a sample are kept and shown: declared once, beside its fields.
+
+The timeline keeps each declared field as the kernel gives it; `/metrics` shows those with a metric, in base units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Unit(Enum):
+    """What a field counts. On the metrics page are seconds and bytes only."""
+
+    ONE = 1  # shown as it is: bytes, operations, ticks
+    SECTOR = 512  # always, whatever the device says (Documentation/block/stat.rst)
+    MILLISECOND = 1e3
+    MICROSECOND = 1e6
+
+    def base(self, value: int) -> int | float:
+        """Return a value in base units."""
+        return value * self.value if isinstance(self.value, int) else value / self.value
+
+
+@dataclass(frozen=True)
+class Column:
+    """One field of a sample. Without a metric it is kept, but not shown."""
+
+    field: str
+    metric: str | None = None  # its name without `ckptprof_`; as node_exporter calls it after `node_`, if it does
+    text: str = ""  # one sentence, for the page and docs/metrics.md
+    unit: Unit = Unit.ONE
+    gauge: bool = False  # else it only grows
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counters of one kind of entity."""
+
+    entity: str  # in the timeline: disk:vda, memory
+    columns: tuple[Column, ...]  # in the order of the metrics page; the timeline takes that of the sample
+    name: tuple[str, ...] = ()  # the fields that name the entity; none: the host has one
+    collector: str | None = None  # reads every entity each time, so that silence means unchanged; None: of processes
+    gone: str | None = None  # what `Gone.entity` calls one that has left
+    labels: tuple[str, ...] = ()  # of its series: the parts of its name between slashes
+    left_out: tuple[str, ...] = ()  # fields that are not kept

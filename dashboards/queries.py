@@ -1,0 +1,108 @@
+"""The nouns of the dashboard, and the queries that several of its panels ask; NODE: the matchers of the variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
+
+# One colour for each limit: each stands out by 3 to 1 from Grafana's light and dark ground. A new limit needs one here.
+LIMIT_COLOURS = {
+    "gather": "#da1f1f",
+    "staging": "#648be9",
+    "serialize": "#4f7b12",
+    "page-cache": "#e64ed3",
+    "flush": "#127e6c",
+    "device": "#cb7b1d",
+    "network": "#7853e6",
+    "server": "#1da417",
+    "small-io": "#d61f5c",
+    "metadata": "#1f95dc",
+    "straggler": "#6d7511",
+    "single-writer": "#cc60e8",
+    "previous-save": "#128049",
+    "clean-up": "#e56848",
+    "page-fault": "#5460e7",
+    "none": "#808080",
+    "unclear": "#8a7f6a",
+    "unexplained": "#6f7a86",
+}
+
+
+@dataclass(frozen=True)
+class Query:
+    """One line of a panel, and how its series are called."""
+
+    text: str
+    legend: str = "{{instance}}"
+    unit: str | None = None  # of a column of a table, if it is not the panel's
+    steps: tuple[float, float] | None = None  # likewise, from where on it is yellow, and red
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel. `empty` is what it says while there is nothing to show: what it waits for, or what cannot be seen."""
+
+    title: str
+    unit: str
+    text: str
+    queries: tuple[Query, ...]
+    empty: str = "none yet"
+    kind: Kind = "graph"
+    holds: bool = False  # a value that stays until the next one
+    maximum: float | None = None
+    steps: tuple[float, float] | None = None  # from where on it is yellow, and red
+    width: int = 12
+    height: int = 8
+
+
+@dataclass(frozen=True)
+class Group:
+    """A row of the dashboard; a closed one asks Prometheus nothing."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    closed: bool = False
+
+
+def rate(family: str, by: str = "instance, device") -> str:
+    """Return the growth of a counter per second."""
+    return f"sum by ({by}) (rate(ckptprof_{family}{{NODE}}[$__rate_interval]))"
+
+
+def hourly(family: str) -> str:
+    """Return the growth of a counter per second, over an hour: one that only moves when a save ends is no rate."""
+    return f"sum by (instance) (rate(ckptprof_{family}{{NODE}}[1h]))"
+
+
+def share(family: str) -> str:
+    """Return the growth of a counter by node over the whole time of the dashboard, as a share of that time."""
+    return f"sum by (instance) (increase(ckptprof_{family}{{NODE}}[$__range])) / $__range_s"
+
+
+def grown(family: str, by: str, matchers: str = "NODE") -> str:
+    """Return by how much a counter grew in the time of the dashboard.
+
+    A series that began within that time had nothing before: `increase` alone would lose its first value.
+    """
+    series = f"ckptprof_{family}{{{matchers}}}"
+    began = f"min_over_time({series}[$__range]) unless {series} offset $__range"
+    grown = f'increase({series}[$__range]) or label_replace({began}, "began", "in the range", "", "")'
+    return f"sort_desc(sum by ({by}) ({grown}))"
+
+
+def network(direction: str, port: str) -> str:
+    """Return the bytes per second of interfaces and RDMA ports alike."""
+    names = f"ckptprof_(network_{direction}|infiniband_port_data_{port})_bytes_total"
+    return f'sum by (instance, device) (rate({{__name__=~"{names}",NODE}}[$__rate_interval]))'
+
+
+def limit_number() -> str:
+    """Return the limit of each node's newest checkpoint as its place in `LIMIT_COLOURS`: states are numbers."""
+    each = (
+        f'ckptprof_last_checkpoint_limit{{NODE,limit="{limit}"}} * {number}'
+        for number, limit in enumerate(LIMIT_COLOURS)
+        if limit != "unexplained"
+    )
+    return f"max by (instance, kind) ({' or '.join(each)})"

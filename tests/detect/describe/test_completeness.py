@@ -1,0 +1,253 @@
+"""Saves that did not come to their end, and those that only look as if they had not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, NUMPY, Actor, Stage
+from tests.detect.tracer import life
+
+from ckptprof.model import Checkpoint, Kind, Status
+
+LEVELS = pytest.mark.parametrize("trace", [True, False], ids=["trace", "poll"])
+
+
+class Remains(Stage):
+    """A stage on which every look at a file says the same of what is left of it."""
+
+    remains: dict[str, dict[str, Any]]
+
+    def fact(self, *arguments: Any, **options: Any) -> Any:
+        """Return what the file system says, and what the file itself does."""
+        fact = super().fact(*arguments, **options)
+        return msgspec.structs.replace(fact, **self.remains.get(fact.path, {}))
+
+
+def stage_of(*, trace: bool, **remains: dict[str, Any]) -> Remains:
+    """Return a stage; `remains` are by file name, its dots as they are."""
+    stage = Remains(trace=trace)
+    stage.remains = {f"/ckpt/{name}": fields for name, fields in remains.items()}
+    return stage
+
+
+def saves(stage: Stage, until_s: float = 25.0) -> list[Checkpoint]:
+    """Return the saves that are found."""
+    return [found for found in stage.play(until_s) if found.kind is Kind.SAVE]
+
+
+def why(checkpoint: Checkpoint) -> str:
+    """Return why it is called incomplete; empty if it is not."""
+    return "".join(one.text for one in checkpoint.evidence if one.name == "incomplete")
+
+
+@LEVELS
+def test_a_file_that_ends_before_its_format_does_was_cut_off(*, trace: bool) -> None:
+    """Its writer was killed in the midst of torch.save, which writes in place."""
+    stage = stage_of(trace=trace, **{"step_1.pt": {"whole": False}})
+    stage.write(stage.process(exit_s=3.0), "/ckpt/step_1.pt", 2.0, 2.0, 100 * MIB)
+
+    (found,) = saves(stage)
+
+    assert found.status is Status.INCOMPLETE
+    assert "step_1.pt ends before its format does" in why(found)
+    assert found.moments.committed_ns is None
+    assert found.bytes < 60 * MIB
+
+
+@LEVELS
+def test_a_disk_that_was_full_cut_it_off_though_its_writer_goes_on(*, trace: bool) -> None:
+    """The job caught the error and trains on."""
+    stage = stage_of(trace=trace, **{"step_1.pt": {"whole": False, "free_bytes": 0}})
+    stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 60 * MIB)
+
+    (found,) = saves(stage)
+
+    assert found.status is Status.INCOMPLETE
+
+
+@LEVELS
+def test_a_file_of_no_known_end_is_held_against_its_series(*, trace: bool) -> None:
+    """The third of a series is half as large, and its writer ended with it."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=22.0)
+    for number in range(2):
+        stage.write(trainer, f"/ckpt/step_{number}.npy", 2.0 + 10 * number, 1.0, 100 * MIB, magic=NUMPY)
+    stage.write(trainer, "/ckpt/step_2.npy", 21.5, 1.0, 100 * MIB, magic=NUMPY)
+
+    *complete, last = saves(stage, 30.0)
+
+    assert [one.status for one in complete] == [Status.COMPLETE] * 2
+    assert last.status is Status.INCOMPLETE
+    assert "the saves before it have" in why(last)
+
+
+@LEVELS
+def test_a_temporary_name_that_stayed_is_a_save_that_was_not_committed(*, trace: bool) -> None:
+    """Its writer died between the last byte and the rename."""
+    stage = stage_of(trace=trace)
+    stage.write(stage.process(exit_s=3.05), "/ckpt/step_1.pt.tmp", 2.0, 1.0, 100 * MIB, held_s=2.0,
+                rename_to="/ckpt/step_1.pt")  # fmt: skip
+
+    (found,) = saves(stage)
+
+    assert found.status is Status.INCOMPLETE
+    assert "never got its final name" in why(found)
+
+
+@LEVELS
+def test_shards_without_their_metadata_are_no_checkpoint(*, trace: bool) -> None:
+    """Of PyTorch DCP, whose ranks all died before the coordinator wrote it."""
+    stage = stage_of(trace=trace)
+    for rank in range(2):
+        environment = {"RANK": str(rank), "WORLD_SIZE": "2"}
+        trainer = stage.process(100 + rank, exit_s=4.0, environment=environment)
+        stage.write(trainer, f"/ckpt/step-5/__{rank}_0.distcp", 2.0, 1.0, 100 * MIB, held_s=0.2)
+
+    found = saves(stage)
+
+    assert {one.status for one in found} == {Status.INCOMPLETE}
+    assert ".metadata was never written" in why(found[0])
+
+
+@LEVELS
+def test_shards_with_their_metadata_are_whole_whenever_their_writers_end(*, trace: bool) -> None:
+    """At once, too."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=3.6)
+    stage.write(trainer, "/ckpt/step-5/__0_0.distcp", 2.0, 1.0, 100 * MIB, held_s=0.2)
+    stage.write(trainer, "/ckpt/step-5/.metadata.tmp", 3.3, 0.1, 64 << 10, rename_to="/ckpt/step-5/.metadata")
+
+    (found,) = saves(stage)
+
+    assert (found.status, why(found)) == (Status.COMPLETE, "")
+
+
+def test_a_save_that_was_given_up_and_deleted_is_told() -> None:
+    """Smaller than those before it, and gone again."""
+    stage = stage_of(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.bin", 2.0, 1.0, 100 * MIB)
+    stage.write(trainer, "/ckpt/step_2.bin", 12.0, 0.5, 40 * MIB)
+    stage.extra.append((12.61, life("unlinked", 12.6, inode=None, path="/ckpt/step_2.bin")))
+
+    first, second = saves(stage)
+
+    assert (first.status, second.status) == (Status.COMPLETE, Status.INCOMPLETE)
+    assert "step_2.bin was deleted again" in why(second)
+
+
+def test_a_note_that_is_deleted_again_ends_no_save() -> None:
+    """A smaller save of a job that trains on, whose list of steps was put away: its model stays."""
+    stage = stage_of(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1/model.bin", 2.0, 1.0, 100 * MIB)
+    stage.write(trainer, "/ckpt/step_2/model.bin", 12.0, 0.5, 40 * MIB)
+    stage.write(trainer, "/ckpt/step_2/notes.bin", 12.5, 0.1, 3 * MIB)
+    stage.extra.append((12.71, life("unlinked", 12.7, inode=None, path="/ckpt/step_2/notes.bin")))
+
+    assert {one.status for one in saves(stage)} == {Status.COMPLETE}
+
+
+def writer_of(stage: Stage, trainer: Actor) -> Actor:
+    """Return a child that a trainer starts for one save."""
+    return stage.process(101, parent_pid=trainer.pid, born_s=1.0, exit_s=3.1)
+
+
+@LEVELS
+def test_a_child_that_ends_after_its_work_leaves_the_commit_to_its_parent(*, trace: bool) -> None:
+    """A writer process ended, before the rename and the metadata: what served another has not died."""
+    stage = stage_of(trace=trace)
+    stage.write(writer_of(stage, stage.process()), "/ckpt/step-5/__0_0.distcp", 2.0, 1.0, 100 * MIB)
+
+    found = saves(stage)
+
+    assert found
+    assert {one.status for one in found} == {Status.COMPLETE}
+
+
+@LEVELS
+@pytest.mark.parametrize("free_bytes", [0, 40 << 10], ids=["nothing", "less than a write"])
+def test_the_first_save_of_no_known_end_on_a_full_disk_was_its_writers_last(*, trace: bool, free_bytes: int) -> None:
+    """Nothing to hold it against, but no room is left and its writer ended with it."""
+    stage = stage_of(trace=trace, **{"step_1.npy": {"free_bytes": free_bytes}})
+    stage.write(stage.process(exit_s=3.1), "/ckpt/step_1.npy", 2.0, 1.0, 100 * MIB, magic=NUMPY)
+
+    (found,) = saves(stage)
+
+    assert found.status is Status.INCOMPLETE
+    assert "no room left" in why(found)
+
+
+@LEVELS
+@pytest.mark.parametrize("seen", [{"whole": True, "free_bytes": 0}, {"free_bytes": 1 << 30}, {}])
+def test_a_whole_save_is_never_called_incomplete(*, trace: bool, seen: dict[str, Any]) -> None:
+    """In place, by a script that ends with it: it just fitted, or there was nothing to see."""
+    stage = stage_of(trace=trace, **{"step_1.pt": seen})
+    stage.write(stage.process(exit_s=9.1), "/ckpt/step_1.pt", 2.0, 7.0, 100 * MIB)
+
+    (found,) = saves(stage)
+
+    assert (found.status, why(found)) == (Status.COMPLETE, "")
+
+
+def test_a_look_into_a_file_that_is_being_written_says_nothing_of_its_end() -> None:
+    """It was not whole then; nobody looked again."""
+    stage = Stage(trace=True, facts=False)
+    move = stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 4.0, 100 * MIB)
+    stage.extra.append((4.0, msgspec.structs.replace(stage.fact(move, 4.0), whole=False)))
+
+    (found,) = saves(stage)
+
+    assert found.status is Status.COMPLETE
+
+
+@LEVELS
+def test_a_smaller_save_of_a_job_that_trains_on_is_a_smaller_save(*, trace: bool) -> None:
+    """Its disk has room, and nothing died."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process()
+    for number, size in enumerate((100, 100, 40)):
+        stage.write(trainer, f"/ckpt/step_{number}.npy", 2.0 + 6 * number, 1.0, size * MIB, magic=NUMPY)
+
+    assert {one.status for one in saves(stage)} == {Status.COMPLETE}
+
+
+@pytest.mark.parametrize(
+    ("written", "status"), [(True, Status.COMPLETE), (False, Status.INCOMPLETE)], ids=["written", "missing"]
+)
+def test_a_marker_of_which_nobody_knows_the_writer_completes_a_save(*, written: bool, status: Status) -> None:
+    """DeepSpeed's `latest` has a few bytes, which the counters of no process show; its file system tells of it.
+
+    The job that could not write it ends some seconds later.
+    """
+    stage = stage_of(trace=False)
+    trainer, other = stage.process(exit_s=26.5), stage.process(200, program="backup", runtimes=())
+    for number, at_s in enumerate((2.0, 12.0, 21.5)):
+        stage.write(trainer, f"/ckpt/global_step{number + 7}/mp_rank_00_model_states.pt", at_s, 1.0, 100 * MIB)
+        if number < 2 or written:
+            whose = trainer if number < 2 else other
+            stage.write(whose, "/ckpt/latest", at_s + 1.1, 0.01, 12, inode=77, magic=b"global_step7")
+
+    found = saves(stage, 40.0)
+
+    assert [one.status for one in found] == [Status.COMPLETE, Status.COMPLETE, status]
+
+
+@pytest.mark.parametrize(("marked", "status"), [(True, Status.COMPLETE), (False, Status.INCOMPLETE)])
+def test_a_polled_save_of_which_a_file_was_missed_is_whole_if_its_marker_is_there(
+    *, marked: bool, status: Status
+) -> None:
+    """A rank's file was written between two looks, and was nobody's: the coordinator waited for it all the same."""
+    stage = stage_of(trace=False)
+    trainer = stage.process(exit_s=24.0)
+    for number, at_s in enumerate((2.0, 12.0, 22.0)):
+        for rank in range(2 if number < 2 else 1):
+            stage.write(trainer, f"/ckpt/step-{number + 5}/__{rank}_0.distcp", at_s + rank, 0.9, 100 * MIB)
+        if number < 2 or marked:
+            stage.write(trainer, f"/ckpt/step-{number + 5}/.metadata", at_s + 1.9, 0.02, 64 << 10)
+
+    found = saves(stage, 40.0)
+
+    assert [one.status for one in found] == [Status.COMPLETE, Status.COMPLETE, status]

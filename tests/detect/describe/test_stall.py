@@ -1,0 +1,516 @@
+"""Sync or async, and how long training was blocked: by writer, by pace, by stacks, on machines made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
+
+from ckptprof.detect.pipeline import Detector
+from ckptprof.model import Checkpoint, Mode
+from ckptprof_collectors.samples import (
+    FileActivity,
+    FileLifeEvent,
+    Frame,
+    GpuUse,
+    ProcessIo,
+    ProcessStat,
+    Sample,
+    StackSample,
+    ThreadLook,
+    ThreadStack,
+    ThreadTime,
+)
+
+LOOP = (("step", "/job/train.py", 30), ("main", "/job/train.py", 80))
+SAVING = (("_save", "/site/torch/serialization.py", 900), ("main", "/job/train.py", 90))
+JOINING = (("Thread.join", "/lib/python3.11/threading.py", 1119), ("write_out", "/job/train.py", 50), LOOP[1])
+STEPPING = (LOOP[0], ("save_in_background", "/job/train.py", 60), LOOP[1])
+FINISHING = (
+    ("Thread.join", "/lib/python3.11/threading.py", 1119),
+    ("AsyncCheckpointer.wait_until_finished", "/site/orbax/checkpoint/_src/checkpointers/async_checkpointer.py", 700),
+    LOOP[1],
+)
+UNKNOWN = (("put_away", "/job/train.py", 44), LOOP[1])
+FOR_SECONDS = 16.0
+
+
+def times(
+    actor: Actor, still: tuple[tuple[float, float], ...] = (), *, share: float = 0.9, slices: float = 40.0
+) -> list[tuple[float, Sample]]:
+    """Return what a thread's counters show at an even pace but for some times, at each tick at which they changed."""
+    found: list[tuple[float, Sample]] = []
+    before = None
+    for count in range(int(FOR_SECONDS * 25)):
+        at_s = count / 25
+        moved_s = at_s - sum(max(0.0, min(at_s, high) - low) for low, high in still if low < at_s)
+        values = (int(moved_s * share * 1e9), 0, int(moved_s * slices))
+        if values != before:
+            found.append((at_s, ThreadTime(actor.pid, actor.info.start_ticks, actor.pid, *values)))
+            before = values
+    return found
+
+
+def stacks(
+    actor: Actor,
+    at_s: float,
+    frames: tuple[tuple[str, str, int], ...],
+    active: bool = True,  # noqa: FBT001, FBT002 # as py-spy tells
+) -> tuple[float, Sample]:
+    """Return one look at the main thread."""
+    sample = StackSample(
+        MONOTONIC_NS + int(at_s * SECOND_NS), actor.pid, actor.info.start_ticks, 10_000_000,
+        (ThreadStack(actor.pid, "MainThread", active=active, frames=frames),),
+    )  # fmt: skip
+    return at_s + 0.03, sample
+
+
+def by_thread(frames: list[Frame], pid: int) -> list[Frame]:
+    """Return the frames with everything that a process wrote written by another of its threads."""
+
+    def moved(sample: Sample) -> Sample:
+        own = isinstance(sample, FileActivity) and sample.pid == pid
+        return msgspec.structs.replace(sample, tid=pid + 1) if own else sample
+
+    return changed(frames, moved)
+
+
+def uncounted(frames: list[Frame]) -> list[Frame]:
+    """Return the frames with nothing written by calls: pages that a mapping makes dirty are counted otherwise."""
+    return changed(
+        frames,
+        lambda sample: msgspec.structs.replace(sample, write_chars=0) if isinstance(sample, ProcessIo) else sample,
+    )
+
+
+def growing(frames: list[Frame], grows: tuple[tuple[float, float, int], ...]) -> list[Frame]:
+    """Return the frames with each process's memory growing evenly in some times by so many bytes."""
+    made = []
+    for frame in frames:
+        at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
+        more = sum(int(size * max(0.0, min(1.0, (at_s - low) / (high - low)))) for low, high, size in grows)
+        samples = tuple(
+            msgspec.structs.replace(sample, rss_bytes=(sample.rss_bytes or 0) + more)
+            if isinstance(sample, ProcessStat)
+            else sample
+            for sample in frame.samples
+        )
+        made.append(msgspec.structs.replace(frame, samples=samples))
+    return made
+
+
+def detect(stage: Stage, frames: list[Frame] | None = None) -> list[Checkpoint]:
+    """Return what is found."""
+    detector = Detector(stage.header())
+    found: dict[str, Checkpoint] = {}
+    for frame in frames if frames is not None else stage.frames(FOR_SECONDS):
+        for checkpoint in detector.feed(frame):
+            found.setdefault(checkpoint.uid, checkpoint)
+    for checkpoint in detector.finish():
+        found.setdefault(checkpoint.uid, checkpoint)
+    return list(found.values())
+
+
+def threaded(
+    still: tuple[tuple[float, float], ...] = (), looks: tuple[tuple[Any, ...], ...] = (),
+    grows: tuple[tuple[float, float, int], ...] = (), **pace: float,
+) -> Checkpoint:  # fmt: skip
+    """Return the save of a trainer whose other thread writes from second 8 to 10."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer, still, **pace)
+    stage.extra += [stacks(trainer, *look) for look in looks]
+    found = detect(stage, growing(by_thread(stage.frames(FOR_SECONDS), trainer.pid), grows))
+    assert len(found) == 1
+    return found[0]
+
+
+def seconds(checkpoint: Checkpoint) -> float:
+    """Return the stall in seconds."""
+    assert checkpoint.stall_ns is not None
+    return checkpoint.stall_ns / 1e9
+
+
+def test_the_trainer_that_writes_itself_is_held_all_the_time() -> None:
+    """The main thread wrote every byte: sync, as long as the save."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB, held_s=0.5)
+    stage.extra += times(trainer)
+    (found,) = detect(stage)
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(2.5, abs=0.1)
+    assert found.writers[0].role == "trainer"
+
+
+@pytest.mark.parametrize(("waited_s", "stall"), [(0.4, 0.6), (1.5, 0.2)])
+def test_what_a_trainer_waits_right_before_it_writes_is_of_the_save_unless_it_is_long(
+    waited_s: float, stall: float
+) -> None:
+    """It serialises its state, or waits for another rank; for longer than the save, it is for something else."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 0.2, 200 * MIB)
+    stage.extra += times(trainer, ((8.0 - waited_s, 8.0),))
+    (found,) = detect(stage)
+
+    assert seconds(found) == pytest.approx(stall, abs=0.15)
+
+
+def test_a_thread_that_writes_while_the_trainer_keeps_its_pace_is_async() -> None:
+    """Nothing is held: the stall is zero, and that is known."""
+    found = threaded()
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+    assert found.writers[0].role == "thread"
+
+
+def test_a_thread_that_writes_while_the_trainer_stands_still_is_sync() -> None:
+    """It joined its writer: for the pace it is the same as if it wrote, with what it waited before and after."""
+    found = threaded(still=((7.5, 10.3),))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(2.8, abs=0.35)
+
+
+def test_a_wait_at_the_end_of_an_async_save_counts_as_long_as_it_lasts() -> None:
+    """The next save waits for the last one: async all the same, with a stall."""
+    found = threaded(still=((9.4, 10.0),), looks=((8.1, LOOP), (8.6, LOOP), (9.7, JOINING)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(0.6, abs=0.2)
+
+
+@pytest.mark.parametrize("frames", [SAVING, JOINING])
+def test_stacks_tell_of_a_trainer_that_spins_while_it_is_held(frames: tuple[tuple[str, str, int], ...]) -> None:
+    """Waiting for a GPU or a barrier takes a whole core, as training does: the stack knows better."""
+    found = threaded(looks=((8.1, frames), (8.5, frames), (9.5, frames), (11.5, LOOP)))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_function_that_holds_the_whole_loop_is_no_save_for_its_name() -> None:
+    """`train_and_save` is in every stack, also long after."""
+    outer = ("train_and_save", "/job/train.py", 12)
+    found = threaded(looks=((8.1, (LOOP[0], outer)), (9.0, (LOOP[0], outer)), (11.5, (LOOP[0], outer))))
+
+    assert found.mode is Mode.ASYNC
+
+
+def test_a_step_of_training_is_none_of_the_save_that_it_was_called_from() -> None:
+    """`save_in_background` goes on training while it waits for its thread: what is called last decides."""
+    found = threaded(looks=((8.1, STEPPING), (8.6, STEPPING), (9.6, STEPPING), (11.5, LOOP)))
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+
+
+@pytest.mark.parametrize(("still", "mode"), [((), Mode.ASYNC), (((8.0, 10.0),), Mode.SYNC)])
+def test_a_function_named_for_a_save_is_held_to_its_pace(still: tuple[tuple[float, float], ...], mode: Mode) -> None:
+    """`save_all` may train on until its thread is done, or stand still in code that no pattern knows."""
+    frames = (("advance", "/job/native.py", 5), ("save_all", "/job/train.py", 60), LOOP[1])
+    found = threaded(still, looks=((8.1, frames), (8.6, frames), (9.6, frames), (11.5, LOOP)))
+
+    assert found.mode is mode
+
+
+@pytest.mark.parametrize(("active", "mode"), [(True, Mode.ASYNC), (False, Mode.SYNC)])
+def test_who_sleeps_in_a_function_named_for_a_save_waits_for_it(active: bool, mode: Mode) -> None:  # noqa: FBT001 # a parameter
+    """In C, for threads of a library, while they use the CPU at its pace; a look in the next save is no calm one."""
+    frames = (("save_all", "/job/train.py", 60), LOOP[1])
+    found = threaded(looks=tuple((at_s, frames, active) for at_s in (8.1, 8.6, 9.6, 11.5)))
+
+    assert found.mode is mode
+
+
+def test_waiting_for_what_a_library_writes_in_the_background_is_async_with_a_stall() -> None:
+    """The last save of a run: nothing is left to train, and the program waits for its checkpointer."""
+    found = threaded(looks=((8.1, FINISHING), (8.6, FINISHING), (9.6, FINISHING), (11.5, LOOP)))
+
+    assert found.mode is Mode.ASYNC
+    assert seconds(found) == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_rank_that_often_waits_for_others_is_not_held_by_the_save() -> None:
+    """In a collective the thread that trains stands still, too, before, during and after."""
+    pauses = tuple((0.7 + count, 1.1 + count) for count in range(15))
+    found = threaded(still=pauses)
+
+    assert (found.mode, found.stall_ns) == (Mode.ASYNC, 0)
+
+
+@pytest.mark.parametrize(
+    ("grows", "stall"),
+    [
+        (((7.4, 7.9, 200 * MIB),), 0.5),
+        (((7.4, 7.9, 20 * MIB),), 0.0),
+        (((7.4, 7.9, 600 * MIB),), None),
+        (tuple((0.4 + count, 0.9 + count, 200 * MIB) for count in range(15)), None),
+    ],
+)
+def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
+    grows: tuple[tuple[float, float, int], ...], stall: float | None
+) -> None:
+    """Its size, right before the first byte; growth of another size, or one that is usual, tells nothing."""
+    found = threaded(grows=grows)
+
+    assert found.mode is Mode.ASYNC
+    assert found.blind
+    if stall is None:
+        assert found.stall_ns is None
+    else:
+        assert seconds(found) == pytest.approx(stall, abs=0.15)
+
+
+@pytest.mark.parametrize("looks", [(), ((8.1, UNKNOWN), (11.5, LOOP))])
+def test_a_trainer_that_sleeps_is_judged_by_its_wakings(
+    looks: tuple[tuple[float, tuple[tuple[str, str, int], ...]], ...],
+) -> None:
+    """It hardly uses the CPU, but wakes up twenty times a second unless it is held."""
+    held = threaded(still=((8.0, 10.0),), share=0.01, slices=20.0)
+    free = threaded(looks=looks, share=0.01, slices=20.0)
+
+    assert (held.mode, free.mode) == (Mode.SYNC, Mode.ASYNC)
+    assert seconds(held) == pytest.approx(2.0, abs=0.35)
+
+
+def sleeping(
+    actor: Actor, still: tuple[tuple[float, float], ...], computed: tuple[tuple[float, float], ...]
+) -> list[tuple[float, Sample]]:
+    """Return the pace of a thread that wakes 40 times a second but for some times, in which it may use a core."""
+    found: list[tuple[float, Sample]] = []
+    for count in range(int(FOR_SECONDS * 25)):
+        at_s = count / 25
+        idle_s, ran_s = (sum(max(0.0, min(at_s, high) - low) for low, high in spans) for spans in (still, computed))
+        on_cpu_ns = int((0.01 * (at_s - idle_s) + ran_s) * 1e9)
+        found.append(
+            (at_s, ThreadTime(actor.pid, actor.info.start_ticks, actor.pid, on_cpu_ns, 0, int((at_s - idle_s) * 40)))
+        )
+    return found
+
+
+@pytest.mark.parametrize(("computed", "mode"), [(((2.0, 3.0), (5.0, 6.0)), Mode.SYNC), ((), None)])
+def test_what_a_sleeper_computed_is_no_pause_of_its_own(
+    computed: tuple[tuple[float, float], ...], mode: Mode | None
+) -> None:
+    """It made its tensors without waking; had it stood still so long, this pause would tell nothing of the save."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
+    stage.extra += sleeping(trainer, ((2.0, 3.0), (5.0, 6.0), (8.0, 8.5)), computed)
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert found.mode is mode
+    assert mode is not None or any("for no longer than it does" in sentence for sentence in found.blind)
+
+
+def test_a_look_at_the_end_of_a_save_tells_nothing_of_the_rest() -> None:
+    """The file was whole, the wait was over, and the loop went on before the last sign of the save was seen."""
+    found = threaded(still=((8.0, 9.97),), looks=((9.98, LOOP), (11.5, LOOP)))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(2.0, abs=0.2)
+
+
+def test_nothing_is_invented_where_nothing_tells() -> None:
+    """A trainer without rhythm, and no stacks: neither mode nor stall, and a sentence that says why."""
+    found = threaded(share=0.0, slices=0.1)
+
+    assert (found.mode, found.stall_ns) == (None, None)
+    assert any(sentence.startswith("whether training went on") for sentence in found.blind)
+
+
+@pytest.mark.parametrize(("still", "mode"), [((), Mode.ASYNC), (((7.0, 10.1),), Mode.SYNC)])
+def test_a_child_that_writes_is_held_against_its_parent(still: tuple[tuple[float, float], ...], mode: Mode) -> None:
+    """The trainer is who started the child, whether it joins the child or goes on."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    child = stage.process(200, parent_pid=100, born_s=7.2, exit_s=10.1)
+    stage.write(child, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer, still)
+    (found,) = detect(stage)
+
+    assert found.mode is mode
+    assert [writer.role for writer in found.writers] == ["child"]
+    assert found.stall_ns == 0 if mode is Mode.ASYNC else seconds(found) == pytest.approx(3.1, abs=0.4)
+
+
+def on_gpu(uses: dict[int, Callable[[float], int | None]], *, by_stacks: bool = False) -> Checkpoint:
+    """Return the save of a trainer that spins on its CPU while GPUs compute; a point each 0.2 s, or None."""
+    stage = Stage(trace=True)
+    trainer = stage.process(runtimes=("torch", "cuda"))
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += times(trainer, slices=4.0)
+    stage.extra += [stacks(trainer, 9.0, SAVING)] if by_stacks else []
+    for gpu, use in uses.items():
+        for second in range(1, 15):
+            at_s = [second - 0.2 * number for number in range(5, 0, -1)]
+            told = ((MONOTONIC_NS + int(each * SECOND_NS), use(each)) for each in at_s)
+            points = tuple((at_ns, percent) for at_ns, percent in told if percent is not None)
+            stage.extra.append((float(second), GpuUse(100, trainer.info.start_ticks, gpu, points)))
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("use", "mode", "stall"),
+    [
+        (lambda at_s: 0 if 8.0 < at_s <= 10.2 else 95, Mode.SYNC, 2.0),
+        (lambda at_s: 0 if 8.0 < at_s <= 8.4 else 95, Mode.ASYNC, None),  # what went before the first byte is not seen
+        (lambda _: 95, Mode.ASYNC, None),
+        (lambda _: 7, None, None),  # it trains elsewhere
+        (lambda at_s: 95 if round(at_s * 5) % 5 < 3 else 0, None, None),  # it often waits
+        (lambda at_s: None if 8.0 < at_s < 12.0 else 95, None, None),  # nothing is told of the time of the save
+        (lambda at_s: None if at_s < 7.3 else 0 if 8.0 < at_s <= 10.2 else 95, None, None),  # or of what is usual
+    ],
+    ids=["held", "held at first", "on", "unused", "often idle", "not looked at", "not known before"],
+)
+def test_a_gpu_that_stands_still_tells_that_training_is_held(
+    use: Callable[[float], int | None], mode: Mode | None, stall: float | None
+) -> None:
+    """Its process waits for it on the CPU in any case: that tells nothing."""
+    found = on_gpu({0: use})
+
+    assert found.mode is mode
+    assert any("GPU stood still" in evidence.text for evidence in found.evidence) is (mode is not None)
+    if stall is None:
+        assert found.stall_ns is None
+    else:
+        assert seconds(found) == pytest.approx(stall, abs=0.25)
+
+
+def test_of_several_gpus_the_one_that_waited_longest_holds_training() -> None:
+    """And a stack that was met in the save is believed before any of them."""
+    waits = {0: lambda _: 95, 1: lambda at_s: 0 if 8.0 < at_s <= 10.2 else 80}
+
+    assert on_gpu(waits).mode is Mode.SYNC
+    assert on_gpu({0: lambda _: 95}, by_stacks=True).mode is Mode.SYNC
+
+
+def test_ranks_save_in_one_way_and_the_one_that_was_looked_at_tells_it() -> None:
+    """Rank 0 seems to go on by its pace alone, and wrote more; rank 1 was met in the save."""
+    stage = Stage(trace=True)
+    for rank, size in ((0, 220), (1, 200)):
+        job = {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job"}
+        trainer = stage.process(100 + rank, environment=job)
+        child = stage.process(200 + rank, parent_pid=100 + rank, born_s=7.2, exit_s=10.1, environment=job)
+        stage.write(child, f"/ckpt/step_1/__{rank}_0.distcp", 8.0, 2.0, size * MIB)
+        stage.extra += times(trainer, ((7.8, 10.1),) if rank else ())
+        stage.extra += [stacks(trainer, 9.0, SAVING)] if rank else []
+    (found,) = detect(stage)
+
+    assert (found.ranks, found.mode) == (2, Mode.SYNC)
+    assert seconds(found) == pytest.approx(2.2, abs=0.3)
+
+
+@pytest.mark.parametrize(("wakes", "mode"), [(100, Mode.ASYNC), (20, None)])
+def test_who_computed_in_a_part_of_a_look_did_not_go_on(wakes: int, mode: Mode | None) -> None:
+    """Half of the usual time on CPU, but seldom woken: it may have computed first and then waited."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    before = [one for one in times(trainer, slices=100.0) if one[0] <= 8.0]
+    last = before[-1][1]
+    assert isinstance(last, ThreadTime)
+    stage.extra += before
+    for look in (1, 2):
+        on_cpu_ns, slices = last.on_cpu_ns + look * 450_000_000, last.slices + look * wakes // 2
+        stage.extra.append((8.0 + look, msgspec.structs.replace(last, on_cpu_ns=on_cpu_ns, slices=slices)))
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert found.mode is mode
+
+
+def test_workers_of_a_launcher_train_themselves() -> None:
+    """A parent that has the runtime loaded but only waits for its workers is not who trains."""
+    stage = Stage(trace=True)
+    launcher = stage.process(100)
+    worker = stage.process(200, parent_pid=100)
+    stage.write(worker, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += [*times(launcher, share=0.0, slices=0.25), *times(worker)]
+    (found,) = detect(stage)
+
+    assert (found.mode, found.writers[0].role) == (Mode.SYNC, "trainer")
+    assert seconds(found) == pytest.approx(2.0, abs=0.1)
+
+
+def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
+    """/proc/PID/task/PID/io: the main thread's own bytes are those of the file, or they are not."""
+    modes = []
+    for share in (1.0, 0.0):
+        stage = Stage()
+        trainer = stage.process()
+        move = stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+        for when_s, sample in times(trainer):
+            assert isinstance(sample, ThreadTime)
+            written = int(move.moved(when_s) * share)
+            stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=written, read_chars=0)))
+        (found,) = detect(stage)
+        modes.append((found.mode, found.writers[0].role))
+
+    assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
+
+
+@pytest.mark.parametrize(
+    ("call", "state", "others", "role"),
+    [(26, "S", 1, "trainer"), (202, "S", 1, "thread"), (-1, "R", 0, "trainer")],
+    ids=["msync", "futex", "runs-alone"],
+)
+def test_polling_tells_the_writer_by_where_its_main_thread_was_met(
+    call: int, state: str, others: int, role: str
+) -> None:
+    """What is written by a mapping is in no counter; who trains was met in msync(2), waiting, or running alone."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    for when_s, sample in times(trainer):
+        assert isinstance(sample, ThreadTime)
+        stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=0, read_chars=0)))
+    for at_s in (8.1 + 0.1 * number for number in range(19)):
+        look = ThreadLook(
+            pid=trainer.pid, start_ticks=trainer.info.start_ticks, tid=trainer.pid, comm="python3",
+            on_cpu_ns=SECOND_NS, waited_ns=0, user_ticks=50, system_ticks=50, major_faults=0, block_delay_ticks=None,
+            state=state, call=call, wait=None, at_ns=MONOTONIC_NS + int(at_s * SECOND_NS),
+        )  # fmt: skip
+        stage.extra += [(at_s, msgspec.structs.replace(look, tid=look.tid + other)) for other in range(others + 1)]
+
+    (found,) = detect(stage, uncounted(stage.frames(FOR_SECONDS)))
+
+    assert found.mode is (Mode.SYNC if role == "trainer" else Mode.ASYNC)
+    assert found.writers[0].role == role
+
+
+def test_of_a_flood_of_files_the_writer_of_those_that_the_trace_told_of_is_that_of_all() -> None:
+    """It had no room for most; whose thread wrote those is not seen, and its stack has no word of a save."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    moves = [stage.write(trainer, f"/ckpt/step_1/part_{n:02}.bin", 8.0 + 0.1 * n, 0.09, 10 * MIB) for n in range(20)]
+    stage.extra += times(trainer)
+    stage.extra += [stacks(trainer, at_s, UNKNOWN) for at_s in (6.0, 7.0, 8.5, 9.0, 9.5, 11.0, 12.0)]
+    dropped = {move.inode for move in moves[1:]}
+
+    def told(sample: Sample) -> Sample | None:
+        return None if isinstance(sample, (FileActivity, FileLifeEvent)) and sample.inode in dropped else sample
+
+    (found,) = detect(stage, changed(stage.frames(FOR_SECONDS), told))
+
+    assert found.files == 20
+    assert (found.mode, found.writers[0].role) == (Mode.SYNC, "trainer")
+    assert seconds(found) == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_restore_holds_who_reads_it() -> None:
+    """It has no mode; training begins when it is over."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.read(trainer, "/ckpt/step_1.pt", 2.0, 1.5, 200 * MIB)
+    stage.extra += times(trainer)
+    (found,) = detect(stage)
+
+    assert found.mode is None
+    assert seconds(found) == pytest.approx(1.5, abs=0.1)

@@ -1,0 +1,343 @@
+"""Copies, uploads, downloads and unpacking of checkpoint files are named for what they are, once each."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, Stage, play
+from tests.detect.tracer import activity
+
+from ckptprof.detect.pipeline import Detector
+from ckptprof.model import Checkpoint, Kind
+from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo
+
+LEVELS = pytest.mark.parametrize("trace", [False, True])
+
+
+def told(found: list[Checkpoint]) -> list[tuple[Kind, str | None]]:
+    """Return kinds and paths, in order of time."""
+    return [(checkpoint.kind, checkpoint.path) for checkpoint in found]
+
+
+@LEVELS
+@pytest.mark.parametrize(
+    "who",
+    [
+        {"comm": "cp", "program": "cp", "runtimes": ()},
+        {"comm": "rclone", "program": "rclone", "runtimes": ()},
+        {"program": "stage_in.py", "runtimes": ("numpy",)},
+        {"program": "backup.py", "runtimes": ()},
+        {"program": "train.py", "runtimes": ("torch", "numpy")},
+    ],
+)
+def test_a_copy_is_one_copy_whoever_makes_it(who: dict[str, Any], trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """Neither a save nor a restore, and its read side is no second one: by a tool, a script, and a trainer itself."""
+    stage = Stage(trace=trace)
+    copier = stage.process(**who)
+    stage.read(copier, "/ckpt/step_7.pt", 2.0, 1.5, 300 * MIB)
+    stage.write(copier, "/backup/step_7.pt", 2.0, 1.5, 300 * MIB)
+
+    (copy,) = stage.play(30)
+
+    assert (copy.kind, copy.path, copy.bytes, copy.step) == (Kind.COPY, "/backup/step_7.pt", 300 * MIB, 7)
+    assert copy.mode is None
+
+
+def test_a_copy_by_two_processes_is_one() -> None:
+    """Rsync reads in one process and writes in another, under a name of its own until it is done."""
+    stage = Stage()
+    sender = stage.process(100, comm="rsync", program="rsync", runtimes=())
+    receiver = stage.process(101, comm="rsync", program="rsync", runtimes=())
+    stage.read(sender, "/ckpt/step_7.pt", 2.0, 1.5, 300 * MIB)
+    stage.write(receiver, "/backup/.step_7.pt.Xy12Zq", 2.1, 1.5, 300 * MIB, rename_to="/backup/step_7.pt")
+
+    assert told(stage.play(30)) == [(Kind.COPY, "/backup/step_7.pt")]
+
+
+@pytest.mark.parametrize("comm", ["rsync", "tar", "dd", "rclone", "git-lfs", "aws", "scp", "unzip"])
+def test_what_a_tool_brings_is_a_copy(comm: str) -> None:
+    """Downloaded or unpacked: only its written side is seen."""
+    stage = Stage()
+    tool = stage.process(comm=comm, program=comm, runtimes=())
+    stage.write(tool, "/models/checkpoint-500/model.safetensors", 2.0, 1.5, 300 * MIB, magic=SAFETENSORS)
+
+    (copy,) = stage.play(30)
+
+    assert (copy.kind, copy.step) == (Kind.COPY, 500)
+    assert "tool" in {reason.name for reason in copy.evidence}
+
+
+@pytest.mark.parametrize("who", [("tar", ()), ("upload.py", ())])
+def test_what_is_only_read_by_something_that_trains_nothing_is_a_copy(who: tuple[str, tuple[str, ...]]) -> None:
+    """Packed or sent: the written side is an archive, or not on this host. Its path is the source."""
+    stage = Stage()
+    packer = stage.process(comm=who[0][:15], program=who[0], runtimes=who[1])
+    stage.read(packer, "/ckpt/checkpoint-500/model.safetensors", 2.0, 1.5, 300 * MIB)
+
+    found = stage.play(30, saved_paths=("/ckpt/checkpoint-500/model.safetensors",))
+
+    assert told(found) == [(Kind.COPY, "/ckpt/checkpoint-500/model.safetensors")]
+
+
+def test_what_a_tool_moves_that_is_no_checkpoint_is_nothing() -> None:
+    """Data sets, archives and unknown blobs are copied all day."""
+    stage = Stage()
+    tool = stage.process(comm="cp", program="cp", runtimes=())
+    for number, name in enumerate(("blob", "train_0001.npy", "film.mp4", "base.img", "tokens.bin", "arrays.npz")):
+        start_s = 2.0 + 8 * number
+        stage.read(tool, f"/a/{name}", start_s, 1.0, 200 * MIB)
+        stage.write(tool, f"/b/{name}", start_s, 1.0, 200 * MIB, magic=None)
+
+    assert stage.play(60) == []
+
+
+@pytest.mark.parametrize("kind", [OperationKind.READ_WRITE, OperationKind.COPY_RANGE, OperationKind.SENDFILE])
+def test_a_traced_copy_by_whatever_call(kind: OperationKind) -> None:
+    """Read and write, copy_file_range and sendfile: exactly as much read from another file as written."""
+    stage = Stage(trace=True, poll=False)
+    stage.process(program="train.py", runtimes=("torch",))
+    source = activity(path="/ckpt/step_7.pt", end_s=3.0, writes=False, kinds=int(kind), size=100 * MIB)
+    copy = activity(path="/local/step_7.pt", end_s=3.0, inode=8, kinds=int(kind))
+    stage.extra = [(3.1, source), (3.1, copy)]
+
+    assert told(stage.play(30)) == [(Kind.COPY, "/local/step_7.pt")]
+
+
+def test_a_tool_that_nobody_described_is_known_by_its_thread() -> None:
+    """A process that was gone before anybody looked at it."""
+    stage = Stage(trace=True, poll=False, described=False)
+    stage.process()
+    stage.extra = [(3.1, activity(comm="cp"))]
+
+    assert told(stage.play(9)) == [(Kind.COPY, "/ckpt/step_1.pt")]
+
+
+@LEVELS
+def test_a_restore_and_a_save_at_once_are_no_copy(trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """What was read first and written later, by a process that trains, went through the model."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    stage.read(trainer, "/ckpt/step_7.pt", 2.0, 1.0, 300 * MIB)
+    stage.write(trainer, "/ckpt/step_8.pt", 3.3, 1.0, 300 * MIB)
+
+    assert [checkpoint.kind for checkpoint in stage.play(30)] == [Kind.RESTORE, Kind.SAVE]
+
+
+@LEVELS
+def test_a_save_beside_the_reading_of_data_is_no_copy(trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """An asynchronous save runs while the same process reads its data set, about as fast."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    stage.read(trainer, "/data/train-00001.npy", 1.0, 4.0, 1100 * MIB)
+    stage.write(trainer, "/ckpt/step_8.pt", 2.0, 1.0, 300 * MIB)
+
+    saves = [checkpoint for checkpoint in stage.play(30) if checkpoint.kind is not Kind.RESTORE]
+
+    assert told(saves) == [(Kind.SAVE, "/ckpt/step_8.pt")]
+
+
+def test_an_upload_by_a_thread_of_the_trainer_is_a_copy() -> None:
+    """From end to end, by another thread of the process that saved it; what its own thread reads is a restore."""
+    stage = Stage(trace=True, poll=False)
+    stage.process()
+    same = {"path": "/ckpt/step_1.pt", "moved": 100 * MIB, "size": 100 * MIB}
+    stage.extra = [
+        (2.1, activity(**same)),
+        (9.0, activity(start_s=8.0, end_s=8.9, writes=False, tid=107, **same)),
+        (19.0, activity(start_s=18.0, end_s=18.9, writes=False, **same)),
+    ]
+
+    assert [checkpoint.kind for checkpoint in stage.play(60)] == [Kind.SAVE, Kind.COPY, Kind.RESTORE]
+
+
+@pytest.mark.parametrize(
+    ("kept", "kind"), [(0.0, Kind.COPY), (0.3, Kind.COPY), (0.6, Kind.RESTORE), (1.1, Kind.RESTORE)]
+)
+def test_who_keeps_what_it_reads_from_end_to_end_loads_it(kept: float, kind: Kind) -> None:
+    """Three files in even pieces: a loader's memory grows by them, an uploader's or a hasher's does not."""
+    stage = Stage(trace=True)
+    job = stage.process()
+    for number in range(3):
+        path = f"/ckpt/checkpoint-500/model-0000{number + 1}-of-00003.safetensors"
+        stage.read(job, path, 2.0 + number, 1.0, 300 * MIB, kept=kept)
+
+    (found,) = stage.play(60, saved_paths=("/ckpt/checkpoint-500",))
+
+    assert (found.kind, found.bytes) == (kind, 900 * MIB)
+
+
+def test_a_download_by_a_script_is_a_copy() -> None:
+    """It comes once, from a process without any library of machine learning, which then ends."""
+    stage = Stage()
+    loader = stage.process(program="fetch.py", runtimes=(), exit_s=5.0)
+    stage.write(loader, "/models/model.safetensors", 2.0, 2.0, 300 * MIB, magic=SAFETENSORS)
+
+    assert told(stage.play(20)) == [(Kind.COPY, "/models/model.safetensors")]
+
+
+def test_a_download_by_a_trainer_into_the_hubs_cache_is_a_copy() -> None:
+    """from_pretrained fetches what it then reads: a copy, and a restore."""
+    stage = Stage()
+    trainer = stage.process()
+    blob = "/root/.cache/huggingface/hub/models--a--b/blobs/" + "ab" * 32
+    stage.write(trainer, blob + ".incomplete", 2.0, 2.0, 300 * MIB, magic=SAFETENSORS, rename_to=blob)
+
+    assert [checkpoint.kind for checkpoint in stage.play(20)] in ([Kind.COPY], [])
+
+
+@LEVELS
+@pytest.mark.parametrize(("archive", "kinds"), [("/in/release.zip", {Kind.COPY}), ("/in/tokens.bin", {Kind.SAVE})])
+def test_what_comes_out_of_an_archive_is_a_copy(archive: str, kinds: set[Kind], trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """By a script with numpy loaded; the archive is a third of what is in it."""
+    stage = Stage(trace=trace)
+    script = stage.process(program="fetch.py", runtimes=("numpy",))
+    stage.read(script, archive, 2.0, 1.5, 100 * MIB)
+    stage.write(script, "/models/checkpoint-500/model.safetensors", 2.0, 1.5, 300 * MIB, magic=SAFETENSORS)
+    stage.write(script, "/models/checkpoint-500/trainer_state.json", 3.6, 0.1, 2 * MIB, magic=None)
+
+    assert {one.kind for one in stage.play(40) if one.path and one.path.startswith("/models")} == kinds
+
+
+@pytest.mark.parametrize(("pause_s", "kind"), [(0.3, Kind.COPY), (0.8, Kind.SAVE)])
+@LEVELS
+def test_an_archive_that_was_read_a_while_ago_is_not_what_is_written(pause_s: float, kind: Kind, trace: bool) -> None:  # noqa: FBT001 # parameters
+    """Whoever unpacks reads on while it writes; a script may load its data from one, and save what it made of it."""
+    stage = Stage(trace=trace)
+    script = stage.process(program="fetch.py", runtimes=("numpy",))
+    stage.read(script, "/data/corpus.zip", 2.0, 0.2, 26 * MIB)
+    stage.write(script, "/models/model.safetensors", 2.2 + pause_s, 0.4, 52 * MIB, magic=SAFETENSORS)
+
+    assert [one.kind for one in stage.play(20)] == [kind]
+
+
+def hurried(stage: Stage, *, until_s: float, from_s: float = 1.0, stood_bytes: int) -> list[Kind]:
+    """Play it without a look at counters up to a time, and with readers that stood still at every look at files."""
+    frames = []
+    for frame in stage.frames(40):
+        now_s = (frame.at_ns - stage.header().at_ns) / 1e9
+        seen = [sample for sample in frame.samples if not isinstance(sample, ProcessIo) or not from_s < now_s < until_s]
+        frames.append(msgspec.structs.replace(frame, samples=tuple(still(sample, stood_bytes) for sample in seen)))
+    detector = Detector(stage.header())
+    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    return [one.kind for one in found]
+
+
+def still(sample: Any, stood_bytes: int) -> Any:
+    """Return a look at files at which what is read stands where it stood."""
+    if not isinstance(sample, FileScan):
+        return sample
+    files = [
+        file if file.flags & os.O_ACCMODE else msgspec.structs.replace(file, position=min(file.position, stood_bytes))
+        for file in sample.files
+    ]
+    return msgspec.structs.replace(sample, files=tuple(files))
+
+
+@pytest.mark.parametrize(
+    ("later_s", "loaded", "kind"),
+    [(0, 24 * MIB, Kind.COPY), (2, 24 * MIB, Kind.COPY), (0, 60 * MIB, Kind.SAVE), (8, 24 * MIB, Kind.SAVE)],
+)
+def test_what_a_program_loaded_before_is_no_part_of_what_it_copied(later_s: int, loaded: int, kind: Kind) -> None:
+    """A starved one loads its modules, reads and writes between two looks at its counters, soon after it began."""
+    stage = Stage()
+    copier = stage.process()
+    size = 52 * MIB
+    stage.read(copier, "/usr/lib/python3/modules.pyc", later_s + 1.1, 0.2, loaded, call_bytes=8192).seen_open = False
+    stage.read(copier, "/ckpt/other.safetensors", later_s + 2.0, 0.2, size + MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", later_s + 2.0, 0.2, size, magic=SAFETENSORS)
+
+    assert hurried(stage, until_s=later_s + 2.18, from_s=later_s + 1.0, stood_bytes=size) == [kind]
+
+
+def test_modules_are_told_apart_though_the_copy_goes_over_several_looks() -> None:
+    """It loads the rest of its modules in the look in which it begins to copy."""
+    stage = Stage()
+    copier = stage.process()
+    stage.read(copier, "/usr/lib/python3/modules.pyc", 1.92, 0.08, 24 * MIB, call_bytes=8192).seen_open = False
+    stage.read(copier, "/ckpt/other.safetensors", 2.0, 0.4, 52 * MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.4, 52 * MIB, magic=SAFETENSORS)
+
+    assert hurried(stage, until_s=2.12, stood_bytes=52 * MIB) == [Kind.COPY]
+
+
+def test_the_read_side_of_a_copy_is_none_of_a_restore_though_its_written_side_was_only_found_in_its_folder() -> None:
+    """It was written between two looks; what else its process read meanwhile makes the sums unequal."""
+    stage = Stage()
+    copier = stage.process()
+    stage.read(copier, "/store/checkpoint-500/model.safetensors", 2.0, 0.3, 52 * MIB)
+    stage.read(copier, "/data/train.bin", 2.0, 0.3, 60 * MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.3, 52 * MIB, magic=SAFETENSORS).seen_open = False
+
+    assert [one.kind for one in stage.play(40)] == [Kind.COPY]
+
+
+@pytest.mark.parametrize("stood_bytes", [8 * MIB, 140 * MIB])
+def test_a_file_of_the_very_size_was_read_if_the_counters_say_so(stood_bytes: int) -> None:
+    """The only look, or the last one, came early; a trainer that reads data meanwhile makes the sums unequal."""
+    stage = Stage()
+    copier = stage.process()
+    stage.read(copier, "/ckpt/other/model.safetensors", 2.0, 0.5, 300 * MIB)
+    stage.read(copier, "/data/train.bin", 2.0, 0.5, 200 * MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.5, 300 * MIB, magic=SAFETENSORS)
+
+    assert hurried(stage, until_s=0.0, stood_bytes=stood_bytes) == [Kind.COPY]
+
+
+def test_layers_of_one_size_that_are_saved_after_a_restore_are_no_copy_of_one_of_them() -> None:
+    """Polling met one file of the restore open, and looked again when the save had begun; the trace knows better."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for layer in range(4):
+        stage.read(trainer, f"/ckpt/step_1/layer{layer}.npy", 2.0 + layer / 10, 0.1, 40 * MIB)
+        stage.write(trainer, f"/ckpt/step_2/layer{layer}.npy", 3.5 + layer / 10, 0.1, 40 * MIB, magic=NUMPY)
+    frames = [
+        msgspec.structs.replace(
+            frame,
+            samples=tuple(
+                sample
+                for sample in frame.samples
+                if not isinstance(sample, FileScan) or not 2.05 < (frame.at_ns - MONOTONIC_NS) / SECOND_NS < 3.65
+            ),
+        )
+        for frame in stage.frames(30)
+    ]
+
+    found = play(stage.header(), frames)
+
+    assert [(one.kind, one.step, one.files) for one in found] == [(Kind.RESTORE, 1, 4), (Kind.SAVE, 2, 4)]
+
+
+def test_what_was_read_once_explains_no_four_files() -> None:
+    """A model's layers are of one size: one of them is read, by whatever, while all are saved."""
+    stage = Stage()
+    trainer = stage.process()
+    stage.read(trainer, "/ckpt/other/layer0.npy", 2.0, 0.4, 40 * MIB)
+    for layer in range(4):
+        stage.write(trainer, f"/ckpt/step_2/layer{layer}.npy", 2.0 + layer / 10, 0.1, 40 * MIB, magic=NUMPY)
+
+    assert Kind.SAVE in {one.kind for one in stage.play(30)}
+
+
+@pytest.mark.parametrize(("read_s", "kind"), [(2.0, Kind.COPY), (1.55, Kind.SAVE)])
+def test_a_copy_right_after_the_start_of_a_program_is_one(read_s: float, kind: Kind) -> None:
+    """Modules that were read before it wrote are not weighed; data that was read before, and not meanwhile, is."""
+    stage = Stage()
+    copier = stage.process()
+    stage.read(copier, "/usr/lib/python3/modules.pyc", 1.55, 0.3, 4 * MIB, call_bytes=8192).seen_open = False
+    stage.read(copier, "/ckpt/other.safetensors", read_s, 0.4, 52 * MIB).seen_open = False
+    stage.write(copier, "/models/model.safetensors", 2.0, 0.4, 52 * MIB, magic=SAFETENSORS)
+
+    assert [one.kind for one in stage.play(40)] == [kind]
+
+
+def test_a_little_archive_that_is_read_meanwhile_is_not_what_was_saved() -> None:
+    """A program imports modules from a zip file while it saves."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.read(trainer, "/lib/modules.zip", 2.0, 1.0, 8 * MIB)
+    stage.write(trainer, "/ckpt/step_1.pt", 2.0, 1.0, 120 * MIB)
+
+    assert [one.kind for one in stage.play(20)] == [Kind.SAVE]

@@ -1,0 +1,196 @@
+"""One row, or one name of a rule, decides each of these: without it, the same stream is told as something else.
+
+No recording holds these rows of the decision table yet: each scene is what a job of that kind would show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.detect.stage import MIB, SAFETENSORS, Actor, Stage
+from tests.detect.tracer import life
+
+from ckptprof_collectors.samples import NicSample
+
+NATIVE: dict[str, Any] = {"comm": "train_gpt2", "program": "train_gpt2", "runtimes": ()}
+NUMERIC: dict[str, Any] = {"program": "prepare.py", "runtimes": ("numpy",)}
+HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(8)
+SIZE = 120 * MIB
+Told = list[tuple[str, str]]
+
+
+def told(stage: Stage, until_s: float, **options: Any) -> Told:
+    """Return kinds and paths."""
+    return [(one.kind.value, one.path or "") for one in stage.play(until_s, **options)]
+
+
+def sends(stage: Stage, size: int, start_s: float, seconds: float) -> None:
+    """Let an interface send so much meanwhile."""
+    for look in range(200):
+        share = min(1.0, max(0.0, (look / 10 - start_s) / seconds))
+        stage.extra.append((look / 10, NicSample("eth0", 0, 0, 0, 0, int(share * size), 0, 0, 0)))
+
+
+def format_safetensors() -> Told:
+    """Write a file of no known name without any library but numpy: its header makes it a model."""
+    stage = Stage()
+    stage.write(stage.process(**NUMERIC), "/run/x.st", 2.0, 1.0, SIZE, magic=SAFETENSORS, rename_to="/run/blob.st")
+    return told(stage, 70)
+
+
+def rank() -> Told:
+    """Let a rank write a file of no known name, with care for it."""
+    stage = Stage()
+    trainer = stage.process(environment={"RANK": "0", "WORLD_SIZE": "1"})
+    stage.write(trainer, "/run/blob.tmp", 2.0, 1.0, SIZE, magic=HDF5, rename_to="/run/blob")
+    return told(stage, 70)
+
+
+def dcp(stage: Stage, who: Actor, marker: str | None = ".metadata", folder: str = "/run/x7") -> None:
+    """Write a checkpoint of torch-dcp whose folder has no step."""
+    stage.write(who, f"{folder}/__0_0.distcp", 6.0, 1.0, SIZE, magic=None)
+    if marker is not None:
+        stage.write(who, f"{folder}/{marker}.tmp", 7.1, 0.1, MIB, magic=None, rename_to=f"{folder}/{marker}")
+
+
+def commit_made() -> Told:
+    """Let a native program that computes complete its folder with a marker."""
+    stage = Stage()
+    dcp(stage, stage.process(**NATIVE))
+    return told(stage, 40)
+
+
+def commit_moved() -> Told:
+    """Receive a folder without a step by rsync: its marker shows that it is a checkpoint."""
+    stage = Stage()
+    dcp(stage, stage.process(comm="rsync", program="rsync", runtimes=()))
+    return told(stage, 40)
+
+
+def rotates() -> Told:
+    """Let a native trainer count its files and keep the last two."""
+    stage = Stage(trace=True)
+    who = stage.process(**NATIVE)
+    for number in range(6):
+        stage.write(who, f"/run/{number + 1}00.blob", 6.0 + 8 * number, 0.8, SIZE, magic=None)
+        if number > 1:
+            gone_s = 7.5 + 8 * number
+            stage.extra.append((gone_s, life("unlinked", gone_s, inode=None, path=f"/run/{number - 1}00.blob")))
+    return told(stage, 60)
+
+
+def continuous() -> Told:
+    """Let a recorder hardly ever stop writing, under names that count as a training does."""
+    stage = Stage()
+    who = stage.process(busy=0.1, comm="recorder", program="recorder", runtimes=(), exit_s=31.0)
+    for number in range(6):
+        stage.write(who, f"/cam/step_{number + 1}00.ubj", 2.0 + 4.6 * number, 4.0, 4 * SIZE, magic=None)
+    return told(stage, 60)
+
+
+def read_back_made() -> Told:
+    """Let a native program map what was seen being saved."""
+    stage = Stage()
+    stage.map(stage.process(**NATIVE), "/run/model.safetensors", 2.0, 1.0, SIZE)
+    return told(stage, 40, saved_paths=("/run/model.safetensors",))
+
+
+def read_back_moved() -> Told:
+    """Send a file by scp whose name alone tells too little; it was seen being saved."""
+    stage = Stage()
+    stage.read(stage.process(comm="scp", program="scp", runtimes=()), "/run/x.pt", 2.0, 1.0, SIZE)
+    return told(stage, 40, saved_paths=("/run/x.pt",))
+
+
+def data_moved() -> Told:
+    """Copy samples of a data set whose name counts as a training does."""
+    stage = Stage()
+    stage.write(stage.process(comm="cp", program="cp", runtimes=()), "/data/train/sample_step_100.pt", 2.0, 1.0, SIZE)
+    return told(stage, 40)
+
+
+def foreign_moved() -> Told:
+    """Copy a database that is named as a file of a checkpoint."""
+    stage = Stage()
+    who = stage.process(comm="cp", program="cp", runtimes=())
+    stage.write(who, "/out/checkpoint-100/optimizer.bin", 2.0, 1.0, SIZE, magic=b"SQLite format 3\0")
+    return told(stage, 40)
+
+
+def packs(path: str, magic: bytes | None, **fields: Any) -> Told:
+    """Let a process read two files while it writes one that is a little smaller than both."""
+    stage = Stage(trace=True)
+    who = stage.process(**fields)
+    for number in range(2):
+        stage.read(who, f"/in/{number}.blob", 2.0 + number, 1.0, SIZE)
+    stage.write(who, path, 2.0, 2.0, SIZE * 2 * 9 // 10, magic=magic)
+    return told(stage, 90)
+
+
+def loads(*names: str, sent: bool = False, exit_s: float | None = None, poll: bool = True, **fields: Any) -> Told:
+    """Let a process read files from end to end in even pieces, and keep some of it."""
+    stage = Stage(trace=True, poll=poll)
+    who = stage.process(exit_s=exit_s, **fields)
+    for number, name in enumerate(names):
+        stage.read(who, f"/run/{name}", 2.0 + number, 1.0, SIZE, kept=0.4)
+    if sent:
+        sends(stage, len(names) * SIZE, 2.0, len(names))
+    return told(stage, 40)
+
+
+def read_again() -> Told:
+    """Let the second run of a native trainer read what the first one wrote."""
+    stage = Stage()
+    stage.write(stage.process(100, exit_s=9.0, **NATIVE), "/run/model_00001000.bin", 6.0, 1.0, SIZE, magic=None)
+    stage.read(stage.process(200, born_s=12.0, **NATIVE), "/run/model_00001000.bin", 13.0, 1.0, SIZE)
+    return told(stage, 40)
+
+
+def recurs() -> Told:
+    """Let a native trainer wait for its GPU: nothing but names and that it comes again speaks for it."""
+    stage = Stage()
+    who = stage.process(busy=0.1, **NATIVE)
+    for number in range(3):
+        stage.write(who, f"/run/model_0000{number + 1}000.bin", 6.0 + 8 * number, 0.8, SIZE, magic=None)
+    return told(stage, 50)
+
+
+MERGED, NATIVE_STATE = "/out/step_100.safetensors", "/run/model_0000{}000.bin"
+SCENES: dict[str, tuple[Callable[[], Told], Told]] = {
+    "row format-safetensors: made": (format_safetensors, [("save", "/run/blob.st")]),
+    "row rank: made": (rank, [("save", "/run/blob")]),
+    "row commit: made": (commit_made, [("save", "/run/x7")]),
+    "row commit: moved": (commit_moved, [("copy", "/run/x7")]),
+    "row rotates: made": (rotates, [("save", f"/run/{number}00.blob") for number in range(1, 7)]),
+    "row continuous: made": (continuous, []),
+    "row continuous: data": (continuous, []),
+    "row read-back: made": (read_back_made, [("restore", "/run/model.safetensors")]),
+    "row read-back: moved": (read_back_moved, [("copy", "/run/x.pt")]),
+    "row data: moved": (data_moved, []),
+    "row foreign: moved": (foreign_moved, []),
+    "row copies-in-sum: made": (lambda: packs("/run/bundle.ckpt", None), []),
+    "row several: made": (lambda: loads("x.pdparams", "x.pdopt"), []),
+    "row sent: made": (lambda: loads("x.pdparams", sent=True), []),
+    "row ends: made": (lambda: loads("x.pdparams", exit_s=3.1), []),
+    "rule 'copied in sum'": (lambda: packs(MERGED, SAFETENSORS, **NUMERIC), [("copy", MERGED)]),
+    "rule 'copied in sum': none trains": (lambda: packs(MERGED, SAFETENSORS), [("save", MERGED)]),
+    "rule 'read as uploads and checks do': any sent": (
+        lambda: loads("model.pdparams", "model.pdopt", sent=True, poll=False, **NUMERIC),
+        [("copy", "/run")],
+    ),
+    "rule 'read by a stranger': none read-again": (
+        read_again,
+        [("save", NATIVE_STATE.format(1)), ("restore", NATIVE_STATE.format(1))],
+    ),
+    "rule 'a stranger's': none recurs": (recurs, [("save", NATIVE_STATE.format(number)) for number in (1, 2, 3)]),
+}
+
+
+@pytest.mark.parametrize("held", SCENES)
+def test_what_one_signal_decides(held: str) -> None:
+    """Each is told as it is because of what it is called after here; `make weights` shows that."""
+    scene, expected = SCENES[held]
+
+    assert scene() == expected

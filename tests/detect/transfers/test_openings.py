@@ -1,0 +1,229 @@
+"""Files that were opened and read between two looks: to whom they are credited, and to whom not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.detect.observed import observed
+from tests.detect.stage import MIB, SECOND_NS
+
+from ckptprof.detect.transfers.edges import read_edges
+from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.tolerances import MAX_FILES
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.unseen_reads import unseen_reads
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.world import World
+from ckptprof_collectors.samples import FileEvent, ProcessIo, ProcessStat
+
+SIZE = 70 * MIB
+PATH = "/run/checkpoint-500/optimizer.pt"
+
+
+class Book(Openings):
+    """The openings of a world with some saved files."""
+
+    def __init__(self, world: World, saved: tuple[str, ...]) -> None:
+        """Start with nothing."""
+        super().__init__()
+        self._world, self._saved = world, SavedFiles(saved)
+
+    def unexplained(self, now_ns: int, known: list[Transfer]) -> list[Transfer]:
+        """Return what is made of the openings that `known` does not explain."""
+        return unseen_reads(self, known, self._world, self._saved, now_ns)
+
+
+def no_openings(
+    history: ProcessHistory | None = None, *, loads_models: bool = True, saved: tuple[str, ...] = (PATH,)
+) -> Book:
+    """Return an empty book, of a world with one process, which has PyTorch loaded or nothing."""
+    world = observed({(100, 1): history} if history is not None else {}, trainers=(100,) if loads_models else ())
+    return Book(world, saved)
+
+
+def openings(
+    history: ProcessHistory | None = None, *, loads_models: bool = True, saved: tuple[str, ...] = (PATH,)
+) -> Book:
+    """Return a book of one file that was open from 10.0 to 10.2 s."""
+    book = no_openings(history, loads_models=loads_models, saved=saved)
+    learn(book)
+    return book
+
+
+def learn(book: Openings) -> None:
+    """Tell of one file that was open from 10.0 to 10.2 s."""
+    for kind, at_s in (("opened", 10.0), ("closed-read", 10.2)):
+        book.note(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
+
+
+def reader(read_bytes: int) -> ProcessHistory:
+    """Return a process that read so much while the file was open."""
+    history = ProcessHistory()
+    interval = Interval(round(10.0 * SECOND_NS), round(10.2 * SECOND_NS), read_bytes, 0, 0, 70, 0, 0, 0.5)
+    history.intervals.append(interval)
+    return history
+
+
+def credited(read_bytes: int, *, loads_models: bool, saved: tuple[str, ...] = (PATH,)) -> list[Transfer]:
+    """Return what is made of the opening."""
+    return openings(reader(read_bytes), loads_models=loads_models, saved=saved).unexplained(20 * SECOND_NS, [])
+
+
+def test_what_was_read_while_it_was_open_is_credited_to_a_process_that_loads_models() -> None:
+    """Its counters rose by the size of the file."""
+    (stream,) = credited(SIZE, loads_models=True)
+
+    assert (stream.process, stream.path, stream.size) == ((100, 1), PATH, SIZE)
+
+
+@pytest.mark.parametrize(
+    ("read_bytes", "loads_models", "saved"),
+    [(SIZE, False, (PATH,)), (SIZE // 2, True, (PATH,)), (SIZE, True, ("/run/checkpoint-400/optimizer.pt",))],
+)
+def test_nobody_is_credited_who_did_not_read_as_much_or_loads_no_models(
+    read_bytes: int,
+    loads_models: bool,  # noqa: FBT001 - a case
+    saved: tuple[str, ...],
+) -> None:
+    """Gzip read it, and a shell moved as many bytes elsewhere meanwhile; or nobody ever saved that file."""
+    assert credited(read_bytes, loads_models=loads_models, saved=saved) == []
+
+
+@pytest.mark.parametrize(("path", "credited_to"), [("/run/checkpoint-500/model.pt", 1), ("/run/data/model.pt", 0)])
+def test_who_was_seen_at_a_file_of_the_folder_is_credited_too(path: str, credited_to: int) -> None:
+    """The smaller files of a checkpoint are read between two looks, beside the larger ones."""
+    seen = PolledTransfer((100, 1), (1, 8), writes=False, path=path, first_ns=0, last_ns=10 * SECOND_NS, before_ns=0)
+
+    found = openings(reader(SIZE), saved=()).unexplained(20 * SECOND_NS, [seen])
+
+    assert len(found) == credited_to
+
+
+@pytest.mark.parametrize(("file", "credited_to"), [(8, 0), (7, 0), (9, 1)])
+def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_trainers(
+    file: int, credited_to: int
+) -> None:
+    """A backup looks at the last checkpoint while the one before is restored: those bytes are of that one."""
+    at_ns = round(10.0 * SECOND_NS)
+    looks = [Look(at_ns + 1, 0, SIZE), Look(at_ns + SECOND_NS // 5, SIZE if file != 9 else 0, SIZE)]
+    other = PolledTransfer((100, 1), (1, file), writes=False, path="/run/checkpoint-400/optimizer.pt",
+                           first_ns=at_ns + 1, last_ns=at_ns + SECOND_NS // 5, before_ns=at_ns, looks=looks,
+                           size=SIZE)  # fmt: skip
+
+    found = openings(reader(SIZE)).unexplained(20 * SECOND_NS, [other])
+
+    assert len(found) == credited_to
+
+
+def test_what_was_read_within_one_look_is_credited_once() -> None:
+    """Another recorder looks at three files between two ticks, in which the trainer read as much as one of them."""
+    at_ns, book = round(10.0 * SECOND_NS), no_openings(reader(SIZE), saved=("/run",))
+    for file in (7, 8, 9):
+        for kind in ("opened", "closed-read"):  # what a tick tells of bears its time
+            book.note(FileEvent(at_ns + SECOND_NS // 10, kind, 1, file, SIZE, f"/run/{file}.pt"))
+
+    found = book.unexplained(20 * SECOND_NS, [])
+
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(("ended_s", "credited_to"), [(10.1, 0), (8.0, 1), (12.0, 1)])
+def test_who_waited_for_a_child_just_then_is_not_credited(ended_s: float, credited_to: int) -> None:
+    """The counters of a program take in those of all that it waited for: it read nothing by that."""
+    history = reader(SIZE)
+    history.inherit(round(ended_s * SECOND_NS), ProcessIo(101, 1, 0, 0, 0, 0, 0, 0, 0))
+
+    found = openings(history).unexplained(20 * SECOND_NS, [])
+
+    assert len(found) == credited_to
+
+
+@pytest.mark.parametrize(("waited", "credited_to"), [(True, 0), (False, 1)])
+def test_who_waited_for_a_child_that_nobody_met_is_not_credited(waited: bool, credited_to: int) -> None:  # noqa: FBT001 - a case
+    """A script runs cp, which copies as much as the file holds, while a backup opens that."""
+    history = ProcessHistory()
+    for at_s, read in ((9.9, 0), (10.1, SIZE)):
+        stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 200 if waited and read else 100)
+        io = ProcessIo(100, 1, read, 0, 9 if read else 0, 0, 0, 0, 0)
+        history.observe(round(at_s * SECOND_NS), round((at_s - 0.1) * SECOND_NS), io, stat, 100)
+
+    found = openings(history).unexplained(20 * SECOND_NS, [])
+
+    assert len(found) == credited_to
+
+
+def test_what_was_asked_of_an_opening_is_not_forgotten_with_the_answer() -> None:
+    """A restore is judged some seconds later, and still begins when its file was opened."""
+    world = observed(trainers=(100,))
+    book = Book(world, (PATH,))
+    learn(book)
+    at_ns = round(10.0 * SECOND_NS)
+
+    book.unexplained(20 * SECOND_NS, [])
+    known = book.opened_between((1, 7), 0, 20 * SECOND_NS)
+    world.histories[100, 1] = reader(SIZE)
+    again = book.unexplained(21 * SECOND_NS, [])
+    book.forget_before(at_ns + 1)
+
+    assert (known, again) == (at_ns, [])
+    assert book.opened_between((1, 7), 0, 20 * SECOND_NS) is None
+
+
+def test_the_oldest_openings_are_dropped() -> None:
+    """A data set of any number of files does not fill the memory."""
+    book = no_openings()
+    for number in range(MAX_FILES + 1):
+        book.note(FileEvent(number, "opened", 1, number, SIZE, f"/data/{number}"))
+
+    kept = [number for number in range(MAX_FILES + 1) if book.opened_between((1, number), 0, SECOND_NS) is not None]
+
+    assert kept == list(range(1, MAX_FILES + 1))
+
+
+@pytest.mark.parametrize(
+    ("openings_of_it", "read_bytes", "credited_to"),
+    [(2, 2 * SIZE, 1), (2, SIZE, 0), (1, 2 * SIZE, 0), (20, 20 * SIZE, 0)],
+)
+def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
+    openings_of_it: int, read_bytes: int, credited_to: int
+) -> None:
+    """If there was another opening, and the process read as much more; of a data set that is not asked."""
+    at_ns, book = round(10.0 * SECOND_NS), no_openings(reader(read_bytes))
+    for number in range(openings_of_it):
+        for kind, late_ns in (("opened", 0), ("closed-read", SECOND_NS // 5)):
+            book.note(FileEvent(at_ns + number + late_ns, kind, 1, 7, SIZE, PATH))
+    seen = PolledTransfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns,
+                          before_ns=at_ns - SECOND_NS, closed_ns=at_ns + SECOND_NS // 5,
+                          looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
+
+    found = book.unexplained(20 * SECOND_NS, [seen])
+
+    assert len(found) == credited_to
+
+
+def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_look() -> None:
+    """The frame of a look bears the time at which it began; before it the process read what is not of this file."""
+    at_ns, book, history = round(10.0 * SECOND_NS), no_openings(), ProcessHistory()
+    book.note(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
+    for number in range(-10, 10):
+        begin_ns = at_ns + number * SECOND_NS // 50
+        history.intervals.append(Interval(begin_ns, begin_ns + SECOND_NS // 50, 7 * MIB, 0, 0, 70, 0, 0, 0.5))
+    stream = PolledTransfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
+                    before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
+
+    assert read_edges(stream, history, book) == (at_ns, at_ns + SECOND_NS // 5)
+
+
+def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:
+    """Orbax merges the files of its processes, and deletes them before anybody can ask for their sizes."""
+    at_ns, book = round(10.0 * SECOND_NS), no_openings()
+    book.note(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
+    stream = PolledTransfer(
+        (100, 1), (1, 7), writes=True, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns, size=MIB
+    )
+    later = replace(stream, first_ns=at_ns + SECOND_NS, last_ns=at_ns + SECOND_NS)
+
+    assert (book.size_when_closed(stream), book.size_when_closed(later)) == (SIZE, 0)

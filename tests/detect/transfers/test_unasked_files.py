@@ -1,0 +1,330 @@
+"""A file that nobody was caught writing is of the process that wrote as much, whoever of its job asked for it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+import pytest
+from tests.detect.observed import observed
+from tests.detect.stage import MIB, Stage, play
+
+from ckptprof.detect.transfers.edges import write_edges
+from ckptprof.detect.transfers.file_facts import FileFacts
+from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.moved_bytes import part_bytes
+from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.world import World
+from ckptprof_collectors.samples import FileFact, FileScan, Frame, ProcessIo, ProcessStat
+
+SECOND_NS = 1_000_000_000
+CHILDREN = (201, 202)
+LATER_S = 20.0  # nothing is left for a later look
+
+
+def asked_by_the_trainer_only(frames: list[Frame]) -> list[Frame]:
+    """Let nobody see what the children hold open, and their parent ask for all files of the folder."""
+    changed = []
+    for frame in frames:
+        samples = [s for s in frame.samples if not (isinstance(s, FileScan) and s.pid in CHILDREN)]
+        facts = [msgspec.structs.replace(s, pid=100, start_ticks=1000) for s in samples if isinstance(s, FileFact)]
+        rest = [s for s in samples if not isinstance(s, FileFact)]
+        changed.append(msgspec.structs.replace(frame, samples=(*rest, *facts)))
+    return changed
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.6])
+def test_files_of_children_that_ended_at_once_are_of_the_save(seconds: float) -> None:
+    """Megatron's writers live as long as one file takes, and are gone before anybody looks at what they have open."""
+    stage = Stage(poll=True)
+    stage.process()
+    for rank, pid in enumerate(CHILDREN):
+        child = stage.process(pid, parent_pid=100, born_s=4.5, exit_s=5.2 + seconds)
+        stage.write(child, f"/run/iter_0000007/__0_{rank}.distcp", 5.0, seconds, 30 * MIB)
+
+    (save,) = play(stage.header(), asked_by_the_trainer_only(stage.frames(20)))
+
+    assert (save.step, save.files, save.bytes) == (7, 2, 60 * MIB)
+
+
+def fact(pid: int, modified_s: float, *, path: str = "/run/ckpt_7/a.pt", size: int = 30 * MIB) -> FileFact:
+    """Return what was told to one process; wall and monotonic clock are the same here."""
+    modified = round(modified_s * SECOND_NS)
+    return FileFact(pid, 1, 8, 7, path, size, False, SECOND_NS * 10, modified, modified, None, None)  # noqa: FBT003 - no folder
+
+
+def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0) -> ProcessHistory:
+    """Return the history of a process that was met at a time, with what it wrote in its life and since it was met."""
+    counters = ProcessIo(1, 1, 0, total, 0, 0, 0, 0, 0)
+    intervals = deque(
+        [Interval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), 0, wrote, wrote, 0, 1, 0, 1.0, wrote)]
+    )
+    return ProcessHistory(intervals if wrote else deque(), counters, None, round(first_s * SECOND_NS))
+
+
+def facts_of(world: World) -> FileFacts:
+    """Return an empty book of a world that nobody traces."""
+    return FileFacts(world, TracedTransfers())
+
+
+def credited(book: FileFacts, at_s: float = LATER_S) -> list[PolledTransfer]:
+    """Return the streams that are made of facts only."""
+    return book.attach([], [], round(at_s * SECOND_NS))
+
+
+def test_a_file_is_of_any_of_those_who_asked() -> None:
+    """Two ranks look at one folder, and the one that did not write looks last."""
+    writer, other = history(first_s=9, total=30 * MIB, wrote=30 * MIB), history(first_s=9, total=0)
+    book = facts_of(observed({(100, 1): writer, (101, 1): other}))
+    book.note(12 * SECOND_NS, fact(100, 10.5))
+    book.note(12 * SECOND_NS, fact(101, 10.5))
+
+    (one,) = credited(book)
+
+    assert one.process == (100, 1)
+
+
+@pytest.mark.parametrize(("first_s", "total", "found"), [(10.4, 31, 1), (10.4, 12, 0), (8.0, 31, 0), (14.0, 31, 0)])
+def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: int, found: int) -> None:
+    """It was forked, wrote, and was met with its counters at their last: but others that were met then are not it."""
+    child = history(first_s=first_s, total=total * MIB)
+    book = facts_of(observed({(200, 1): child}, parents={200: 100}))
+    book.note(12 * SECOND_NS, fact(100, 10.5))
+
+    streams = credited(book)
+
+    assert [stream.process for stream in streams] == [(200, 1)] * found
+
+
+@pytest.mark.parametrize("size", [50_000, 30 * MIB])
+@pytest.mark.parametrize(("waited", "trains", "found"), [(True, False, 0), (True, True, 1), (False, False, 1)])
+def test_what_a_child_wrote_is_not_of_who_waited_for_it_unless_that_one_trains(
+    size: int,
+    waited: bool,  # noqa: FBT001 - a case
+    trains: bool,  # noqa: FBT001 - a case
+    found: int,
+) -> None:
+    """A script runs gzip, which is gone before anybody looks: its bytes come into the script's counters at its end."""
+    writer = ProcessHistory()
+    book = facts_of(observed({(100, 1): writer}, trainers=(100,) if trains else ()))
+    book.note(12 * SECOND_NS, fact(100, 10.5, size=size))
+    for at_s, wrote in ((10.0, 0), (10.6, size), (11.0, size)):
+        stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 500 if waited and wrote else 0)
+        io = ProcessIo(100, 1, 0, wrote, 0, 1 if wrote else 0, 0, wrote, 0)
+        writer.observe(round(at_s * SECOND_NS), round((at_s - 0.5) * SECOND_NS), io, stat, 100)
+
+    assert len(credited(book)) == found
+
+
+def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:
+    """Not of somebody else who looked at the folder later, or first, and wrote something just then."""
+    writer, other = history(first_s=9, total=MIB, wrote=MIB), history(first_s=9, total=MIB, wrote=MIB)
+    book = facts_of(observed({(100, 1): writer, (101, 1): other}, trainers=(100,)))
+    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    early = credited(book, 11)
+    book.note(12 * SECOND_NS, fact(100, 10.5, size=50_000))
+    book.note(12 * SECOND_NS, fact(101, 10.5, size=50_000))
+
+    (one,) = credited(book, 11)
+
+    assert early == []
+    assert one.process == (100, 1)
+
+
+@pytest.mark.parametrize(("wrote", "at_s"), [(20_000, 11), (MIB, 15)])
+def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int) -> None:
+    """If those who train wrote too little for it, or never asked for it."""
+    histories = {(100, 1): history(first_s=9, total=wrote, wrote=wrote), (101, 1): history(first_s=9, total=1, wrote=1)}
+    book = facts_of(observed(histories, trainers=(100,)))
+    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+
+    (one,) = credited(book, at_s)
+
+    assert one.process == (101, 1)
+
+
+def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
+    """DeepSpeed's `latest` has one inode for all saves; the one before may wait for judgement still."""
+    book = facts_of(observed({(100, 1): history(first_s=9, total=99, wrote=99, until_s=14)}))
+    book.note(11 * SECOND_NS, fact(100, 10.5, path="/run/latest", size=12))
+    (first,) = credited(book)
+    book.note(14 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
+
+    streams = book.attach([first], [], 20 * SECOND_NS)
+
+    assert [stream.last_ns / SECOND_NS for stream in streams] == [10.5, 12.5]
+
+
+def caught(first_s: float, position: int) -> PolledTransfer:
+    """Return the stream of a writer that was met with the file open, and closed it soon."""
+    at_ns = round(first_s * SECOND_NS)
+    look = Look(at_ns, position, position)
+    return PolledTransfer(
+        (100, 1),
+        (8, 7),
+        True,  # noqa: FBT003 - it writes
+        "/run/ckpt_7/a.pt",
+        at_ns,
+        at_ns,
+        at_ns,
+        at_ns + SECOND_NS,
+        looks=[look],
+    )
+
+
+@pytest.mark.parametrize(
+    ("first_s", "position", "left"), [(10.9, 40 * MIB, 1), (10.9, 10 * MIB, 2), (13.0, 40 * MIB, 2)]
+)
+def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
+    first_s: float, position: int, left: int
+) -> None:
+    """One save, from when the file was born; but who begins anew, or comes much later, writes another."""
+    book = facts_of(observed({(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)}))
+    book.note(11 * SECOND_NS, fact(100, 10.5))
+    (found,) = credited(book)
+    later = caught(first_s, position)
+
+    book.note(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
+    streams = book.attach([found, later], [], 20 * SECOND_NS)
+
+    assert len(streams) == left
+    assert (later.first_ns == found.first_ns) == (left == 1)
+
+
+def test_a_file_that_was_found_while_it_grew_waits_for_who_still_has_it_open() -> None:
+    """Nothing is told of it before it is closed."""
+    book = facts_of(observed({(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)}))
+    book.note(11 * SECOND_NS, fact(100, 10.5))
+    (found,) = credited(book)
+    book.note(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
+
+    assert book.attach([found], [caught(10.9, 40 * MIB)], 20 * SECOND_NS) == []
+
+
+@pytest.mark.parametrize(("looked_at_s", "told"), [(10.96, 40 * MIB), (12.0, 30 * MIB)])
+def test_a_file_that_was_looked_at_while_it_grew_is_as_long_as_it_was_seen_to_be(looked_at_s: float, told: int) -> None:
+    """Orbax merges its files and deletes them: nobody can look again. What was looked at later was cut off."""
+    book = facts_of(observed())
+    book.note(round(looked_at_s * SECOND_NS), fact(100, 10.95, size=30 * MIB))
+    stream = caught(11.0, 40 * MIB)
+    stream.size = 40 * MIB
+
+    book.attach([stream], [], 20 * SECOND_NS)
+
+    assert stream.fact is not None
+    assert stream.fact.size == told
+
+
+@pytest.mark.parametrize(("busy", "end_s"), [(0.2, 13.1), (0.5, 11.5)])
+def test_who_computes_while_a_file_stays_open_does_not_flush_it(busy: float, end_s: float) -> None:
+    """A process in fsync(2) sleeps; one that goes on with something else forgot to close its file."""
+    writer, ended = caught(11.0, 40 * MIB), round(11.5 * SECOND_NS)
+    writer.last_ns, writer.closed_ns = 13 * SECOND_NS, round(13.2 * SECOND_NS)
+    writer.fact = fact(100, 11.5, size=40 * MIB)
+    steps = [(11 * SECOND_NS, ended, 40 * MIB, 1.0), (ended, writer.last_ns, 0, busy)]
+    intervals = (Interval(begin, end, 0, size, size, 0, 1, 0, share, size) for begin, end, size, share in steps)
+
+    edges = write_edges(writer, ProcessHistory(deque(intervals)), observed(), Openings())
+
+    assert edges[1] / SECOND_NS == pytest.approx(end_s)
+
+
+def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
+    """It moves when write(2) ends; what that has written was counted before."""
+    begun, met, last = 10 * SECOND_NS, round(10.1 * SECOND_NS), round(10.2 * SECOND_NS)
+    looks = [Look(met, 20 * MIB, 29 * MIB), Look(met + 1, 20 * MIB, 30 * MIB), Look(last, 30 * MIB, 30 * MIB)]
+    stream = PolledTransfer(
+        (100, 1),
+        (8, 7),
+        True,  # noqa: FBT003 - it writes
+        "/run/ckpt_7/a.pt",
+        met,
+        last,
+        met,
+        last,
+        looks=looks,
+        size=30 * MIB,
+    )
+    seen = [Interval(begun, met, 0, 9 * MIB, 9 * MIB, 0, 1, 0, 1.0, 9 * MIB)]
+    seen.append(Interval(met, last, 0, MIB, MIB, 0, 1, 0, 1.0, MIB))
+    stream.fact = fact(100, 10.2)
+
+    assert part_bytes(stream, ProcessHistory(deque(seen), None, None, begun), (begun, last)) == 30 * MIB
+
+
+@pytest.mark.parametrize(("wrote", "told"), [(10 * MIB, 10 * MIB), (24 * MIB, 30 * MIB)])
+def test_a_position_that_outruns_the_bytes_by_far_leaves_holes(wrote: int, told: int) -> None:
+    """Who seeks on in a file that is there, or is sparse, writes a part of it; counters may miss some of the rest."""
+    writer, begun, ended = caught(10.5, 30 * MIB), 10 * SECOND_NS, 11 * SECOND_NS
+    writer.looks = [Look(at_ns, at * MIB, 30 * MIB) for at_ns, at in ((begun, 0), (begun + 200, 9), (ended, 30))]
+    writer.size = 30 * MIB
+    seen = Interval(begun, ended, 0, wrote, wrote, 0, 1, 0, 1.0, wrote)
+
+    assert part_bytes(writer, ProcessHistory(deque([seen])), (begun, ended)) == told
+
+
+def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> None:
+    """Not when its inode was born or its process began to write, whatever the clocks differ by from look to look."""
+    writer = history(first_s=9, total=99, wrote=MIB, until_s=14)
+    world = observed({(100, 1): writer})
+    book = facts_of(world)
+    book.note(11 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
+    (marker,) = credited(book)
+    world.clock.set(0, 500)
+
+    edges = write_edges(marker, writer, world, Openings())
+
+    assert [at_ns / SECOND_NS for at_ns in edges] == pytest.approx([12.5, 12.5], abs=1e-6)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, late: bool) -> None:
+    """The launcher asked first, the trainer when its burst was over: the file is the trainer's."""
+    histories = {(one, 1): history(first_s=9, total=MIB, wrote=MIB) for one in (100, 101)}
+    book = facts_of(observed(histories, trainers=(100,)))
+    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    if late:
+        book.note(12 * SECOND_NS, msgspec.structs.replace(fact(100, 10.5, size=50_000), unwritten_bytes=0))
+
+    (one,) = credited(book, 15)
+
+    assert one.process == ((100, 1) if late else (101, 1))
+
+
+@pytest.mark.parametrize(("wrote", "folder", "found"), [(10, "ckpt_7", 2), (10, "ckpt_6", 1), (3, "ckpt_7", 1)])
+def test_a_file_beside_what_its_process_wrote_just_then_needs_little_credit(
+    wrote: int, folder: str, found: int
+) -> None:
+    """Counters are read before the last bytes and after the first of the next file: a part is left for this one."""
+    begun, end = 10 * SECOND_NS, round(10.6 * SECOND_NS)
+    beside = caught(10.2, 40 * MIB)
+    beside.file, beside.path, beside.before_ns, beside.size = (8, 9), f"/run/{folder}/b.pt", begun, 40 * MIB
+    beside.last_ns = beside.closed_ns = round(10.5 * SECOND_NS)
+    moved = (40 + wrote) * MIB
+    writer = ProcessHistory(deque([Interval(begun, end, 0, moved, moved, 0, 1, 0, 1.0, moved)]), first_ns=SECOND_NS)
+    book = facts_of(observed({(100, 1): writer}))
+    book.note(11 * SECOND_NS, fact(100, 10.5))
+
+    assert len(book.attach([beside], [], 20 * SECOND_NS)) == found
+
+
+def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> None:
+    """Rank 1's next file was seen open up to half a second after; its bytes came later than the missed one's."""
+    later = caught(10.55, 40 * MIB)
+    later.file, later.path, later.before_ns, later.size = (8, 9), "/run/ckpt_7/b.pt", round(10.45 * SECOND_NS), 40 * MIB
+    steps = [(10.3, 10.5, 30 * MIB), (10.5, 10.56, 4096), (10.56, 11.5, 40 * MIB)]
+    writer = ProcessHistory(
+        deque(
+            Interval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), 0, size, size, 0, 1, 0, 1.0, size)
+            for start_s, end_s, size in steps
+        ),
+        None, None, 9 * SECOND_NS,
+    )  # fmt: skip
+    later.last_ns = later.closed_ns = round(10.75 * SECOND_NS)
+    book = facts_of(observed({(100, 1): writer}))
+    book.note(11 * SECOND_NS, fact(100, 10.5))
+    found = book.attach([later], [], 20 * SECOND_NS)
+
+    assert [stream.path for stream in found] == ["/run/ckpt_7/b.pt", "/run/ckpt_7/a.pt"]

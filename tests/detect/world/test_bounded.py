@@ -1,0 +1,37 @@
+"""A mapping that forgets what was updated longest ago."""
+
+from __future__ import annotations
+
+from ckptprof.detect.world.bounded import Bounded
+
+
+def test_what_was_updated_longest_ago_goes_first() -> None:
+    """An update saves an entry, a look at it does not."""
+    gone: list[tuple[str, int]] = []
+    held: Bounded[str, int] = Bounded(2, lambda key, value: gone.append((key, value)))
+    held["a"], held["b"] = 1, 2
+    held["a"] = 3
+    assert held.get("b") == 2
+    held["c"] = 4
+
+    assert dict(held) == {"a": 3, "c": 4}
+    assert gone == [("b", 2)]
+
+
+def test_an_entry_is_made_where_there_is_none() -> None:
+    """Asked for to be updated, it is the latest."""
+    held: Bounded[str, list[int]] = Bounded(2)
+    for number, key in enumerate(("a", "b", "a", "c")):
+        held.update_of(key, list).append(number)
+
+    assert dict(held) == {"a": [0, 2], "c": [3]}
+
+
+def test_what_is_old_is_forgotten_up_to_a_time() -> None:
+    """That is no want of room."""
+    held: Bounded[str, int] = Bounded(5)
+    for key, at_ns in (("a", 10), ("b", 20), ("c", 30)):
+        held[key] = at_ns
+    held.forget_before(20, lambda at_ns: at_ns)
+
+    assert dict(held) == {"b": 20, "c": 30}

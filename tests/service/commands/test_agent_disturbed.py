@@ -1,0 +1,288 @@
+"""`ckptprof agent` when something goes wrong: it says so, goes on where it can, and ends with a clear code."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from livecommand import CKPTPROF, SAVE, Ckptprof, fill, sampler_of, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+class Watching:
+    """A running agent, and systemd's end of the notify socket."""
+
+    def __init__(self, ckptprof: Ckptprof, arguments: tuple[str, ...], prefix: tuple[str, ...], name: str) -> None:
+        self.log = ckptprof.work / f"{name}.log"
+        address = str(ckptprof.work / f"{name}.notify")
+        database = ckptprof.database if name == "agent" else ckptprof.database.with_name(f"{name}.db")
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notify.bind(address)
+        self._notify.settimeout(0)
+        environment = {**ckptprof.environment, "NOTIFY_SOCKET": address}
+        environment["WATCHDOG_USEC"] = "300000"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*prefix, *CKPTPROF, "agent", "--db", str(database), *(arguments or ("--no-metrics",))],
+                stderr=log, env=environment, cwd=ckptprof.work, start_new_session=True,
+            )  # fmt: skip
+        ckptprof.started.append(self.process)
+
+    def heard(self) -> list[bytes]:
+        """Return what was told to systemd since the last call."""
+        heard = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                heard.append(self._notify.recv(4096))
+        return heard
+
+    def until(self, message: bytes) -> None:
+        """Wait until systemd is told this."""
+        wait_until(lambda: any(message in heard for heard in self.heard()))
+
+    def said(self) -> str:
+        """Return what it has said."""
+        return self.log.read_text()
+
+    def end(self) -> int:
+        """End it as systemd does."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        self._notify.close()
+
+
+Watch = Callable[..., Watching]
+
+
+@pytest.fixture
+def watch(ckptprof: Ckptprof) -> Iterator[Watch]:
+    """Return what starts an agent and notes what it tells systemd."""
+    made: list[Watching] = []
+
+    def start(*arguments: str, prefix: tuple[str, ...] = (), name: str = "agent") -> Watching:
+        made.append(Watching(ckptprof, arguments, prefix, name))
+        return made[-1]
+
+    yield start
+    for watching in made:
+        watching.close()
+
+
+def save_thrice(ckptprof: Ckptprof) -> None:
+    """Save beside the agent, and give it the time to recognise it."""
+    subprocess.run([sys.executable, "-c", f"{SAVE}time.sleep(1)", "3"], check=True, cwd=ckptprof.work)
+
+
+def stored(ckptprof: Ckptprof) -> bool:
+    """Return whether a save of ours is in the database: which of three is seen is not what is tested here."""
+    return not {"ckpt_0.npy", "ckpt_1.npy", "ckpt_2.npy"}.isdisjoint(ckptprof.steps())
+
+
+def test_ready_is_told_once_when_frames_come_and_the_store_is_open(ckptprof: Ckptprof, watch: Watch) -> None:
+    """Systemd starts what depends on us: by then the database is there, and we see."""
+    watching = watch()
+    heard: list[bytes] = []
+
+    def ready() -> bool:
+        heard.extend(watching.heard())
+        return any(b"READY=1" in message for message in heard)
+
+    wait_until(ready)
+    there = ckptprof.database.exists()
+    time.sleep(3)
+    heard += watching.heard()
+    code = watching.end()
+    heard += watching.heard()
+
+    assert there
+    assert sum(b"READY=1" in message for message in heard) == 1
+    assert sum(b"WATCHDOG=1" in message for message in heard) >= 2
+    assert b"STOPPING=1" in heard[-1]
+    assert code == 0
+
+
+def test_a_lost_sampler_is_replaced_and_the_gap_is_told(ckptprof: Ckptprof, watch: Watch) -> None:
+    """Kill -9 of the sampler: another one, a line, and a gap in the report; the watchdog is fed all the while."""
+    watching = watch()
+    watching.until(b"READY=1")
+    first = sampler_of(watching.process)
+
+    first.kill()
+    wait_until(lambda: sampler_of(watching.process).pid != first.pid)
+    time.sleep(2)
+    fed = sum(b"WATCHDOG=1" in message for message in watching.heard())
+    code = watching.end()
+
+    report = ckptprof.call("report", "--json", "--db", str(ckptprof.database)).stdout
+    assert code == 0
+    assert "starting another" in watching.said()
+    assert b'"reason"' in report
+    assert fed >= 2
+
+
+def test_a_second_signal_ends_it_at_once(ckptprof: Ckptprof, watch: Watch) -> None:
+    """The first waits for the sampler, which hangs here; the second does not."""
+    watching = watch()
+    watching.until(b"READY=1")
+    sampler = sampler_of(watching.process)
+    sampler.suspend()
+
+    began = time.monotonic()
+    watching.process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    watching.process.send_signal(signal.SIGINT)
+    watching.process.wait(timeout=30)
+
+    assert time.monotonic() - began < 6
+    assert psutil.wait_procs([sampler], timeout=5)[1] == []
+
+
+@pytest.mark.xdist_group("live")
+def test_a_removed_database_is_begun_anew(ckptprof: Ckptprof, watch: Watch) -> None:
+    """Who deletes it while we run loses what was in it, and nothing after that."""
+    watching = watch()
+    watching.until(b"READY=1")
+    for path in ckptprof.database.parent.iterdir():
+        path.unlink()
+
+    save_thrice(ckptprof)
+    code = watching.end()
+
+    assert code == 0
+    assert "was removed" in watching.said()
+    assert stored(ckptprof)
+
+
+@pytest.mark.xdist_group("live")
+@pytest.mark.root
+def test_after_a_full_disk_every_event_is_stored(ckptprof: Ckptprof, watch: Watch, small_disk: Path) -> None:
+    """It says so once, goes on watching, and stores what it kept as soon as there is room."""
+    watching = watch()
+    watching.until(b"READY=1")
+    fill(small_disk)
+
+    save_thrice(ckptprof)
+    wait_until(lambda: "not storing for now" in watching.said())
+    wait_until(lambda: "ckpt_2.npy" in watching.said() or "ckpt_1.npy" in watching.said())
+    before = stored(ckptprof)
+    (small_disk / "filler").unlink()
+    wait_until(lambda: stored(ckptprof), 60)
+    code = watching.end()
+
+    assert not before
+    assert watching.said().count("not storing for now") == 1
+    assert code == 0
+
+
+@pytest.mark.root
+def test_few_descriptors_narrow_the_sight_and_are_told(ckptprof: Ckptprof, watch: Watch) -> None:
+    """With 68 of them, as many as it needs for itself, it watches fewer processes; it does not die and start again."""
+    watching = watch(prefix=("prlimit", "--nofile=68:68"))
+    watching.until(b"READY=1")
+    time.sleep(3)
+    code = watching.end()
+
+    assert code == 0
+    assert "starting another" not in watching.said()
+    assert "Traceback" not in watching.said()
+    assert "limit of open files" in watching.said()
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_port_that_is_taken(ckptprof: Ckptprof, watch: Watch, *, explicit: bool) -> None:
+    """The default one is given up with a warning; one that was asked for is an error."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if explicit:
+            taken.bind(("127.0.0.1", 0))
+        else:
+            with contextlib.suppress(OSError):  # another agent has it: as good
+                taken.bind(("127.0.0.1", 12578))
+        with contextlib.suppress(OSError):
+            taken.listen()
+        port = taken.getsockname()[1]
+        if explicit:
+            result = ckptprof.call("agent", "--db", str(ckptprof.database), "--listen", f"127.0.0.1:{port}")
+            assert result.returncode == 1
+            assert str(port).encode() in result.stderr
+        else:
+            watching = watch("--rate", "10")
+            watching.until(b"READY=1")
+            assert watching.end() == 0
+            assert "no metrics are served" in watching.said()
+
+
+@pytest.mark.parametrize("listen", ["nonsense", "1.2.3.4", ":99999", "foo:bar", "host:", "", "x\x1b[31m:y"])
+def test_an_address_that_is_none_is_a_usage_error(ckptprof: Ckptprof, listen: str) -> None:
+    """Exit code 2, one clean line and a hint."""
+    result = ckptprof.call("agent", "--db", str(ckptprof.database), "--listen", listen)
+
+    assert result.returncode == 2
+    assert b"\x1b" not in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_a_rate_that_is_no_number_is_a_usage_error(ckptprof: Ckptprof) -> None:
+    """`nan` passes every comparison."""
+    assert ckptprof.call("agent", "--db", str(ckptprof.database), "--rate", "nan").returncode == 2
+
+
+CHURN = """
+import pathlib, subprocess, sys, time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    subprocess.run([sys.executable, "-S", "-c", "open('churned.pt', 'wb').write(bytes(3 << 20))"])
+"""
+
+
+@pytest.mark.xdist_group("live")
+@pytest.mark.root
+@pytest.mark.bpf
+def test_thousands_of_processes_leave_nothing_behind(ckptprof: Ckptprof, watch: Watch) -> None:
+    """Descriptors, threads and memory of an agent's processes do not grow with a crowd of short interpreters."""
+    levels = ("poll", "trace")
+    agents = {level: watch("--no-metrics", "--level", level, name=level) for level in levels}
+    for watching in agents.values():
+        watching.until(b"READY=1")
+    processes = {level: (psutil.Process(one.process.pid), sampler_of(one.process)) for level, one in agents.items()}
+    churn = [sys.executable, "-c", CHURN]
+    subprocess.run([*churn, "5"], check=True, cwd=ckptprof.work)
+    time.sleep(2)
+    before = {level: [footprint(process) for process in processes[level]] for level in levels}
+    subprocess.run([*churn, "20"], check=True, cwd=ckptprof.work)
+
+    def settled() -> bool:
+        known = sum(1 for _ in psutil.process_iter())
+        of_trace = {"poll": 0, "trace": 64}  # its maps, programs and links: the same from first to last
+        return all(
+            recorder.num_fds() < 32 and sampler.num_fds() < of_trace[level] + 32 + 3 * known
+            for level, (recorder, sampler) in processes.items()
+        )
+
+    wait_until(settled, 60)
+    after = {level: [footprint(process) for process in processes[level]] for level in levels}
+    assert [watching.end() for watching in agents.values()] == [0, 0]
+    # A trace sees every file of every one of them, and what ended is kept for two minutes: for who writes on.
+    # Polling keeps 2 MB on a quiet host; what others do on it meanwhile is watched too, and counts here
+    for level, most_bytes in (("poll", 24 << 20), ("trace", 40 << 20)):
+        pairs = list(zip(before[level], after[level], strict=True))
+        # Two of the sampler begin when they are first needed (facts of files, Python stacks): never one a process
+        assert all(late <= early + 2 for (early, _), (late, _) in pairs), (level, pairs)
+        assert max(late - early for (_, early), (_, late) in pairs) < most_bytes, (level, pairs)
+
+
+def footprint(process: psutil.Process) -> tuple[int, int]:
+    """Return the threads and the resident bytes of a process."""
+    return process.num_threads(), process.memory_info().rss

@@ -1,0 +1,192 @@
+"""`ckptprof run` when something goes wrong beside it: the command goes on, its exit code passes, the rest is told."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from livecommand import SAVE, Ckptprof, fill, sampler_of, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def saving(ckptprof: Ckptprof, saves: int, database: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a job that saves once a second and exits with 9."""
+    job = f"{SAVE}raise SystemExit(9)"
+    where = str(database or ckptprof.database)
+    return ckptprof.start("run", "--db", where, "--", sys.executable, "-c", job, str(saves))
+
+
+def test_a_killed_sampler_costs_sight_and_nothing_else(ckptprof: Ckptprof) -> None:
+    """Said at once and in the report as a gap; the command runs on and its exit code passes."""
+    process = saving(ckptprof, 3)
+    wait_until((ckptprof.work / "ckpt_0.npy").exists)
+
+    sampler_of(process).kill()
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 9
+    assert (ckptprof.work / "ckpt_2.npy").exists()
+    assert len(re.findall(rb"r[au]ns? unwatched", err)) == 2
+    assert b"Gaps" in err
+
+
+def test_a_stopped_sampler_holds_the_end_up_for_a_moment_only(ckptprof: Ckptprof) -> None:
+    """One that hangs when the command ends is waited for, then ended."""
+    process = saving(ckptprof, 2)
+    sampler = sampler_of(process)
+    wait_until((ckptprof.work / "ckpt_0.npy").exists)
+
+    sampler.suspend()
+    began = time.monotonic()
+    process.communicate(timeout=60)
+
+    assert process.returncode == 9
+    assert time.monotonic() - began < 30
+    assert not sampler.is_running()
+
+
+def test_a_killed_recorder_leaves_the_command_alone(ckptprof: Ckptprof) -> None:
+    """Kill -9 of ckptprof: the command finishes by itself, the sampler ends, and the database is whole."""
+    process = saving(ckptprof, 3)
+    wait_until((ckptprof.work / "ckpt_0.npy").exists)
+    children = psutil.Process(process.pid).children()
+    sampler = sampler_of(process)
+    command = next(child for child in children if child.pid != sampler.pid)
+
+    process.kill()
+    process.wait()
+
+    assert psutil.wait_procs([sampler], timeout=10)[1] == []
+    wait_until((ckptprof.work / "ckpt_2.npy").exists)
+    psutil.wait_procs([command], timeout=10)
+    assert ckptprof.call("report", "--db", str(ckptprof.database)).returncode in (0, 3)
+
+
+@pytest.mark.xdist_group("live")
+@pytest.mark.root
+def test_a_disk_that_fills_up_costs_no_report(ckptprof: Ckptprof, small_disk: Path) -> None:
+    """What cannot be stored is in the report at the end, and said; the command notices nothing."""
+    database = small_disk / "ckptprof.db"
+    process = saving(ckptprof, 3, database)
+    wait_until((ckptprof.work / "ckpt_0.npy").exists)
+
+    fill(small_disk)
+    _, err = process.communicate(timeout=90)
+
+    assert process.returncode == 9
+    assert b"no room on the disk" in err
+    assert b"not everything could be stored" in err
+    assert [err.count(f"ckpt_{number}.npy".encode()) for number in range(3)] == [1, 1, 1]
+    assert ckptprof.call("report", "--db", str(database)).returncode in (0, 3)
+
+
+@pytest.mark.root
+def test_a_full_disk_at_the_start_keeps_nobody_from_training(ckptprof: Ckptprof, small_disk: Path) -> None:
+    """The command runs, and the report comes."""
+    fill(small_disk)
+
+    result = ckptprof.call("run", "--db", str(small_disk / "x.db"), "--", "sh", "-c", "echo ran; exit 9")
+
+    assert (result.returncode, result.stdout) == (9, b"ran\n")
+    assert b"nothing will be stored" in result.stderr
+
+
+@pytest.mark.root
+def test_a_read_only_disk_is_said_before_the_command_starts(ckptprof: Ckptprof, small_disk: Path) -> None:
+    """Here nothing changes by itself: better to know it before a day of training."""
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+
+    result = ckptprof.call("run", "--db", str(small_disk / "x.db"), "--", "echo", "ran")
+
+    assert (result.returncode, result.stdout) == (6, b"")
+    assert b"Read-only" in result.stderr
+
+
+@pytest.mark.xdist_group("live")
+def test_beside_an_agent_a_run_is_reported_and_stored_by_the_agent(ckptprof: Ckptprof) -> None:
+    """The agent holds the database and sees the command too: nobody is refused, nothing is stored twice."""
+    agent = ckptprof.start("agent", "--no-metrics", "--db", str(ckptprof.database))
+    wait_until(ckptprof.database.exists)
+    wait_until(lambda: ckptprof.call("list", "--db", str(ckptprof.database)).returncode in (0, 3))
+
+    process = saving(ckptprof, 2)
+    _, err = process.communicate(timeout=60)
+    time.sleep(4)
+    agent.send_signal(signal.SIGTERM)
+    agent.communicate(timeout=30)
+
+    assert process.returncode == 9
+    assert b"--db" in err
+    assert 1 <= len(re.findall(rb"ckpt_\d.npy", err)) <= 2
+    mine = [step for step in ckptprof.steps() if re.fullmatch(r"ckpt_\d.npy", step)]
+    assert len(mine) == len(set(mine))
+
+
+@pytest.mark.xdist_group("live")
+def test_two_runs_share_one_database(ckptprof: Ckptprof) -> None:
+    """One user, two jobs, the default database: both are recorded."""
+    processes = [saving(ckptprof, 2), saving(ckptprof, 2)]
+    for process in processes:
+        process.communicate(timeout=60)
+
+    assert [process.returncode for process in processes] == [9, 9]
+    assert len(ckptprof.steps()) >= 2
+    report = json.loads(ckptprof.call("report", "--json", "--db", str(ckptprof.database)).stdout)
+    assert not [gap for gap in report["watched"]["gaps"] if "killed" in gap["reason"]]
+
+
+ORPHANS = """
+import os, pathlib, sys, time
+for _ in range(int(sys.argv[1])):
+    if (child := os.fork()) == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.waitpid(child, 0)
+pathlib.Path("forked").touch()
+time.sleep(1)
+"""
+
+
+def test_a_storm_of_orphans_leaves_no_zombies(ckptprof: Ckptprof) -> None:
+    """We are the parent of whatever the command orphans: each is reaped, and the command's code is still its own."""
+    process = ckptprof.start("run", "--db", str(ckptprof.database), "--", sys.executable, "-c", ORPHANS, "500")
+    wait_until((ckptprof.work / "forked").exists)
+    time.sleep(0.5)
+
+    children = psutil.Process(process.pid).children()
+    zombies = [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
+    process.communicate(timeout=60)
+
+    assert zombies == []
+    assert process.returncode == 0
+
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        exec(sys.argv[2])
+        os._exit(0)
+    os._exit(0)
+os.wait()
+time.sleep(5)
+"""
+
+
+@pytest.mark.xdist_group("live")
+def test_a_daemonised_writer_is_seen(ckptprof: Ckptprof) -> None:
+    """A checkpoint daemon in a session of its own, orphaned, is a descendant all the same."""
+    result = ckptprof.run(sys.executable, "-c", DAEMON, "1", f"{SAVE}time.sleep(1)")
+
+    assert result.returncode == 0
+    assert ckptprof.steps() == ["ckpt_0.npy"], result.stderr

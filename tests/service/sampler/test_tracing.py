@@ -1,0 +1,428 @@
+"""The sampler with a trace: what it asks of it, what it does with what it is told, and what it does when it fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from livecommand import wait_until
+from standintrace import ACTIVITY, MIB, Desk, StandIn, activity, start_ticks
+
+from ckptprof.recording import Header, pack
+from ckptprof.service.sampler.traced import Traced
+from ckptprof_collectors.kernelfs import UnavailableError
+from ckptprof_collectors.samples import (
+    CollectorFault,
+    FileActivity,
+    FileFact,
+    FileLifeEvent,
+    FileScan,
+    ProcessInfo,
+    Sample,
+    TraceHealth,
+)
+
+WRITER = (
+    "import os, time\nfd = os.open('model.pt', os.O_WRONLY | os.O_CREAT)\n"
+    "while True:\n os.write(fd, bytes(1 << 20)); time.sleep(0.01); os.lseek(fd, 0, 0) if os.lseek(fd, 0, 1) > 64 << 20 "
+    "else 0\n"
+)
+HEALTH = TraceHealth(5, 1, 2, 3, 4, 0, {"write": "typed"}, ("splice is out of sight",))
+
+
+@pytest.fixture
+def desk() -> Iterator[Callable[..., Desk]]:
+    """Return a maker of samplers; they are ended with the test."""
+    made: list[Desk] = []
+
+    def make(attach: Callable[..., Any], **options: Any) -> Desk:
+        made.append(Desk(attach, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process of which polling would never take note."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def refuse(reason: str, *, permission: bool | None = None) -> Callable[..., Any]:
+    """Return a maker that cannot."""
+
+    def attach(*_: object, **__: object) -> None:
+        error = UnavailableError(reason)
+        if permission is not None:
+            error.permission = permission  # type: ignore[attr-defined] # as the trace itself does
+        raise error
+
+    return attach
+
+
+def ticks(desk: Desk, condition: Callable[[list[Sample]], Any]) -> list[Sample]:
+    """Tick until the samples so far fulfil the condition, and return them."""
+    samples: list[Sample] = []
+
+    def met() -> Any:
+        samples.extend(desk.tick(time.monotonic_ns()))
+        return condition(samples)
+
+    wait_until(met, seconds=10)
+    return samples
+
+
+@pytest.mark.parametrize("wish", ["auto", "trace"])
+def test_the_header_says_that_it_traces_and_what_is_out_of_sight(desk: Callable[..., Desk], wish: str) -> None:
+    """And the trace is told which processes are our own."""
+    trace = StandIn(degraded=("splice is out of sight", "no block requests"))
+    header = desk(trace, level=wish, monitor_pids=(7,)).header
+
+    assert (header.level, header.level_denied) == ("trace", False)
+    assert header.level_reason == "splice is out of sight; no block requests"
+    assert trace.asked == {"family_of": (), "ignore": tuple(sorted((7, os.getpid())))}
+
+
+def test_of_a_command_only_its_family_is_traced(desk: Callable[..., Desk]) -> None:
+    """The recorder that will start it is named as its parent, before it is started."""
+    trace = StandIn()
+    desk(trace, monitor_pids=(7,), only_family=True)
+
+    assert trace.asked["family_of"] == (7,)
+
+
+def test_poll_never_comes_near_it(desk: Callable[..., Desk]) -> None:
+    """Nothing is tried, and nothing is missing."""
+    asked: list[object] = []
+    header = desk(lambda *_, **__: asked.append(1), level="poll").header
+
+    assert asked == []
+    assert (header.level, header.level_reason, header.level_denied) == ("poll", "", False)
+
+
+@pytest.mark.parametrize(
+    ("attach", "reason", "denied"),
+    [
+        (refuse("no BTF"), "no BTF", False),
+        (refuse("CAP_BPF is missing", permission=True), "CAP_BPF is missing", True),
+        (refuse("lockdown\nlibbpf: a log\n of the verifier", permission=False), "lockdown", False),
+        (lambda *_, **__: 1 / 0, "ZeroDivisionError: division by zero", False),
+        (lambda *_, **__: os.open("/nowhere", os.O_RDONLY), "FileNotFoundError: ", False),
+    ],
+)
+def test_what_cannot_be_attached_leaves_polling(
+    desk: Callable[..., Desk], attach: Callable[..., Any], reason: str, *, denied: bool
+) -> None:
+    """Whatever goes wrong: the reason is in the header, and the ticks come."""
+    one = desk(attach)
+
+    assert one.header.level == "poll"
+    assert one.header.level_reason.startswith(reason)
+    assert "\n" not in one.header.level_reason
+    assert one.header.level_denied is denied
+    assert any(type(sample).__name__ == "DiskSample" for sample in one.tick(time.monotonic_ns()))
+
+
+def test_what_the_trace_tells_is_in_the_next_frame(desk: Callable[..., Desk]) -> None:
+    """As it is."""
+    told = activity(1, None, 100_000)
+    one = desk(StandIn([[told, HEALTH], []]))
+
+    assert [s for s in one.tick(time.monotonic_ns()) if s in (told, HEALTH)] == [told, HEALTH]
+    assert told not in one.tick(time.monotonic_ns())
+
+
+def test_what_programs_read_of_their_code_is_left_out(desk: Callable[..., Desk]) -> None:
+    """Unless it was told before its path was known: then it is told to its end, once."""
+    library, late, moved = "/usr/lib/libtorch.so", "/usr/lib/python3/x.pyc", "/ckpt/model.pt"
+    unknown = activity(1, None, 100_000, session="late")
+    known = activity(1, late, 100_001, session="late", closed_ns=1)
+    renamed = FileLifeEvent(1, "renamed", 1, 1, 1, None, None, None, "/ckpt/x.so", moved)
+    removed = FileLifeEvent(1, "unlinked", 1, 1, 1, None, None, None, "model.pt")
+    created = FileLifeEvent(1, "created", 1, 1, 1, 1, 1, None, library)
+    told = [
+        [unknown, activity(1, library, MIB), renamed, removed, created],
+        [known, activity(1, library, MIB)],
+        [known],
+    ]
+    one = desk(StandIn(list(told)))
+    seen = [[s for s in one.tick(time.monotonic_ns()) if isinstance(s, FileActivity | FileLifeEvent)] for _ in told]
+
+    assert seen == [[unknown, renamed], [known], []]  # of a stranger
+
+
+def test_a_ring_that_fills_up_is_read_before_the_tick(desk: Callable[..., Desk]) -> None:
+    """The descriptor of the trace wakes the sampler, which goes on waiting when it has read."""
+    told = activity(1, None, 100_000)
+    trace = StandIn([[], [told]])
+    one = desk(trace)
+    one.sampler._poll.unregister(one.sampler._folders.fileno())  # other jobs of this host open checkpoints, too
+    one.sampler._folders.close()
+    one.tick(time.monotonic_ns())
+    os.write(trace.wake[1], b"x")
+    began_ns = time.monotonic_ns()
+
+    one.sampler._wait(began_ns + 50_000_000)
+
+    assert time.monotonic_ns() - began_ns >= 50_000_000
+    assert trace.reads == []
+    assert told in one.tick(time.monotonic_ns())
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(OSError(5, "Input/output error"), "OSError: [Errno 5] Input/output error"), (ValueError("x"), "ValueError: x")],
+)
+def test_a_trace_that_fails_is_given_up_and_that_is_said_once(
+    desk: Callable[..., Desk], error: Exception, reason: str
+) -> None:
+    """The fault, and the trace's last word with what it had counted; the ticks go on without."""
+    trace = StandIn([[HEALTH], error])
+    one = desk(trace)
+    one.tick(time.monotonic_ns())
+    failed = one.tick(time.monotonic_ns())
+    after = one.tick(time.monotonic_ns())
+
+    (health,) = [s for s in failed if isinstance(s, TraceHealth)]
+    assert [s for s in failed if isinstance(s, CollectorFault)] == [CollectorFault("trace", reason)]
+    assert (health.calls, health.programs) == (HEALTH.calls, {})
+    assert health.degraded[:-1] == HEALTH.degraded
+    assert reason in health.degraded[-1]
+    assert [s for s in after if isinstance(s, CollectorFault | TraceHealth)] == []
+    assert trace.closed == 1
+    with pytest.raises(FileNotFoundError):  # a closed descriptor would wake it for ever
+        one.sampler._poll.modify(trace.fileno(), 0)
+    assert one.sampler.health().faults == {"trace": 1}
+
+
+def test_who_moves_much_is_watched_at_once(desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]) -> None:
+    """In the same tick, though it was not even known; who moves little, or whose pid is used again, is not."""
+    one = desk(StandIn([[activity(sleeper.pid, None, MIB - 1)], [activity(sleeper.pid, None, MIB, start_ticks=1)]]))
+    one.tick(time.monotonic_ns())
+    one.tick(time.monotonic_ns())
+    before = sleeper.pid in one.sampler._population.watched
+    one.sampler._tracing._tracer.reads = [[activity(sleeper.pid, None, MIB)]]  # type: ignore[union-attr]
+
+    samples = one.tick(time.monotonic_ns())
+
+    assert not before
+    assert sleeper.pid in [sample.pid for sample in samples if isinstance(sample, ProcessInfo)]
+
+
+def test_our_own_processes_are_never_watched(desk: Callable[..., Desk]) -> None:
+    """Even if the trace tells of them."""
+    one = desk(StandIn([[activity(os.getpid(), None, 8 * MIB)]]))
+    one.tick(time.monotonic_ns())
+
+    assert os.getpid() not in one.sampler._population.watched
+
+
+def test_facts_are_asked_of_a_file_that_only_the_trace_saw(
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """Written through io_uring, say: no counter of the process moves, and no descriptor's position."""
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"PK\3\4" + bytes(2 * MIB))
+    done = activity(sleeper.pid, path, 2 * MIB + 4, closed_ns=1)
+    one = desk(StandIn([[activity(sleeper.pid, path, MIB)], [done]]))
+
+    samples = ticks(one, lambda so_far: any(isinstance(sample, FileFact) for sample in so_far))
+
+    fact = next(sample for sample in samples if isinstance(sample, FileFact))
+    assert (fact.pid, fact.path, fact.size) == (sleeper.pid, str(path), 2 * MIB + 4)
+    assert fact.magic == b"PK\3\4" + bytes(12)
+
+
+def test_facts_are_asked_though_the_process_has_ended(desk: Callable[..., Desk], tmp_path: Path) -> None:
+    """It was born, saved and ended between two ticks."""
+    path = tmp_path / "step_7" / "model.pt"
+    path.parent.mkdir()
+    path.write_bytes(bytes(2 * MIB))
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    one = desk(
+        StandIn([[activity(gone.pid, path, 2 * MIB, start_ticks=99, first_ns=time.monotonic_ns(), closed_ns=1)]])
+    )
+
+    samples = ticks(one, lambda so_far: any(isinstance(sample, FileFact) for sample in so_far))
+
+    found = {(s.pid, s.start_ticks, s.path) for s in samples if isinstance(s, FileFact) and not s.is_directory}
+    assert found == {(gone.pid, 99, str(path))}
+
+
+def test_a_folder_that_gets_its_final_name_is_looked_at_again(
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """As orbax commits: the file is asked for under the name that it has now."""
+    old, new = tmp_path / "7.orbax-checkpoint-tmp-1", tmp_path / "7"
+    new.mkdir()
+    path = new / "data"
+    path.write_bytes(bytes(2 * MIB))
+    status = path.stat()
+    where = {"device": status.st_dev, "inode": status.st_ino}
+    wrote = activity(sleeper.pid, str(old / "data"), 2 * MIB, closed_ns=1, **where)
+    moved = FileLifeEvent(
+        1, "renamed", sleeper.pid, start_ticks(sleeper.pid), sleeper.pid, None, None, None, str(old), str(new)
+    )
+    one = desk(StandIn([[wrote], [moved]]))
+
+    def seen(samples: list[Sample]) -> bool:
+        return any(isinstance(s, FileFact) and s.path == str(path) and not s.missing for s in samples)
+
+    assert seen(ticks(one, seen))
+
+
+def test_open_files_are_not_scanned_while_it_traces(desk: Callable[..., Desk], tmp_path: Path) -> None:
+    """But are when the trace has failed: the same process, in the same burst. Mappings are looked at as ever."""
+    trace = StandIn()
+    one = desk(trace)
+    with subprocess.Popen([sys.executable, "-c", WRITER], cwd=tmp_path, stdin=subprocess.DEVNULL) as writer:
+        try:
+            wait_until(lambda: one.tick(time.monotonic_ns()) and writer.pid in one.sampler._population.watched)
+            watching = one.sampler._population.watched[writer.pid]
+            wait_until(lambda: one.tick(time.monotonic_ns()) is not None and watching.activity.in_burst())
+            traced = [sample for _ in range(10) for sample in _later(one)]
+            trace.reads = [OSError(5, "gone")]
+            failed = ticks(one, lambda so_far: any(isinstance(s, FileScan) for s in so_far))
+        finally:
+            writer.kill()
+
+    scans = [sample for sample in traced if isinstance(sample, FileScan) and sample.pid == writer.pid]
+    assert all(scan.mapped is not None for scan in scans)  # its memory grew: that may be a mapping
+    scans = [sample for sample in failed if isinstance(sample, FileScan) and sample.pid == writer.pid]
+    assert "model.pt" in [Path(file.path).name for file in scans[-1].files]
+
+
+def _later(desk: Desk) -> list[Sample]:
+    time.sleep(0.02)
+    return desk.tick(time.monotonic_ns())
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1 << 40), st.booleans()), max_size=30))
+def test_moved_bytes_are_never_negative_and_never_counted_twice(steps: list[tuple[str, int, bool]]) -> None:
+    """Cumulative sessions, told again and again, closed and begun anew, in any order."""
+    traced = Traced()
+    reached: dict[str, int] = {}
+    expected = 0
+    for session, count, closed in steps:
+        expected += max(0, count - reached.get(session, 0))
+        reached[session] = 0 if closed else count
+        ended = 1 if closed else None
+        traced.note(msgspec.structs.replace(ACTIVITY, session=session, bytes=count, path="/x", closed_ns=ended))
+
+    assert traced.moved_bytes == expected
+    traced.take()
+    assert traced.moved_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "path", ["/dev/null", "pipe:[7]", "/memfd:x", "/x/y.so", "/a (deleted)", "", "\x1b]0;x\x07", None]
+)
+def test_what_is_no_data_file_is_not_asked_for(path: str | None) -> None:
+    """Its bytes count, its name is left alone."""
+    traced = Traced()
+    traced.note(msgspec.structs.replace(ACTIVITY, bytes=9 * MIB, path=path))
+
+    assert traced.moved_bytes == 9 * MIB
+    assert traced.take() == []
+
+
+def test_an_older_recording_has_a_level_and_no_reason() -> None:
+    """The header's new fields may be missing."""
+    known = Header(
+        uid="u", host="h", boot_id="b", kernel="k", ckptprof="0", level="poll", at_ns=1, wall_ns=2,
+        ticks_per_second=100, page_size=4096,
+    )  # fmt: skip
+    old = msgspec.msgpack.decode(pack(known)[4:])
+    del old["level_reason"], old["level_denied"]
+
+    assert msgspec.convert(old, Header) == known
+    assert (known.level_reason, known.level_denied) == ("", False)
+
+
+@pytest.mark.root
+def test_in_a_namespace_of_pids_nothing_is_attached() -> None:
+    """The programs would tell the host's pids, which are others' here: said, with the remedy."""
+    look = "from ckptprof.service.sampler.tracing import foreign_namespace as f"
+    command = [sys.executable, "-c", f"{look}; from ckptprof_collectors.kernelfs import KernelFs; print(f(KernelFs()))"]
+    done = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", *command], capture_output=True, text=True, check=True
+    )
+
+    assert "hostPID: true" in done.stdout
+
+
+def test_trifles_of_strangers_are_left_out(desk: Callable[..., Desk]) -> None:
+    """A small file that a process wrote which does not train is told only in the family of a command."""
+    trifle = activity(1, "/run/x.pid", 5, closed_ns=1)
+    created = FileLifeEvent(1, "created", 1, 1, 1, 1, 1, None, "/run/x.pid")
+    seen = []
+    for only_family in (False, True):
+        one = desk(StandIn([[trifle, created]]), only_family=only_family)
+        seen.append([s for s in one.tick(time.monotonic_ns()) if isinstance(s, FileActivity | FileLifeEvent)])
+
+    assert seen == [[], [trifle, created]]
+
+
+def test_trifles_of_those_whom_training_forked_are_told(
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]
+) -> None:
+    """A child writes one small shard and ends before anybody can look at it; so does its own child."""
+    training = ProcessInfo(sleeper.pid, start_ticks(sleeper.pid), 1, 0, "python", "train.py", ("torch",), {}, None)
+    begun = activity(sleeper.pid, "/ckpt/x", 2 * MIB, closed_ns=1)
+    created = FileLifeEvent(1, "created", 1 << 22, 1, 1, 1, 1, None, "/ckpt/step_1/shard_1.bin")
+    shard = activity(1 << 22, "/ckpt/step_1/shard_1.bin", 5, closed_ns=1, parent_pid=sleeper.pid)
+    deeper = activity((1 << 22) + 1, "/ckpt/step_1/shard_2.bin", 5, closed_ns=1, parent_pid=1 << 22)
+    stranger = activity((1 << 22) + 2, "/ckpt/step_1/shard_3.bin", 5, closed_ns=1, parent_pid=1)
+    again = activity(1 << 22, "/ckpt/step_1/shard_4.bin", 5, closed_ns=1, start_ticks=2, parent_pid=1)
+    one = desk(StandIn([[begun], [created, shard, deeper, stranger, again]]))
+    one.tick(time.monotonic_ns())
+    one.sampler._population.watched[sleeper.pid].info = training
+
+    told = [s for s in one.tick(time.monotonic_ns()) if isinstance(s, FileActivity | FileLifeEvent)]
+
+    assert told == [created, shard, deeper]
+
+
+def test_events_do_not_put_the_next_look_off(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a crowd of new files wakes the sampler before it is due."""
+    one = desk(StandIn())
+    dues: list[int] = []
+
+    def woken(due_ns: int) -> None:
+        dues.append(due_ns - time.monotonic_ns())
+        one.sampler.stopping = len(dues) == 20
+
+    monkeypatch.setattr(one.sampler, "_wait", woken)
+    one.sampler.run()
+
+    assert max(dues) <= 600_000_000
+
+
+def test_a_mapping_is_looked_at_at_once(desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]) -> None:
+    """A warm file is read through its mapping within some hundredths of a second: the burst begins with the mapping."""
+    event = FileLifeEvent(
+        1, "mapped", sleeper.pid, start_ticks(sleeper.pid), sleeper.pid, 1, 1, None, "/ckpt/model.safetensors"
+    )
+    one = desk(StandIn([[activity(sleeper.pid, "/ckpt/x", 2 * MIB, closed_ns=1)], [event]]))
+    one.tick(time.monotonic_ns())
+    state = one.sampler._population.watched[sleeper.pid].activity
+    state.burst_since_ns, state.last_mappings_ns = None, 0
+
+    one.tick(time.monotonic_ns())
+
+    assert state.in_burst()
+    assert state.last_mappings_ns > 0

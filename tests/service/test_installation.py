@@ -1,0 +1,208 @@
+"""What `ckptprof service` would do to a host, with a stand-in for systemd; the real one is in tests/systemd."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import ckptprof.report
+from ckptprof.cli.main import main
+from ckptprof.errors import CkptprofError, PermissionDeniedError
+from ckptprof.report import service as rendering
+from ckptprof.report.document import dump
+from ckptprof.service.commands import environment, installation
+from ckptprof.service.commands.environment import Environment
+from ckptprof.service.commands.standing import standing
+from ckptprof.store import location
+
+HERE = Environment(Path("/opt/ckptprof/bin/python3"), Path("/opt/ckptprof/bin/ckptprof"))
+SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "service.schema.json"
+
+
+class StandIn(installation.Host):
+    """A host below a folder; systemd answers what it is told to, and what it is asked is kept."""
+
+    def __init__(self, root: Path, **state: str) -> None:
+        """Nothing is installed, unless `state` says so."""
+        super().__init__(root)
+        self.told = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""} | state
+        self.user = False
+        self.calls: list[str] = []
+
+    def call(self, *command: str) -> str:
+        """Do as systemd does."""
+        self.calls.append(" ".join(command))
+        if command[:2] == ("systemctl", "start"):
+            self.told["ActiveState"] = "active"
+        elif command[:2] == ("systemctl", "enable"):
+            self.told["UnitFileState"] = "enabled"
+        elif command[0] == "systemd-sysusers":
+            self.user = True
+        return ""
+
+    def state(self) -> dict[str, str]:
+        """Return what was told."""
+        return self.told
+
+    def has_user(self) -> bool:
+        """Return whether it was made."""
+        return self.user
+
+
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be root, as far as Python knows."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def texts(steps: list[installation.Step], root: Path) -> list[str]:
+    """Return the steps in words, without the folder that stands for the root."""
+    return [step.text.replace(str(root), "") for step in steps]
+
+
+def test_a_new_host_gets_files_user_and_unit_in_this_order(tmp_path: Path, as_root: None) -> None:
+    """And a second time there is nothing to do."""
+    host = StandIn(tmp_path)
+    steps = installation.to_install(host, HERE)
+    assert texts(steps, tmp_path) == [
+        "write /etc/sysusers.d/ckptprof.conf",
+        "systemd-sysusers /etc/sysusers.d/ckptprof.conf",
+        "write /etc/systemd/system/ckptprof.service",
+        "systemctl daemon-reload",
+        "systemctl enable --quiet ckptprof",
+        "systemctl start ckptprof",
+    ]
+    assert not host.unit.exists()
+
+    installation.do(steps)
+
+    assert "\nExecStart=/opt/ckptprof/bin/python3 -I /opt/ckptprof/bin/ckptprof agent\n" in host.unit.read_text()
+    assert host.unit.stat().st_mode & 0o777 == 0o644
+    assert installation.to_install(host, HERE) == []
+
+
+def test_another_environment_replaces_the_unit_and_restarts(tmp_path: Path, as_root: None) -> None:
+    """What is there already is kept; a service that gave up is given another chance."""
+    host = StandIn(tmp_path)
+    installation.do(installation.to_install(host, HERE))
+    other = Environment(Path("/srv/p/bin/python3"), Path("/srv/p/bin/ckptprof"))
+    unit = "replace /etc/systemd/system/ckptprof.service"
+
+    assert texts(installation.to_install(host, other), tmp_path) == [
+        unit, "systemctl daemon-reload", "systemctl restart ckptprof"
+    ]  # fmt: skip
+    host.told["ActiveState"] = "failed"
+    assert texts(installation.to_install(host, other), tmp_path) == [
+        unit, "systemctl daemon-reload", "systemctl reset-failed ckptprof", "systemctl start ckptprof"
+    ]  # fmt: skip
+
+
+def test_uninstalling_removes_what_was_put_there_and_nothing_else(tmp_path: Path, as_root: None) -> None:
+    """A second time there is nothing to do."""
+    host = StandIn(tmp_path)
+    installation.do(installation.to_install(host, HERE))
+    dropped = host.unit.parent / "ckptprof.service.d" / "mine.conf"
+    dropped.parent.mkdir()
+    dropped.touch()
+    host.calls.clear()
+
+    installation.do(installation.to_uninstall(host))
+    host.told["ActiveState"] = "inactive"
+
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [dropped]
+    assert host.calls == ["systemctl disable --quiet --now ckptprof", "systemctl daemon-reload"]
+    assert installation.to_uninstall(host) == []
+
+
+def test_only_root_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody else is told so before anything is done."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    host = StandIn(tmp_path)
+    with pytest.raises(PermissionDeniedError):
+        installation.do(installation.to_install(host, HERE))
+
+    assert host.calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_d_bus_a_user_is_told_what_files_tell(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, as_root: None
+) -> None:
+    """As on a minimal Debian, where only root can ask systemd."""
+
+    def no_bus(*_: str) -> str:
+        raise CkptprofError("no bus")
+
+    mute = installation.Host(tmp_path)
+    monkeypatch.setattr(mute, "call", no_bus)
+    with pytest.raises(CkptprofError, match="no bus"):
+        mute.state()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert not standing(mute).installed
+
+    mute.unit.parent.mkdir(parents=True)
+    mute.unit.write_text(f"[Service]\nExecStart={HERE.command} agent\n")
+    monkeypatch.setattr(location, "RUNNING", mute.unit)
+    told = standing(mute)
+    assert (told.installed, told.enabled, told.active, told.from_here) == (True, False, True, False)
+    assert told.runs == f"{HERE.command} agent"
+
+
+@pytest.mark.root
+def test_an_environment_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    """Anywhere on the way, behind a link too; and one that the service's user cannot read."""
+    folder = tmp_path / "opt"
+    program = folder / "bin" / "ckptprof"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert environment.unfit(Path("/usr/bin/env")) is None
+    assert environment.unfit(program) is not None  # below /tmp, where everybody writes
+
+    link = tmp_path / "link"
+    link.symlink_to("/usr/bin/env")
+    assert str(tmp_path) in (environment.unfit(link) or "")  # which is for its owner only
+    assert environment.unfit(Path("/tmp/x").parent) == "others than root can write to /tmp"
+    assert "No such file" in (environment.unfit(Path("/usr/bin/no-such-program")) or "")
+
+
+def test_a_refusal_names_commands_for_an_environment_of_roots(tmp_path: Path) -> None:
+    """They can be pasted: a path for the environment, what to install, and the command again."""
+    mine = Environment(tmp_path / "bin/python", tmp_path / "bin/ckptprof")
+    with pytest.raises(CkptprofError, match="must not run from this environment") as caught:
+        environment.fit(mine)
+
+    hint = caught.value.hint or ""
+    assert "python3 -m venv /opt/ckptprof && /opt/ckptprof/bin/pip install " in hint
+    assert hint.endswith(" && /opt/ckptprof/bin/ckptprof service install`")
+
+
+def test_where_systemd_does_not_run_there_is_no_service(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A container has another way, and is told of it."""
+    monkeypatch.setattr(installation, "SYSTEMD", tmp_path / "none")
+
+    assert main(["service", "status"]) == 1
+    assert "systemd does not run this host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["install", "status", "uninstall"])
+def test_both_forms_tell_how_the_service_stands(action: str, tmp_path: Path) -> None:
+    """The document fits its schema."""
+    command = environment.here().command
+    stands = "{ path=x ; argv[]=" + command + " agent ; ignore_errors=no }"
+    seen = {"LoadState": "loaded", "ActiveState": "active", "StatusText": "watching", "ExecStart": stands}
+    for host in (StandIn(tmp_path), StandIn(tmp_path, **seen)):
+        outcome = rendering.Outcome(action, False, ("a step",), standing(host))  # noqa: FBT003 # as a struct's field
+        Draft202012Validator(json.loads(SCHEMA.read_text())).validate(json.loads(dump(rendering.document(outcome))))
+        text = rendering.render(outcome)
+        assert ("done: a step" in text) == (action != "status")
+        assert ("These stay: " in text) == (action == "uninstall")
+        assert ("not installed" in text) != ("service   active, watching" in text)
+    assert standing(StandIn(tmp_path, **seen)).from_here is True
+    assert sys.executable in command
