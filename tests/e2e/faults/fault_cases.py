@@ -107,7 +107,7 @@ CASES: tuple[Case, ...] = (
         _save(_FAST, "background", "--pause", "1"), (150, 300), skip=1, gain=False,
     ),
     Case(
-        "restore-mapping", ("page-fault",), _restore(_FAST, "mapping"), _restore(_FAST, "read"), (50, 100),
+        "restore-mapping", ("page-fault",), _restore(_FAST, "mapping"), _restore(_FAST, "read"), (120, 200),
         kind="restore",
     ),
     Case(
