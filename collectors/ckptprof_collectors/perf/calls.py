@@ -40,7 +40,7 @@ _ROLES = {
     Role.SEEK: ("lseek",),
     Role.SYNC: ("fsync", "fdatasync"),
     Role.OPEN: ("open", "creat", "openat", "openat2"),
-    Role.DUP: ("dup", "dup2", "dup3"),
+    Role.DUP: ("dup", "dup2", "dup3", "fcntl"),
     Role.CLOSE: ("close",),
     Role.CLOSE_RANGE: ("close_range",),
     Role.EXECUTE: ("execve", "execveat"),
@@ -48,19 +48,19 @@ _ROLES = {
 }
 _X86_64 = {
     "read": 0, "write": 1, "open": 2, "close": 3, "lseek": 8, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20,
-    "dup": 32, "dup2": 33, "sendfile": 40, "execve": 59, "fsync": 74, "fdatasync": 75, "creat": 85, "exit_group": 231,
-    "openat": 257, "splice": 275, "dup3": 292, "preadv": 295, "pwritev": 296, "execveat": 322, "copy_file_range": 326,
-    "preadv2": 327, "pwritev2": 328, "close_range": 436, "openat2": 437,
+    "dup": 32, "dup2": 33, "sendfile": 40, "execve": 59, "fcntl": 72, "fsync": 74, "fdatasync": 75, "creat": 85,
+    "exit_group": 231, "openat": 257, "splice": 275, "dup3": 292, "preadv": 295, "pwritev": 296, "execveat": 322,
+    "copy_file_range": 326, "preadv2": 327, "pwritev2": 328, "close_range": 436, "openat2": 437,
 }  # fmt: skip
 _GENERIC = {
-    "dup": 23, "dup3": 24, "openat": 56, "close": 57, "lseek": 62, "read": 63, "write": 64, "readv": 65, "writev": 66,
-    "pread64": 67, "pwrite64": 68, "preadv": 69, "pwritev": 70, "sendfile": 71, "splice": 76, "fsync": 82,
+    "dup": 23, "dup3": 24, "fcntl": 25, "openat": 56, "close": 57, "lseek": 62, "read": 63, "write": 64, "readv": 65,
+    "writev": 66, "pread64": 67, "pwrite64": 68, "preadv": 69, "pwritev": 70, "sendfile": 71, "splice": 76, "fsync": 82,
     "fdatasync": 83, "exit_group": 94, "execve": 221, "execveat": 281, "copy_file_range": 285, "preadv2": 286,
     "pwritev2": 287, "close_range": 436, "openat2": 437,
 }  # fmt: skip
 _NUMBERS = _X86_64 if platform.machine() == "x86_64" else _GENERIC
 ROLES = {_NUMBERS[name]: role for role, names in _ROLES.items() for name in names if name in _NUMBERS}
-OPENAT, DUP3 = _NUMBERS["openat"], _NUMBERS["dup3"]
+OPENAT, DUP3, FCNTL = _NUMBERS["openat"], _NUMBERS["dup3"], _NUMBERS["fcntl"]
 OPEN, CREAT = _NUMBERS.get("open", -1), _NUMBERS.get("creat", -1)
 KINDS = {
     Role.READ: int(OperationKind.READ_WRITE),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ckptprof_collectors.perf.calls import CREAT, DUP3, KINDS, OPEN, OPENAT, ROLES, Role
+from ckptprof_collectors.perf.calls import CREAT, DUP3, FCNTL, KINDS, OPEN, OPENAT, ROLES, Role
 from ckptprof_collectors.perf.events import Event
-from ckptprof_collectors.perf.sessions import Opening, Session, look, sample_of, size_of
+from ckptprof_collectors.perf.sessions import Opening, Seen, Session, look, sample_of, size_of
 from ckptprof_collectors.samples import FileLifeEvent, Sample, text
 
 _FD = 0xFFFFFFFF
 _CURRENT = (1 << 64) - 1  # an offset of -1: at the position (preadv2, pwritev2)
 _WRITABLE, _SEEK_CUR, _KEEP_OPEN = 3, 1, 4  # O_WRONLY | O_RDWR, lseek, CLOSE_RANGE_CLOEXEC
+_DUPLICATES = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC)  # what os.dup is, and with it ndarray.tofile
 _PENDING, _OPENINGS, _LOOKS = 65536, 65536, 4096
 
 
@@ -126,7 +128,7 @@ class Files:
                     self._close(process, fd, at_ns)
         elif role is Role.END:
             self._gone(process, at_ns)
-        else:
+        elif call != FCNTL or second & _FD in _DUPLICATES:
             if len(self._pending) >= _PENDING:
                 self._pending.clear()
             if call == OPENAT and third & _WRITABLE:
@@ -222,7 +224,8 @@ class Files:
             process.fds[result] = opening
             opening.descriptors += 1
             opening.fd = result
-        if begun[3] != DUP3 or not begun[6] & os.O_CLOEXEC:
+        call, how = begun[3], begun[5]
+        if not (begun[6] & os.O_CLOEXEC if call == DUP3 else call == FCNTL and how & _FD == fcntl.F_DUPFD_CLOEXEC):
             process.lasting.add(result)
 
     def _execute(self, process: Process, _begun: Event, _result: int, at_ns: int) -> None:
@@ -265,7 +268,7 @@ class Files:
             if opening.closed_ns is not None or process is None:
                 continue
             try:
-                opening.seen = look(process.folder, opening.fd)
+                opening.seen = self._look_at(process, opening)
             except (FileNotFoundError, ProcessLookupError):
                 continue  # closed meanwhile, as the next events tell
             except OSError:
@@ -276,6 +279,16 @@ class Files:
             else:
                 self._looked.append(opening)
         return bool(self._looked)
+
+    def _look_at(self, process: Process, opening: Opening) -> Seen | None:
+        """Look through its newest descriptor, or through one that it was duplicated from: that is closed later."""
+        try:
+            return look(process.folder, opening.fd)
+        except FileNotFoundError:
+            others = [fd for fd, other in process.fds.items() if other is opening and fd != opening.fd]
+            if not others:
+                raise
+            return look(process.folder, others[0])
 
     def _lose(self, opening: Opening) -> None:
         self.lost.sessions += len(opening.sessions)

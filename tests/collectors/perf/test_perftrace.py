@@ -141,7 +141,8 @@ def test_positions_are_followed(watch: Callable[..., Watch], tmp_path: Path) -> 
     log.write_bytes(bytes(1000))
     code = (
         f"import os, time\nfd = os.open({str(out)!r}, os.O_WRONLY | os.O_CREAT)\nos.write(fd, bytes(100))\n"
-        "os.dup2(fd, 50)\nos.write(50, bytes(100))\nos.close(fd)\nos.lseek(50, 5000, 0)\nos.write(50, bytes(100))\n"
+        "os.dup2(fd, 50)\nos.write(50, bytes(100))\nos.close(fd)\ncopy = os.dup(50)\nos.write(copy, bytes(100))\n"
+        "os.close(copy)\nos.lseek(50, 5000, 0)\nos.write(50, bytes(100))\n"
         "os.lseek(50, -100, 1)\nos.write(50, bytes(100))\n"
         f"log = os.open({str(log)!r}, os.O_WRONLY | os.O_APPEND)\nos.write(log, bytes(10))\nos.write(log, bytes(10))\n"
         "os.write(1, bytes(10))\nos.write(1, bytes(10))\ntime.sleep(0.3)"
@@ -156,8 +157,8 @@ def test_positions_are_followed(watch: Callable[..., Watch], tmp_path: Path) -> 
     one.read()
     (session,), (appended,), (standard,) = one.of(out), one.of(log), one.of(inherited)
 
-    assert (session.operations, session.bytes, session.consecutive_operations) == (4, 400, 2)
-    assert (session.sequential_operations, session.high_offset, session.end_offset) == (3, 5100, 5100)
+    assert (session.operations, session.bytes, session.consecutive_operations) == (5, 500, 3)
+    assert (session.sequential_operations, session.high_offset, session.end_offset) == (4, 5100, 5100)
     assert (appended.first_offset, appended.end_offset, appended.consecutive_operations) == (1000, 1020, 2)
     assert (standard.first_offset, standard.end_offset, standard.bytes) == (300, 320, 20)
 
