@@ -247,6 +247,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int | None
     end_ns: int | None
     gaps: tuple[Gap, ...] = ()
+    moved_aside: tuple[str, ...] = ()  # databases beside this one that were damaged: what they hold is not told
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sqlite3
@@ -17,6 +18,7 @@ import pytest
 from ckptprof.errors import StoreError
 from ckptprof.measures import Measures
 from ckptprof.model import Checkpoint, CheckpointQuery, Evidence, Session, Stream
+from ckptprof.store import quarantine
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof.store.writer import StoreWriter
@@ -189,6 +191,48 @@ def test_a_file_that_is_no_database_is_refused_and_kept(db: Path, content: bytes
         StoreWriter(db)
 
     assert db.read_bytes() == content
+
+
+@pytest.mark.parametrize("hurt", ["its schema is gone", "its schema has a number below 0"])
+def test_a_damaged_database_of_ours_is_kept_beside_a_new_one(db: Path, checkpoint: _Make, hurt: str) -> None:
+    """Three of them at most; the writer goes on in the new one, and a reader says where the newest is."""
+    moved = []
+    for number in range(quarantine.KEPT + 2):
+        with contextlib.closing(StoreWriter(db)) as writer:
+            writer.add_checkpoints([checkpoint(uid=str(number))])
+            moved.append(writer.moved_aside)
+        with contextlib.closing(sqlite3.connect(db)) as plain:
+            if hurt == "its schema is gone":
+                plain.executescript("PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = 'no'")
+            else:
+                plain.execute("PRAGMA user_version = -7")
+    with contextlib.closing(StoreWriter(db)) as writer, StoreReader(db) as reader:
+        told = reader.report(CheckpointQuery()).watched.moved_aside
+
+    assert moved[0] is None
+    assert len(set(moved)) == len(moved)
+    assert [Path(one) for one in told] == [*moved, writer.moved_aside][-quarantine.KEPT :]
+    assert all(Path(one).stat().st_size for one in told)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("what", ["file", "link"])
+def test_what_another_user_put_into_a_shared_folder_is_refused(tmp_path: Path, what: str) -> None:
+    """An empty file of theirs would let them read what root records; a link of theirs would choose where it goes."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    planted = shared / "ckptprof.db"
+    if what == "file":
+        planted.touch()
+    else:
+        (tmp_path / "target").touch()
+        planted.symlink_to(tmp_path / "target")
+    os.chown(planted, 65534, 65534, follow_symlinks=False)
+
+    with pytest.raises(StoreError, match="belongs to another user"):
+        StoreWriter(planted)
+    assert planted.stat().st_size == 0
 
 
 def test_a_database_of_another_program_is_refused_and_kept(db: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from bootedmachine import DATABASE, PROGRAM, STATE, Machine, booted, copy_of_tree, leftovers, until
 
+SCRAPE = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:12578/metrics').read().decode())"
 pytestmark = [pytest.mark.root, pytest.mark.nspawn, pytest.mark.slow, pytest.mark.xdist_group("systemd")]
 
 README = Path(__file__).resolve().parents[2] / "systemd" / "README.md"
@@ -190,8 +191,7 @@ def test_a_job_of_another_user_is_seen_and_told(machine: Machine) -> None:
     until(10, "all saves reported", lambda: len(machine.steps()) >= len(saves))
     seen = machine.report()["checkpoints"]
     told = machine.run("journalctl", "--boot", "--identifier=ckptprof", "--output=cat", "--no-pager")
-    scrape = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:12578/metrics').read().decode())"
-    metrics = machine.run("python3", "-c", scrape)
+    metrics = machine.run("python3", "-c", SCRAPE)
 
     assert [(one["kind"], one["step"], one["path"]) for one in seen] == [("save", s["step"], s["path"]) for s in saves]
     assert [one["bytes"] for one in seen] == [pytest.approx(save["bytes"], rel=0.02) for save in saves]
@@ -278,8 +278,22 @@ def test_stopping_waits_for_a_hung_sampler_only_so_long(machine: Machine) -> Non
     assert machine.steps() == steps
 
 
+def test_a_damaged_database_ends_nothing(machine: Machine) -> None:
+    """Whatever is in its place is kept beside a new one, the service starts at once, and all of it is said."""
+    machine.run("systemctl", "stop", "ckptprof")
+    machine.run("sh", "-euc", f"rm {STATE}/*; head -c 100000 /dev/urandom >{DATABASE}; cksum <{DATABASE} >/tmp/sum")
+    machine.run("systemctl", "start", "ckptprof")
+    machine.train("--saves=1", wait=True)
+    until(10, "the save reported", machine.steps)
+
+    assert machine.property("NRestarts") == "0"
+    assert machine.run("sh", "-c", f"cat {DATABASE}.damaged-* | cksum") == machine.run("cat", "/tmp/sum")
+    assert "was damaged: it is kept as" in machine.journal()
+    assert f"kept as {DATABASE}.damaged-" in " ".join(machine.run(PROGRAM, "report", "--db", DATABASE).split())
+    assert "ckptprof_store_damaged_total 1" in machine.run("python3", "-c", SCRAPE)
+
+
 TROUBLES = {
-    "a file that is no database": (f"head -c 100000 /dev/urandom >{DATABASE}", "is not a database"),
     "a directory in its place": (f"mkdir {DATABASE}", "ckptprof.db"),
     "a state directory that is read-only": (f"mount --bind -o ro {STATE} {STATE}", "Read-only file system"),
     "a full disk": (

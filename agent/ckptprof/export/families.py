@@ -68,6 +68,7 @@ RECORDER = (
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
     _RECORDER("sampler_restarts_total", "Times the sampler had to be started again.", lambda s: s.sampler_restarts),
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),
+    _RECORDER("store_damaged_total", "Databases that were damaged and moved aside.", lambda s: s.damaged_databases),
     _RECORDER("store_size_bytes", "Size of the database.", lambda s: s.store_bytes, kind="gauge"),
     _RECORDER("store_queue_batches", "Batches that wait for the store.", lambda s: s.store_queue, kind="gauge"),
     _RECORDER("bursts_active", "Bursts that are open now.", lambda s: s.bursts_active, kind="gauge"),

@@ -29,6 +29,7 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     late_frames: int | None = None  # came more than a tick after their time
     detection_faults: int | None = None  # what was going on was lost, and detection began anew
     store_errors: int | None = None
+    damaged_databases: int | None = None  # moved aside, and begun anew
     store_bytes: int | None = None  # gauge: the database with its WAL
     store_queue: int | None = None  # gauge: batches that wait for the writer
     sampler_restarts: int | None = None

@@ -21,7 +21,7 @@ class Ballast:
 
     def keep(self) -> None:
         """Make the file unless it is there; does nothing while less than four times its size is free."""
-        if not self._size_bytes or self._path.exists():
+        if not self._size_bytes or os.path.lexists(self._path):
             return
         state = os.statvfs(self._path.parent)
         if state.f_bavail * state.f_frsize < 4 * self._size_bytes:

@@ -15,6 +15,7 @@ from sqlalchemy.pool import StaticPool
 
 from ckptprof.errors import StoreError
 from ckptprof.store.location import SERVICE_DIRECTORY, file_uri, shown
+from ckptprof.store.problems import StoreDamagedError
 
 _WAL_BYTES = 8 << 20
 _SMALLEST_BYTES = 512  # one page; SQLite takes a shorter file for an empty one and would write over it
@@ -33,15 +34,26 @@ def check_file(path: Path) -> int:
     state = path.stat()
     if stat.S_ISDIR(state.st_mode):
         raise StoreError(f"{shown(path)} is a directory", hint="give the path of a file")
-    if not stat.S_ISREG(state.st_mode) or 0 < state.st_size < _SMALLEST_BYTES:
+    if not stat.S_ISREG(state.st_mode):
         raise StoreError(f"{shown(path)} is not a database", hint="give another path with --db")
+    if 0 < state.st_size < _SMALLEST_BYTES:
+        raise StoreDamagedError(f"{shown(path)} is not a database", hint="give another path with --db")
     return state.st_size
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse what another user put there: a file or link that is neither ours, nor root's, nor the folder owner's."""
+    trusted = {os.geteuid(), 0, path.parent.stat().st_uid}
+    for owner in (path.lstat().st_uid, path.stat().st_uid):
+        if owner not in trusted:
+            raise StoreError(f"{shown(path)} belongs to another user (uid {owner})", hint="give another path with --db")
 
 
 def prepare_file(path: Path) -> None:
     """Make the file and the directories above it, if they are missing; raises StoreError and OSError."""
     with contextlib.suppress(FileNotFoundError):
         check_file(path)
+        _check_owner(path)
         return
     folder_mode = 0o750 if path.parent == SERVICE_DIRECTORY else 0o700
     for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ SERVICE_DATABASE = SERVICE_DIRECTORY / FILE_NAME
 RUNNING = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
 SYSTEMD = Path("/run/systemd/system")  # sd_booted(3)
 _SQLITE = "sqlite:///"
+_URL_OPTIONS = re.compile(r"\?\w+=[^/]*$")
 
 
 def default_path() -> Path:
@@ -77,6 +79,8 @@ def to_url(text: str | Path) -> str:
 def to_path(text: str | Path) -> Path:
     """Return the file behind a path or an SQLite URL; raises StoreError for any other URL."""
     url = to_url(text)
+    if url == text and _URL_OPTIONS.search(url):
+        raise StoreError(f"{url}: options after a ? are not supported", hint="give the path of a file")
     if not url.startswith(_SQLITE) or url == _SQLITE:
         scheme = url.partition("://")[0]
         raise StoreError(f"a database of kind {scheme!r} is not supported yet", hint="give the path of a file")

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from ckptprof.errors import StoreError
 from ckptprof.store.connection import transaction
+from ckptprof.store.problems import MOVE_AWAY, StoreDamagedError
 
 APPLICATION_ID = 0x434B5054  # "CKPT": what file(1) and we know our databases by
 OLDEST = 4
@@ -102,6 +103,8 @@ def check_version(connection: Connection, where: str) -> int:
             f"{where} was written by a newer ckptprof (schema {version}, this one knows up to {LATEST})",
             hint="upgrade ckptprof, or give another path with --db",
         )
+    if version < 0:
+        raise StoreDamagedError(f"{where} is damaged: its schema has the number {version}", hint=MOVE_AWAY)
     if 0 < version < OLDEST:
         raise StoreError(
             f"{where} was written by a ckptprof that was never released (schema {version}, the first is {OLDEST})",

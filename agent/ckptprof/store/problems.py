@@ -20,17 +20,28 @@ class StoreFullError(StoreError):
     """There is no room on the disk; nothing that was committed is lost, and a later call may succeed."""
 
 
+class StoreDamagedError(StoreError):
+    """The database cannot be used any more; a new one has to take its place."""
+
+
+MOVE_AWAY = "move it away; a new one is made at the next start"
+_READ_ONLY = "{} cannot be written: it or its directory is read-only"
 # sqlite3 gives error codes only since Python 3.11; the texts of SQLite's codes have not changed in 20 years
-_TEXTS: tuple[tuple[str, str, str | None], ...] = (
-    ("not a database", "{} is not a database", "give another path with --db"),
-    ("malformed", "{} is damaged", "move it away; a new one is made at the next start"),
-    ("readonly", "{} cannot be written: it or its directory is read-only", "check its owner and the mount"),
-    ("read-only", "{} cannot be written: it or its directory is read-only", "check its owner and the mount"),
-    ("unable to open", "{} cannot be opened", "check that you may read it and its directory"),
-    ("locked", "{} is locked by another program", "try again when that is done"),
-    ("could not decode", "{} is damaged", "move it away; a new one is made at the next start"),
-    ("json cannot hold", "{} is damaged", "move it away; a new one is made at the next start"),
-    ("no such", "{} is damaged: a part of its schema is missing", "move it away; a new one is made at the next start"),
+_TEXTS: tuple[tuple[str, type[StoreError], str, str], ...] = (
+    ("not a database", StoreDamagedError, "{} is not a database", "give another path with --db"),
+    ("malformed", StoreDamagedError, "{} is damaged", MOVE_AWAY),
+    ("readonly", StoreError, _READ_ONLY, "check its owner and the mount"),
+    (
+        "read-only",
+        StoreError,
+        _READ_ONLY,
+        "check its owner and the mount",
+    ),
+    ("unable to open", StoreError, "{} cannot be opened", "check that you may read it and its directory"),
+    ("locked", StoreError, "{} is locked by another program", "try again when that is done"),
+    ("could not decode", StoreDamagedError, "{} is damaged", MOVE_AWAY),
+    ("json cannot hold", StoreDamagedError, "{} is damaged", MOVE_AWAY),
+    ("no such", StoreDamagedError, "{} is damaged: a part of its schema is missing", MOVE_AWAY),
 )
 
 
@@ -58,9 +69,9 @@ def _from_text(text: str, path: Path) -> StoreError:
     lower = text.lower()
     if "is full" in lower or ("i/o error" in lower and _no_room(path)):
         return full(path)
-    for part, message, hint in _TEXTS:
+    for part, kind, message, hint in _TEXTS:
         if part in lower:
-            return StoreError(message.format(name), hint=hint)
+            return kind(message.format(name), hint=hint)
     return StoreError(f"{name}: {text}")
 
 

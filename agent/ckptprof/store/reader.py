@@ -20,6 +20,7 @@ from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.migrations import LATEST, check_version
 from ckptprof.store.points import read_series
 from ckptprof.store.problems import translated
+from ckptprof.store.quarantine import moved_aside
 from ckptprof.store.rows import get_checkpoint, get_checkpoints, get_sessions
 from ckptprof.store.series import Series
 from ckptprof.store.watched import watched
@@ -67,6 +68,7 @@ class StoreReader:
             checkpoints = get_checkpoints(connection, _chosen(query))
             left_out = 0 if query.kind is not None else _count(connection, _chosen(copies))
         seen = watched(sessions, query.since_ns, query.until_ns)
+        seen = msgspec.structs.replace(seen, moved_aside=tuple(map(shown, moved_aside(self.path))))
         host = sessions[-1].host if sessions else None
         return Report(host=host, watched=seen, checkpoints=tuple(checkpoints), copies_left_out=left_out)
 

@@ -11,20 +11,20 @@ from sqlalchemy import Connection, func, update
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
-from ckptprof.store import retention, schema
+from ckptprof.store import quarantine, retention, schema
 from ckptprof.store.ballast import Ballast
 from ckptprof.store.blocks import BlockError
 from ckptprof.store.connection import close, file_mode, open_writer, prepare_file, transaction
 from ckptprof.store.location import shown, to_path
 from ckptprof.store.lock import WriterLock
 from ckptprof.store.migrations import migrate
-from ckptprof.store.problems import StoreFullError, translated
+from ckptprof.store.problems import StoreDamagedError, StoreFullError, translated
 from ckptprof.store.rows import put_checkpoint, put_session
 from ckptprof.store.series import Strip, joined
 from ckptprof.store.strips import MINUTE_NS, Catalogue, block_id, fetch, layouts, pack, put, unpack
 from ckptprof.store.timeline import Window
 
-__all__ = ["Retention", "StoreFullError", "StoreWriter"]
+__all__ = ["Retention", "StoreDamagedError", "StoreFullError", "StoreWriter"]
 
 Retention = retention.Retention
 _DEFAULT_RETENTION = Retention()
@@ -49,8 +49,9 @@ class StoreWriter:
         retention: Retention = _DEFAULT_RETENTION,
         ballast_bytes: int = _BALLAST_BYTES,
     ) -> None:
-        """Open it; a file that is no database of ours is refused and never touched."""
+        """Open it; one of ours that is damaged is moved aside, what is not ours is refused and never touched."""
         self.path = to_path(url_or_path)
+        self.moved_aside: Path | None = None  # where the database is that was found damaged here
         self.damaged_blocks = 0
         self._retention = retention
         self._catalogue = Catalogue()
@@ -58,13 +59,33 @@ class StoreWriter:
         self._ballast_bytes = ballast_bytes
         self._ballast = Ballast(self.path, ballast_bytes)
         with translated(self.path), contextlib.ExitStack() as undo:
-            prepare_file(self.path)
+            try:
+                prepare_file(self.path)
+            except StoreDamagedError:  # cut short
+                if not quarantine.is_ours(self.path):
+                    raise
             self._lock = WriterLock(self.path, file_mode(self.path))
             undo.callback(self._lock.close)
-            self._connection = open_writer(self.path)
-            undo.callback(close, self._connection)
-            migrate(self._connection, shown(self.path))
+            try:
+                self._connection = self._open()
+            except StoreDamagedError:
+                if not quarantine.is_ours(self.path):
+                    raise
+                self.moved_aside = quarantine.move_aside(self.path)
+                self._connection = self._open()
             undo.pop_all()
+
+    def _open(self) -> Connection:
+        with translated(self.path):
+            prepare_file(self.path)
+            connection = open_writer(self.path)
+            try:
+                with translated(self.path):
+                    migrate(connection, shown(self.path))
+            except BaseException:
+                close(connection)
+                raise
+            return connection
 
     def begin_session(self, session: Session) -> None:
         """Store a session; the windows that follow move its end."""
@@ -101,6 +122,19 @@ class StoreWriter:
                 self._catalogue.forget()  # entities may be gone, or an insertion of them rolled back
             if retention.used_bytes(self._connection) > self._ballast_bytes:
                 self._ballast.keep()
+
+    def give_up(self) -> bool:
+        """Close a database that turned out to be damaged, and move it aside if it is ours; return whether it was."""
+        try:
+            with contextlib.suppress(StoreError), translated(self.path):
+                close(self._connection)
+            if not quarantine.is_ours(self.path):
+                return False
+            with translated(self.path):
+                self.moved_aside = quarantine.move_aside(self.path)
+            return True
+        finally:
+            self._lock.close()
 
     def close(self) -> None:
         """Close the database and let others write it; a second call does nothing."""

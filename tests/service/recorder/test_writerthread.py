@@ -169,3 +169,35 @@ def test_haste_ends_the_wait_for_a_locked_database(keep: Callable[..., Kept]) ->
     assert not stored
     assert waited < 5
     assert kept.writer.close(15.0)
+
+
+def spoil(path: Path) -> None:
+    """Overwrite the table of checkpoints, in the file and for whoever reads it next."""
+    with sqlite3.connect(path) as plain:
+        plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = plain.execute("SELECT rootpage FROM sqlite_master WHERE name = 'checkpoints'").fetchone()
+        (size,) = plain.execute("PRAGMA page_size").fetchone()
+    plain.close()
+    with path.open("r+b") as stream:
+        stream.seek((page - 1) * size)
+        stream.write(b"\xff" * size)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_database_that_a_disk_damages_is_replaced(keep: Callable[..., Kept], *, shared: bool) -> None:
+    """It is kept beside, what came after it is in a new one within two seconds, and both are said."""
+    kept = keep(shared=shared)
+    kept.writer.put_checkpoints([save(1)])
+    wait_until(lambda: kept.writer.queued == 0, 5)
+    spoil(kept.path)
+    began = time.monotonic()
+    kept.writer.put_checkpoints([save(2)])
+    wait_until(lambda: kept.writer.queued == 0, 5)
+
+    assert time.monotonic() - began < 2
+    assert kept.stored() == ["/c2"]
+    assert kept.writer.damaged_databases == 1
+    with StoreReader(kept.path) as reader:
+        (moved,) = reader.report(CheckpointQuery()).watched.moved_aside
+    assert Path(moved).read_bytes().count(b"\xff" * 4096) >= 1
+    assert not kept.complaints or "is damaged" in kept.complaints[0]

@@ -70,6 +70,7 @@ def sqlite(version: tuple[int, ...]) -> Check:
 
 def database(db: str | Path) -> tuple[int | None, Check]:
     """Open the database as a query does; returns the newest recorded instant too, if there is one."""
+    from ckptprof.store.quarantine import moved_aside  # noqa: PLC0415 # as the next
     from ckptprof.store.reader import StoreReader  # noqa: PLC0415 # SQLAlchemy: only if it comes to that
 
     try:
@@ -88,6 +89,10 @@ def database(db: str | Path) -> tuple[int | None, Check]:
     except OSError as error:
         fix = "run as its owner or root, or give another path with --db"
         return None, Check("database", "fail", f"{db}: {error.strerror or error}", fix)
+    if damaged := moved_aside(path):
+        text = f"{shown(path)} can be read, but one before it was damaged and is kept as {shown(damaged[-1])}"
+        fix = "look at the disk below it; take what you need from that database with --db, and remove it"
+        return end_ns, Check("database", "warn", text, fix)
     return end_ns, Check("database", "ok", f"{shown(path)}, {units.size(size)}, can be read")
 
 

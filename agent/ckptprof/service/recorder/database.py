@@ -26,6 +26,7 @@ class Database:
         self._shared = shared
         self._writer: StoreWriter | None = None
         self._identity: tuple[int, int] | None = None
+        self.damaged = 0  # databases that were moved aside
         self.path = self.writer().path
         self.rest()
 
@@ -37,7 +38,21 @@ class Database:
         if self._writer is None:
             self._writer = self._patiently()
             self._identity = _identity(self._writer.path)
+            self._say(self._writer)
         return self._writer
+
+    def give_up_damaged(self) -> bool:
+        """Move a database aside that turned out to be damaged; return whether `writer` can begin a new one."""
+        writer, self._writer = self._writer, None
+        if writer is None or not writer.give_up():
+            return False
+        self._say(writer)
+        return True
+
+    def _say(self, writer: StoreWriter) -> None:
+        if writer.moved_aside is not None:
+            self.damaged += 1
+            messages.warn(f"{writer.path} was damaged: it is kept as {writer.moved_aside}, and a new one is begun")
 
     def _patiently(self) -> StoreWriter:
         from ckptprof.store.lock import StoreBusyError  # noqa: PLC0415 - as below

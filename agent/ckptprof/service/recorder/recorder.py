@@ -155,6 +155,7 @@ class Recorder:
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,
             store_errors=writer.store_errors if writer else None,
+            damaged_databases=writer.damaged_databases if writer else None,
             store_bytes=writer.size_bytes() if writer else None,
             store_queue=writer.queued if writer else None,
             sampler_restarts=sampler_restarts,

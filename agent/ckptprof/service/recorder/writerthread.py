@@ -48,6 +48,7 @@ class WriterThread:
         self._failing = ""
         self.store_errors = 0
         self.dropped_windows = 0
+        self.damaged_databases = 0
         self.dropped_checkpoints = 0
         self.stored: list[Checkpoint] = []
         self.keep_stored = False
@@ -121,18 +122,34 @@ class WriterThread:
 
     def _turn(self) -> bool:
         """Store what is waiting, the most important first; return whether that worked."""
+        began_anew = False
         try:
             failures = self._store_all(self._database.writer())
+            began_anew = self._begin_anew(failures)
             self._database.rest()
         except StoreError as error:
             failures = [error]
+            began_anew = self._begin_anew(failures)
         except Exception as error:  # noqa: BLE001 - a fault must not end this thread and with it all storing
             failures = [StoreError(f"{type(error).__name__}: {error}")]
+        self.damaged_databases = self._database.damaged
         if failures:
             self._fail(failures[-1])
-            return False
+            return began_anew
         self._failing = ""
         return True
+
+    def _begin_anew(self, failures: Sequence[StoreError]) -> bool:
+        """Move a damaged database aside; return whether that was done: what waits goes into a new one at once."""
+        from ckptprof.store.problems import StoreDamagedError  # noqa: PLC0415 - as in `_store`
+
+        if not any(isinstance(failure, StoreDamagedError) for failure in failures):
+            return False
+        try:
+            return self._database.give_up_damaged()
+        except StoreError as error:
+            self._fail(error)
+            return False
 
     def _store_all(self, writer: StoreWriter) -> list[StoreError]:
         if writer is not self._writer:

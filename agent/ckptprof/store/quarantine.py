@@ -1,0 +1,57 @@
+"""A damaged database of ours is moved aside and kept, so that recording goes on in a new one.
+
+A file of which it is not certain that ckptprof wrote it is never touched: it is the service's own place, or its first
+page still says whose it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ckptprof.store.location import SERVICE_DATABASE
+from ckptprof.store.migrations import APPLICATION_ID
+
+KEPT = 3  # a disk that damages one database after another must not be filled with them
+_MARK = ".damaged-"
+_FIRST_BYTES = b"SQLite format 3\0"
+_APPLICATION_ID_AT = 68  # https://www.sqlite.org/fileformat2.html, section 1.3
+_COMPANIONS = ("-wal", "-shm")
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether ckptprof wrote this file, which nothing in this process may have open."""
+    if path == SERVICE_DATABASE:
+        return True
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_APPLICATION_ID_AT + 4)
+    except OSError:
+        return False
+    return head.startswith(_FIRST_BYTES) and head[_APPLICATION_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
+
+
+def move_aside(path: Path) -> Path:
+    """Rename the database with its log, and remove the oldest beyond `KEPT`; returns its new name, raises OSError."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    target = path.with_name(f"{path.name}{_MARK}{stamp}")
+    for suffix in _COMPANIONS:
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").replace(f"{target}{suffix}")
+    path.replace(target)
+    for old in moved_aside(path)[:-KEPT]:
+        for suffix in ("", *_COMPANIONS):
+            with contextlib.suppress(OSError):
+                Path(f"{old}{suffix}").unlink()
+    return target
+
+
+def moved_aside(path: Path) -> list[Path]:
+    """Return the databases that were moved aside, the oldest first; none where the folder may not be listed."""
+    prefix = f"{path.name}{_MARK}"
+    try:
+        found = [one for one in path.parent.iterdir() if one.name.startswith(prefix)]
+    except OSError:
+        return []
+    return sorted(one for one in found if not one.name.endswith(_COMPANIONS))
