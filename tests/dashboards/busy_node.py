@@ -65,6 +65,7 @@ def health(tick: int) -> RecorderHealth:
         late_frames=0,
         detection_faults=0,
         store_errors=0,
+        damaged_databases=0,
         store_bytes=40 << 20,
         store_queue=1,
         sampler_restarts=0,

@@ -194,6 +194,7 @@ def full() -> Metrics:
             late_frames=0,
             detection_faults=0,
             store_errors=0,
+            damaged_databases=0,
             store_bytes=4096,
             store_queue=0,
             sampler_restarts=0,
