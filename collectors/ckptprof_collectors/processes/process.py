@@ -48,7 +48,7 @@ class Process:
     """One live process with its descriptors kept open; every read raises ProcessGone once it has ended."""
 
     __slots__ = ("_io_fd", "_last_io", "_last_stat", "_stat_fd", "_statm_fd", "folder", "io", "parent_pid", "pid",
-                 "start_ticks", "stat")  # fmt: skip
+                 "start_ticks", "stat", "uid")  # fmt: skip
 
     def __init__(self, fs: KernelFs, pid: int) -> None:
         """Open it; raises ProcessGone, or PermissionError where another user's counters may not be read."""
@@ -60,6 +60,7 @@ class Process:
         self.stat: ProcessStat | None = None
         try:
             self._stat_fd = os.open(self.folder + b"/stat", os.O_RDONLY | os.O_CLOEXEC)
+            self.uid = os.fstat(self._stat_fd).st_uid  # effective; root where it is not dumpable (proc_pid_make_inode)
             self._io_fd = os.open(self.folder + b"/io", os.O_RDONLY | os.O_CLOEXEC)
             os.pread(self._io_fd, 16, 0)
             # read last: if this process is still there, the other descriptor is its own and not its successor's

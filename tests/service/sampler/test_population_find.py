@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from ckptprof.service.sampler import population
 from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
 from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes.process import list_pids
 from ckptprof_collectors.samples import ProcessExit, Sample
 
 STAT = "{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0"
@@ -117,3 +120,38 @@ def test_a_failed_list_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert set(people.known) == {11}
     assert not any(isinstance(sample, ProcessExit) for sample in gone)
     people.close()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("places", ["MAX_KNOWN", "MAX_WATCHED"])
+def test_nobody_takes_the_places_of_others(places: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real processes: one user fills all places with sleepers, another's two interpreters are watched all the same."""
+    monkeypatch.setattr(population, places, 8)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # that of pytest is for its own user only
+        folder.chmod(0o755)
+        python = shutil.copy("/bin/sleep", folder / "python3")
+
+        def start(uid: int, number: int) -> set[int]:
+            started = [subprocess.Popen([python, "60"], user=uid) for _ in range(number)]
+            for one in started:
+                stack.enter_context(one)
+                stack.callback(one.kill)
+            return {one.pid for one in started}
+
+        greedy = start(65534, 30)
+        ours = frozenset(list_pids(KernelFs())) - greedy
+        people = Population(KernelFs(), ours, None)
+        stack.callback(people.close)
+        people.find(1, [])
+        full = set(people.watched)
+        modest = start(65533, 2)
+        for look in range(2, 5):
+            people.find(look * LIST_AGAIN_NS, [])
+        watched, known = set(people.watched), len(people.known)
+
+    assert len(full) == 8
+    assert full < greedy
+    assert modest <= watched
+    assert len(watched) <= 8
+    assert known <= (8 if places == "MAX_KNOWN" else 32)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 
+from ckptprof.service.sampler.shares import Shares
 from ckptprof.service.sampler.threadlooks import descriptors_of
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs
@@ -26,6 +28,7 @@ TURNED_BYTES = 64 << 10  # read within a second: a program is being loaded
 MAX_WATCHED = 1024
 MAX_ALERTED = 16  # by one opened file
 MAX_KNOWN = 16384
+MAX_MET = 128  # at one look, of those for whom somebody would have to give way; picked at random, so none can hide
 YOUNG_NS = 3_000_000_000  # so long a new process may turn into another program
 LIST_AGAIN_NS = 5_000_000_000  # however little the kernel says has changed
 DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
@@ -43,6 +46,7 @@ class Population:
         self.subreaper_pid: int | None = None
         self.known: dict[int, Process] = {}
         self.watched: dict[int, Watching] = {}
+        self._known_shares, self._watched_shares = Shares(), Shares()
         self._births: KeptFile | None = None
         with contextlib.suppress(OSError):
             self._births = KeptFile(fs.proc / "loadavg")
@@ -74,13 +78,10 @@ class Population:
         fresh = [pid for pid in pids if pid not in self.known and pid not in self._ignored]
         if self.root_pid is not None:
             fresh = self._family(fresh, present)
-        for pid in fresh:
-            if pid in self._own:
-                continue
-            if len(self.known) >= self._max_known:
-                self.over_limit += 1
-                break
-            self._meet(pid, now_ns)
+        room = max(self._max_known - len(self.known), MAX_MET)
+        for pid in fresh if len(fresh) <= room else random.sample(fresh, room):
+            if pid not in self._own:
+                self._meet(pid, now_ns, samples)
         self._tell(samples)
         return gone
 
@@ -127,7 +128,7 @@ class Population:
         inside.discard(self.subreaper_pid or 0)
         return [pid for pid in fresh if pid in inside]
 
-    def _meet(self, pid: int, now_ns: int) -> None:
+    def _meet(self, pid: int, now_ns: int, samples: list[Sample]) -> None:
         if is_kernel_thread(self._fs, pid) is not False:
             self._ignored.add(pid)
             return
@@ -139,11 +140,27 @@ class Population:
             self._ignored.add(pid)
             self.unreadable += 1
             return
+        if len(self.known) >= self._max_known and not self._make_room(process, samples):
+            process.close()
+            return
         self.known[pid] = process
+        self._known_shares.take(pid, process.uid)
         if self.root_pid is not None or is_interpreter(process):
             self.watch(process, now_ns, keep=self.root_pid is not None)
         else:
             self._young[pid] = now_ns
+
+    def _make_room(self, newcomer: Process, samples: list[Sample]) -> bool:
+        """Forget a process of the user who has most of those that are known; not one that trains or moves bytes."""
+        self.over_limit += 1
+        for pid in self._known_shares.givers(newcomer.uid):
+            watching = self.watched.get(pid)
+            if watching is None or not (watching.trains or watching.activity.in_burst()):
+                if watching is not None:
+                    self._relax(watching)  # it has not ended
+                self.forget(pid, samples)
+                return True
+        return False
 
     def _look_again(self, now_ns: int) -> None:
         """See what the young have become: met between fork and exec, a process still is its parent's program."""
@@ -155,19 +172,30 @@ class Population:
                 self.watch(process, now_ns)
 
     def watch(self, process: Process, now_ns: int, *, keep: bool = False) -> Watching | None:
-        """Watch it closely from now on; None if too many are watched already."""
+        """Watch it closely from now on; None if too many are watched already, and its user has a fair share."""
         if len(self.watched) >= MAX_WATCHED:
             self.over_limit += 1
-            return None
+            givers = [self.watched[pid] for pid in self._watched_shares.givers(process.uid)]
+            quiet = [one for one in givers if not one.activity.in_burst()]
+            if not quiet:
+                return None
+            self._relax(min(quiet, key=lambda one: (one.trains, one.activity.last_active_ns)))
         watching = self.watched[process.pid] = Watching(process, now_ns, keep=keep)
+        self._watched_shares.take(process.pid, process.uid)
         return watching
+
+    def _relax(self, watching: Watching) -> None:
+        pid = watching.process.pid
+        del self.watched[pid]
+        self._watched_shares.give_back(pid)
+        watching.end()
 
     def meet(self, pid: int, start_ticks: int, now_ns: int) -> Watching | None:
         """Watch a process that was pointed out to us; None if it has ended, is ours, or cannot be watched."""
         if pid in self._own or pid in self._ignored:
             return None
-        if pid not in self.known and len(self.known) < self._max_known:
-            self._meet(pid, now_ns)
+        if pid not in self.known:
+            self._meet(pid, now_ns, [])
         process = self.known.get(pid)
         if process is None or process.start_ticks != start_ticks:
             return None
@@ -210,15 +238,15 @@ class Population:
             return
         patience_ns = LEARN_NS if watching.interpreter else KEEP_QUIET_NS
         if now_ns - max(watching.since_ns, watching.activity.last_active_ns) > patience_ns:
-            process = watching.process
-            del self.watched[process.pid]
-            process.relax()
+            self._relax(watching)
 
     def forget(self, pid: int, samples: list[Sample]) -> Watching | None:
         """Drop a process that has ended; returns its watching, closed, if it was watched."""
         process = self.known.pop(pid, None)
         watching = self.watched.pop(pid, None)
         self._moved.pop(pid, None)
+        self._known_shares.give_back(pid)
+        self._watched_shares.give_back(pid)
         if watching is not None:
             samples.append(watching.process.exit())
             watching.close()

@@ -242,9 +242,14 @@ class Watching:
             self._files.close()
             self._files = None
 
-    def close(self) -> None:
-        """Give all descriptors back."""
+    def end(self) -> None:
+        """Give back all descriptors but those that every known process has."""
         self._relax()
         if self._clock is not None:
             self._clock.close()
+        self.process.relax()
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self.end()
         self.process.close()
