@@ -32,6 +32,7 @@ from ckptprof_collectors.samples import (
     DeviceInfo,
     DiskSample,
     Frame,
+    Gone,
     MemorySample,
     NicInfo,
     NicSample,
@@ -44,7 +45,6 @@ from ckptprof_collectors.samples import (
 )
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
-HOUR_NS = 3_600_000_000_000
 HOSTILE = [
     'a"b',
     "a\\b",
@@ -489,7 +489,7 @@ def test_other_never_goes_back() -> None:
 
 
 def test_a_real_interface_finds_room_among_the_virtual_ones() -> None:
-    """A countable interface that comes late takes the row of one that is not, and a dead one leaves after an hour."""
+    """A countable interface that comes late takes the row of one that is not."""
     metrics = Metrics()
     virtual = [f"veth{number}" for number in range(64)]
     infos = [NicInfo(name, None, None, None, countable=False) for name in virtual]
@@ -497,9 +497,24 @@ def test_a_real_interface_finds_room_among_the_virtual_ones() -> None:
     real = NicInfo("ib0", None, None, None, countable=True)
     metrics.observe(frame(real, nic("ib0", 7), at_ns=2))
     assert parsed(metrics)["ckptprof_network_receive_bytes_total", (("device", "ib0"),)] == 7
-    late = itertools.count(2 * HOUR_NS)
-    metrics.observe(frame(nic("veth999", 1), at_ns=next(late)))
-    assert ("ckptprof_network_receive_bytes_total", (("device", "veth999"),)) in parsed(metrics)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["it says goodbye", "a new sampler does not find it"])
+def test_what_has_left_gives_its_row_back(*, told: bool) -> None:
+    """A thousand interfaces that come and go one after another each have a row while they are there, and no longer."""
+    metrics = Metrics()
+    for number in range(1000):
+        name = f"veth{number}"
+        if told:
+            left = [Gone("interface", f"veth{number - 1}")]
+        else:
+            metrics.level("poll")
+            left = []
+        metrics.observe(frame(*left, NicInfo(name, None, None, None, countable=False), nic(name, 5), read=("nics",)))
+        if number % 100 == 0:
+            received = [key for key in parsed(metrics) if key[0] == "ckptprof_network_receive_bytes_total"]
+            assert received == [("ckptprof_network_receive_bytes_total", (("device", name),))]
+    assert metrics._tables[NicSample].dropped == 0
 
 
 def test_frameworks_are_capped() -> None:

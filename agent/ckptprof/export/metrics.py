@@ -32,6 +32,7 @@ from ckptprof_collectors.samples import (
     DeviceInfo,
     DiskSample,
     Frame,
+    Gone,
     NicInfo,
     NicSample,
     RdmaInfo,
@@ -77,6 +78,7 @@ class Metrics:
         build = Gauge("ckptprof_build_info", "The version that runs; always 1.", ["version"], registry=self._registry)
         build.labels(version).set(1)
         self._tables = {kind: _table(kind) for kind in SHOWN if kind.counted.name}
+        self._leaving = {kind.counted.gone: table for kind, table in self._tables.items()}
         self._hosts = {kind: families.declared(kind.counted) for kind in SHOWN if not kind.counted.name}
         self._newest: dict[type, Any] = {}  # of the host
         self._checkpoints = CheckpointFamilies(self._registry)
@@ -96,10 +98,11 @@ class Metrics:
             DeviceInfo: self._device_info,
             NicInfo: self._nic_info,
             RdmaInfo: self._rdma_info,
+            Gone: self._gone,
             SamplerHealth: self._set_sampler,
             TraceHealth: self._set_trace,
-            CollectorFault: lambda fault, _: self._collectors.fault(fault.collector),
-            Unavailable: lambda missing, _: self._collectors.unavailable(missing.collector),
+            CollectorFault: lambda fault: self._collectors.fault(fault.collector),
+            Unavailable: lambda missing: self._collectors.unavailable(missing.collector),
         }
 
     def observe(self, frame: Frame) -> None:
@@ -109,13 +112,18 @@ class Metrics:
             for sample in frame.samples:
                 handle = self._handlers.get(type(sample))
                 if handle is not None:
-                    handle(sample, frame.at_ns)
+                    handle(sample)
+            for kind, table in self._tables.items():
+                if kind.counted.collector in frame.read:
+                    table.complete()
 
     def level(self, level: str) -> None:
         """Take note that a sampler has begun, and at which level; its counters begin at zero."""
         with self._lock:
             self._trace = None
             self._tracing = level == "trace"
+            for table in self._tables.values():
+                table.begin()
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint; of one that is told again (the same uid) only what is new."""
@@ -166,37 +174,42 @@ class Metrics:
         }
         return [({"kind": kind}, count) for kind, count in dropped.items()]
 
-    def _update(self, table: Table[Any], name: Callable[[Any], str], sample: Any, at_ns: int) -> None:
-        table.update(name(sample), sample, at_ns)
+    def _update(self, table: Table[Any], name: Callable[[Any], str], sample: Any) -> None:
+        table.update(name(sample), sample)
 
-    def _keep(self, sample: Any, _: int) -> None:
+    def _gone(self, gone: Gone) -> None:
+        table = self._leaving.get(gone.entity)
+        if table is not None:
+            table.remove(gone.name)
+
+    def _keep(self, sample: Any) -> None:
         self._newest[type(sample)] = sample
 
-    def _disk(self, sample: DiskSample, at_ns: int) -> None:
+    def _disk(self, sample: DiskSample) -> None:
         # What never moved a byte is an empty loop or ram device: a hundred series of zeros on many hosts.
         if sample.read_sectors or sample.write_sectors:
-            self._tables[DiskSample].update(sample.device, sample, at_ns)
+            self._tables[DiskSample].update(sample.device, sample)
 
-    def _set_sampler(self, sample: SamplerHealth, _: int) -> None:
+    def _set_sampler(self, sample: SamplerHealth) -> None:
         self._sampler = sample
         self._collectors.durations(sample.read_ns)
 
-    def _set_trace(self, sample: TraceHealth, _: int) -> None:
+    def _set_trace(self, sample: TraceHealth) -> None:
         self._trace = sample
         self._tracing = bool(sample.programs)  # one that has failed says so by having none
 
-    def _device_info(self, info: DeviceInfo, _: int) -> None:
+    def _device_info(self, info: DeviceInfo) -> None:
         rank = 2 if info.countable else 0 if info.kind in _HIDDEN_KINDS else 1
         labels = {"kind": info.kind, "transport": info.transport or UNKNOWN, "countable": _word(info.countable)}
         self._tables[DiskSample].describe(info.device, About(rank, labels))
 
-    def _nic_info(self, info: NicInfo, _: int) -> None:
+    def _nic_info(self, info: NicInfo) -> None:
         speed = info.speed_bits_per_second
         labels = {"countable": _word(info.countable)}
         about = About(2 if info.countable else 1, labels, None if speed is None else speed // 8)
         self._tables[NicSample].describe(info.interface, about)
 
-    def _rdma_info(self, info: RdmaInfo, _: int) -> None:
+    def _rdma_info(self, info: RdmaInfo) -> None:
         rate = info.rate_bits_per_second
         labels = {"link_layer": info.link_layer or UNKNOWN}
         self._tables[RdmaSample].describe(info.port, About(2, labels, None if rate is None else rate // 8))

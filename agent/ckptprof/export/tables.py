@@ -1,7 +1,7 @@
 """Series of the machine's entities (disks, NICs, ports), bounded in number whatever the machine does.
 
-A container host makes interfaces with random names all day, and a dead one never says goodbye. So a table has `cap`
-rows; what finds no row is added up in one row called `other`, which only ever grows.
+A container host makes interfaces with random names all day. So a table has `cap` rows; what finds no row is added up in
+one row called `other`, which only ever grows. What has left gives its row back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ckptprof.export.columns import Column, Labels, Number, collect
 from ckptprof.export.labels import OTHER, clean
 
 REMEMBERED = 4096  # names outside the table of which the last sample or description is kept
-IDLE_BEFORE_EVICTION_NS = 3_600_000_000_000  # a row that has not changed for an hour may make room
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -37,12 +36,11 @@ _NOTHING_KNOWN = About(1, {})
 
 
 class _Row(Generic[S]):
-    __slots__ = ("changed_ns", "labels", "sample")
+    __slots__ = ("labels", "sample")
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
         self.sample: S | None = None
-        self.changed_ns = 0
 
 
 class Table(Generic[S]):
@@ -70,6 +68,7 @@ class Table(Generic[S]):
         self._about: dict[str, About] = {}
         self._folded: dict[str, S] = {}  # last sample of what has no row of its own
         self._other: list[Number] | None = None
+        self._unseen: set[str] = set()  # of those with a row, since the sampler began
         self.dropped = 0  # entities that were folded into `other`
 
     def describe(self, name: str, about: About) -> None:
@@ -78,19 +77,36 @@ class Table(Generic[S]):
         if about.rank == 0 and name in self._rows:
             self._release(name)
 
-    def update(self, name: str, sample: S, at_ns: int) -> None:
+    def remove(self, name: str) -> None:
+        """Forget an entity that has left: another one of its name begins anew."""
+        row = self._rows.pop(name, None)
+        if row is not None:
+            self._taken.discard(tuple(row.labels.values()))
+        self._about.pop(name, None)
+        self._folded.pop(name, None)
+
+    def begin(self) -> None:
+        """Take note that a sampler has begun: nobody tells what left between the last one and it."""
+        self._unseen = set(self._rows)
+
+    def complete(self) -> None:
+        """Take note that the sampler has told all that is there."""
+        while self._unseen:
+            self.remove(self._unseen.pop())
+
+    def update(self, name: str, sample: S) -> None:
         """Take the newest sample of an entity."""
+        self._unseen.discard(name)
         row = self._rows.get(name)
         if row is None:
             rank = self._about.get(name, _NOTHING_KNOWN).rank
             if rank == 0:
                 return
-            row = self._admit(name, rank, at_ns)
+            row = self._admit(name, rank)
             if row is None:
                 self._fold(name, sample)
                 return
         row.sample = sample
-        row.changed_ns = at_ns
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family that has a series, its rows in the order in which they were first seen."""
@@ -105,12 +121,12 @@ class Table(Generic[S]):
         yield from collect(self._infos, [({**labels, **about.info}, about) for labels, about in known])
         yield from collect(self._speeds, known)
 
-    def _admit(self, name: str, rank: int, at_ns: int) -> _Row[S] | None:
+    def _admit(self, name: str, rank: int) -> _Row[S] | None:
         labels = {key: clean(value) for key, value in self._labels(name).items()}
         # Two names that differ only in what `clean` takes away would be one series twice: Prometheus refuses that.
         if OTHER in labels.values() or tuple(labels.values()) in self._taken:
             return None
-        if len(self._rows) >= self._cap and not self._make_room(rank, at_ns):
+        if len(self._rows) >= self._cap and not self._make_room(rank):
             return None
         row: _Row[S] = _Row(labels)
         self._rows[name] = row
@@ -118,13 +134,12 @@ class Table(Generic[S]):
         self._folded.pop(name, None)
         return row
 
-    def _make_room(self, rank: int, at_ns: int) -> bool:
-        def importance(name: str) -> tuple[int, int]:
-            return self._about.get(name, _NOTHING_KNOWN).rank, self._rows[name].changed_ns
+    def _make_room(self, rank: int) -> bool:
+        def importance(name: str) -> int:
+            return self._about.get(name, _NOTHING_KNOWN).rank
 
         victim = min(self._rows, key=importance)
-        victim_rank, changed_ns = importance(victim)
-        if victim_rank >= rank and at_ns - changed_ns < IDLE_BEFORE_EVICTION_NS:
+        if importance(victim) >= rank:
             return False
         self._release(victim)
         return True
