@@ -114,11 +114,11 @@ def test_nothing_slow_is_an_answer() -> None:
     told = first_advice([fine])
     assert told is not None
     assert (told.limit, told.remedy) == (Limit.NONE, None)
-    assert told.sentence == "Nothing was slow: 1 save blocked training for 2.0 s."
+    assert told.sentence == "Nothing was slow: 1 save blocked training for 2.00 s."
     unseen = msgspec.structs.replace(fine, stall_ns=None)
     for several, ending in (
         ([unseen], "1 save; for how long training was blocked was not seen."),
-        ([fine, unseen], "2 saves blocked training for 2.0 s, seen of 1 of them."),
+        ([fine, unseen], "2 saves blocked training for 2.00 s, seen of 1 of them."),
     ):
         part = first_advice(several)
         assert part is not None

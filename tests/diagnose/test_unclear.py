@@ -162,5 +162,5 @@ def test_words_are_those_of_a_restore() -> None:
     """Its thread reads."""
     at = thread(Level.TRACE, 20, user=18, copy=2)
     verdict = told(restore(Level.TRACE, 20, measured(at, mount=local(), devices=(device(20, 0, read_bytes=GIB),))))
-    assert verdict.sentence.startswith("restore of 20 s, of which 18 s the single reading thread was on CPU")
+    assert verdict.sentence.startswith("restore of 20.0 s, of which 18.0 s the single reading thread was on CPU")
     assert "writing" not in verdict.sentence

@@ -44,13 +44,13 @@ def test_serialisation_and_storage_are_told_apart_by_who_is_on_cpu(level: Level)
     verdict = told(save(level, 39, measured(busy, processes=stacks, devices=(device(39, busy_seconds=4.7),))))
     assert verdict.limit is Limit.SERIALIZE
     assert verdict.expected_seconds == pytest.approx(8, rel=0.05)
-    assert "of which 31 s the single writing thread was on CPU in zip CRC32" in verdict.sentence
-    assert "while the device was 12 % busy: serialisation-bound" in verdict.sentence
+    assert "of which 31.0 s the single writing thread was on CPU in zip CRC32" in verdict.sentence
+    assert "while the device was 12.1 % busy: serialisation-bound" in verdict.sentence
 
     asleep = thread(level, 39, user=4, copy=3, data=1, sync=31)
     verdict = told(save(level, 39, measured(asleep, devices=(device(39, busy_seconds=38),))))
     assert verdict.limit is Limit.DEVICE
-    assert "39 s, of which 32 s" in verdict.sentence
+    assert "39.0 s, of which 32.0 s" in verdict.sentence
 
 
 @BOTH
@@ -60,8 +60,8 @@ def test_a_throttled_device_is_one_though_it_is_never_busy(level: Level) -> None
     limited = device(21, busy_seconds=0.6, throttled_bytes_per_second=50 * MIB, steadiness=0.98)
     verdict = told(save(level, 21, measured(at, devices=(limited,))))
     assert verdict.limit is Limit.DEVICE
-    assert "limited to 52 MB/s" in verdict.sentence
-    assert sum("limited to 52 MB/s" in reason for reason in verdict.evidence) == 1  # not twice
+    assert "limited to 52.4 MB/s" in verdict.sentence
+    assert sum("limited to 52.4 MB/s" in reason for reason in verdict.evidence) == 1  # not twice
     assert verdict.expected_seconds == pytest.approx(1 + GIB / 2e9, rel=0.1)
 
 
@@ -351,8 +351,8 @@ def test_one_save_that_waited_for_the_one_before_is_told_with_what_makes_them_sl
 
     verdict = told(one(0.0, "thread"), one(-3.602, "thread"))
     assert verdict.limit is Limit.PREVIOUS_SAVE
-    assert "it began as soon as the save before had ended, which had taken 3.6 s in the background" in verdict.sentence
-    assert "3.0 s of each the single writing thread was asleep waiting for nvme0n1" in verdict.sentence
+    assert "it began as soon as the save before had ended, which had taken 3.60 s in the background" in verdict.sentence
+    assert "3.00 s of each the single writing thread was asleep waiting for nvme0n1" in verdict.sentence
     assert verdict.capped_by is not None
     assert "limited to 300 MB/s" in verdict.capped_by
     assert told(one(0.0, "trainer"), one(-3.602, "trainer")).limit is Limit.DEVICE
@@ -385,7 +385,7 @@ def test_a_short_save_is_as_long_as_the_deletion_that_training_waits_for_after_i
     assert verdict.seconds == pytest.approx(1.99)
     assert verdict.expected_seconds == pytest.approx(0.29)
     assert verdict.sentence.startswith(
-        "0.29 s, and 1.7 s more in which 400 files of older checkpoints were deleted in line: blocked by deletion"
+        "0.29 s, and 1.70 s more in which 400 files of older checkpoints were deleted in line: blocked by deletion"
     )
     beside = measured(at, clean_up_ns=ns(1.6), clean_up_files=400, clean_up_after_ns=0)
     verdict = told(save(level, 0.29, beside))
@@ -405,7 +405,7 @@ def test_a_cold_mapped_restore_is_page_faults_and_a_warm_one_nothing(level: Leve
     )
     verdict = told(restore(level, 20, measured(at, processes=faults, devices=(read,)), pattern=mapped))
     assert verdict.limit is Limit.PAGE_FAULT
-    assert verdict.sentence.startswith("restore of 20 s, of which")
+    assert verdict.sentence.startswith("restore of 20.0 s, of which")
     called = thread(level, 20, user=1, copy=2, data=17)
     limited = device(20, 0, read_bytes=GIB, reads=2000, throttled_bytes_per_second=53_000_000)
     assert told(restore(level, 20, measured(called, devices=(limited,)))).limit is Limit.DEVICE

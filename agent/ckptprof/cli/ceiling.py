@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ckptprof import units
 from ckptprof.cli import options, output
 from ckptprof.errors import CkptprofError, StoreError, UsageError
 from ckptprof.report import ceiling as rendering
-from ckptprof.report import document, units
+from ckptprof.report import document
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.store.location import shown
 from ckptprof_collectors.kernelfs import KernelFs

@@ -9,6 +9,7 @@ import time
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TextIO
 
+from ckptprof import units
 from ckptprof.report.chart import ASCII_BLOCKS, BLOCKS
 
 NARROWEST = 60  # cells; below it lines wrap
@@ -45,6 +46,11 @@ class LocalZone(tzinfo):
 def terminal_width() -> int:
     """Return the cells of a line: COLUMNS, the terminal's, or for a pipe enough for every column but the longest."""
     return max(NARROWEST, shutil.get_terminal_size((WIDTH_OF_PIPES, 24)).columns)
+
+
+def use_units() -> None:
+    """Give sizes from now on in the units of CKPTPROF_UNITS; raises UsageError. What is recorded stays decimal."""
+    units.choose(os.environ.get("CKPTPROF_UNITS") or "decimal")
 
 
 def use_colour(stream: TextIO | None = None, *, off: bool = False) -> bool:

@@ -8,8 +8,8 @@ import msgspec
 
 from ckptprof.diagnose.sight import stall_of
 from ckptprof.diagnose.verdict.sentences import WORDS
-from ckptprof.diagnose.wording import plural, seconds, share
 from ckptprof.model import Checkpoint, Kind, Mode
+from ckptprof.units import percent, plural, seconds
 from ckptprof.verdicts import Limit
 
 
@@ -64,7 +64,7 @@ def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint], ow
         return f"Nothing was slow: {_blocked(mine)}."
     whole = sum(lost(one) for one in judged)
     did = "lost" if all(stall_of(one) is not None for one in judged) else "may have lost"
-    part = f"{seconds(own)} of the {seconds(whole)} that training {did} ({share(own / whole)})" if whole > 0 else ""
+    part = f"{seconds(own)} of the {seconds(whole)} that training {did} ({percent(own / whole)})" if whole > 0 else ""
     of = f"{len(mine):,} of {plural(len(judged), 'checkpoint')}"
     if limit is Limit.UNCLEAR:
         return f"What limited {of} is unclear" + (f": {part}." if part else ".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ckptprof.diagnose.wording import seconds
+from ckptprof.units import seconds
 from ckptprof.verdicts import Account, Limit
 
 

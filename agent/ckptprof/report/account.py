@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from ckptprof import units
 from ckptprof.model import Checkpoint
-from ckptprof.report import chart, sureness, units
-from ckptprof.report.clean import clean
+from ckptprof.report import chart, sureness
+from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Account, Limit, Verdict
@@ -27,7 +28,7 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
     verdict = checkpoint.verdict
     if verdict is None:
         return []
-    lines = wrap(clean(verdict.sentence), width)
+    lines = wrap(recorded(verdict.sentence), width)
     lines[0] = paint(lines[0], _style(verdict), colour=colour)
     drawn = _bars(checkpoint, verdict, width, blocks, colour=colour)
     return [*lines, *([""] if drawn else []), *drawn, *_reasons(checkpoint, verdict, width, colour=colour)]
@@ -119,7 +120,7 @@ def _bars(checkpoint: Checkpoint, verdict: Verdict, width: int, blocks: str, *, 
     header, *drawn = render_table(columns, rows, width, colour=colour)
     lines = [header]
     for one, length, bar in zip(ordered, lengths, drawn, strict=False):
-        text = clean(one.text)
+        text = recorded(one.text)
         if width >= _BESIDE and text:
             room = width - most - 34
             first, *more = wrap(text, room)
@@ -153,7 +154,7 @@ def _reasons(checkpoint: Checkpoint, verdict: Verdict, width: int, *, colour: bo
     if gain is not None:
         pairs.append(("Without it", gain))
     if verdict.remedy:
-        pairs.append(("To do", clean(verdict.remedy)))
+        pairs.append(("To do", recorded(verdict.remedy)))
     if verdict.reference:
         pairs.append(("Seen before", clean(verdict.reference)))
     return [*lines, *([""] if pairs else []), *facts(pairs, width, colour=colour)]
@@ -173,6 +174,6 @@ def bullets(texts: Iterable[str], width: int) -> list[str]:
     """Return texts as a list with hanging indents."""
     lines = []
     for text in texts:
-        first, *more = wrap(clean(text), width - 2)
+        first, *more = wrap(recorded(text), width - 2)
         lines += [f"- {first}", *(f"  {line}" for line in more)]
     return lines

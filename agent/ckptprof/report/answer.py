@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Report
-from ckptprof.report import account, sureness, units
-from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report import account, sureness
+from ckptprof.report.clean import clean, recorded, shorten_end
 from ckptprof.report.table import facts, paint
 from ckptprof.verdicts import Cost, Limit
 
@@ -71,11 +72,11 @@ def opening(report: Report) -> list[tuple[str, str]]:
     if found is None:
         return []
     if found.limit is Limit.NONE:
-        return _too_often(report) or [("Answer", clean(found.sentence))]
+        return _too_often(report) or [("Answer", recorded(found.sentence))]
     sure = "" if found.limit is Limit.UNCLEAR else f"{_sure(report.checkpoints, found.limit)}: "
-    pairs = [("Answer", f"{sure}{clean(found.sentence)}")]
+    pairs = [("Answer", f"{sure}{recorded(found.sentence)}")]
     if found.remedy is not None:
-        pairs.append(("Do first", clean(found.remedy)))
+        pairs.append(("Do first", recorded(found.remedy)))
     return pairs
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from ckptprof import units
 from ckptprof.diagnose.ceilings import Ceilings, Ended, Measure, Work, fastest, nearest
-from ckptprof.report import units
 from ckptprof.report.clean import clean
 from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ckptprof import units
 from ckptprof.model import Point
-from ckptprof.report import units
 from ckptprof.report.clean import pad
 from ckptprof.report.table import paint
 

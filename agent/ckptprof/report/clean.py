@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from ckptprof import units
+
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 # Cc controls, Cf invisible (bidi overrides, joiners, tags), Zl and Zp line ends, Cs surrogates, Co private, Cn none
 _UNSAFE = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))
@@ -22,6 +24,11 @@ def clean(text: str) -> str:
     if _ASCII_SAFE.match(text):
         return text
     return "".join(_escape(char) if unicodedata.category(char) in _UNSAFE else char for char in text)
+
+
+def recorded(text: str) -> str:
+    """Return a sentence of a verdict, cleaned, with its sizes in the units that were chosen."""
+    return clean(units.restated(text))
 
 
 def _escape(char: str) -> str:

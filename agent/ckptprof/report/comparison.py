@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from ckptprof.model import Checkpoint, Kind, Report, Status
@@ -37,7 +37,7 @@ class Figure:
     quantity: Quantity
     before: Spread | None
     after: Spread | None
-    shift: noise.Shift | None
+    shift: noise.Shift | None  # of the median; its interval is that of the shift of all values
     ratio: noise.Shift | None  # as a share of what was before; None where something was nothing
 
     @property
@@ -49,6 +49,8 @@ class Figure:
             return FEW
         if not self.shift.is_told:
             return NOISE if self.shift.low != self.shift.high else SAME
+        if (self.shift.estimate > 0) is not (self.shift.low > 0):  # most values moved one way, and the median another
+            return NOISE
         return (_WORSE if self.shift.estimate > 0 else _BETTER)[self.name]
 
 
@@ -119,9 +121,12 @@ def _limit(checkpoint: Checkpoint) -> str | None:
 def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]) -> Figure:
     quantity, of = gates.figure(name)
     first, second = ([v for one in side if (v := of(one)) is not None and math.isfinite(v)] for side in (before, after))
-    return Figure(
-        name, quantity, _spread(first), _spread(second), noise.shift(first, second), noise.ratio(first, second)
-    )
+    one, other = _spread(first), _spread(second)
+    shift, ratio = noise.shift(first, second), noise.ratio(first, second)
+    if one is not None and other is not None:  # what stands between the two medians is the change from one to the other
+        shift = shift and replace(shift, estimate=other.median - one.median)
+        ratio = ratio and replace(ratio, estimate=other.median / one.median - 1)
+    return Figure(name, quantity, one, other, shift, ratio)
 
 
 def _spread(values: Sequence[float]) -> Spread | None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from ckptprof import units
 from ckptprof.errors import UsageError
-from ckptprof.report import units
 from ckptprof.verdicts import Limit
 
 _FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*) *(>=|<=|!=|==|=|>|<) *(\S+)\Z", re.ASCII)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timezone
 
+from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Metadata, Status, Writer
-from ckptprof.report import units
-from ckptprof.report.clean import clean
+from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import Cell, Column, paint, wrap
 from ckptprof.report.table import render as render_table
 
@@ -96,7 +96,7 @@ def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 def _because(checkpoint: Checkpoint, word: str, reason: str) -> str:
     """Return a word with the evidence that goes by this name, if there is any."""
-    texts = [clean(evidence.text) for evidence in checkpoint.evidence if evidence.name == reason]
+    texts = [recorded(evidence.text) for evidence in checkpoint.evidence if evidence.name == reason]
     return "; ".join([word, *texts])
 
 
@@ -138,7 +138,7 @@ def _amplification(checkpoint: Checkpoint) -> str:
     if factor is None or checkpoint.written_bytes is None or checkpoint.unique_bytes is None:
         return units.NOT_SEEN
     reasons = [
-        f"{units.size(overhead.bytes)} {clean(overhead.reason)}, {clean(overhead.text)}"
+        f"{units.size(overhead.bytes)} {clean(overhead.reason)}, {recorded(overhead.text)}"
         for overhead in checkpoint.overheads
     ]
     if not reasons and abs(factor - 1) <= _NOTHING_BEYOND:

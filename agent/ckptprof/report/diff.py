@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timezone, tzinfo
 from typing import Any
 
+from ckptprof import units
 from ckptprof.model import Kind
 from ckptprof.report import comparison as comparisons
-from ckptprof.report import noise, units
+from ckptprof.report import noise
 from ckptprof.report.clean import clean
 from ckptprof.report.comparison import Comparison, Figure, KindComparison, Side, Spread
 from ckptprof.report.conditions import Quantity, show
@@ -29,8 +30,8 @@ _COLUMNS = (
     Column("IS"),
 )
 _NOISE = (
-    f"The change is the shift between the two sides (Hodges-Lehmann, with its interval at {_SURE}); noise is what "
-    "chance does as easily. A drift within a run, or other load on the host, is not chance: repeat both."
+    f"The change is that of the median; the interval at {_SURE} is that of the shift of all values (Mann-Whitney), and "
+    "noise is what chance does as easily. A drift within a run, or other load on the host, is not chance: repeat both."
 )
 _UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "bytes_per_second"}
 
@@ -106,7 +107,7 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
 def _median_row(figure: Figure) -> list[Cell]:
     medians = [_shown(figure, side and side.median) for side in _sides(figure)]
     shift, outcome = figure.shift, figure.outcome
-    name = f"{figure.name} median"
+    name = f"{'rate' if figure.name == 'throughput' else figure.name} median"
     if shift is None:
         return _row(name, *medians)
     ratio = figure.ratio

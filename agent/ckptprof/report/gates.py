@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Report, Status
-from ckptprof.report import course, sureness, units
+from ckptprof.report import course, sureness
 from ckptprof.report import summary as summaries
 from ckptprof.report.conditions import Condition, Judged, Quantity, show
 from ckptprof.verdicts import Limit

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from ckptprof import units
 from ckptprof.diagnose.plan.figures import Figure, Origin
 from ckptprof.diagnose.plan.planning import Plan, Traffic
-from ckptprof.report import units
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.document import SCHEMA_VERSION
 from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap

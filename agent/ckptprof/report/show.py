@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import timezone, tzinfo
 
+from ckptprof import units
 from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
-from ckptprof.report import account, chart, course, units
-from ckptprof.report.clean import clean
+from ckptprof.report import account, chart, course
+from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.report.terminal import CLASS_STYLE, KIND_STYLE, LOW_CONFIDENCE
@@ -248,7 +249,7 @@ def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         weight = " " * 5  # of what says how it went, not whether it is a checkpoint
         if item.weight:
             weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
-        first, *more = wrap(f"{clean(item.name)}: {clean(item.text)}", width - 7)
+        first, *more = wrap(f"{clean(item.name)}: {recorded(item.text)}", width - 7)
         lines += [f"{weight}  {first}", *(" " * 7 + line for line in more)]
     return lines
 

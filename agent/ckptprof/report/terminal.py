@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from datetime import timezone, tzinfo
 from itertools import takewhile
 
+from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
-from ckptprof.report import answer, sureness, units
+from ckptprof.report import answer, sureness
 from ckptprof.report import summary as summaries
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint, wrap

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import tzinfo
 
+from ckptprof import units
 from ckptprof.model import Checkpoint, Report
-from ckptprof.report import units
 from ckptprof.report.clean import clean
 from ckptprof.report.table import NOTHING
 

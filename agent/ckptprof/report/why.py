@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ckptprof import units
 from ckptprof.detect.events.decision import Decision
 from ckptprof.detect.events.decision_table import TABLE, Combination, Hypothesis
 from ckptprof.detect.recognition import Judged
 from ckptprof.model import Checkpoint
-from ckptprof.report import units
 from ckptprof.report.clean import clean
 
 

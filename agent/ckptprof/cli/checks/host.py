@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 
+from ckptprof import units
 from ckptprof.cli.checks import kernel, remedies, trace, training
 from ckptprof.errors import CkptprofError
 from ckptprof.model import CheckpointQuery
-from ckptprof.report import units
 from ckptprof.report.doctor import Check
 from ckptprof.store import library
 from ckptprof.store.location import service_runs, shown, to_path, where_to_get_data

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from ckptprof import units
 from ckptprof.cli.checks import remedies
-from ckptprof.report import units
 from ckptprof.report.doctor import Check
 from ckptprof_collectors import hostfacts
 from ckptprof_collectors.kernelfs import KernelFs, read_text

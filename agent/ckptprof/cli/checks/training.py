@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 
+from ckptprof import units
 from ckptprof.cli.checks import remedies
 from ckptprof.cli.checks.kernel import held_capabilities
-from ckptprof.report import units
 from ckptprof.report.doctor import Check
 from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus
 from ckptprof_collectors.kernelfs import KernelFs, read_text

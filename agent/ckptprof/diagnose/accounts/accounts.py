@@ -16,8 +16,8 @@ from ckptprof.diagnose.accounts.storage import Storage, resolve, throttle
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.diagnose.sight import Sight, look, number, some
-from ckptprof.diagnose.wording import plural, rate, share, size
 from ckptprof.model import Checkpoint
+from ckptprof.units import percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
 MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
@@ -307,7 +307,7 @@ def _in_what(sight: Sight, pid: int | None) -> str:
         "pickle": "pickling" if sight.writes else "unpickling",
         "gather": "gathering state",
     }
-    return f"{words[name]} ({share(own[name])} of the looks at its stack)"
+    return f"{words[name]} ({percent(own[name])} of the looks at its stack)"
 
 
 def _waiting(sight: Sight, parts: dict[str, float]) -> list[Spent]:

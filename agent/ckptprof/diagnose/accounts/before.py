@@ -8,9 +8,9 @@ from ckptprof.diagnose.accounts.cleaning import deletion
 from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import NS, Sight, number, seconds, some, stall_of
-from ckptprof.diagnose.wording import rate, size
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
+from ckptprof.units import rate, size
 from ckptprof.verdicts import Limit
 
 _UNTOLD = "blocked before the first byte, and nothing tells by what"

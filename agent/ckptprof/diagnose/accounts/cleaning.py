@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.sight import NS, Sight, seconds, some
-from ckptprof.diagnose.wording import plural
-from ckptprof.diagnose.wording import seconds as told
 from ckptprof.model import Kind
+from ckptprof.units import plural
+from ckptprof.units import seconds as told
 
 _LEAST = 0.01
 

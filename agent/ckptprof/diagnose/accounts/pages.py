@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.path import CriticalPath
 from ckptprof.diagnose.sight import Sight, number, seconds, some
-from ckptprof.diagnose.wording import size
+from ckptprof.units import size
 
 _LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of what is available
 _LOW_BYTES = 256 << 20

@@ -9,7 +9,7 @@ from ckptprof.diagnose.accounts.parts import parts_of
 from ckptprof.diagnose.accounts.path import Rank, excess, foremost
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.sight import NS, Sight, number, some
-from ckptprof.diagnose.wording import seconds, size
+from ckptprof.units import seconds, size
 from ckptprof.verdicts import Limit
 
 _LATE_SHARE = 0.25  # of the span

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import Sight, number, some
-from ckptprof.diagnose.wording import per_second, plural, rate, share, size
+from ckptprof.units import per_second, percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
 SMALL_BYTES = 64 << 10  # of a request, or of a call that bypasses the page cache
@@ -123,11 +123,11 @@ def _device(sight: Sight, waiting: float) -> Storage:
         return Storage(Cause.DEVICE_CAPPED, Limit.DEVICE, text, (_off_cpu(busy),), imposed=True)
     text = f"asleep waiting for {name}{speed}"
     if busy is not None:
-        text += f", which was {share(busy)} busy"
+        text += f", which was {percent(busy)} busy"
     steadiness = number(sight.device.steadiness) if sight.device is not None else None
     held = busy is not None and busy < 0.3 and steadiness is not None and steadiness >= _STEADY
     if held:
-        text += f", at an even rate ({share(min(1.0, steadiness or 0.0))} of the time): slowed before its queue"
+        text += f", at an even rate ({percent(min(1.0, steadiness or 0.0))} of the time): slowed before its queue"
     cause = Cause.DEVICE_PACED if held else Cause.DEVICE
     return Storage(cause, Limit.DEVICE, text, imposed=held, sure=sight.device is not None)
 
@@ -139,7 +139,7 @@ def _most(bound: tuple[float, float | None, float | None] | None, place: int) ->
 
 
 def _off_cpu(busy: float | None) -> str:
-    return "not the device itself" + (f": {share(busy)} busy" if busy is not None else "")
+    return "not the device itself" + (f": {percent(busy)} busy" if busy is not None else "")
 
 
 def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
@@ -168,16 +168,16 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
         return Storage(Cause.SMALL_OPERATIONS, Limit.SMALL_IO, small, free, rival=Limit.SERVER)
     steadiness = min(1.0, some(link.steadiness))
     if shown and _NEAR * shown <= moved <= shown / _NEAR and steadiness >= (_STEADY if speed else 0.5):
-        text += f", as fast as it was ever seen ({rate(shown)}), evenly {share(steadiness)} of the time"
+        text += f", as fast as it was ever seen ({rate(shown)}), evenly {percent(steadiness)} of the time"
         return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=steadiness >= _EVEN)
     if steadiness >= _EVEN and some(link.active_seconds) >= 0.5 * waiting and not _has_room(moved, shown):
-        text += f", at an even rate ({share(steadiness)} of the time)"
+        text += f", at an even rate ({percent(steadiness)} of the time)"
         return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
     mount = sight.measures.mount
     answers = number(mount.waiting_share) if mount is not None else None
     text = "asleep waiting for the server of the mount"
     if answers is not None:
-        text += f" (requests without an answer in {share(min(1.0, answers))} of the looks)"
+        text += f" (requests without an answer in {percent(min(1.0, answers))} of the looks)"
     return Storage(Cause.SERVER, Limit.SERVER, text, (_link_free(moved, speed or shown),), rival=Limit.NETWORK)
 
 

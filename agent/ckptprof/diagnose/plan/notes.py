@@ -6,7 +6,7 @@ from ckptprof.diagnose.plan import intervals
 from ckptprof.diagnose.plan.basis import Basis
 from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin, in_seconds
 from ckptprof.diagnose.plan.rules import Advice
-from ckptprof.diagnose.wording import plural
+from ckptprof.units import plural
 
 FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
 _SAME_SIZE = 1.25  # measured and planned sizes that differ by more are told

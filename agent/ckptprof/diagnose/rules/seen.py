@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import look, some
-from ckptprof.diagnose.wording import share, size
 from ckptprof.model import Checkpoint, Kind, Mode
+from ckptprof.units import percent, size
 from ckptprof.verdicts import Limit
 
 OBJECT_STORES = ("s3", "gcs", "goofys", "blob", "rclone", "juicefs", "geesefs", "ossfs", "mountpoint")
@@ -27,7 +27,7 @@ def stack(checkpoint: Checkpoint, name: str) -> str | None:
     own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
     if not shares.get(name) or shares[name] < 0.4 * own:
         return None
-    return f"{share(shares[name])} of the looks at the writing thread's stack were in {name}"
+    return f"{percent(shares[name])} of the looks at the writing thread's stack were in {name}"
 
 
 def is_far(checkpoint: Checkpoint) -> bool:
@@ -59,7 +59,7 @@ def pressed(checkpoint: Checkpoint) -> str | None:
     if total and available is not None and 0 <= available < 0.08 * total:
         return f"only {size(available)} of {size(total)} of memory were available"
     if some(memory.memory_some_share) >= 0.1:
-        return f"processes waited for memory in {share(min(1.0, some(memory.memory_some_share)))} of the time"
+        return f"processes waited for memory in {percent(min(1.0, some(memory.memory_some_share)))} of the time"
     return None
 
 

@@ -8,7 +8,7 @@ from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import Sight, number, some
-from ckptprof.diagnose.wording import rate
+from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
 _MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit

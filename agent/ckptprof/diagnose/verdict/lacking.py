@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.sight import number
-from ckptprof.diagnose.wording import plural
+from ckptprof.units import plural
 
 _LOOKS = 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.sight import number, some
-from ckptprof.diagnose.wording import per_second, rate, seconds, share, size
+from ckptprof.units import per_second, percent, rate, seconds, size
 from ckptprof.verdicts import Limit
 
 _WAITS = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO})
@@ -38,7 +38,7 @@ def _speaks(one: Spent, limit: Limit) -> bool:
 
 
 def _with_share(one: Spent, whole: float) -> str:
-    return f"{seconds(one.seconds)} ({share(one.seconds / whole) if whole else '0 %'}) {one.text}"
+    return f"{seconds(one.seconds)} ({percent(one.seconds / whole) if whole else '0 %'}) {one.text}"
 
 
 def _of_storage(found: Accounting) -> list[str]:
@@ -77,4 +77,4 @@ def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
 
 def _room(found: Accounting) -> str:
     busy = found.sight.device_busy
-    return f", device {share(busy)} busy" if busy is not None and not found.sight.remote else ""
+    return f", device {percent(busy)} busy" if busy is not None and not found.sight.remote else ""

@@ -6,8 +6,8 @@ from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import number
 from ckptprof.diagnose.verdict.series import stall_share
-from ckptprof.diagnose.wording import per_second, rate, seconds, share
 from ckptprof.model import Kind
+from ckptprof.units import per_second, percent, rate, seconds
 from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
@@ -55,7 +55,7 @@ def _short(length: float, held: float | None) -> str | None:
     if held is None:
         return None
     if length < SHORT_SECONDS and held < STALL_SHARE:
-        return f"it took {seconds(length)}, {share(held)} of the time between two saves"
+        return f"it took {seconds(length)}, {percent(held)} of the time between two saves"
     return None
 
 
@@ -67,7 +67,7 @@ def _at_its_best(found: Accounting, limit: Limit) -> str | None:
     if found.storage is not None and found.storage.imposed and limit is found.storage.limit:
         return None
     if probed is not None and overall >= CEILING_SHARE * probed:
-        return f"{rate(overall)}, {share(overall / probed)} of what `ckptprof ceiling` measured on this path"
+        return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"
     if limit is Limit.SMALL_IO and found.seconds < SHORT_SECONDS and sight.device is not None:
         shown = number(sight.device.shown_operations_per_second)
         now = (sight.device_operations or 0.0) / max(found.waiting, 1e-3)

@@ -7,8 +7,8 @@ from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import some
 from ckptprof.diagnose.verdict.gains import Gain
-from ckptprof.diagnose.wording import seconds, share
 from ckptprof.model import Kind
+from ckptprof.units import percent, seconds
 from ckptprof.verdicts import Limit
 
 WORDS = {
@@ -94,7 +94,7 @@ def _beside(found: Accounting, limit: Limit) -> str:
     busy = found.sight.device_busy
     if limit not in (Limit.SERIALIZE, Limit.SINGLE_WRITER, Limit.PAGE_FAULT) or busy is None or found.sight.remote:
         return ""
-    return f" while the device was {share(busy)} busy"
+    return f" while the device was {percent(busy)} busy"
 
 
 def _promise(found: Accounting, limit: Limit, told: Gain, without: str | None) -> str:

@@ -6,8 +6,8 @@ import itertools
 import statistics
 
 from ckptprof.diagnose.sight import NS, Sight, some
-from ckptprof.diagnose.wording import seconds
 from ckptprof.model import Checkpoint, Kind, Mode
+from ckptprof.units import seconds
 
 _MOMENT = 0.3  # seconds
 _SHARE = 0.05  # of the save before

@@ -12,8 +12,8 @@ from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.lacking import lacking
 from ckptprof.diagnose.verdict.neighbours import evidence, excluded
 from ckptprof.diagnose.verdict.series import back_to_back, waited_for
-from ckptprof.diagnose.wording import seconds, share
 from ckptprof.model import Level
+from ckptprof.units import percent, seconds
 from ckptprof.verdicts import Limit, Verdict
 
 _ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if one excludes the other
@@ -106,7 +106,7 @@ def _choose(found: Accounting) -> _Choice:
     if top is None or found.quiet_of(top) < nothing.LEAST_SHARE * found.quiet_seconds or unexplained > held:
         why = f"nothing explains {seconds(unexplained)}"
         if top is not None and unexplained <= held:
-            why = f"no limit holds more than {share(held / found.seconds if found.seconds else 0.0)} of it"
+            why = f"no limit holds more than {percent(held / found.seconds if found.seconds else 0.0)} of it"
         return _Choice(Limit.UNCLEAR, why, names[:2])
     contradiction = _contradiction(found, order)
     if contradiction is not None:
@@ -121,7 +121,7 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
     if found.path.parts.surplus > _DISAGREE and top in _EITHER_OR:
         both = _disagreeing(found, order)
         if len(both) == 2:
-            over = share(found.path.parts.surplus)
+            over = percent(found.path.parts.surplus)
             return _Choice(Limit.UNCLEAR, f"time on CPU and time in calls are {over} more than there was", both)
     if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= _ALIKE * held:
         second, other = order[1]

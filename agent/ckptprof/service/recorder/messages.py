@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Status
-from ckptprof.report import units
 from ckptprof.report.clean import clean
 
 WARNING = 4  # syslog(3)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
-from ckptprof.diagnose.wording import seconds
 from ckptprof.model import Checkpoint
+from ckptprof.units import seconds
 from ckptprof.verdicts import Limit
 
 

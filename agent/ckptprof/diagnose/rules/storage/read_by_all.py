@@ -6,8 +6,8 @@ from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import is_restore
 from ckptprof.diagnose.sight import some
-from ckptprof.diagnose.wording import size
 from ckptprof.model import Checkpoint
+from ckptprof.units import size
 from ckptprof.verdicts import Limit
 
 

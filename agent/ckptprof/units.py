@@ -1,32 +1,63 @@
-"""Numbers as an engineer reads them: decimal SI for sizes and rates, durations in words, times in one offset."""
+"""Numbers as an engineer reads them: sizes and rates in one system of units, durations in words, times in one offset.
+
+Reports, verdicts and messages all take their numbers from here, so that one value reads the same wherever it stands.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, timedelta, timezone, tzinfo
 
+from ckptprof.errors import UsageError
+
 NOT_SEEN = "not seen"
+SYSTEMS = {  # the factor from one unit to the next, and the units
+    "decimal": (1000, ("B", "kB", "MB", "GB", "TB", "PB", "EB")),
+    "binary": (1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")),
+}
 _SECOND_NS = 1_000_000_000
+_DECIMAL = re.compile(r"\b(\d+(?:\.\d+)?) (B|kB|MB|GB|TB|PB|EB)\b")
+_system = "decimal"
 
 
-def _scaled(value: float, units: tuple[str, ...]) -> str:
-    """Return about three significant digits and a unit; goes to the next unit before a fourth digit is needed."""
+def choose(system: str) -> None:
+    """Give sizes and rates in this one of `SYSTEMS` from now on; raises UsageError for any other."""
+    global _system  # noqa: PLW0603 - one setting of one program, as a locale is
+    if system not in SYSTEMS:
+        raise UsageError(f"CKPTPROF_UNITS={system!r} is no system of units", hint=f"it is {' or '.join(SYSTEMS)}")
+    _system = system
+
+
+def size(value: float | None) -> str:
+    """Return bytes to about three significant digits: 512 B, 1.25 kB, 954 MB; goes on before a fourth is needed."""
+    if value is None:
+        return NOT_SEEN
+    factor, units = SYSTEMS[_system]
     place = 0
     while abs(value) >= 999.5 and place < len(units) - 1:
-        value /= 1000
+        value /= factor
         place += 1
     digits = 0 if place == 0 or abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:.{digits}f} {units[place]}"
 
 
-def size(value: float | None) -> str:
-    """Return bytes in SI units: 512 B, 1.25 kB, 954 MB."""
-    return NOT_SEEN if value is None else _scaled(value, ("B", "kB", "MB", "GB", "TB", "PB", "EB"))
+def restated(text: str) -> str:
+    """Return a sentence that was recorded with decimal sizes with those of the chosen system."""
+    if _system == "decimal":
+        return text
+    factor, units = SYSTEMS["decimal"]
+    return _DECIMAL.sub(lambda found: size(float(found[1]) * factor ** units.index(found[2])), text)
 
 
 def rate(bytes_per_second: float | None) -> str:
-    """Return bandwidth in SI units: 267 MB/s, 2.48 GB/s."""
+    """Return bandwidth: 267 MB/s, 2.48 GB/s."""
     return NOT_SEEN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
+
+
+def per_second(operations_per_second: float) -> str:
+    """Return operations per second: 8.3/s, 61,700/s."""
+    return f"{operations_per_second:,.{0 if operations_per_second >= 10 else 1}f}/s"
 
 
 def speed(moved_bytes: int, spent_ns: int) -> float | None:

@@ -6,7 +6,8 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from ckptprof.report import units
+from ckptprof import units
+from ckptprof.errors import UsageError
 
 SECOND = 1_000_000_000
 
@@ -87,3 +88,20 @@ def test_offsets_have_names() -> None:
     names = [units.offset_name(timezone(timedelta(minutes=minutes))) for minutes in (0, 60, 330, -210)]
 
     assert names == ["UTC", "UTC+01:00", "UTC+05:30", "UTC-03:30"]
+
+
+def test_one_setting_changes_all_sizes_and_recorded_sentences() -> None:
+    """Decimal unless binary is asked for; what is neither is refused by name."""
+    sentence = "20.0 s asleep waiting for nvme0n1 at 52.4 MB/s, 105 MB in 3 MBs.pt"
+    try:
+        units.choose("binary")
+        told = units.size(1 << 30), units.rate(1.5 * 2**20), units.size(1000), units.restated(sentence)
+    finally:
+        units.choose("decimal")
+
+    assert told == (
+        "1.00 GiB", "1.50 MiB/s", "0.98 KiB", "20.0 s asleep waiting for nvme0n1 at 50.0 MiB/s, 100 MiB in 3 MBs.pt"
+    )  # fmt: skip
+    assert (units.size(1 << 30), units.restated(sentence)) == ("1.07 GB", sentence)
+    with pytest.raises(UsageError, match="'si' is no system of units"):
+        units.choose("si")
