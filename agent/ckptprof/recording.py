@@ -6,15 +6,17 @@ A pipe carries length-prefixed msgpack; a file is gzip of JSON lines, header fir
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
+from ckptprof import __version__
 from ckptprof.errors import PermissionDeniedError, RecordingError
 from ckptprof_collectors.samples import Frame
 
@@ -49,6 +51,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     level_denied: bool = False  # nothing but a privilege is missing for the trace
 
 
+class _Stamp(msgspec.Struct, frozen=True):
+    """What every header has, whatever the version of the format is."""
+
+    format: str
+    version: int
+    ckptprof: str = "unknown"
+
+
+_A_RECORDING = "give the path of a file that `ckptprof capture` wrote"
 _encoder = msgspec.msgpack.Encoder()
 _decode_frame = msgspec.msgpack.Decoder(Frame).decode
 _decode_header = msgspec.msgpack.Decoder(Header).decode
@@ -117,51 +128,71 @@ class FileWriter:
         self._gzip.close()
 
 
-def read_file(path: Path) -> tuple[Header, Iterator[Frame]]:
+def read_file(path: Path, *, told: Callable[[float], None] = lambda _: None) -> tuple[Header, Iterator[Frame]]:
     """Open a recording; raises RecordingError, at once for the header and while iterating for the frames.
 
-    Raises PermissionDeniedError for one that may not be read.
+    `told` is called for each line with the share of the file that was read. Raises PermissionDeniedError for one that
+    may not be read.
     """
-    lines = _lines(path)
+    lines = _lines(path, told)
     try:
         first = next(lines)
     except StopIteration:
-        raise RecordingError(f"{path}: empty") from None
+        raise RecordingError(f"{path}: empty", hint=_A_RECORDING) from None
+    header = _header(path, first)
+    return header, _frames(path, header, lines)
+
+
+def _header(path: Path, line: bytes) -> Header:
+    """Return the header that a line holds; raises RecordingError."""
     try:
-        header = msgspec.json.decode(first, type=Header)
+        stamp = msgspec.json.decode(line, type=_Stamp)
+        if stamp.format != FORMAT:
+            raise RecordingError(f"{path}: not a recording of ckptprof", hint=_A_RECORDING)
+        if stamp.version > VERSION:
+            raise RecordingError(
+                f"{path}: recorded by a newer ckptprof "
+                f"({stamp.ckptprof}, format {stamp.version}; this one reads up to {VERSION})",
+                hint="upgrade ckptprof here, or replay it where it was recorded",
+            )
+        header = msgspec.json.decode(line, type=Header)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RecordingError(f"{path}: not a recording of ckptprof ({error})") from error
-    if header.format != FORMAT:
-        raise RecordingError(f"{path}: not a recording of ckptprof")
-    if header.version > VERSION:
-        raise RecordingError(
-            f"{path}: recorded by a newer ckptprof (format {header.version}, this one reads up to {VERSION})",
-            hint="upgrade ckptprof",
-        )
+        raise RecordingError(f"{path}: not a recording of ckptprof ({error})", hint=_A_RECORDING) from error
     if min(header.ticks_per_second, header.page_size) < 1:
-        raise RecordingError(f"{path}: not a recording of ckptprof (impossible units)")
-    return header, _frames(path, lines)
+        raise RecordingError(f"{path}: not a recording of ckptprof (impossible units)", hint=_A_RECORDING)
+    return header
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Path, told: Callable[[float], None]) -> Iterator[bytes]:
     try:
         with path.open("rb") as raw:
+            size_bytes = os.fstat(raw.fileno()).st_size
             plain = raw.read(2) != b"\x1f\x8b"
             raw.seek(0)
             stream: BufferedReader | gzip.GzipFile = raw if plain else gzip.GzipFile(fileobj=raw, mode="rb")
             while line := stream.readline(MAX_FRAME_BYTES):
                 yield line
+                told(min(1.0, raw.tell() / size_bytes) if size_bytes else 0.0)
     except PermissionError as error:
-        raise PermissionDeniedError(f"{path}: {error.strerror}") from error
-    except (OSError, EOFError, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise RecordingError(f"{path}: {reason}") from error
+        hint = "ask its owner for it, or read it as root"
+        raise PermissionDeniedError(f"{path}: {error.strerror}", hint=hint) from error
+    except EOFError as error:
+        raise RecordingError(
+            f"{path}: it breaks off", hint="its recorder was killed, or it was not copied to its end"
+        ) from error
+    except (OSError, zlib.error) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise RecordingError(f"{path}: {error.strerror}", hint=_A_RECORDING) from error
+        raise RecordingError(f"{path}: damaged: {error}", hint="copy it again from where it was recorded") from error
 
 
-def _frames(path: Path, lines: Iterator[bytes]) -> Iterator[Frame]:
+def _frames(path: Path, header: Header, lines: Iterator[bytes]) -> Iterator[Frame]:
     decode = msgspec.json.Decoder(Frame).decode
     for number, line in enumerate(lines, start=2):
         try:
             yield decode(line)
         except msgspec.MsgspecError as error:  # noqa: PERF203 - the line's number is wanted
-            raise RecordingError(f"{path}: line {number}: {error}") from error
+            hint = "copy it again from where it was recorded"
+            if header.ckptprof != __version__:
+                hint += f", or replay it by ckptprof {header.ckptprof}, which recorded it; this is {__version__}"
+            raise RecordingError(f"{path}: line {number} is damaged: {error}", hint=hint) from error

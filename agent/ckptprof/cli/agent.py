@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import typer
@@ -10,6 +9,12 @@ import typer
 from ckptprof.cli import options
 from ckptprof.errors import UsageError
 
+EXAMPLES = """
+# As root: every job on this host, until Ctrl-C
+ckptprof agent
+# Without root: your own jobs, in a database of their own, and no /metrics
+ckptprof agent --db mine.db --no-metrics
+"""
 Listen = Annotated[
     str | None,
     typer.Option(
@@ -25,8 +30,8 @@ Rate = Annotated[
     float,
     typer.Option(
         "--rate",
-        min=0.5,
-        max=100.0,
+        metavar="HZ",
+        parser=options.between("--rate", 0.5, 100),
         help="How often to read the processes that train, per second; 2.5 times as often while one moves data.",
     ),
 ]
@@ -47,8 +52,6 @@ def command(
     It stores everything seen so far and ends on SIGTERM or Ctrl-C; a second signal ends it at once.
     """
     host, port = _address(listen)
-    if not math.isfinite(rate):
-        raise UsageError(f"--rate {rate} is no rate")
     from ckptprof.service.commands.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415
 

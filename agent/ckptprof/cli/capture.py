@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -11,39 +10,89 @@ import typer
 from ckptprof.cli import options
 from ckptprof.errors import UsageError
 
+EXAMPLES = """
+# One command and its descendants, until it ends
+ckptprof capture train.ckptrec.gz -- python train.py
+# As root: the whole host for a minute
+ckptprof capture host.ckptrec.gz --seconds 60
+"""
+_FORM = "write `ckptprof capture FILE -- CMD`"
 File = Annotated[
     Path, typer.Argument(metavar="FILE", readable=False, help="The file to write, for example node.ckptrec.gz.")
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- CMD [ARG]...]",
+        help="Record this command and its descendants only. Default: the whole host.",
+        show_default=False,
+    ),
 ]
 Seconds = Annotated[
     float | None,
     typer.Option(
-        "--seconds", "-s", min=0.1, help="Stop after this many seconds. Default: on Ctrl-C.", show_default=False
+        "--seconds",
+        "-s",
+        metavar="S",
+        parser=options.between("--seconds", 0.1),
+        help="Stop recording after this many seconds; a command goes on. Default: when it ends, or on Ctrl-C.",
+        show_default=False,
     ),
 ]
 Note = Annotated[str, typer.Option("--note", help="A line of text about the recording, kept in the file.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite FILE.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing at the begin, meanwhile and at the end.")]
 Rate = Annotated[
-    float, typer.Option("--rate", min=0.5, max=100.0, help="How often to read the processes that train, per second.")
+    float | None,
+    typer.Option(
+        "--rate",
+        metavar="HZ",
+        parser=options.between("--rate", 0.5, 100),
+        help="How often to read the processes that train, per second. Default: 10, of a command 25.",
+        show_default=False,
+    ),
 ]
 
 
 def command(
+    context: typer.Context,
     file: File,
+    arguments: Arguments = None,
     *,
     seconds: Seconds = None,
     note: Note = "",
     force: Force = False,
-    rate: Rate = 10.0,
+    quiet: Quiet = False,
+    rate: Rate = None,
     level: options.Level = "auto",
-) -> None:
+) -> int:
     """Record raw samples into a file, which `ckptprof replay` reads here or elsewhere.
+
+    A command runs as under `ckptprof run`: no privilege is needed, signals are passed on, and its exit code is the exit
+    code.
 
     The file holds counters, the names of processes, files and devices, Python stacks of writers, the environment
     variables that place a process in its job, and the first 16 bytes of files. It holds no command-line arguments and
     no other contents of files.
     """
-    if not math.isfinite(rate) or not math.isfinite(seconds or 0.0):
-        raise UsageError("--seconds and --rate are finite numbers")
-    from ckptprof.service.commands.capturing import capture  # noqa: PLC0415 - `--help` needs none of it
+    _check(context.meta[options.TYPED], str(file), arguments or [])
+    from ckptprof.service.commands import capturing  # noqa: PLC0415 - `--help` needs none of it
 
-    capture(file, seconds=seconds, note=note, force=force, rate=rate, level=level)
+    wanted = capturing.Wanted(seconds=seconds, note=note, force=force, quiet=quiet, rate=rate, level=level)
+    if arguments:
+        return capturing.capture_command(file, wanted, arguments)
+    capturing.capture_host(file, wanted)
+    return 0
+
+
+def _check(typed: tuple[str, ...], file: str, arguments: list[str]) -> None:
+    """Raise UsageError if the command is not behind a `--` of its own: its options would be taken for ours."""
+    if "--" not in typed:
+        if arguments:
+            raise UsageError(f"{arguments[0]!r} is no option of capture", hint=f"to record a command, {_FORM}")
+        return
+    behind = list(typed[typed.index("--") + 1 :])
+    if behind == [file, *arguments]:
+        raise UsageError("no file was named", hint=_FORM)
+    if not behind:
+        raise UsageError("no command was given", hint=_FORM)

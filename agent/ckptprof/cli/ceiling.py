@@ -19,7 +19,7 @@ from ckptprof.cli import options, output
 from ckptprof.errors import CkptprofError, StoreError, UsageError
 from ckptprof.report import ceiling as rendering
 from ckptprof.report import document
-from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report.clean import clean
 from ckptprof.store.location import shown
 from ckptprof_collectors.kernelfs import KernelFs
 
@@ -30,14 +30,25 @@ if TYPE_CHECKING:
 ASK_FROM_BYTES = 256 << 20  # as much is written without asking
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)(?:i?B)?\Z", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_LONGEST_SECONDS = 60.0
 
+EXAMPLES = """
+# The file system below this directory, with 256 MiB
+ckptprof ceiling . --size 256M
+# With as much as a real checkpoint has, without a question
+ckptprof ceiling /scratch --size 20G --yes
+"""
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory on the file system to probe.")]
 Size = Annotated[
     str, typer.Option("--size", metavar="BYTES", help="How much to write in all, at most; 32M or more: 256M, 1G, 20G.")
 ]
 SecondsOption = Annotated[
-    float, typer.Option("--seconds", metavar="S", help="How many seconds a phase takes, at most; up to 60.")
+    float,
+    typer.Option(
+        "--seconds",
+        metavar="S",
+        parser=options.between("--seconds", 0.001, 60),
+        help="How many seconds a phase takes, at most; up to 60.",
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write more than 256 MiB without asking.")]
 
@@ -62,8 +73,6 @@ def command(
     most = _bytes(size)
     if most < planning.LEAST_BYTES:
         raise UsageError(f"--size {size} is too little to tell anything", hint="give 32M or more")
-    if not 0 < seconds <= _LONGEST_SECONDS:
-        raise UsageError(f"--seconds {seconds:g} is not between 0 and {_LONGEST_SECONDS:g}")
     plan = planning.plan(directory, size_bytes=most, phase_seconds=seconds, fs=KernelFs())
     _warn(plan)
     if most > ASK_FROM_BYTES and not yes:
@@ -79,14 +88,16 @@ def command(
 def _probed(plan: Plan) -> Ceilings:
     """Return what the probe found; a signal ends it early, and then the command, when all is cleaned up."""
     from ckptprof.service.probing.probe import probe  # noqa: PLC0415 # likewise
+    from ckptprof.service.progress import Progress  # noqa: PLC0415 # likewise
 
+    progress = Progress()
     with _signals() as stop:
         try:
-            found = probe(plan, halt=stop.halt, tell=_progress)
+            found = probe(plan, halt=stop.halt, tell=lambda *phase: progress.tell(_working_on(*phase)))
         except OSError as error:
             raise CkptprofError(f"{clean(plan.path)}: {error.strerror}") from error
         finally:
-            _clear()
+            progress.clear()
     if stop.number:
         sys.stderr.write("ckptprof: interrupted; nothing was kept, and nothing was left in the directory\n")
         raise typer.Exit(128 + stop.number)
@@ -147,18 +158,9 @@ def _signals() -> Iterator[_Stop]:
             signal.signal(number, handler)
 
 
-def _progress(row: Measure, number: int, total: int) -> None:
-    if sys.stderr.isatty():
-        size = "" if row.operation_bytes is None else f", {units.size(row.operation_bytes)}"
-        line = f"{number:>2}/{total} {rendering.label(row)}{size}, {units.plural(row.workers, 'worker')}"
-        output.write("\r\x1b[K" + shorten_end(line, output.terminal_width() - 1), sys.stderr)
-        sys.stderr.flush()
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+def _working_on(row: Measure, number: int, total: int) -> str:
+    size = "" if row.operation_bytes is None else f", {units.size(row.operation_bytes)}"
+    return f"{number:>2}/{total} {rendering.label(row)}{size}, {units.plural(row.workers, 'worker')}"
 
 
 def _keep(db: str | None, found: Ceilings) -> str | None:

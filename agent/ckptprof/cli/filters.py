@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from ckptprof.cli import options
 from ckptprof.errors import UsageError
 from ckptprof.model import CheckpointQuery, Kind
 
 _FORMS = "2h, 30m, 7d, now, today, yesterday, 10:30, 2026-03-20, 2026-03-20T10:30:00+01:00, or seconds since 1970"
-LARGEST = 2**63 - 1  # number that the database takes
 
 Since = Annotated[
     str | None,
@@ -41,7 +41,13 @@ KindOption = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", metavar="N", min=1, max=LARGEST, help="Only the newest N checkpoints.", show_default=False),
+    typer.Option(
+        "--limit",
+        metavar="N",
+        parser=options.whole("--limit", least=1),
+        help="Only the newest N checkpoints.",
+        show_default=False,
+    ),
 ]
 
 _NS = 1_000_000_000

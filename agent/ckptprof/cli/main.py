@@ -18,6 +18,7 @@ import typer.core
 import typer.main
 
 from ckptprof import __version__
+from ckptprof.cli.options import TYPED
 from ckptprof.errors import CkptprofError
 from ckptprof.report.clean import clean
 
@@ -62,6 +63,11 @@ class Command(typer.core.TyperCommand):
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option."""
         return _ready(super().get_help_option(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse them, and keep what was typed: a command that is handed on is told by the `--` before it."""
+        ctx.meta[TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
 
 
 class Commands(typer.core.TyperGroup):

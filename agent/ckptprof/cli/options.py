@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import typer
 
 from ckptprof.errors import UsageError
+
+TYPED = "ckptprof.typed"  # in the `meta` of a context: the words after the command's name, as they were typed
+LARGEST = 2**63 - 1  # number that the database takes
+
+
+def whole(name: str, *, least: int, most: int = LARGEST) -> Callable[[str], int]:
+    """Return a parser of whole numbers; it raises UsageError, which calls the option or argument by `name`."""
+
+    def parser(typed: str) -> int:
+        try:
+            number = int(typed)
+        except ValueError:
+            number = None
+        if number is None or number < least:
+            raise UsageError(f"{name} must be a whole number from {least}, not {typed!r}")
+        if number > most:
+            raise UsageError(f"{name} must be at most {most}, not {typed!r}")
+        return number
+
+    return parser
+
+
+def between(name: str, least: float, most: float | None = None) -> Callable[[str | float], float]:
+    """Return a parser of finite numbers; it raises UsageError, which calls the option by `name`."""
+    bounds = f"from {least:g}" if most is None else f"from {least:g} to {most:g}"
+
+    def parser(typed: str | float) -> float:
+        try:
+            number = float(typed)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or number < least or (most is not None and number > most):
+            raise UsageError(f"{name} must be a number {bounds}, not {str(typed)!r}")
+        return number
+
+    return parser
 
 
 def not_empty(path: str | None) -> str | None:
@@ -42,7 +80,7 @@ NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colours
 Gpus = Annotated[
     int | None,
     typer.Option(
-        "--gpus", metavar="N", min=1, show_default=False,
+        "--gpus", metavar="N", parser=whole("--gpus", least=1), show_default=False,
         help="GPUs that wait while training is blocked. Default: those that NVML shows, or one for each rank.",
     ),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +10,23 @@ import typer
 
 from ckptprof.cli import filters, options, output
 from ckptprof.errors import NothingFoundError
-from ckptprof.report import document, terminal
-from ckptprof.report.summary import of_kind
+from ckptprof.model import Kind, Report
+from ckptprof.report import document, terminal, units
+from ckptprof.report.summary import selected, without_copies
 
+EXAMPLES = """
+# The checkpoints in it
+ckptprof replay train.ckptrec.gz
+# Why each event of one job is a checkpoint, or none
+ckptprof replay --why --job 'train*' train.ckptrec.gz
+# Into a database, for list, show and diff
+ckptprof replay --db replayed.db train.ckptrec.gz
+"""
 File = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="A file that `ckptprof capture` wrote.")]
-_WHY = "--why tells what was seen and left out"
 Why = Annotated[bool, typer.Option("--why", help="Tell also why each event is what it is: what is no checkpoint, too.")]
 
 
-def command(
+def command(  # each argument is an option of the command line
     file: File,
     *,
     db: Annotated[
@@ -25,42 +34,63 @@ def command(
         typer.Option(
             "--db",
             metavar="PATH",
-            help="Store the checkpoints in this database.",
+            help="Store the checkpoints in this database; the options that select only say what is printed.",
             callback=options.not_empty,
             show_default=False,
         ),
     ] = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    job: filters.Job = None,
     kind: filters.KindOption = None,
+    limit: filters.Limit = None,
     why: Why = False,
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
     """Replay a recording through the same detection, and report the checkpoints in it.
 
-    Nothing is stored unless --db is given. The exit code is 3 if there is no checkpoint.
+    Nothing is stored unless --db is given. For --since and --until the recording ends now: 2h is two hours before its
+    end, and 10:30 is on the day of its end. The exit code is 3 if there is no checkpoint.
     """
     from ckptprof.report import why as explain  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.service.commands.replaying import replay  # noqa: PLC0415 - nor of this
+    from ckptprof.service.progress import Progress  # noqa: PLC0415 - nor of this
 
-    replayed = replay(file, db)
-    report = of_kind(replayed.report, kind)
+    filters.query(since, until, job, kind, limit, now_ns=time.time_ns())  # what makes no sense is told at once
+    progress = Progress()
+    try:
+        replayed = replay(file, db, told=lambda share: progress.tell(f"replaying {file.name}: {share:.0%}"))
+    finally:
+        progress.clear()
+    query = filters.query(since, until, job, kind, limit, now_ns=replayed.report.watched.end_ns or 0)
+    report = selected(replayed.report, query)
+    judged = explain.chosen(replayed.judged, query) if why else []
     if json:
         told = document.report_document(report)
         if why:
-            told["judged"] = explain.documents(replayed.judged, replayed.report.checkpoints)
+            told["judged"] = explain.documents(judged, replayed.report.checkpoints)
         output.write(document.dump(told))
-    elif report.checkpoints:
-        colour = output.use_colour(off=no_color)
+    else:
         width = output.terminal_width()
-        text = terminal.render(
-            report, width=width, colour=colour, zone=output.LocalZone(), copies="--kind copy lists them"
-        )
-        output.write(text)
-    if why and not json:
-        for line in explain.explanations(replayed.judged, replayed.report.checkpoints):
+        if report.checkpoints:
+            colour = output.use_colour(off=no_color)
+            copies = "--kind copy lists them"
+            output.write(terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), copies=copies))
+        for line in explain.explanations(judged, replayed.report.checkpoints, width):
             output.write(line + "\n")
     if replayed.damage is not None:
         raise replayed.damage
     if not report.checkpoints:
-        hint = "--kind copy lists the copies of files in it" if report.copies_left_out else _WHY
-        raise NothingFoundError(f"{file}: no {kind.value if kind else 'checkpoint'} in it", hint=hint)
+        raise _nothing_found(file, kind, others=len(without_copies(replayed.report).checkpoints), report=report)
+
+
+def _nothing_found(file: Path, kind: Kind | None, *, others: int, report: Report) -> NothingFoundError:
+    """Return what to say of a recording in which nothing fits the question, `others` of which do not."""
+    found = f"{file}: no {'checkpoint' if kind is None else kind.value} in it"
+    if report.copies_left_out:
+        return NothingFoundError(found, hint="--kind copy lists the copies of files in it")
+    if others:
+        hint = f"it holds {units.plural(others, 'checkpoint')}: loosen --since, --until, --job or --kind"
+        return NothingFoundError(f"{found} that fits the question", hint=hint)
+    return NothingFoundError(found, hint="--why tells what was seen and left out")

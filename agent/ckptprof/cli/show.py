@@ -6,16 +6,26 @@ from typing import Annotated
 
 import typer
 
-from ckptprof.cli import filters, options, output
+from ckptprof.cli import options, output
 from ckptprof.cli.database import reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.report import document
 from ckptprof.report import show as rendering
 
+EXAMPLES = """
+# The checkpoint with the id 3
+ckptprof show 3
+# The newest one
+ckptprof show $(ckptprof list --limit 1 | cut -f 1)
+"""
+
 
 def command(
     checkpoint_id: Annotated[
-        int, typer.Argument(metavar="ID", min=0, max=filters.LARGEST, help="The id that `report` and `list` print.")
+        int,
+        typer.Argument(
+            metavar="ID", parser=options.whole("ID", least=0), help="The id that `report` and `list` print."
+        ),
     ],
     *,
     db: options.Db = None,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from statistics import median
 from typing import TypeVar
 
 import msgspec
 
-from ckptprof.model import Checkpoint, Gap, Kind, Mode, Report, Status
+from ckptprof.model import Checkpoint, CheckpointQuery, Gap, Kind, Mode, Report, Status, Watched
 
 _Number = TypeVar("_Number", int, float)
 CACHES = ("cold", "warm", "partly")
@@ -74,6 +76,39 @@ def of_kind(report: Report, kind: Kind | None) -> Report:
         return without_copies(report)
     kept = tuple(checkpoint for checkpoint in report.checkpoints if checkpoint.kind is kind)
     return msgspec.structs.replace(report, checkpoints=kept)
+
+
+def selected(report: Report, query: CheckpointQuery) -> Report:
+    """Return what the store would answer to a question about the same checkpoints."""
+    low_ns = -math.inf if query.since_ns is None else query.since_ns
+    high_ns = math.inf if query.until_ns is None else query.until_ns
+    fitting = [
+        checkpoint
+        for checkpoint in report.checkpoints
+        if checkpoint.end_ns >= low_ns and checkpoint.start_ns <= high_ns and is_of_job(checkpoint.job, query.job)
+    ]
+    watched = _clipped(report.watched, query)
+    found = of_kind(msgspec.structs.replace(report, checkpoints=tuple(fitting), watched=watched), query.kind)
+    if query.limit is None:
+        return found
+    newest = sorted(found.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))[-query.limit :]
+    return msgspec.structs.replace(found, checkpoints=tuple(newest))
+
+
+def is_of_job(job: str, wanted: str | None) -> bool:
+    """Return whether a job is the one that --job names: by its name, or by a pattern, as in SQLite's GLOB."""
+    return wanted is None or job == wanted or fnmatchcase(job, wanted)
+
+
+def _clipped(watched: Watched, query: CheckpointQuery) -> Watched:
+    if watched.start_ns is None or watched.end_ns is None:
+        return watched
+    start_ns = watched.start_ns if query.since_ns is None else max(watched.start_ns, query.since_ns)
+    end_ns = watched.end_ns if query.until_ns is None else min(watched.end_ns, query.until_ns)
+    if start_ns > end_ns:
+        return Watched(start_ns=None, end_ns=None)
+    gaps = (Gap(max(gap.start_ns, start_ns), min(gap.end_ns, end_ns), gap.reason) for gap in watched.gaps)
+    return Watched(start_ns=start_ns, end_ns=end_ns, gaps=tuple(gap for gap in gaps if gap.start_ns < gap.end_ns))
 
 
 def longest_gap(gaps: tuple[Gap, ...]) -> Gap:

@@ -9,8 +9,13 @@ from ckptprof import units
 from ckptprof.detect.events.decision import Decision
 from ckptprof.detect.events.decision_table import TABLE, Combination, Hypothesis
 from ckptprof.detect.recognition import Judged
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.report.clean import clean
+from ckptprof.report.clean import width as cells
+from ckptprof.report.summary import is_of_job
+from ckptprof.report.table import wrap
+
+_DEEPER = "    "  # before the rest of a line that was wrapped
 
 
 def headline(judged: Judged) -> str:
@@ -19,13 +24,37 @@ def headline(judged: Judged) -> str:
     return clean(f"no checkpoint ({judged.score:+.2f}): {_what(judged)}: {reasons or 'nothing speaks for it'}")
 
 
-def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]) -> list[str]:
-    """Return the lines that explain every event that was judged, in the order in which they were."""
+def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint], width: int = 10**6) -> list[str]:
+    """Return the lines that explain every event that was judged, in the order in which they were.
+
+    What is wider than `width` cells is wrapped, under a deeper indentation.
+    """
     told = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
     lines = []
     for judged in all_judged:
-        lines += [clean(line) for line in _explained(judged, _told(judged, told))]
+        for line in _explained(judged, _told(judged, told)):
+            lines += _wrapped(clean(line), width)
     return lines
+
+
+def _wrapped(line: str, limit: int) -> list[str]:
+    if cells(line) <= limit:
+        return [line]
+    text = line.lstrip(" ")
+    indent = " " * (len(line) - len(text))
+    first, *more = wrap(" ".join(text.split()), limit - len(indent) - len(_DEEPER))
+    return [indent + first, *(indent + _DEEPER + part for part in more)]
+
+
+def chosen(all_judged: Iterable[Judged], query: CheckpointQuery) -> list[Judged]:
+    """Return those that began in the time, and are of the job, that a question is about."""
+    return [
+        judged
+        for judged in all_judged
+        if is_of_job(judged.job, query.job)
+        and (query.since_ns is None or judged.start_ns >= query.since_ns)
+        and (query.until_ns is None or judged.start_ns <= query.until_ns)
+    ]
 
 
 def documents(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]) -> list[dict[str, Any]]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
-import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from ckptprof.errors import CkptprofError
 from ckptprof.recording import FileWriter, Header
+from ckptprof.report import units
+from ckptprof.report.clean import clean, shorten_end
 from ckptprof.service.commands import levels
+from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
 from ckptprof.service.commands.target import open_target
 from ckptprof.service.options import SamplerOptions, Wish
+from ckptprof.service.progress import Progress
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
@@ -22,6 +28,8 @@ from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof_collectors.samples import Frame, text
 
 FLUSH_SECONDS = 1.0
+HOST_HZ = 10.0
+_NAME_CELLS = 60  # of the command that is recorded
 
 
 class _Sink:
@@ -42,6 +50,7 @@ class _Sink:
         self._stream = os.fdopen(fd, "wb")
         self._writer: FileWriter | None = None
         self.frames = 0
+        self.size_bytes = 0  # as of the last flush; 0 of what is no regular file
 
     @property
     def begun(self) -> bool:
@@ -63,13 +72,18 @@ class _Sink:
         try:
             if self._writer is not None:
                 self._writer.flush()
+                self.size_bytes = os.fstat(self._stream.fileno()).st_size
         except OSError as error:
             raise self._failure(error) from error
 
     def close(self) -> None:
         try:
+            if self._stream.closed:
+                return
             if self._writer is not None:
                 self._writer.close()
+                self._stream.flush()
+                self.size_bytes = os.fstat(self._stream.fileno()).st_size
             self._stream.close()
         except OSError as error:
             raise self._failure(error) from error
@@ -83,64 +97,168 @@ class _Sink:
         return CkptprofError(f"{self.path}: {error.strerror}", hint="what was written before can be replayed")
 
 
-def capture(  # noqa: PLR0913 - each is an option of the command line
-    path: Path, *, seconds: float | None, note: str, force: bool, rate: float, level: Wish = "poll"
-) -> None:
-    """Write frames to `path` until the time is over or a signal comes; raises CkptprofError."""
-    trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
-    sink = _Sink(path, force=force)
-    sampler = SamplerProcess(
-        SamplerOptions(
+@dataclass(frozen=True)
+class Wanted:
+    """How to record; the rate is `ckptprof run`'s own, or 10 per second for a whole host, if none is given."""
+
+    seconds: float | None = None  # None: until a signal, or until the command ends
+    note: str = ""
+    force: bool = False
+    quiet: bool = False
+    rate: float | None = None
+    level: Wish = "auto"
+
+    def sampling(self, *, base_hz: float, burst_hz: float, only_family: bool) -> SamplerOptions:
+        """Return the options of the sampler."""
+        return SamplerOptions(
             uid=new_uid(),
-            level=level,
-            base_hz=rate,
-            burst_hz=2.5 * rate,
+            level=self.level,
+            only_family=only_family,
+            base_hz=self.rate or base_hz,
+            burst_hz=2.5 * self.rate if self.rate else burst_hz,
             monitor_pids=(os.getpid(),),
-            note=text(os.fsencode(note)),
+            note=text(os.fsencode(self.note)),
         )
-    )
-    started = time.monotonic()
+
+
+class _Recording:
+    """One recording, from the line that says that it begins to the line that says what came of it."""
+
+    def __init__(self, path: Path, wanted: Wanted, what: str) -> None:
+        self.sink = _Sink(path, force=wanted.force)
+        self._path = path
+        self._wanted = wanted
+        self._what = what  # is recorded
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Return for how long it has been going on."""
+        return time.monotonic() - self._started
+
+    @property
+    def over(self) -> bool:
+        """Return whether its time is over."""
+        return self._wanted.seconds is not None and self.seconds >= self._wanted.seconds
+
+    @property
+    def patience_seconds(self) -> float:
+        """Return how long to wait for the next frame, so that neither the end nor a flush is late."""
+        return 1.0 if self._wanted.seconds is None else min(1.0, max(0.0, self._wanted.seconds - self.seconds))
+
+    def so_far(self) -> str:
+        """Return what was recorded until now."""
+        seconds, frames = f"{self.seconds:.0f} s", units.plural(self.sink.frames, "frame")
+        return f"recorded {seconds}, {frames}, {units.size(self.sink.size_bytes)}"
+
+    def begin(self, header: Header, until: str) -> None:
+        """Tell what is recorded, how, where, and how it ends."""
+        level, *reasons = levels.describe(header)
+        self.say(f"recording {self._what} at {level} to {self._path}, {until}")
+        for reason in reasons:
+            self.say(reason)
+
+    def take(self, message: Header | Frame) -> None:
+        """Write a message."""
+        self.sink.take(message)
+
+    def end(self) -> None:
+        """Tell what was recorded."""
+        if not self.sink.begun:
+            self.say("nothing was recorded")
+            return
+        self.say(f"{self.so_far()} in {self._path}")
+        self.say(f"`ckptprof replay {shlex.quote(str(self._path))}` reports the checkpoints in it")
+
+    def say(self, text: str) -> None:
+        """Print a line, unless nothing is to be printed."""
+        if not self._wanted.quiet:
+            messages.say(text)
+
+
+def capture_host(path: Path, wanted: Wanted) -> None:
+    """Write frames of the whole host to `path` until the time is over or a signal comes; raises CkptprofError."""
+    trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
+    recording = _Recording(path, wanted, "this host")
+    sampler = SamplerProcess(wanted.sampling(base_hz=HOST_HZ, burst_hz=2.5 * HOST_HZ, only_family=False))
+    until = "until Ctrl-C" if wanted.seconds is None else f"for {wanted.seconds:g} s; Ctrl-C ends it earlier"
+    progress = Progress(quiet=wanted.quiet)
 
     def take(message: Header | Frame) -> None:
-        if isinstance(message, Header) and (refused := levels.refusal(level, message)) is not None:
-            raise refused
-        sink.take(message)
+        if isinstance(message, Header):
+            if (refused := levels.refusal(wanted.level, message)) is not None:
+                raise refused
+            recording.take(message)
+            recording.begin(message, until)
+        else:
+            recording.take(message)
 
     try:
-        _record(Loop(sampler, trap, take), sink, seconds)
+        _record(Loop(sampler, trap, take), recording, progress)
     except SamplerLostError as error:
-        hint = f"what came before is in {path}" if sink.begun else "nothing was written"
+        hint = f"what came before is in {path}" if recording.sink.begun else "nothing was written"
         raise CkptprofError(str(error), hint=hint) from error
     finally:
-        sink.clear_away()
+        recording.sink.clear_away()
         sampler.kill()
         sampler.wait(2.0)
         trap.close()
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
-    written = f"{path.stat().st_size} bytes in {path}" if sink.begun else "nothing was written"
-    messages.say(f"{sink.frames} frames in {time.monotonic() - started:.0f} s, {written}")
+        progress.clear()
+    recording.end()
 
 
-def _record(loop: Loop, sink: _Sink, seconds: float | None) -> None:
-    started = flushed = time.monotonic()
+def _record(loop: Loop, recording: _Recording, progress: Progress) -> None:
+    flushed = time.monotonic()
     try:
-        while seconds is None or time.monotonic() - started < seconds:
-            left = 1.0 if seconds is None else min(1.0, max(0.0, started + seconds - time.monotonic()))
-            if loop.turn(left):
+        while not recording.over:
+            if loop.turn(recording.patience_seconds):
                 break
             if loop.ended:
                 raise SamplerLostError("the sampler ended before its time")
             if time.monotonic() - flushed > FLUSH_SECONDS:
-                sink.flush()
+                recording.sink.flush()
                 flushed = time.monotonic()
-            _progress(sink, time.monotonic() - started)
+            if recording.sink.begun:
+                progress.tell(f"{recording.so_far()} (Ctrl-C ends it)")
         loop.drain(5.0)
     finally:
-        sink.close()
+        recording.sink.close()
 
 
-def _progress(sink: _Sink, elapsed: float) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\rrecording: {elapsed:.0f} s, {sink.frames} frames (Ctrl-C ends it)\x1b[K")
-        sys.stderr.flush()
+def capture_command(path: Path, wanted: Wanted, arguments: Sequence[str]) -> int:
+    """Write frames of one command and its descendants to `path` until it ends; return its exit code.
+
+    If the time is over before, the command goes on. Raises NotStartedError and CkptprofError, nothing once it runs.
+    """
+    trap = SignalTrap(TRAPPED)
+    name = shorten_end(clean(shlex.join(arguments)), _NAME_CELLS)
+    recording = _Recording(path, wanted, f"{name} and its descendants")
+    sampler = start_sampler(wanted.sampling(base_hz=BASE_HZ, burst_hz=BURST_HZ, only_family=True))
+    until = "until it ends" if wanted.seconds is None else f"for {wanted.seconds:g} s"
+
+    def ready(header: Header | None) -> None:
+        if header is not None:
+            recording.begin(header, until)
+
+    def take(message: Header | Frame) -> None:
+        if not recording.over:
+            recording.take(message)
+
+    attended = Attended(sampler, trap, take, level=wanted.level, keep_house=recording.sink.flush)
+    try:
+        exit_code = attended.execute(arguments, ready=ready)
+    except CkptprofError:
+        recording.sink.clear_away()
+        raise
+    finally:
+        if sampler is not None:
+            sampler.stop()
+            if sampler.wait(5.0) is None:
+                sampler.kill()
+        trap.close()
+    try:
+        recording.sink.close()
+    except CkptprofError as error:  # the command has run: its exit code matters more
+        messages.warn(str(error))
+    recording.end()
+    return exit_code

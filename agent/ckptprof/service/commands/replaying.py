@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,12 +29,13 @@ class Replayed:
     judged: tuple[Judged, ...] = ()  # every event that was judged, for `--why`
 
 
-def replay(path: Path, db: str | None) -> Replayed:
+def replay(path: Path, db: str | None, *, told: Callable[[float], None] = lambda _: None) -> Replayed:
     """Read a recording, and store what is found if a database is given; raises RecordingError, StoreError.
 
-    One that breaks off, as a kill or a power loss leaves it, is used up to there.
+    One that breaks off, as a kill or a power loss leaves it, is used up to there. `told` is called with the share of
+    the file that was read.
     """
-    header, frames = read_file(path)
+    header, frames = read_file(path, told=told)
     detector = Detector(header)
     timeline = TimelineBuilder() if db is not None else None
     checkpoints: list[Checkpoint] = []
@@ -50,7 +52,7 @@ def replay(path: Path, db: str | None) -> Replayed:
                 timeline.feed(frame)
                 windows += timeline.take(before_wall_ns=frame.wall_ns)
     except RecordingError as error:
-        damage = RecordingError(str(error), hint="what came before that was used")
+        damage = RecordingError(str(error), hint=f"what came before that was used; {error.hint}")
     diagnosis = Diagnosis(ceilings=ceilings_beside(db)) if db is not None else Diagnosis()
     checkpoints = diagnosis.take(newest([*checkpoints, *detector.finish()]))
     judged += _new(detector, judged)

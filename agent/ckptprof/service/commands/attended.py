@@ -1,0 +1,161 @@
+"""One command beside a sampler, for `ckptprof run` and `ckptprof capture`: with whatever privileges there are.
+
+The command comes first: when the sampler or what takes its frames fails, it goes on unwatched, and its exit code is
+always handed through.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from signal import (
+    SIGALRM,
+    SIGCHLD,
+    SIGHUP,
+    SIGINT,
+    SIGQUIT,
+    SIGTERM,
+    SIGUSR1,
+    SIGUSR2,
+    SIGWINCH,
+    SIGXCPU,
+    Signals,
+)
+
+from ckptprof.errors import CkptprofError
+from ckptprof.recording import Frame, Header
+from ckptprof.service.commands import levels
+from ckptprof.service.commands.command import Command, NotStartedError, adopt_orphans
+from ckptprof.service.options import Control, SamplerOptions, Wish
+from ckptprof.service.recorder import messages
+from ckptprof.service.recorder.loop import HASTE, Loop, SamplerLostError
+from ckptprof.service.recorder.samplerprocess import SamplerProcess
+from ckptprof.service.recorder.signals import Caught, Relay, SignalTrap
+
+FORWARDED: set[Signals] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGXCPU}
+TRAPPED = {*FORWARDED, SIGCHLD}
+START_SECONDS = 10.0
+DRAIN_SECONDS = 10.0
+BASE_HZ = 25.0
+BURST_HZ = 50.0
+
+
+def start_sampler(options: SamplerOptions) -> SamplerProcess | None:
+    """Start the sampler of a command; None if it cannot be started, which is told."""
+    try:
+        return SamplerProcess(options, witness=FORWARDED)
+    except OSError as error:
+        messages.warn(f"the command runs unwatched: the sampler cannot be started: {error}")
+        return None
+
+
+class Attended:
+    """A command, its sampler, and the signals that are for the command."""
+
+    def __init__(
+        self,
+        sampler: SamplerProcess | None,
+        trap: SignalTrap,
+        take: Callable[[Header | Frame], None],
+        *,
+        level: Wish = "auto",
+        keep_house: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`take` is given each message, and `keep_house` is called about once a second; either may fail."""
+        self._sampler = sampler
+        self._trap = trap
+        self._take_message = take
+        self._level: Wish = level
+        self._keep_house = keep_house
+        self._loop = Loop(sampler, trap, self._take) if sampler is not None else None
+        self._header: Header | None = None  # of the sampler, when it is up
+        self.lost = ""  # why the command runs unwatched, if it does
+
+    def execute(
+        self, arguments: Sequence[str], *, folders: tuple[str, ...] = (), ready: Callable[[Header | None], None]
+    ) -> int:
+        """Run the command to its end and return its exit code.
+
+        `ready` is called just before it starts, with the header of the sampler, None if that is not up.
+
+        Raises NotStartedError and what `levels` refuses, nothing once it runs.
+        """
+        adopt_orphans()
+        self._await_sampler()
+        ready(self._header)
+        others = frozenset((self._sampler.pid,)) if self._sampler is not None else frozenset()
+        command = Command(arguments, others=others, blocked=self._trap.mask_before)
+        if self._sampler is not None:
+            self._sampler.control(Control(root_pid=command.pid, subreaper_pid=os.getpid(), folders=folders))
+        self._watch(command)
+        self._drain()
+        return command.reap()
+
+    def _take(self, message: Header | Frame) -> None:
+        if isinstance(message, Header):
+            self._header = message
+            if levels.refusal(self._level, message) is not None:
+                return  # nothing begins
+        self._take_message(message)
+
+    def _await_sampler(self) -> None:
+        """Let the sampler come up; raises NotStartedError if a signal asks us to end before the command runs.
+
+        Raises CkptprofError too if nothing but the trace level would do, and it cannot be had.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        caught = self._trap.take()
+        while self._loop is not None and not self.lost and self._header is None and time.monotonic() < deadline:
+            caught += self._look(self._loop, 0.1)
+        for signal in caught:
+            if signal.number in HASTE:
+                error = NotStartedError(f"{Signals(signal.number).name} came before the command was started")
+                error.exit_code = 128 + signal.number
+                raise error
+        if (refused := levels.refusal(self._level, self._header)) is not None:
+            raise refused
+
+    def _look(self, loop: Loop, timeout_seconds: float) -> list[Caught]:
+        """Take in what comes; go on without the sampler if that is lost, and without what takes frames if it fails."""
+        try:
+            caught = loop.turn(timeout_seconds)
+            if loop.ended:
+                self._give_up("the sampler ended")
+            if loop.house_due():
+                self._keep_house()
+        except SamplerLostError as error:
+            self._give_up(str(error))
+        except CkptprofError as error:  # has its own clear line
+            self._give_up(str(error))
+        except Exception as error:  # noqa: BLE001 - the command must outlive a fault of ours, and keep its exit code
+            self._give_up(f"{type(error).__name__}: {error}")
+        else:
+            return caught
+        return []
+
+    def _give_up(self, reason: str) -> None:
+        self.lost = reason
+        messages.warn(f"from here on the command runs unwatched: {reason}")
+        if self._sampler is not None:
+            self._sampler.kill()
+            self._sampler.wait(2.0)  # as a zombie it would hide ended orphans from us
+
+    def _watch(self, command: Command) -> None:
+        """Wait until the command has ended."""
+        relay = Relay(command.send, self._sampler.witnessed if self._sampler is not None else bytes)
+        patience_seconds = 0.5
+        while not command.ended():
+            seeing = self._loop if not self.lost else None
+            relay.take(self._trap.wait(patience_seconds) if seeing is None else self._look(seeing, patience_seconds))
+            patience_seconds = relay.turn() or 0.5
+
+    def _drain(self) -> None:
+        """Take in the sampler's last frames."""
+        if self._loop is None or self.lost:
+            return
+        try:
+            self._loop.drain(DRAIN_SECONDS)
+        except CkptprofError as error:
+            self.lost = str(error)
+            messages.warn(f"the last that was seen is lost: {error}")

@@ -1,0 +1,51 @@
+"""What is going on, in one line on a terminal that the next one replaces; in a pipe nothing is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+
+from ckptprof.report.clean import clean, shorten_end
+
+_PAUSE_SECONDS = 0.1  # between two lines: nobody reads faster
+_NARROW = 80  # cells, where the terminal does not say
+_ERASE = "\r\x1b[K"
+
+
+class Progress:
+    """The line; `clear` takes it away before anything else is printed."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        """Write to stderr if that is a terminal, and not at all if `quiet`."""
+        self.shown = not quiet and sys.stderr.isatty()
+        self._next_at = 0.0
+        self._dirty = False
+
+    def tell(self, text: str) -> None:
+        """Replace the line, unless the last one came a moment ago."""
+        now = time.monotonic()
+        if not self.shown or now < self._next_at:
+            return
+        self._next_at = now + _PAUSE_SECONDS
+        self._dirty = True
+        self._write(_ERASE + shorten_end(clean(text), _width() - 1))
+
+    def clear(self) -> None:
+        """Take the line away; a second call does nothing."""
+        if self._dirty:
+            self._dirty = False
+            self._write(_ERASE)
+
+    def _write(self, text: str) -> None:
+        encoding = sys.stderr.encoding or "ascii"
+        with contextlib.suppress(OSError, ValueError):  # a closed terminal stops nobody
+            sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            sys.stderr.flush()
+
+
+def _width() -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _NARROW
+    return _NARROW
