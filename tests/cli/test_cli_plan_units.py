@@ -69,8 +69,8 @@ def test_counts(text: str, count: float | None) -> None:
 
 def test_failures() -> None:
     """So many in that time."""
-    assert plan_units.failures("419/54d", "--x") == (419, 54 * 86_400)
-    assert plan_units.failures("12 / 30 d", "--x") == (12, 30 * 86_400)
+    assert plan_units.failures("419/54d", "--x") == plan_units.Failures(419, 54 * 86_400)
+    assert plan_units.failures("12 / 30 d", "--x") == plan_units.Failures(12, 30 * 86_400)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,15 @@ from typing import Annotated
 import typer
 import typer.completion
 
+EXAMPLES = """
+# bash: paste this line, or add it to ~/.bashrc
+eval "$(ckptprof completion bash)"
+# zsh: paste this line, or add it to ~/.zshrc, below `compinit`
+eval "$(ckptprof completion zsh)"
+# fish: paste this line, or add it to ~/.config/fish/config.fish
+ckptprof completion fish | source
+"""
+
 
 class Shell(str, Enum):
     """Shells that typer can complete for."""
@@ -19,10 +28,7 @@ class Shell(str, Enum):
 
 
 def command(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
-    """Print the completion script of a shell.
-
-    For bash: ckptprof completion bash > ~/.local/share/bash-completion/completions/ckptprof
-    """
+    """Print the completion script of a shell."""
     script = typer.completion.get_completion_script(  # type: ignore[attr-defined] # not in its __all__, but documented
         prog_name="ckptprof", complete_var="_CKPTPROF_COMPLETE", shell=shell.value
     )

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 _FORMS = "a database, a job (* and ? stand for any text), or a time range such as 2h..1h or 2026-03-20..2026-03-21"
 _RANGE = ".."
 
+EXAMPLES = """
+# Two databases: before and after a change
+ckptprof diff before.db after.db
+# Two hours of one database
+ckptprof diff 2h..1h 1h..now
+# Exit code 7 if saves take over a tenth longer, and that is more than noise
+ckptprof diff before.db after.db --kind save --fail-on 'duration>10%'
+"""
 Before = Annotated[str, typer.Argument(metavar="A", help=f"The run before: {_FORMS}.", show_default=False)]
 After = Annotated[str, typer.Argument(metavar="B", help="The run after: the same forms.", show_default=False)]
 

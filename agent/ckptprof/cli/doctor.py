@@ -17,6 +17,12 @@ from ckptprof.report import document
 from ckptprof.store.location import path_to_read
 from ckptprof_collectors.kernelfs import KernelFs
 
+EXAMPLES = """
+# What is seen here, and what to do about the rest
+ckptprof doctor
+# What is not as it could be, for scripts
+ckptprof doctor --json
+"""
 DEGRADED = 4
 
 

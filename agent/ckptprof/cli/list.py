@@ -9,6 +9,13 @@ from ckptprof.cli.database import reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.report import document, terminal, terse
 
+EXAMPLES = """
+# The paths of the last ten saves
+ckptprof list --kind save --limit 10 | cut -f 9
+# The same document as that of report, for jq and scripts
+ckptprof list --json --since yesterday
+"""
+
 
 def command(  # each argument is an option of the command line
     *,

@@ -19,7 +19,7 @@ import typer.main
 
 from ckptprof import __version__
 from ckptprof.cli.options import TYPED
-from ckptprof.errors import CkptprofError
+from ckptprof.errors import CkptprofError, UsageError
 from ckptprof.report.clean import clean
 
 # Each command is the function `command` in the module of its name; the text is the first line of that module, which a
@@ -40,6 +40,7 @@ COMMANDS = {
     "version": "Print the version.",
     "completion": "Print the completion script of a shell.",
 }
+HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 # `run`: what follows the command's name is the command's, options included
 CONTEXT_SETTINGS: dict[str, dict[str, Any]] = {"run": {"allow_interspersed_args": False}}
 INTERRUPTED = 130  # 128 + SIGINT, and
@@ -58,7 +59,7 @@ def _ready(help_option: Any) -> Any:
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose --help costs nothing when it is not asked for."""
+    """A command whose --help costs nothing when it is not asked for, and ends in examples that can be pasted."""
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option."""
@@ -68,6 +69,12 @@ class Command(typer.core.TyperCommand):
         """Parse them, and keep what was typed: a command that is handed on is told by the `--` before it."""
         ctx.meta[TYPED] = tuple(args)
         return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 # click's signature
+        """Write the examples; they are not wrapped, whatever the width is."""
+        with formatter.section("Examples"):
+            for line in (self.epilog or "").strip().splitlines():
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
 class Commands(typer.core.TyperGroup):
@@ -91,27 +98,22 @@ class Commands(typer.core.TyperGroup):
             formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the first argument names, or tell the nearest name there is."""
+        """Return the command that the first argument names, or tell what does its job."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches  # noqa: PLC0415 # for this error only
+            from ckptprof.cli import othernames  # noqa: PLC0415 # for this error only
 
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean `ckptprof {near[0]}`?" if near else "`ckptprof --help` lists the commands"
-            raise _unknown(args[0], hint)
+            raise UsageError(f"there is no command {args[0]!r}", hint=othernames.hint(args, COMMANDS))
         return super().resolve_command(ctx, args)
-
-
-def _unknown(name: str, hint: str) -> CkptprofError:
-    error = CkptprofError(f"there is no command {name!r}", hint=hint)
-    error.exit_code = 2
-    return error
 
 
 def load(name: str) -> Any:
     """Import a subcommand and return it as a click command."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    command = importlib.import_module(f"ckptprof.cli.{name}").command
-    app.command(name, cls=Command, help=command.__doc__, context_settings=CONTEXT_SETTINGS.get(name))(command)
+    module = importlib.import_module(f"ckptprof.cli.{name}")
+    settings = HELP | CONTEXT_SETTINGS.get(name, {})
+    app.command(name, cls=Command, help=module.command.__doc__, epilog=module.EXAMPLES, context_settings=settings)(
+        module.command
+    )
     return typer.main.get_command(app)
 
 
@@ -138,7 +140,11 @@ def _root(
 
 def _build() -> Any:
     app = typer.Typer(
-        cls=Commands, rich_markup_mode=None, invoke_without_command=True, add_completion=_COMPLETE in os.environ
+        cls=Commands,
+        rich_markup_mode=None,
+        invoke_without_command=True,
+        add_completion=_COMPLETE in os.environ,
+        context_settings=HELP,
     )
     app.callback()(_root)
     return typer.main.get_command(app)
@@ -161,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
         _complain(str(error), hint=error.hint, error=error)
         return _finish(error.exit_code)
     except _ArgumentError as error:
-        _complain(_message(error), hint=_where_to_look(error))
+        _complain(_message(error), hint=_where_to_look(error, arguments))
         return 2
     except Exception as error:  # noqa: BLE001 # the last resort: one line instead of a traceback
         told = str(error) or "no more is known"
@@ -201,9 +207,12 @@ def _message(error: Exception) -> str:
     return text[:1].lower() + text[1:].rstrip(".")
 
 
-def _where_to_look(error: Exception) -> str:
+def _where_to_look(error: Exception, arguments: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
-    return f"`{context.command_path if context is not None else 'ckptprof'} --help` tells the options"
+    if context is not None:
+        return f"`{context.command_path} --help` tells the options"
+    named = [name for name in arguments[:1] if name in COMMANDS]
+    return f"`{' '.join(['ckptprof', *named])} --help` tells the options"
 
 
 def _complain(message: str, *, hint: str | None = None, error: BaseException | None = None) -> None:

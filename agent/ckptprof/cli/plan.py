@@ -19,6 +19,14 @@ from ckptprof.model import CheckpointQuery
 from ckptprof.report import document
 from ckptprof.report import plan as rendering
 
+EXAMPLES = """
+# From the checkpoints that were recorded
+ckptprof plan
+# For one job, if you counted 12 failures in 30 days
+ckptprof plan --job 'train*' --failures 12/30d
+# From figures alone, before there is a job
+ckptprof plan --parameters 405B --gpus 24000 --write 65GB/s
+"""
 _NEWEST = 200  # checkpoints that medians are taken of, unless --limit says otherwise
 _OR_GIVE = "or give --size or --parameters, --cost and --gpus"
 
@@ -65,8 +73,8 @@ def command(  # each argument is an option of the command line
         gpus_per_node=per_node,
         mttf_seconds=mttf,
         mttf_per_gpu_seconds=mttf_per_gpu,
-        failures=None if failures is None else failures[0],
-        failures_seconds=None if failures is None else failures[1],
+        failures=None if failures is None else failures.number,
+        failures_seconds=None if failures is None else failures.seconds,
         cost_seconds=cost,
         duration_seconds=duration,
         interval_seconds=interval,

@@ -51,7 +51,7 @@ MttfPerGpu = Annotated[
     ),
 ]
 Failures = Annotated[
-    tuple[int, float] | None,
+    plan_units.Failures | None,
     _option("--failures", "N/TIME", plan_units.failures, "How many failures you counted in how much time: 419/54d."),
 ]
 Cost = Annotated[

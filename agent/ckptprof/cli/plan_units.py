@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 from ckptprof.errors import UsageError
 
@@ -95,12 +96,20 @@ def plain(text: str, option: str) -> float:
     return value
 
 
-def failures(text: str, option: str) -> tuple[int, float]:
+@dataclass(frozen=True)
+class Failures:
+    """So many failures in so much time; no tuple, for which typer would take two words."""
+
+    number: int
+    seconds: float
+
+
+def failures(text: str, option: str) -> Failures:
     """Return how many failures in how many seconds; raises UsageError."""
     number, slash, time = text.partition("/")
     if not slash:
         raise UsageError(f"{option} {_shown(text)} does not say in what time", hint=f"write {FAILURE_FORMS}")
-    return whole(number, option), seconds(time, option)
+    return Failures(whole(number, option), seconds(time, option))
 
 
 def _split(text: str, option: str, forms: str) -> tuple[float, str]:

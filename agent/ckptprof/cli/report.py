@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from ckptprof.report.conditions import Judged
 
 
+EXAMPLES = """
+# All that was recorded
+ckptprof report
+# The last two hours of the jobs whose names begin with train
+ckptprof report --since 2h --job 'train*'
+# Exit code 7 if one save in twenty blocks training for more than a minute
+ckptprof report --fail-on 'stall_p95>60s'
+"""
+
+
 def command(  # each argument is an option of the command line
     *,
     db: options.Db = None,

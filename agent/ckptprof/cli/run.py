@@ -17,6 +17,12 @@ from ckptprof.model import Report
 from ckptprof.report import document, terminal
 from ckptprof.report.summary import without_copies
 
+EXAMPLES = """
+# One command; what it saved and restored is reported when it ends
+ckptprof run -- python train.py
+# In a database of its own, with the report in a file
+ckptprof run --db before.db --json --output report.json -- python train.py --lr 0.1
+"""
 Arguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="[--] CMD [ARG]...", help="The command and its arguments.", show_default=False),

@@ -10,6 +10,13 @@ import typer
 from ckptprof.cli import options, output
 from ckptprof.errors import NothingFoundError
 
+EXAMPLES = """
+# As root: print what would be done, then do it
+ckptprof service install --dry-run
+ckptprof service install
+# Anybody: whether it runs, and whether you can read its record
+ckptprof service status
+"""
 DEGRADED = 4
 
 
@@ -35,8 +42,6 @@ def command(
     `install` puts the unit, the user and the group in place for the environment that this program runs from, and starts
     the service; a second time it does nothing. `uninstall` leaves the record, the user and the group. The exit code of
     `status` is 0 if the service runs, 4 if it is installed and does not run, 3 if it is not installed.
-
-    As root: ckptprof service install
     """
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of them
     from ckptprof.report import service as rendering  # noqa: PLC0415

@@ -8,6 +8,12 @@ import sys
 from ckptprof import __version__
 from ckptprof.cli import options
 
+EXAMPLES = """
+ckptprof version
+# With those of Python and of the kernel
+ckptprof version --json
+"""
+
 
 def command(*, json: options.Json = False) -> None:
     """Print the version."""
