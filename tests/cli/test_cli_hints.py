@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -217,6 +217,48 @@ def test_what_is_printed_on_a_first_day_works(
     assert printed
 
     monkeypatch.setenv("CKPTPROF_DB", str(place / "after.db"))  # of who did as the first hint says
+    for command in printed:
+        check(command)
+
+
+AS_NOBODY = """
+import contextlib, importlib, io, os, pkgutil, sys
+import ckptprof, sqlalchemy.dialects.sqlite
+for module in pkgutil.walk_packages(ckptprof.__path__, "ckptprof."):
+    importlib.import_module(module.name)  # as another user there may be no way to them
+from ckptprof.cli.main import main
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+for line in sys.argv[1:]:
+    main(line.split())
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("database", ["none.db", "after.db", None])
+def test_what_is_printed_without_root_works(
+    database: str | None, place: Path, make_reachable: Callable[[Path], None]
+) -> None:
+    """Of a user without privileges and without a database, with one, and without a home."""
+    make_reachable(place)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CKPTPROF")}
+    environment |= {"HOME": str(place), "COLUMNS": "400"} | ({"CKPTPROF_DB": str(place / database)} if database else {})
+    asked = ["report", "list", "show 1", "plan", "doctor", "service install", "service status", "service uninstall"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, *asked],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=place,
+        env=environment,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    printed = {command for line in (done.stdout + done.stderr).splitlines() for command in commands_in(line.strip())}
+    assert printed
     for command in printed:
         check(command)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from ckptprof.model import CheckpointQuery
 from ckptprof.report import why
 from ckptprof.service.commands.replaying import replay
 
@@ -60,3 +62,37 @@ def test_the_document_says_the_same(name: str) -> None:
         for hypothesis, score in entry["scores"].items():
             total = sum(signal["weights"].get(hypothesis, 0.0) for signal in entry["signals"])
             assert score["sum"] == pytest.approx(total, abs=0.01)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """What does not fit is wrapped, and nothing of it is lost but what a single word is too long for."""
+    replayed = replay(STREAMS / "torch-save.ckptrec.gz", None)
+    whole = why.explanations(replayed.judged, replayed.report.checkpoints)
+
+    wrapped = why.explanations(replayed.judged, replayed.report.checkpoints, width)
+
+    assert max(map(len, whole)) > 80
+    assert max(map(len, wrapped)) <= width
+    words = [word for line in whole for word in line.split() if len(word) < 20]
+    assert words == [
+        word for line in wrapped for word in line.split() if len(word) < 20 and "\N{HORIZONTAL ELLIPSIS}" not in word
+    ]
+
+
+def test_a_question_chooses_events() -> None:
+    """By job and time, as it chooses checkpoints."""
+    replayed = replay(STREAMS / "torch-save.ckptrec.gz", None)
+    first, last = replayed.judged[0], replayed.judged[-1]
+
+    assert why.chosen(replayed.judged, CheckpointQuery(job="nobody")) == []
+    assert why.chosen(replayed.judged, CheckpointQuery(job=last.job, since_ns=last.start_ns)) == [last]
+    assert why.chosen(replayed.judged, CheckpointQuery(until_ns=first.start_ns)) == [first]
+
+
+def test_what_the_detector_forgot_is_counted() -> None:
+    """It keeps the last events only; who asks why is told that some are missing."""
+    replayed = replay(STREAMS / "torch-save.ckptrec.gz", None)
+
+    assert replayed.unexplained == 0
+    assert dataclasses.replace(replayed, judged=replayed.judged[2:]).unexplained == 2

@@ -39,7 +39,9 @@ Seconds = Annotated[
         show_default=False,
     ),
 ]
-Note = Annotated[str, typer.Option("--note", help="A line of text about the recording, kept in the file.")]
+Note = Annotated[
+    str, typer.Option("--note", metavar="TEXT", help="A line of text about the recording, kept in the file.")
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite FILE.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing at the begin, meanwhile and at the end.")]
 Rate = Annotated[

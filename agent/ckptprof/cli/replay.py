@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -79,6 +80,9 @@ def command(  # each argument is an option of the command line
             output.write(terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), copies=copies))
         for line in explain.explanations(judged, replayed.report.checkpoints, width):
             output.write(line + "\n")
+    if why and replayed.unexplained:
+        lost = units.plural(replayed.unexplained, "event")
+        output.write(f"ckptprof: {lost} more: so many were judged at once that not all are explained\n", sys.stderr)
     if replayed.damage is not None:
         raise replayed.damage
     if not report.checkpoints:

@@ -22,6 +22,7 @@ from ckptprof.recording import FileWriter, Header
 from ckptprof.service.commands.replaying import replay
 from ckptprof_collectors.samples import Frame
 
+STREAMS = Path(__file__).resolve().parents[2] / "fixtures" / "streams"
 HEADER = Header(
     uid="u", host="h", boot_id="b", kernel="k", ckptprof="1", level="poll", at_ns=0, wall_ns=10**18,
     ticks_per_second=100, page_size=4096,
@@ -125,6 +126,22 @@ def test_a_damaged_line_ends_the_replay_with_its_number(tmp_path: Path, bad: byt
     assert replayed.report.watched.end_ns == 10**18 + 2
     assert replayed.damage is not None
     assert "line 5" in str(replayed.damage)
+
+
+@pytest.mark.parametrize("db", [None, "x.db"])
+def test_impossible_counters_end_the_replay_with_their_line(tmp_path: Path, db: str | None) -> None:
+    """Detection may stumble over what no kernel counts; who reads the recording is told where, and what to do."""
+    lines = lines_of(STREAMS / "torch-save.ckptrec.gz")
+    number = next(number for number, line in enumerate(lines) if b'["stat",' in line and number > 300)
+    frame = json.loads(lines[number])
+    frame[3] = [[*sample[:4], *(-1 for _ in sample[4:])] if sample[0] == "stat" else sample for sample in frame[3]]
+    path = packed(tmp_path / "x.gz", *lines[:number], json.dumps(frame).encode(), *lines[number + 1 :])
+
+    replayed = replay(path, None if db is None else str(tmp_path / db))
+
+    assert replayed.damage is not None
+    assert f"line {number + 1} cannot be judged: " in str(replayed.damage)
+    assert "what came before that was used; " in (replayed.damage.hint or "")
 
 
 def test_a_recording_that_breaks_off_is_used_up_to_there(tmp_path: Path) -> None:

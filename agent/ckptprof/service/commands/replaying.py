@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,11 @@ class Replayed:
     damage: RecordingError | None = None  # where the file could not be read on: what came before is in the report
     judged: tuple[Judged, ...] = ()  # every event that was judged, for `--why`
 
+    @property
+    def unexplained(self) -> int:
+        """Return how many events are not in `judged`: so many were judged at once that the detector forgot some."""
+        return self.judged[-1].number - len(self.judged) if self.judged else 0
+
 
 def replay(path: Path, db: str | None, *, told: Callable[[float], None] = lambda _: None) -> Replayed:
     """Read a recording, and store what is found if a database is given; raises RecordingError, StoreError.
@@ -44,18 +50,24 @@ def replay(path: Path, db: str | None, *, told: Callable[[float], None] = lambda
     end_ns = header.wall_ns
     damage = None
     try:
-        for frame in frames:
-            checkpoints += detector.feed(frame)
-            judged += _new(detector, judged)
-            end_ns = max(end_ns, frame.wall_ns)
-            if timeline is not None:
-                timeline.feed(frame)
-                windows += timeline.take(before_wall_ns=frame.wall_ns)
+        for number, frame in enumerate(frames, start=2):  # as lines of the file
+            with _judging(path, f"line {number}"):
+                checkpoints += detector.feed(frame)
+                judged += _new(detector, judged)
+                end_ns = max(end_ns, frame.wall_ns)
+                if timeline is not None:
+                    timeline.feed(frame)
+                    windows += timeline.take(before_wall_ns=frame.wall_ns)
     except RecordingError as error:
         damage = RecordingError(str(error), hint=f"what came before that was used; {error.hint}")
     diagnosis = Diagnosis(ceilings=ceilings_beside(db)) if db is not None else Diagnosis()
-    checkpoints = diagnosis.take(newest([*checkpoints, *detector.finish()]))
+    try:
+        with _judging(path, "its end"):
+            checkpoints += detector.finish()
+    except RecordingError as error:
+        damage = damage or error
     judged += _new(detector, judged)
+    checkpoints = diagnosis.take(newest(checkpoints))
     if timeline is not None and db is not None:
         windows += timeline.take(before_wall_ns=None)
         checkpoints = _store(db, header, end_ns, checkpoints, windows)
@@ -69,6 +81,18 @@ def replay(path: Path, db: str | None, *, told: Callable[[float], None] = lambda
         checkpoints=tuple(checkpoints),
     )
     return Replayed(report, tuple(map(why.headline, detector.rejected)), damage, tuple(judged))
+
+
+@contextmanager
+def _judging(path: Path, what: str) -> Iterator[None]:
+    """Turn whatever a recording makes detection stumble over into a RecordingError."""
+    try:
+        yield
+    except Exception as error:
+        raise RecordingError(
+            f"{path}: {what} cannot be judged: {type(error).__name__}: {error}",
+            hint="if ckptprof recorded it, please report this, with the output under CKPTPROF_DEBUG=1",
+        ) from error
 
 
 def _store(
