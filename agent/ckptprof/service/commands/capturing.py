@@ -129,12 +129,12 @@ class _Recording:
         self._path = path
         self._wanted = wanted
         self._what = what  # is recorded
-        self._started = time.monotonic()
+        self._started: float | None = None
 
     @property
     def seconds(self) -> float:
         """Return for how long it has been going on."""
-        return time.monotonic() - self._started
+        return 0.0 if self._started is None else time.monotonic() - self._started
 
     @property
     def over(self) -> bool:
@@ -153,6 +153,7 @@ class _Recording:
 
     def begin(self, header: Header, until: str) -> None:
         """Tell what is recorded, how, where, and how it ends."""
+        self._started = time.monotonic()  # until now the sampler came up
         level, *reasons = levels.describe(header)
         self.say(f"recording {self._what} at {level} to {self._path}, {until}")
         for reason in reasons:
@@ -160,6 +161,8 @@ class _Recording:
 
     def take(self, message: Header | Frame) -> None:
         """Write a message."""
+        if self._started is None:
+            self._started = time.monotonic()
         self.sink.take(message)
 
     def end(self) -> None:
