@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import os
 import re
 import shlex
@@ -18,10 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 import ckptprof
 from ckptprof.cli import main as cli
 from ckptprof.cli import othernames
+from ckptprof.errors import CkptprofError
 from ckptprof.store import location
 from ckptprof.store.writer import StoreWriter
 
@@ -29,6 +32,14 @@ STREAMS = Path(__file__).resolve().parents[1] / "fixtures" / "streams"
 SOURCES = Path(ckptprof.__file__).parent
 PROGRAM = Path(sys.executable).with_name("ckptprof")
 FILLED = {"ID": "1", "CMD": "true", "FILE": "train.ckptrec.gz", "DIR": ".", "A": "before.db", "B": "after.db"}
+ROOT = Path(__file__).resolve().parents[2]
+TREES = ("*.md", "docs/**/*.md", "systemd/*.md", "dashboards/**/*.yml")
+PAGES = sorted(
+    page
+    for tree in TREES
+    for page in ROOT.glob(tree)
+    if page.name != "CHANGELOG.md" and "ckptprof " in page.read_text()
+)
 VALUE = "\0"  # in the place of a value that is only known when the hint is printed
 # What is not executed here: it changes the host or lasts; what executes it
 ELSEWHERE = {
@@ -143,6 +154,34 @@ def test_hints_are_found() -> None:
 def test_a_hint_works(command: str, place: Path) -> None:
     """It is a command that there is, with options and arguments that it takes, and it does not fail."""
     check(command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_page_names_parses(page: Path) -> None:
+    """A line to paste is whole; in a sentence, and in an alert, a command may stand without its arguments."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+    pasted = [
+        line for block in blocks for line in block.splitlines() if re.match(r"\s*(sudo )?(\S*/)?ckptprof \S", line)
+    ]
+    named = commands_in(re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+    for command in [*pasted, *named]:
+        words = list(itertools.takewhile(lambda word: word != "|", shlex.split(command, comments=True)))
+        name, *arguments = [
+            FILLED.get(word, word) for word in words[words.index("sudo") + 2 if "sudo" in words else 1 :]
+        ]
+        if name.startswith("-"):
+            assert cli.main([name]) == 0
+            continue
+        assert name in cli.COMMANDS, command
+        try:
+            cli.load(name).make_context(f"ckptprof {name}", arguments)
+        except typer.Exit:  # of --help
+            continue
+        except (cli._ArgumentError, CkptprofError) as error:
+            if command in pasted or type(error).__name__ != "MissingParameter":
+                pytest.fail(f"{command}: {error}")
 
 
 def test_hints_name_options_that_there_are() -> None:
@@ -278,7 +317,11 @@ def test_what_is_printed_without_root_works(
 def test_the_first_hint_leads_to_the_first_report(tmp_path: Path) -> None:
     """Who has nothing recorded is told to run a command; having done so, the same question has an answer."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CKPTPROF")}
-    environment |= {"CKPTPROF_DB": str(tmp_path / "x.db"), "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    environment |= {
+        "COLUMNS": "400",
+        "CKPTPROF_DB": str(tmp_path / "x.db"),
+        "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}",
+    }
     job = "import numpy, time; time.sleep(1); numpy.save('ckpt_1.npy', numpy.zeros(8_000_000)); time.sleep(1)"
 
     def pasted(line: str) -> subprocess.CompletedProcess[str]:
@@ -290,8 +333,10 @@ def test_the_first_hint_leads_to_the_first_report(tmp_path: Path) -> None:
     command = next(one for one in commands_in(before.stderr) if one.startswith("ckptprof run"))
     ran = pasted(command.replace("CMD", shlex.join([sys.executable, "-c", job])))
     after = pasted("ckptprof report")
+    next_ones = commands_in(ran.stderr + after.stdout)
 
     assert before.returncode == 6
     assert ran.returncode == 0, ran.stderr
     assert after.returncode == 0, after.stderr
     assert "ckpt_1.npy" in after.stdout
+    assert {one: pasted(one.replace("ID", "1")).returncode for one in next_ones} == dict.fromkeys(next_ones, 0)
