@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
+from ckptprof import units
 from ckptprof.cli import filters, options, output
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import Kind, Report
-from ckptprof.report import document, terminal, units
+from ckptprof.report import document, terminal
 from ckptprof.report.summary import selected, without_copies
 
 EXAMPLES = """

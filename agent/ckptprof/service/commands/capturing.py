@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
+from ckptprof import units
 from ckptprof.errors import CkptprofError
 from ckptprof.recording import FileWriter, Header
-from ckptprof.report import units
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
