@@ -83,6 +83,14 @@ def test_a_revision_replaces_and_keeps_the_id(writer: StoreWriter, db: Path, che
     assert count == 2
 
 
+def test_ids_do_not_jump_over_revisions(writer: StoreWriter, checkpoint: _Make) -> None:
+    """A checkpoint that is told again, as durable or as cleaned up, takes no second id."""
+    uids = ["a", "a", "b", "a", "b", "c"]
+    ids = [one.id for uid in uids for one in writer.add_checkpoints([checkpoint(uid=uid)])]
+
+    assert ids == [1, 1, 2, 1, 2, 3]
+
+
 def test_hostile_names_are_stored_as_they_are(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
     """Escape codes, markup, quotes, NUL and newlines are data."""
     name = "\x1b]0;x\x07'; DROP TABLE checkpoints;--\n[/red]</script>\x00\u202e\\xff\U0010ffff"

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Float, Select, Table, case, delete, func, insert, select
+from sqlalchemy import Connection, Float, Select, Table, case, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from ckptprof.measures import Measures
@@ -58,10 +58,7 @@ def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint
     if not all(map(math.isfinite, weights)):  # neither JSON nor SQLite has them, so they would break every report
         raise ValueError(f"checkpoint {checkpoint.uid} has a weight that is no number")
     kept = _bounded(_readable(checkpoint))
-    values = _checkpoint_row(kept)
-    statement = upsert(schema.checkpoints).values(values)
-    statement = statement.on_conflict_do_update(index_elements=["uid"], set_=values)
-    identity: int = connection.execute(statement.returning(schema.checkpoints.c.id)).scalar_one()
+    identity = _identity(connection, _checkpoint_row(kept))
     for name, table in _CHILDREN.items():
         connection.execute(delete(table).where(table.c.checkpoint_id == identity))
         rows: list[dict[str, Any]] = [
@@ -71,6 +68,16 @@ def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint
         if rows:
             connection.execute(insert(table), rows)
     return msgspec.structs.replace(checkpoint, id=identity)
+
+
+def _identity(connection: Connection, values: dict[str, Any]) -> int:
+    """Write the row and return its id. No upsert: one that updates takes the next id all the same, and ids jump."""
+    table = schema.checkpoints
+    known = update(table).where(table.c.uid == values["uid"]).values(values).returning(table.c.id)
+    identity: int | None = connection.execute(known).scalar()
+    if identity is None:
+        identity = connection.execute(insert(table).values(values).returning(table.c.id)).scalar_one()
+    return identity
 
 
 def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
