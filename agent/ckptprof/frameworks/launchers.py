@@ -26,5 +26,14 @@ RANK_VARIABLES = (
 )
 # beginnings of the names of processes that run Python code
 INTERPRETERS = ("python", "pt_main_thread", "pt_elastic", "torchrun", "accelerate", "deepspeed", "pypy")
+# programs that run another one: a job is named by what they run
+RUNNERS = frozenset(
+    (
+        "ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh",
+        "chrt", "env", "ionice", "nice", "nohup", "numactl", "script", "setpriv", "setsid", "stdbuf", "su", "sudo",
+        "taskset", "time", "timeout", "xargs",
+        "conda", "docker-init", "dumb-init", "mamba", "micromamba", "pipenv", "pixi", "poetry", "tini", "uv",
+    )
+)  # fmt: skip
 # what multiprocessing and its kin run in the processes that they start by exec
 HELPERS = ("multiprocessing.", "multiprocess.", "billiard.", "joblib.", "loky.", "torch._inductor.")

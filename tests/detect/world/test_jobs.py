@@ -312,6 +312,17 @@ def test_a_module_names_its_job(program: str) -> None:
     assert set(jobs(process(10, program=program), helper)) == {f"{program}-10"}
 
 
+@pytest.mark.parametrize("shim", ["bash", "-bash", "timeout", "env"])
+def test_a_job_is_named_by_what_trains_and_not_by_its_shim(shim: str) -> None:
+    """A rank without a script of its own (`python -c`, `python -`) below a shell that carries its rank."""
+    rank = {"RANK": "0", "WORLD_SIZE": "1"}
+    book = Jobs()
+    for info in (shell(10, 1, shim, **rank), process(11, 10, "python3", environment=rank)):
+        book.observe(info)
+
+    assert book.job_of((11, 11)) == "python3-10"
+
+
 def test_an_orphan_keeps_the_parent_that_it_had() -> None:
     """A launcher that ends hands its ranks to init; they stay one job."""
     book = Jobs()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.world import rendezvous
-from ckptprof.frameworks.launchers import HELPERS, INTERPRETERS, LAUNCHERS
+from ckptprof.frameworks.launchers import HELPERS, INTERPRETERS, LAUNCHERS, RUNNERS
 from ckptprof_collectors.samples import ProcessInfo
 
 
@@ -46,12 +46,16 @@ def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
 
 
 def title(*family: ProcessInfo) -> str:
-    """Return the program that names the job best: the first script of a family that is told from the leaf upwards."""
+    """Return the program that names the job best: the first script of a family that is told from the leaf upwards.
+
+    A shell or another program that only runs the next one names nothing.
+    """
     for info in family:
         if info.program.endswith(".py"):
             return info.program
-    for info in family:
+    working = [info for info in family if info.program.removeprefix("-") not in RUNNERS] or list(family)
+    for info in working:
         if info.program and not is_helper(info) and not info.program.startswith(INTERPRETERS):
             return info.program
-    root = family[-1]
-    return root.program or family[0].program or family[0].comm
+    root = working[-1]
+    return root.program or working[0].program or working[0].comm
