@@ -80,6 +80,17 @@ def test_a_further_name_in_full_is_a_copy(names: tuple[str, str]) -> None:
     assert reasons(amplified(*(part_of(f"/ckpt/{name}", 100 * MIB) for name in names))) == {"copy": 100 * MIB}
 
 
+def test_a_copy_that_holds_another_name_is_one_all_the_same() -> None:
+    """torch.save writes the name of the file into it; the state of an optimizer is no copy of the model."""
+    first, last = part_of("/ckpt/epoch=0-step=4.ckpt", 60_034_736), part_of("/ckpt/last.ckpt", 60_034_800)
+    model, optimizer = part_of("/ckpt/last/model.pt", 60_034_736), part_of("/ckpt/last/optimizer.pt", 60_034_800)
+
+    assert reasons(amplified(first, last)) == {"copy": 60_034_800}
+    assert reasons(amplified(first, part_of("/ckpt/last.ckpt", 60_400_000))) == {}
+    assert reasons(amplified(first, part_of("/ckpt/last.ckpt", 60_034_800, pid=7))) == {}
+    assert reasons(amplified(model, optimizer)) == {}
+
+
 def test_staging_and_a_copy_make_four_times_the_bytes() -> None:
     """Lightning with save_last."""
     parts = [
@@ -127,5 +138,6 @@ def test_a_save_under_two_names_says_so(*, trace: bool) -> None:
     (found,) = stage.play(20.0)
 
     assert (found.bytes, found.files) == (200 * MIB, 2)
+    assert found.path == "/ckpt/epoch=1-step=10.ckpt"
     assert (found.written_bytes, found.unique_bytes) == (200 * MIB, 100 * MIB)
     assert [overhead.reason for overhead in found.overheads] == ["copy"]

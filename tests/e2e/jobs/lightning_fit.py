@@ -45,7 +45,7 @@ class Model(LightningModule):
 
 
 class Timed(ModelCheckpoint):
-    """A ModelCheckpoint that logs: the file of a step and `last.ckpt` are one save."""
+    """A ModelCheckpoint that logs: the file of a step and `last.ckpt` are one save, named by the former."""
 
     book: Logbook
     opened: list[int]  # when each of the files was asked for
@@ -63,7 +63,8 @@ class Timed(ModelCheckpoint):
                 if path.name == "last.ckpt" or f"={step}." in path.name
             ]
             size = sum(path.stat().st_size for path in files)
-            self.book.add("save", step, self.book.told.dir, self.opened[0], time.time_ns(), size=lambda: size)
+            own = next(path for path in files if path.name != "last.ckpt")
+            self.book.add("save", step, own, self.opened[0], time.time_ns(), size=lambda: size)
 
 
 class TimedRestore(TorchCheckpointIO):

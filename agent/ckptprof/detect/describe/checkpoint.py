@@ -11,7 +11,7 @@ from ckptprof.detect.describe.durability import durability, durable_evidence, en
 from ckptprof.detect.describe.layout import class_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.moments import metadata_of, moments_of
-from ckptprof.detect.describe.overheads import amplification_of
+from ckptprof.detect.describe.overheads import amplification_of, copies_of
 from ckptprof.detect.describe.sources import source_of
 from ckptprof.detect.describe.stall import stall_of
 from ckptprof.detect.describe.writers import ranks_of, writers_of
@@ -89,10 +89,12 @@ def _path(candidate: Candidate) -> str:
     """Return the file, or the folder that all files share; a file that is one rank's part stands for its folder.
 
     What completes it may lie beside that folder (`latest`) and is no part of it. Of a folder that was renamed not all
-    files may have been seen under its new name.
+    files may have been seen under its new name. A copy under a further name (`last.ckpt`) is not the checkpoint.
     """
     beside = candidate.step is not None
-    kept = [part for part in candidate.parts if not (beside and part.name.commit and part.name.step is None)]
+    copies = set(map(id, copies_of(candidate.parts))) if candidate.writes else set()
+    kept = [part for part in candidate.parts if id(part) not in copies]
+    kept = [part for part in kept if not (beside and part.name.commit and part.name.step is None)]
     kept = kept or candidate.parts
     paths = [part.path for part in kept]
     if len(set(paths)) == 1 and kept[0].name.rank is None:

@@ -13,6 +13,7 @@ from ckptprof.model import Overhead
 
 _COUNTED_BYTES = 1 << 20  # equal sizes of smaller files say nothing
 _REWRITE_SHARE = 0.01  # of a file that is written again is the header that is filled in at the end
+_NAMED_SHARE = 0.002  # of a file is its own name, which torch.save writes twice for each tensor
 _CONSOLIDATED = (0.9, 1.1)  # of the shards is the size of what they were put together to
 _TWINS = 2  # so many pairs of equal files in two folders are no chance
 
@@ -87,16 +88,35 @@ def _alike(parts: Iterable[Transfer], key: Callable[[Transfer], Hashable]) -> li
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _copies(parts: list[Transfer]) -> list[Transfer]:
+def copies_of(parts: list[Transfer]) -> list[Transfer]:
     """Return the files of the same size whose name is used anew for every save: last.ckpt beside epoch=1-step=100.ckpt.
 
-    In the same folder, or in two of which one bears such a name.
+    In the same folder, or in two of which one bears such a name. torch.save writes the name of the file into it, so
+    that in the same folder the sizes differ by some bytes.
     """
-    again: set[int] = set()
+    again = set(map(id, _nearly_copies(parts)))
     for group in _alike(parts, lambda part: part.bytes):
         aliases = [part for part in group if is_alias(part.path) or is_alias(part.folder)]
         again.update(map(id, aliases[1 if len(aliases) == len(group) else 0 :]))
     return [part for part in parts if id(part) in again]
+
+
+def _nearly_copies(parts: list[Transfer]) -> Iterator[Transfer]:
+    own: dict[Hashable, list[int]] = {}
+    aliases = []
+    for part in parts:
+        if part.bytes >= _COUNTED_BYTES:
+            if is_alias(part.path):
+                aliases.append(part)
+            else:
+                own.setdefault(_kind(part), []).append(part.bytes)
+    for part in aliases:
+        if any(abs(part.bytes - size) <= _NAMED_SHARE * size for size in own.get(_kind(part), ())):
+            yield part
+
+
+def _kind(part: Transfer) -> Hashable:
+    return part.process, part.folder, _name(part).rpartition(".")[2]
 
 
 def _consolidated(parts: list[Transfer]) -> list[Transfer]:
@@ -121,7 +141,7 @@ def _duplicates(parts: list[Transfer]) -> list[Transfer]:
 
 
 _EXPLAINED = (
-    ("copy", "written in full under a further name", _copies),
+    ("copy", "written in full under a further name", copies_of),
     ("consolidation", "put together from its shards, which stay", _consolidated),
     ("duplicate", "written in full to a second folder", _duplicates),
 )

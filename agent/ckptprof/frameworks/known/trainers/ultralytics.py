@@ -16,7 +16,7 @@ FRAMEWORK = Framework(
     saves=(
         Save(
             (tensor("detect/train/weights/last.pt"), tensor("detect/train/weights/epoch{step}.pt")),
-            path="detect/train/weights",
+            path="detect/train/weights/epoch{step}.pt",
         ),
     ),
 )
