@@ -64,7 +64,7 @@ def test_colour_decision(
     assert expected is output.use_colour(stream, off=off)
 
 
-@pytest.mark.parametrize(("columns", "expected"), [("80", 80), ("200", 200), ("10", 60)])
+@pytest.mark.parametrize(("columns", "expected"), [("80", 80), ("200", 200), ("10", 40)])
 def test_width_follows_columns(columns: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Down to a width that something still fits into."""
     monkeypatch.setenv("COLUMNS", columns)

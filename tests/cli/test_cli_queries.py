@@ -153,15 +153,20 @@ def test_copies_are_asked_for(db: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_show(db: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One checkpoint with its chart and evidence, and its document."""
+    """One checkpoint in short, with its chart and evidence, and its document; what scrolled away comes again."""
     assert main(["show", "2", "--db", db]) == 0
+    short = capsys.readouterr().out
+    assert main(["show", "2", "--all", "--db", db]) == 0
     text = capsys.readouterr().out
     assert main(["show", "2", "--db", db, "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
 
+    assert "`ckptprof show 2 --all`" in short
+    assert "Bandwidth over time" not in short
     assert "Bandwidth over time" in text
     assert "format: " in text
-    assert _inert(text)
+    assert text.splitlines()[-2].startswith("Limit ")
+    assert _inert(short + text)
     assert body["checkpoint"]["path"] == NAMES[1]
     assert len(body["checkpoint"]["timeline"]) == 2
 

@@ -95,11 +95,13 @@ def test_gpus_that_are_given_replace_those_that_were_guessed(make_diagnosed: Cal
 
 def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoint]) -> None:
     """It may as well train on none; several ranks are said to be a guess."""
-    one = make_diagnosed(1, 0, cost=Cost(gpus=1, gpus_from="ranks", gpu_seconds=1.0, bytes_per_second_per_gpu=5.0))
+    guess = Cost(gpus=1, gpus_from="ranks", gpu_seconds=1.0, bytes_per_second_per_gpu=5.0)
+    one = make_diagnosed(1, 0, cost=guess, stall_ns=1_000_000_000)
     several = msgspec.structs.replace(one, cost=Cost(gpus=4, gpus_from="ranks", gpu_seconds=4.0))
 
     assert account.cost_facts(one) == []
-    assert account.cost_facts(several) == [("GPU time", "4.00 s blocked on 4 GPUs, if each rank has one")]
+    assert "GPU" not in dict(account.lead(one))["Cost"]
+    assert dict(account.lead(several))["Cost"].endswith("; 4.00 s of GPU time on 4 GPUs, if each rank has one")
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,52 @@ from datetime import timezone
 import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, DeviceShare, Evidence, Kind, Mode, Moments, Pattern, Point, Status, Stream
+from ckptprof.model import (
+    Checkpoint,
+    DeviceShare,
+    Evidence,
+    Kind,
+    Mode,
+    Moments,
+    Overhead,
+    Pattern,
+    Point,
+    Status,
+    Stream,
+)
 from ckptprof.report import chart, show
 from ckptprof.report.clean import width as cells
 from ckptprof.verdicts import Account, Limit
 
 SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("name", ["save", "restore", "broken", "copy", "verdict"])
+def test_the_short_form_looks_as_agreed(
+    name: str, width: int, shown: dict[str, Checkpoint], zone: timezone, golden: Callable[[str, str], None]
+) -> None:
+    """What limited it, what it cost and what to do, first; at 80 columns it fits a screen of 24 lines."""
+    text = show.brief(shown[name], width=width, colour=False, zone=zone)
+
+    golden(f"show/brief-{name}-{width}.txt", text)
+    assert max(cells(line) for line in text.splitlines()) <= width
+    assert width < 80 or text.count("\n") < 24
+    assert any(line.startswith("Limit ") for line in text.splitlines()[2:4]) or name == "copy"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("name", ["save", "restore", "broken", "copy", "verdict", "unclear"])
+def test_nothing_of_it_is_wider_than_the_terminal(
+    name: str, width: int, shown: dict[str, Checkpoint], zone: timezone
+) -> None:
+    """All of it, and what comes again at its end."""
+    text = show.render(shown[name], width=width, colour=False, zone=zone)
+    again = show.ending(shown[name], width=width, colour=False)
+
+    assert max(cells(line) for line in (text + again).splitlines()) <= width
+    assert set(again.splitlines()) <= set(text.splitlines())
+    assert bool(again) == (name != "copy")
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -59,7 +99,7 @@ def test_a_verdict_that_is_unclear_says_so(
     text = show.render(shown["unclear"], width=80, colour=False, zone=zone, blocks=chart.ASCII_BLOCKS)
 
     golden("show/unclear-80.txt", text)
-    assert "What limited it: unclear, perhaps page-cache" in text
+    assert "Limit       unclear, perhaps page-cache" in text
     assert text.isascii()
 
 
@@ -120,8 +160,8 @@ def test_moments_stand_in_the_order_of_time(detailed_checkpoint: Checkpoint, zon
     text = show.render(early, width=80, colour=False, zone=zone)
     course = text[text.index("Course") : text.index("Bandwidth")].splitlines()
 
-    assert [line.split()[0] for line in course[2:7]] == ["+0", "+0.50", "+1.00", "+1.00", "+2.00"]
-    assert "Not seen, or there was none: first data, cleaned up." in course[7]
+    assert [line.split()[0] for line in course[1:6]] == ["+0", "+0.50", "+1.00", "+1.00", "+2.00"]
+    assert "Not seen, or there was none: first data, cleaned up." in course[6]
     assert re.search(r"At risk +never", text)
 
 
@@ -185,7 +225,7 @@ def test_what_was_not_seen_is_said(make_checkpoint: Callable[..., Checkpoint], z
     assert "the course over time was not seen" in text
     assert re.search(r"Sequential +not seen", text)
     assert re.search(r"Page cache +not seen", text)
-    for name in ("Mode", "Training blocked", "Durable", "At risk", "Amplification"):
+    for name in ("Mode", "Durable", "At risk", "Amplification"):
         saved = show.render(msgspec.structs.replace(bare, kind=Kind.SAVE), width=80, colour=False, zone=zone)
         assert re.search(rf"{name} +not seen", saved)
 
@@ -287,3 +327,25 @@ def test_requests_of_devices_have_columns(
 
     assert expected in text
     assert max(cells(line) for line in text.splitlines()) <= width
+
+
+def test_a_copy_under_a_further_name_is_told_beside_the_size(
+    make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """With its kind; what was staged elsewhere is not in the size."""
+    again = (Overhead(reason="copy", bytes=477 << 20, text="last.ckpt: again"),)
+    one = make_checkpoint(1, 0, bytes=954 << 20, unique_bytes=477 << 20, files=2, overheads=again)
+    text = show.brief(one, width=200, colour=False, zone=zone)
+
+    assert "Moved     1.00 GB in 2 files in 4.12 s, 243 MB/s; 500 MB of it again (copy)\n" in text
+
+
+def test_a_stream_that_ends_after_the_last_byte_is_explained(
+    detailed_checkpoint: Checkpoint, make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """It ends with its close; where it ends with its data there is nothing to explain."""
+    last_ns = max(stream.end_ns for stream in detailed_checkpoint.streams)
+    ends = msgspec.structs.replace(detailed_checkpoint, moments=Moments(last_data_ns=last_ns))
+    texts = [show.render(one, width=80, colour=False, zone=zone) for one in (detailed_checkpoint, ends)]
+
+    assert ["A stream lasts until" in text for text in texts] == [True, False]

@@ -43,3 +43,26 @@ def test_paint_only_when_told() -> None:
     assert paint("x", "bold red", colour=True) == "\x1b[1;31mx\x1b[0m"
     assert paint("x", "bold red", colour=False) == "x"
     assert paint("x", "", colour=True) == "x"
+
+
+def test_what_is_never_cut_is_cut_before_a_line_is_too_long() -> None:
+    """On a terminal that is narrower than all of it."""
+    columns = (Column("DEVICE"), Column("KIND"), Column("READ", right=True))
+    rows = [[Cell("nvme0n1p12"), Cell("block"), Cell("12.0 kB")]]
+
+    assert max(map(len, render(columns, rows, 20, colour=False))) <= 20
+
+
+def test_a_path_goes_on_in_the_next_line() -> None:
+    """After a slash if there is one near; one of thousands of characters is cut in its middle."""
+    assert wrap("in /mnt/scratch/llama-7b/x.pt", 16) == ["in", "/mnt/scratch/", "llama-7b/x.pt"]
+    assert wrap("a" * 20, 8) == ["a" * 8, "a" * 8, "a" * 4]
+    assert [len(line) for line in wrap("/" + "d" * 4000, 40)] == [40, 40, 40, 40]
+    assert wrap("", 8) == [""]
+
+
+def test_texts_stand_below_their_keys_where_there_is_no_room_beside() -> None:
+    """A key may be empty: its text goes on with the one above."""
+    lines = facts([("A save blocks training", "1 min 02 s"), ("", "and more")], 40, colour=False)
+
+    assert lines == ["A save blocks training", "  1 min 02 s", "  and more"]

@@ -200,9 +200,9 @@ def test_both_forms_tell_how_the_service_stands(action: str, tmp_path: Path) -> 
     for host in (StandIn(tmp_path), StandIn(tmp_path, **seen)):
         outcome = rendering.Outcome(action, False, ("a step",), standing(host))  # noqa: FBT003 # as a struct's field
         Draft202012Validator(json.loads(SCHEMA.read_text())).validate(json.loads(dump(rendering.document(outcome))))
-        text = rendering.render(outcome)
+        text = rendering.render(outcome, width=80)
         assert ("done: a step" in text) == (action != "status")
         assert ("These stay: " in text) == (action == "uninstall")
-        assert ("not installed" in text) != ("service   active, watching" in text)
+        assert ("not installed" in text) != ("service  active, watching" in text)
     assert standing(StandIn(tmp_path, **seen)).from_here is True
     assert sys.executable in command

@@ -26,18 +26,23 @@ def command(  # each argument is an option of the command line
     kind: filters.KindOption = None,
     limit: filters.Limit = None,
     json: options.Json = False,
+    no_color: options.NoColor = False,
 ) -> None:
     """List checkpoints, one line each, for pipes and grep.
 
-    The fields are separated by tabs: id, start, kind, seconds, bytes, pattern, step, job, path, status, mode, stall in
-    seconds, limit, confidence of that limit. A field that was not seen is `-`. With --json the document is the same as
-    that of `ckptprof report --json`. The exit code is 3 if there is no checkpoint.
+    On a terminal the lines are a table that is no wider than it. In a pipe the fields are separated by tabs: id, start,
+    kind, seconds, bytes, pattern, step, job, path, status, mode, stall in seconds, limit, confidence of that limit. A
+    field that was not seen is `-`. With --json the document is the same as that of `ckptprof report --json`. The ids
+    count copies, too, which only --kind copy lists. The exit code is 3 if there is no checkpoint.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     with reading(db) as reader:
         report = reader.report(query)
     if json:
         output.write(document.dump(document.report_document(report)))
+    elif output.is_terminal():
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        output.write(terminal.table(report, width=width, colour=colour, zone=output.LocalZone()))
     else:
         output.write(terse.render(report, zone=output.LocalZone()))
     if not report.checkpoints:

@@ -29,7 +29,7 @@ COMMANDS = {
     "agent": "Watch the whole host in the foreground and record every checkpoint, as the service does.",
     "report": "Report the recorded checkpoints, what they cost and what limited them.",
     "list": "List checkpoints, one line each, for pipes and grep.",
-    "show": "Show one checkpoint: its course over time, streams, devices and evidence.",
+    "show": "Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it.",
     "diff": "Compare two runs, before and after a change, and show what differs by more than noise.",
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.",
     "doctor": "Check what ckptprof can see on this host, and name the command that adds what is missing.",

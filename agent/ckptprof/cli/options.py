@@ -77,6 +77,7 @@ Level = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colours, as NO_COLOR=1 does.")]
+NoPager = Annotated[bool, typer.Option("--no-pager", help="Do not use a pager on a terminal.")]
 Gpus = Annotated[
     int | None,
     typer.Option(

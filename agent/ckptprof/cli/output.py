@@ -1,19 +1,25 @@
-"""Where output goes: how wide the terminal is, whether it takes colour, and text that it can always print."""
+"""Where output goes: how wide the terminal is, whether it takes colour, a pager, text that it can always print."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import shlex
 import shutil
 import sys
 import time
 from datetime import datetime, timedelta, timezone, tzinfo
-from typing import TextIO
+from typing import IO, TextIO, cast
 
 from ckptprof import units
 from ckptprof.report.chart import ASCII_BLOCKS, BLOCKS
 
-NARROWEST = 60  # cells; below it lines wrap
+NARROWEST = 40  # cells; below it lines wrap
 WIDTH_OF_PIPES = 120
+_SCREEN = (WIDTH_OF_PIPES, 24)  # where there is no terminal, or one that does not tell its size
+_PAGER = "less"
+_LESS = "FRX"  # quit if it fits, keep colours, leave the text behind: as git sets it
 # What the renderings use beyond ASCII, for a terminal that has no more
 _PLAIN = str.maketrans(
     {"…": "~", "│": "|", "└": "+", "─": "-", "┴": "+"} | dict(zip(BLOCKS, ASCII_BLOCKS, strict=True))
@@ -45,7 +51,17 @@ class LocalZone(tzinfo):
 
 def terminal_width() -> int:
     """Return the cells of a line: COLUMNS, the terminal's, or for a pipe enough for every column but the longest."""
-    return max(NARROWEST, shutil.get_terminal_size((WIDTH_OF_PIPES, 24)).columns)
+    return max(NARROWEST, shutil.get_terminal_size(_SCREEN).columns)
+
+
+def fits(text: str) -> bool:
+    """Return whether so many lines, and the prompt below them, are on the screen at once: LINES, or the terminal's."""
+    return text.count("\n") < shutil.get_terminal_size(_SCREEN).lines
+
+
+def is_terminal() -> bool:
+    """Return whether a person reads what is printed."""
+    return sys.stdout.isatty()
 
 
 def use_units() -> None:
@@ -81,3 +97,28 @@ def write(text: str, stream: TextIO | None = None) -> None:
         text = text.translate(_PLAIN)
     encoding = out.encoding or "ascii"
     out.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def page(text: str, *, off: bool = False) -> bool:
+    """Write cleaned text by the program in PAGER, or less; return whether that was done, False: nothing was written.
+
+    Only for a text that does not fit, where a person sits at a terminal.
+    """
+    program = shlex.split(os.environ.get("PAGER", _PAGER))
+    person = sys.stdin.isatty() and is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
+    if off or not person or fits(text) or not program or program[0] == "cat" or shutil.which(program[0]) is None:
+        return False
+    import subprocess  # noqa: PLC0415 # for this only
+
+    sys.stdout.flush()
+    environment = {"LESS": _LESS, "LV": "-c", **os.environ}
+    with subprocess.Popen(program, stdin=subprocess.PIPE, env=environment) as pager:  # noqa: S603 # the user's choice
+        with (
+            contextlib.suppress(BrokenPipeError, KeyboardInterrupt),  # it was left before its end
+            io.TextIOWrapper(cast("IO[bytes]", pager.stdin), encoding=sys.stdout.encoding) as stream,
+        ):
+            write(text, stream)
+        while pager.poll() is None:
+            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the pager's
+                pager.wait()
+    return True

@@ -36,13 +36,15 @@ def command(  # each argument is an option of the command line
     gpus: options.Gpus = None,
     fail_on: gating.FailOn = None,
     allow_unknown: gating.AllowUnknown = False,
+    no_pager: options.NoPager = False,
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> int:
     """Report the recorded checkpoints, what they cost and what limited them.
 
-    The first line says what limited most of the lost time, the second what to do first. The exit code is 3 if there is
-    no checkpoint.
+    The first line says what limited most of the lost time, the second what to do first. On a terminal, what is longer
+    than it goes to the program in PAGER (less). The ids count copies, too, which only --kind copy lists. The exit code
+    is 3 if there is no checkpoint.
 
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
@@ -68,7 +70,9 @@ def command(  # each argument is an option of the command line
     if not json:
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()
-        output.write(terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), gpus=gpus))
+        text = terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), gpus=gpus)
+        if not output.page(text, off=no_pager):
+            output.write(text)
     return gating.conclude(judged, allow_unknown=allow_unknown)
 
 

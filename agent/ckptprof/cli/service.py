@@ -60,7 +60,9 @@ def command(
         installation.do(steps)
     now = standing(host)
     told = rendering.Outcome(action.value, dry_run, tuple(step.text for step in steps), now)
-    output.write(document.dump(rendering.document(told)) if json else rendering.render(told))
+    output.write(
+        document.dump(rendering.document(told)) if json else rendering.render(told, width=output.terminal_width())
+    )
     if action is not Action.STATUS or now.active:
         return 0
     return DEGRADED if now.installed else NothingFoundError.exit_code

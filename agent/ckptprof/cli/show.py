@@ -1,4 +1,4 @@
-"""Show one checkpoint: its course over time, streams, devices and evidence."""
+"""Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from ckptprof.report import show as rendering
 EXAMPLES = """
 # The checkpoint with the id 3
 ckptprof show 3
+# All that is known of it
+ckptprof show 3 --all
 # The newest one
 ckptprof show $(ckptprof list --limit 1 | cut -f 1)
 """
+All = Annotated[
+    bool,
+    typer.Option(
+        "--all", "-a", help="Tell all: where its time went, course, pattern, streams, devices, evidence, blind spots."
+    ),
+]
 
 
 def command(
@@ -29,12 +37,15 @@ def command(
     ],
     *,
     db: options.Db = None,
+    whole: All = False,
+    no_pager: options.NoPager = False,
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
-    """Show one checkpoint: its course over time, streams, devices and evidence.
+    """Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it.
 
-    The exit code is 3 if there is no checkpoint with this id.
+    What --all prints is longer than a screen: on a terminal it goes to the program in PAGER (less), and elsewhere the
+    first lines come again as the last ones. The exit code is 3 if there is no checkpoint with this id.
     """
     with reading(db) as reader:
         found = reader.checkpoint(checkpoint_id)
@@ -43,12 +54,11 @@ def command(
     if json:
         output.write(document.dump(document.checkpoint_document(found)))
         return
-    output.write(
-        rendering.render(
-            found,
-            width=output.terminal_width(),
-            colour=output.use_colour(off=no_color),
-            zone=output.LocalZone(),
-            blocks=output.blocks(),
-        )
-    )
+    width, colour = output.terminal_width(), output.use_colour(off=no_color)
+    tell = rendering.render if whole else rendering.brief
+    text = tell(found, width=width, colour=colour, zone=output.LocalZone(), blocks=output.blocks())
+    if output.page(text, off=no_pager or not whole):
+        return
+    output.write(text)
+    if whole and not output.fits(text):
+        output.write(rendering.ending(found, width=width, colour=colour))

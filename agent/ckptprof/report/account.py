@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 
 from ckptprof import units
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, Kind
 from ckptprof.report import chart, sureness
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
-from ckptprof.verdicts import Account, Limit, Verdict
+from ckptprof.verdicts import Account, Cost, Limit, Verdict
 
 _MAX_BAR = 40
 _BESIDE = 132  # cells of a line from which on what was seen stands beside its bar
@@ -23,15 +23,56 @@ GPUS_FROM = {"ranks": ", if each rank has one", "nvml": ", as NVML tells"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
 
 
+def lead(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """Return what limited a checkpoint, what it cost and what to do: what a reader wants first; nothing of a copy."""
+    verdict = checkpoint.verdict
+    if checkpoint.kind is Kind.COPY:
+        return []
+    if verdict is None:
+        return [("Limit", units.NOT_SEEN), ("Cost", _cost(checkpoint))]
+    pairs = [("Limit", title(verdict)), ("", recorded(verdict.sentence)), ("Cost", _cost(checkpoint))]
+    if verdict.remedy:
+        pairs.append(("To do", recorded(verdict.remedy)))
+    gain = gain_text(checkpoint, verdict)
+    if gain is not None:
+        pairs.append(("Without it", gain))
+    return pairs
+
+
+def _cost(checkpoint: Checkpoint) -> str:
+    if checkpoint.stall_ns is None:
+        return "how long training was blocked was not seen"
+    spent_ns = checkpoint.end_ns - checkpoint.start_ns
+    text = f"training was blocked for {units.duration(checkpoint.stall_ns)}"
+    if 0 <= checkpoint.stall_ns <= spent_ns > 0:
+        text += f", {units.percent(checkpoint.stall_ns / spent_ns)} of the duration"
+    cost = checkpoint.cost
+    if cost is None or cost.gpu_seconds is None or is_guessed(cost.gpus, cost.gpus_from):
+        return text
+    return f"{text}; {units.seconds(cost.gpu_seconds)} of GPU time{_on_gpus(cost)}"
+
+
+def _on_gpus(cost: Cost) -> str:
+    if cost.gpus is None:
+        return ""
+    return f" on {units.plural(cost.gpus, 'GPU')}{GPUS_FROM.get(cost.gpus_from or '', '')}"
+
+
 def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
-    """Return the verdict as lines of at most `width` cells; none without a verdict."""
+    """Return what the time went to and what speaks for that, in lines of at most `width` cells; none without it."""
     verdict = checkpoint.verdict
     if verdict is None:
         return []
-    lines = wrap(recorded(verdict.sentence), width)
-    lines[0] = paint(lines[0], _style(verdict), colour=colour)
-    drawn = _bars(checkpoint, verdict, width, blocks, colour=colour)
-    return [*lines, *([""] if drawn else []), *drawn, *_reasons(checkpoint, verdict, width, colour=colour)]
+    texts = [recorded(one.text) for one in _ordered(verdict)]
+    drawn = _bars(checkpoint, verdict, width, texts, blocks, colour=colour)
+    reasons = _reasons(verdict, width, colour=colour)
+    return [*drawn, *([""] if drawn and reasons else []), *reasons]
+
+
+def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
+    """Return the bars alone."""
+    verdict = checkpoint.verdict
+    return [] if verdict is None else _bars(checkpoint, verdict, width, [], blocks, colour=colour)
 
 
 def title(verdict: Verdict) -> str:
@@ -44,19 +85,12 @@ def title(verdict: Verdict) -> str:
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return what a checkpoint cost, as far as it is known."""
+    """Return what else a checkpoint cost beside what `lead` says, as far as it is known."""
     cost = checkpoint.cost
     if cost is None:
         return []
     pairs = []
     guessed = is_guessed(cost.gpus, cost.gpus_from)
-    if cost.gpu_seconds is not None and not guessed:
-        gpus = (
-            ""
-            if cost.gpus is None
-            else f" on {units.plural(cost.gpus, 'GPU')}{GPUS_FROM.get(cost.gpus_from or '', '')}"
-        )
-        pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} blocked{gpus}"))
     if cost.background_seconds:
         pairs.append(("Beside training", f"{units.seconds(cost.background_seconds)} went on in the background"))
     if cost.bytes_per_second is not None:
@@ -91,20 +125,27 @@ def tier(word: str) -> str:
     return _TIERS.get(word.lower(), clean(word))
 
 
-def _style(verdict: Verdict) -> str:
+def style(verdict: Verdict) -> str:
+    """Return how the limit is painted."""
     if verdict.limit is Limit.NONE:
         return _FINE
     return "bold" if sureness.is_told(verdict) else "yellow"
 
 
-def _bars(checkpoint: Checkpoint, verdict: Verdict, width: int, blocks: str, *, colour: bool) -> list[str]:
-    """Return a bar for each account, the largest first, what was seen beside it or under it."""
+def _ordered(verdict: Verdict) -> list[Account]:
     told = [one for one in verdict.accounts if math.isfinite(one.seconds) and one.seconds > 0]
-    ordered = sorted(told, key=lambda one: -one.seconds)
+    return sorted(told, key=lambda one: -one.seconds)
+
+
+def _bars(  # noqa: PLR0913 # as a drawing needs
+    checkpoint: Checkpoint, verdict: Verdict, width: int, texts: list[str], blocks: str, *, colour: bool
+) -> list[str]:
+    """Return a bar for each account, the largest first; their texts, if given, beside them or under them."""
+    ordered = _ordered(verdict)
     if not ordered:
         return []
     whole = max((checkpoint.end_ns - checkpoint.start_ns) / 1e9, sum(one.seconds for one in ordered))
-    most = min(_MAX_BAR, max(8, width - 34))
+    most = min(_MAX_BAR, max(1, width - 34))
     full = blocks[-1] if blocks == chart.BLOCKS else _ASCII_BAR
     lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered[:_SHOWN]]
     rows = [
@@ -116,11 +157,11 @@ def _bars(checkpoint: Checkpoint, verdict: Verdict, width: int, blocks: str, *, 
         ]
         for one, length in zip(ordered, lengths, strict=False)
     ]
-    columns = (Column("ACCOUNT"), Column("TIME", right=True), Column("SHARE", right=True), Column(""))
+    columns = (Column("ACCOUNT"), Column("TIME", right=True), Column("SHARE", right=True), Column("", drop=1))
     header, *drawn = render_table(columns, rows, width, colour=colour)
     lines = [header]
-    for one, length, bar in zip(ordered, lengths, drawn, strict=False):
-        text = recorded(one.text)
+    for i, (length, bar) in enumerate(zip(lengths, drawn, strict=True)):
+        text = texts[i] if texts else ""
         if width >= _BESIDE and text:
             room = width - most - 34
             first, *more = wrap(text, room)
@@ -140,7 +181,7 @@ def _bar_style(account: Account, verdict: Verdict) -> str:
     return "red" if account.limit is verdict.limit else "cyan"
 
 
-def _reasons(checkpoint: Checkpoint, verdict: Verdict, width: int, *, colour: bool) -> list[str]:
+def _reasons(verdict: Verdict, width: int, *, colour: bool) -> list[str]:
     lines: list[str] = []
     for heading, texts in (
         ("Speaks for it", verdict.evidence),
@@ -149,15 +190,8 @@ def _reasons(checkpoint: Checkpoint, verdict: Verdict, width: int, *, colour: bo
     ):
         if texts:
             lines += ["", paint(heading, "bold", colour=colour), *bullets(texts, width)]
-    pairs = []
-    gain = gain_text(checkpoint, verdict)
-    if gain is not None:
-        pairs.append(("Without it", gain))
-    if verdict.remedy:
-        pairs.append(("To do", recorded(verdict.remedy)))
-    if verdict.reference:
-        pairs.append(("Seen before", clean(verdict.reference)))
-    return [*lines, *([""] if pairs else []), *facts(pairs, width, colour=colour)]
+    pairs = [("Seen before", clean(verdict.reference))] if verdict.reference else []
+    return [*lines[1:], *([""] if lines and pairs else []), *facts(pairs, width, colour=colour)]
 
 
 def gain_text(checkpoint: Checkpoint, verdict: Verdict) -> str | None:

@@ -15,7 +15,7 @@ from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Report
 from ckptprof.report import account, sureness
 from ckptprof.report.clean import clean, recorded, shorten_end
-from ckptprof.report.table import facts, paint
+from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import Cost, Limit
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def cost_lines(report: Report, width: int, gpus: int | None, *, colour: bool) ->
     lines = []
     for one in every[:MAX_JOBS]:
         title = f"What checkpoints cost {shorten_end(clean(one.job), _JOB_CELLS)}"
-        lines += ["", paint(title, "bold", colour=colour), *facts(_job(one), width, colour=colour, indent="  ")]
+        lines += ["", *(paint(line, "bold", colour=colour) for line in wrap(title, width))]
+        lines += facts(_job(one), width, colour=colour, indent="  ")
     if len(every) > MAX_JOBS:
         lines += ["", f"and {units.plural(len(every) - MAX_JOBS, 'job')} more: --json has them all"]
     return lines[1:]

@@ -65,14 +65,14 @@ def shorten(text: str, limit: int) -> str:
         return ELLIPSIS[:limit]
     head_cells = (limit - 1) // 3 if limit >= _HEAD_FROM else 0
     tail_cells = limit - 1 - head_cells
-    return _take(text, head_cells) + ELLIPSIS + _take(text[::-1], tail_cells)[::-1]
+    return take(text, head_cells) + ELLIPSIS + take(text[::-1], tail_cells)[::-1]
 
 
 def shorten_end(text: str, limit: int) -> str:
     """Return cleaned text cut at its end to at most `limit` cells."""
     if _fits(text, limit):
         return text
-    return _take(text, limit - 1) + ELLIPSIS if limit > 0 else ""
+    return take(text, limit - 1) + ELLIPSIS if limit > 0 else ""
 
 
 def _fits(text: str, limit: int) -> bool:
@@ -81,7 +81,8 @@ def _fits(text: str, limit: int) -> bool:
     return len(text) <= limit * _CODES_PER_CELL and width(text) <= limit
 
 
-def _take(text: str, cells: int) -> str:
+def take(text: str, cells: int) -> str:
+    """Return as much of the beginning of cleaned text as fits into so many cells."""
     if text.isascii():
         return text[:cells]
     used = 0

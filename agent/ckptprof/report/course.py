@@ -7,8 +7,7 @@ from datetime import timezone
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Metadata, Status, Writer
 from ckptprof.report.clean import clean, recorded
-from ckptprof.report.table import Cell, Column, paint, wrap
-from ckptprof.report.table import render as render_table
+from ckptprof.report.table import facts, paint, wrap
 
 INCOMPLETE = "incomplete: broken off before its end, or never committed; do not count on it"
 REASONS = ("mode", "incomplete")  # evidence without a weight: told beside what it is the reason for
@@ -42,10 +41,11 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         ("durable", checkpoint.durable_ns, "all of it was on stable storage"),
     )
     seen = sorted(((at_ns, name, text) for name, at_ns, text in told if at_ns is not None), key=lambda one: one[0])
-    rows = [[Cell(since(at_ns, checkpoint)), Cell(name, "bold"), Cell(text)] for at_ns, name, text in seen]
-    columns = (Column("AT", right=True), Column("MOMENT"), Column("WHAT", minimum=12))
+    times = [since(at_ns, checkpoint) for at_ns, _, _ in seen]
+    cells = max(map(len, times))
+    pairs = [(f"{at:>{cells}}  {name}", text) for at, (_, name, text) in zip(times, seen, strict=True)]
     missing = [name for name, at_ns, _ in told if at_ns is None]
-    lines = render_table(columns, rows, width, colour=colour)
+    lines = facts(pairs, width, colour=colour)
     if missing:
         lines += [
             paint(line, "dim", colour=colour)
@@ -58,7 +58,6 @@ def of_save(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     """Return what a save did to training and to the storage."""
     return [
         ("Mode", units.NOT_SEEN if checkpoint.mode is None else _because(checkpoint, checkpoint.mode.value, "mode")),
-        ("Training blocked", _blocked(checkpoint)),
         ("Durable", _durable(checkpoint, zone)),
         ("At risk", _at_risk(checkpoint)),
         ("Amplification", _amplification(checkpoint)),
@@ -75,16 +74,14 @@ def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     else:
         distinct = checkpoint.bytes if checkpoint.unique_bytes is None else checkpoint.unique_bytes
         told = f"{checkpoint.cache}: {source.format(units.size(checkpoint.storage_bytes), units.size(distinct))}"
-    facts = [("Page cache", told)]
+    pairs = [("Page cache", told)]
     unique = checkpoint.unique_bytes
-    if unique and checkpoint.bytes >= _TWICE * unique:
+    if unique and is_moved_again(checkpoint):
         number = len(checkpoint.writers)
         readers = "1 process" if number == 1 else f"{units.count(number)} processes"
         times = f"{checkpoint.bytes / unique:.2f}"
-        facts.append(("Read again", f"{units.size(unique)} were read {times} times over, by {readers}"))
-    if checkpoint.stall_ns is not None:
-        facts.append(("Training blocked", _blocked(checkpoint)))
-    return [*facts, *_slowest(checkpoint)]
+        pairs.append(("Read again", f"{units.size(unique)} were read {times} times over, by {readers}"))
+    return [*pairs, *_slowest(checkpoint)]
 
 
 def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -107,12 +104,9 @@ def amplification(checkpoint: Checkpoint) -> float | None:
     return checkpoint.written_bytes / checkpoint.unique_bytes
 
 
-def _blocked(checkpoint: Checkpoint) -> str:
-    if checkpoint.stall_ns is None:
-        return units.NOT_SEEN
-    spent_ns = checkpoint.end_ns - checkpoint.start_ns
-    share = units.percent(checkpoint.stall_ns / spent_ns) if 0 <= checkpoint.stall_ns <= spent_ns > 0 else None
-    return units.duration(checkpoint.stall_ns) + ("" if share is None else f", {share} of the duration")
+def is_moved_again(checkpoint: Checkpoint) -> bool:
+    """Return whether some of its bytes moved more than once: a copy under a further name, ranks that read the same."""
+    return bool(checkpoint.unique_bytes) and checkpoint.bytes >= _TWICE * (checkpoint.unique_bytes or 0)
 
 
 def _durable(checkpoint: Checkpoint, zone: timezone) -> str:

@@ -13,6 +13,8 @@ from ckptprof.report.table import paint, wrap
 SCHEMA_VERSION = 1
 _STYLES = {"ok": "green", "note": "blue", "warn": "yellow", "fail": "red"}
 _STATUS_CELLS = 6
+_BESIDE = 30  # cells that a text beside its check needs
+_FIX = "fix: "
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -44,17 +46,18 @@ def render(checks: Sequence[Check], *, width: int, colour: bool) -> str:
     """Return the checks as text that ends in a newline, the verdict last."""
     id_cells = max((len(check.id) for check in checks), default=0) + 2
     left = _STATUS_CELLS + id_cells
+    beside = width - left >= _BESIDE
     lines = []
     for check in checks:
-        head = (
-            paint(f"{check.status:<{_STATUS_CELLS}}", _STYLES[check.status], colour=colour) + f"{check.id:<{id_cells}}"
-        )
-        first, *more = wrap(clean(check.text), max(24, width - left))
-        lines += [head + first, *(" " * left + line for line in more)]
+        head = paint(f"{check.status:<{_STATUS_CELLS}}", _STYLES[check.status], colour=colour) + check.id
+        indent = " " * (left if beside else 2)
+        texts = wrap(clean(check.text), width - len(indent))
+        lines += [head + " " * (id_cells - len(check.id)) + texts.pop(0)] if beside else [head]
+        lines += [indent + line for line in texts]
         if check.fix is not None:
-            first, *more = wrap(clean(check.fix), max(24, width - left - 5))
-            lines.append(" " * left + paint("fix: ", "bold", colour=colour) + first)
-            lines += [" " * (left + 5) + line for line in more]
+            first, *more = wrap(clean(check.fix), width - len(indent) - len(_FIX))
+            lines.append(indent + paint(_FIX, "bold", colour=colour) + first)
+            lines += [indent + " " * len(_FIX) + line for line in more]
     return "\n".join([*lines, "", *wrap(_verdict(checks), width), ""])
 
 

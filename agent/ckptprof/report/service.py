@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ckptprof.report.clean import clean
+from ckptprof.report.table import facts, wrap
 
 SCHEMA_VERSION = 1
 _LEFT = "the record in /var/lib/ckptprof, the user and the group ckptprof, and drop-ins of yours"
@@ -42,33 +43,35 @@ def document(outcome: Outcome) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(outcome)}
 
 
-def render(outcome: Outcome) -> str:
+def render(outcome: Outcome, *, width: int) -> str:
     """Return the outcome as text that ends in a newline."""
     lines = []
     if outcome.action != "status":
         word = "would " if outcome.dry_run else "done: "
-        lines = [f"{word}{clean(step)}" for step in outcome.steps] or [f"nothing to {outcome.action}"]
+        steps = [f"{word}{clean(step)}" for step in outcome.steps] or [f"nothing to {outcome.action}"]
+        lines = [line for step in steps for line in wrap(step, width)]
         lines.append("")
-    lines += _standing(outcome.service)
+    lines += facts(_standing(outcome.service), width, colour=False)
     if outcome.action == "uninstall" and not outcome.dry_run:
-        lines += ["", f"These stay: {_LEFT}."]
-    return "\n".join([*map(clean, lines), ""])
+        lines += ["", *wrap(f"These stay: {_LEFT}.", width)]
+    return "\n".join([*lines, ""])
 
 
-def _standing(service: Standing) -> list[str]:
+def _standing(service: Standing) -> list[tuple[str, str]]:
     if not service.installed:
-        return ["service   not installed"]
+        return [("service", "not installed")]
     starts = "starts with the host" if service.enabled else "does not start with the host"
-    lines = [f"service   {service.state}{f', {service.status}' if service.status else ''}; {starts}"]
+    state = f"{service.state}{f', {service.status}' if service.status else ''}; {starts}"
+    pairs = [("service", state)]
     if not service.active:
-        lines.append("          `journalctl -u ckptprof` tells why it does not run")
-    lines.append(f"unit      {service.unit}")
-    lines.append(f"program   {service.runs}")
+        pairs.append(("", "`journalctl -u ckptprof` tells why it does not run"))
+    pairs.append(("unit", str(service.unit)))
+    pairs.append(("program", str(service.runs)))
     if service.from_here is False:
-        lines.append("          not the environment of this command; `ckptprof service install` would make it so")
+        pairs.append(("", "not the environment of this command; `ckptprof service install` would make it so"))
     if not service.user:
-        lines.append("user      the user ckptprof or its group is missing; `ckptprof service install` makes them")
-    lines.append(f"record    {service.database}")
+        pairs.append(("user", "the user ckptprof or its group is missing; `ckptprof service install` makes them"))
+    pairs.append(("record", service.database))
     if service.active and not service.readable:
-        lines.append("          not yours to read: root and the group ckptprof can")
-    return lines
+        pairs.append(("", "not yours to read: root and the group ckptprof can"))
+    return [(key, clean(text)) for key, text in pairs]

@@ -16,29 +16,50 @@ MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and 
 _CHART_ROWS = 6
 _INDENT = "  "
 _REQUEST_COLUMNS = (
-    Column("REQUESTS", right=True, drop=1),
-    Column("MEAN SIZE", right=True, drop=3),
-    Column("SEQUENTIAL", right=True, drop=5),
-    Column("P50", right=True, drop=4),
-    Column("P99", right=True, drop=2),
+    Column("REQUESTS", right=True, drop=3),
+    Column("MEAN SIZE", right=True, drop=5),
+    Column("SEQUENTIAL", right=True, drop=7),
+    Column("P50", right=True, drop=6),
+    Column("P99", right=True, drop=4),
 )
+_BRIEF = ("Status", "Path", "Time", "Moved", "Mode", "Page cache", "Durable", "Slowest rank", "Slowest process")
 _ALWAYS = ("PID", "PROGRAM", "RANK", "BYTES", "SHARE")  # the other columns of writers only where something was seen
 _LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, at ticks)"}
 
 
+def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS) -> str:
+    """Return what limited the checkpoint, what it cost, what to do and what it was: about a screen; ends in a newline.
+
+    `blocks`: the nine levels of a chart.
+    """
+    offset = units.fixed_zone(checkpoint.end_ns, zone)
+    bars = account.bar_lines(checkpoint, width - len(_INDENT), blocks=blocks, colour=colour)
+    told = [pair for pair in _facts(checkpoint, offset) if pair[0] in _BRIEF]
+    unseen = ", ".join(key.lower() for key, text in told if text == units.NOT_SEEN)
+    pairs = [pair for pair in told if pair[1] != units.NOT_SEEN] + [("Not seen", unseen)] * bool(unseen)
+    lines = _title(checkpoint, width, colour=colour)
+    for body in (_lead(checkpoint, width, colour=colour), [_INDENT + line for line in bars]):
+        lines += ["", *body] if body else []
+    lines += ["", *facts(pairs, width, colour=colour)]
+    number = f" {checkpoint.id}" if checkpoint.id else ""
+    more = f"`ckptprof show{number} --all` tells why, and all else that was seen."
+    lines += ["", *(paint(line, "dim", colour=colour) for line in wrap(more, width))]
+    return "\n".join([*lines, ""])
+
+
 def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS) -> str:
-    """Return the checkpoint as text that ends in a newline; `blocks`: the nine levels of the chart."""
+    """Return all of the checkpoint as text that ends in a newline; `blocks`: the nine levels of the chart."""
     offset = units.fixed_zone(checkpoint.end_ns, zone)
     inner = width - len(_INDENT)
     sections: list[tuple[str, list[str]]] = [
-        (_limited(checkpoint), account.verdict_lines(checkpoint, inner, blocks=blocks, colour=colour)),
-        ("What it cost", facts(account.cost_facts(checkpoint), inner, colour=colour)),
-        ("" if checkpoint.verdict is None else "What it was", facts(_facts(checkpoint, offset), inner, colour=colour)),
+        ("Where its time went", account.verdict_lines(checkpoint, inner, blocks=blocks, colour=colour)),
+        ("What else it cost", facts(account.cost_facts(checkpoint), inner, colour=colour)),
+        ("What it was", facts(_facts(checkpoint, offset), inner, colour=colour)),
         ("Course", course.moments(checkpoint, inner, colour=colour)),
         (
             "Bandwidth over time",
             chart.draw(checkpoint.timeline, inner, _CHART_ROWS, blocks=blocks, colour=colour)
-            or ["the course over time was not seen"],
+            or wrap("the course over time was not seen", inner),
         ),
         ("Pattern", facts(_pattern(checkpoint.pattern), inner, colour=colour)),
         ("Operation sizes", _histogram(checkpoint.pattern, inner, blocks, colour=colour)),
@@ -48,30 +69,47 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ("Evidence", _evidence(checkpoint, inner, colour=colour)),
         ("Out of sight", account.bullets(checkpoint.blind, inner)),
     ]
-    lines = [_title(checkpoint, colour=colour)]
+    lines = _title(checkpoint, width, colour=colour)
+    first = _lead(checkpoint, width, colour=colour)
+    lines += ["", *first] if first else []
     for title, body in sections:
         if body:
-            lines += ["", paint(title, "bold", colour=colour)] if title else [""]
+            lines += ["", paint(title, "bold", colour=colour)]
             lines += [(_INDENT + line).rstrip() for line in body]
     return "\n".join([*lines, ""])
 
 
-def _limited(checkpoint: Checkpoint) -> str:
-    return "" if checkpoint.verdict is None else f"What limited it: {account.title(checkpoint.verdict)}"
+def ending(checkpoint: Checkpoint, *, width: int, colour: bool) -> str:
+    """Return the first lines again, to stand below what scrolled them away; empty for a copy."""
+    lines = _lead(checkpoint, width, colour=colour)
+    return "\n".join(["", *_title(checkpoint, width, colour=colour), *lines, ""]) if lines else ""
 
 
-def _title(checkpoint: Checkpoint, *, colour: bool) -> str:
+def _lead(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    lines = facts(account.lead(checkpoint), width, colour=colour)
+    verdict = checkpoint.verdict
+    if verdict is None:
+        return lines
+    named, style = account.title(verdict), account.style(verdict)
+    painted = paint(named, style, colour=colour)
+    return [line.replace(named, painted, 1) if i < 2 else line for i, line in enumerate(lines)]
+
+
+def _title(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     name = f"{checkpoint.kind.value.capitalize()} {checkpoint.id or '(not stored)'}"
-    parts = [paint(name, f"bold {KIND_STYLE[checkpoint.kind]}", colour=colour), clean(checkpoint.job)]
+    parts = [(name, f"bold {KIND_STYLE[checkpoint.kind]}"), (clean(checkpoint.job), "")]
     if checkpoint.step is not None:
-        parts.append(f"step {checkpoint.step}")
+        parts.append((f"step {checkpoint.step}", ""))
     if checkpoint.framework is not None:
-        parts.append(clean(checkpoint.framework))
+        parts.append((clean(checkpoint.framework), ""))
     if checkpoint.status is Status.INCOMPLETE:
-        parts.append(paint("incomplete", "bold red", colour=colour))
+        parts.append(("incomplete", "bold red"))
     if checkpoint.confidence < LOW_CONFIDENCE:
-        parts.append(paint("less sure to be a checkpoint", "yellow", colour=colour))
-    return ", ".join(parts)
+        parts.append(("less sure to be a checkpoint", "yellow"))
+    lines = wrap(", ".join(text for text, _ in parts), width)
+    for text, style in parts:
+        lines = [line.replace(text, paint(text, style, colour=colour), 1) if style else line for line in lines]
+    return lines
 
 
 def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
@@ -80,7 +118,8 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     end = units.stamp(checkpoint.end_ns, zone, "%H:%M:%S.%f")[:-3]
     begin = units.stamp(checkpoint.start_ns, zone, "%Y-%m-%d %H:%M:%S.%f")[:-3]
     moved = f"{units.size(checkpoint.bytes)} in {units.plural(checkpoint.files, 'file')}"
-    moved += f", {units.rate(speed)}" if speed is not None else ""
+    moved += f" in {units.duration(spent_ns)}, {units.rate(speed)}" if speed is not None else ""
+    moved += _moved_again(checkpoint)
     class_ = checkpoint.pattern.class_
     seen = units.NOT_SEEN
     own = {Kind.SAVE: course.of_save(checkpoint, zone), Kind.RESTORE: course.of_restore(checkpoint), Kind.COPY: []}
@@ -88,15 +127,22 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
         *course.status(checkpoint),
         ("Path", seen if checkpoint.path is None else clean(checkpoint.path)),
         ("Time", f"{begin} to {end} {units.offset_name(zone)}"),
-        ("Duration", units.duration(spent_ns)),
         ("Moved", moved),
         ("Pattern", seen if class_ is None else class_.value),
         *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
         *own[checkpoint.kind],
-        *([("Limit", units.NOT_SEEN)] if checkpoint.verdict is None and checkpoint.kind is not Kind.COPY else []),
         ("Confidence", f"{checkpoint.confidence:.2f} to be a checkpoint"),
         ("Level", _LEVELS[checkpoint.level]),
     ]
+
+
+def _moved_again(checkpoint: Checkpoint) -> str:
+    """Return what of a save is a copy under a further name or the like: its size counts that too."""
+    if not course.is_moved_again(checkpoint) or checkpoint.kind is not Kind.SAVE or checkpoint.unique_bytes is None:
+        return ""
+    reasons = ", ".join(clean(overhead.reason) for overhead in checkpoint.overheads if overhead.reason != "staging")
+    again = units.size(checkpoint.bytes - checkpoint.unique_bytes)
+    return f"; {again} of it again{f' ({reasons})' if reasons else ''}"
 
 
 def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
@@ -143,7 +189,7 @@ def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> li
 
 
 def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
-    folder = "" if checkpoint.path is None else checkpoint.path.rstrip("/") + "/"  # told above, under Path
+    folder = _folder(checkpoint)
     rows = [
         [
             Cell(course.since(stream.start_ns, checkpoint)),
@@ -167,7 +213,29 @@ def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         Column("SEEN BY", drop=3),
         Column("PATH", minimum=16),
     )
-    return render_table(columns, rows, width, colour=colour) + _rest(len(checkpoint.streams))
+    return [
+        *render_table(columns, rows, width, colour=colour),
+        *_rest(len(checkpoint.streams)),
+        *(paint(line, "dim", colour=colour) for line in _last_data(checkpoint, width)),
+    ]
+
+
+def _folder(checkpoint: Checkpoint) -> str:
+    """Return the folder of its files, with the slash: it is told above, under Path."""
+    path = checkpoint.path or ""
+    is_file = any(stream.path == path for stream in checkpoint.streams)
+    return f"{path.rpartition('/')[0] if is_file else path.rstrip('/')}/" if path else ""
+
+
+def _last_data(checkpoint: Checkpoint, width: int) -> list[str]:
+    """Return why a stream lasts longer than its data, if one does."""
+    last_ns = checkpoint.moments.last_data_ns
+    if last_ns is None or all(stream.end_ns <= last_ns for stream in checkpoint.streams):
+        return []
+    at = course.since(last_ns, checkpoint)
+    return wrap(
+        f"A stream lasts until its file was synced, closed or renamed; the last byte was written at {at}.", width
+    )
 
 
 def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
@@ -220,12 +288,12 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         )
     columns = (
         Column("DEVICE", minimum=8),
-        Column("KIND"),
+        Column("KIND", drop=2),
         Column("READ", right=True),
         Column("WRITTEN", right=True),
         Column("BUSY", right=True),
         *(_REQUEST_COLUMNS if requests_seen else ()),
-        Column("CARRIES", minimum=12),
+        Column("CARRIES", drop=1, minimum=12),
     )
     return render_table(columns, rows, width, colour=colour)
 

@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ckptprof.report.clean import pad, shorten, width
+from ckptprof.report.clean import pad, shorten, take, width
 
 GAP = "  "
+MAX_WORD_LINES = 4
+_BESIDE_KEYS = 20  # cells that texts beside keys need
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|B|[KMGTPE]iB|[kMGTPE]?B(?:/s)?|%)(?!\w))")
 _CLOCK_PART = re.compile(r"(\d\xa0(?:min|h|d)) (?=\d\d\xa0)")
 _STYLES = {
@@ -74,9 +76,12 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: in
         shown.remove(max(droppable, key=lambda i: columns[i].drop))
     given = {i: least[i] for i in shown}
     spare = limit - sum(given.values()) - len(GAP) * (len(shown) - 1)
-    wanting = sorted((i for i in shown if natural[i] > least[i]), key=lambda i: natural[i] - least[i])
+    while spare < 0 and max(given.values()) > 1:
+        given[max(given, key=given.__getitem__)] -= 1  # the terminal is narrower than all that is never cut
+        spare += 1
+    wanting = sorted((i for i in shown if natural[i] > given[i]), key=lambda i: natural[i] - given[i])
     for place, i in enumerate(wanting):  # the smallest wish first, so that what it leaves goes to the greater ones
-        extra = max(0, min(natural[i] - least[i], spare // (len(wanting) - place)))
+        extra = max(0, min(natural[i] - given[i], spare // (len(wanting) - place)))
         given[i] += extra
         spare -= extra
     return given
@@ -90,7 +95,7 @@ def is_cut(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int
 
 
 def render(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int, *, colour: bool) -> list[str]:
-    """Return the header and the rows as lines of at most `limit` cells, as far as the columns that stay allow."""
+    """Return the header and the rows as lines of at most `limit` cells."""
     if not rows:
         return []
     given = lay_out(columns, rows, limit)
@@ -109,27 +114,51 @@ def render(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int
 
 
 def wrap(text: str, limit: int) -> list[str]:
-    """Return cleaned text as lines of at most `limit` cells, broken at spaces but never before a unit."""
+    """Return cleaned text as lines of at most `limit` cells, broken at spaces but never before a unit.
+
+    A word that is longer than a line, as a path is, goes on in the next ones; only one that is longer than
+    `MAX_WORD_LINES` of them is cut, in its middle.
+    """
     lines: list[str] = []
     glued = _CLOCK_PART.sub("\\1\xa0", _BEFORE_UNIT.sub("\xa0", text.replace("\xa0", " ")))
     for word in glued.split(" "):
-        fitting = shorten(word, limit)
-        if lines and width(lines[-1]) + 1 + width(fitting) <= limit:
-            lines[-1] += " " + fitting
+        if lines and width(lines[-1]) + 1 + width(word) <= limit:
+            lines[-1] += " " + word
         else:
-            lines.append(fitting)
+            lines += _pieces(shorten(word, MAX_WORD_LINES * limit), limit)
     return [line.replace("\xa0", " ") for line in lines]
 
 
+def _pieces(word: str, limit: int) -> list[str]:
+    """Return a cleaned word in pieces of at most `limit` cells; of an empty one that one."""
+    if not word:
+        return [word]
+    found = []
+    while word:
+        piece = take(word, limit) or word[0]
+        folder = piece.rfind("/") + 1
+        found.append(piece[:folder] if folder > len(piece) // 2 and len(piece) < len(word) else piece)
+        word = word[len(found[-1]) :]
+    return found
+
+
 def facts(pairs: Sequence[tuple[str, str]], limit: int, *, colour: bool, indent: str = "") -> list[str]:
-    """Return "key   text" lines, the texts under each other and wrapped; texts are cleaned already."""
+    """Return "key   text" lines, the texts under each other and wrapped; texts are cleaned already. A key may be empty.
+
+    Where the keys leave too little room beside them, the texts stand below their keys.
+    """
     if not pairs:
         return []
     key_cells = max(width(key) for key, _ in pairs) + len(GAP)
+    room = limit - key_cells - len(indent)
     lines = []
     for key, text in pairs:
+        if room < _BESIDE_KEYS:
+            lines += [indent + paint(key, "bold", colour=colour)] if key else []
+            lines += [f"{indent}  {part}".rstrip() for part in wrap(text, limit - len(indent) - 2)]
+            continue
         label = indent + paint(pad(key, key_cells), "bold", colour=colour)
-        for part in wrap(text, max(16, limit - key_cells - len(indent))):
+        for part in wrap(text, room):
             lines.append((label + part).rstrip())
             label = indent + " " * key_cells
     return lines

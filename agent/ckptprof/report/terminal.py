@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
-from ckptprof.report import answer, sureness
+from ckptprof.report import answer, course, sureness
 from ckptprof.report import summary as summaries
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint, wrap
@@ -18,6 +18,7 @@ from ckptprof.verdicts import Limit
 _KIND_TITLE = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
 LOW_CONFIDENCE = 0.6  # below it a row is marked
 WIDE = 120  # from here on pattern classes and dates are written in full
+_SECONDS_FROM = 50  # cells
 _JOBS, _JOB_CELLS = 3, 60  # named in the opening, and how much of each
 _SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
 KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta", Kind.COPY: "dim"}
@@ -30,20 +31,21 @@ CLASS_STYLE = {
 }
 _COLUMNS = (
     Column("ID", right=True),
-    Column("TIME"),
+    Column("TIME", drop=1),
     Column("KIND"),
-    Column("STEP", right=True, drop=5),
+    Column("STEP", right=True, drop=8),
     Column("DURATION", right=True),
     Column("LIMIT"),
-    Column("MODE", drop=1),
-    Column("STALL", right=True, drop=2),
-    Column("SIZE", right=True),
-    Column("RATE", right=True, drop=3),
-    Column("PATTERN", drop=4),
-    Column("FILES", right=True, drop=7),
-    Column("WHO", drop=6, minimum=14, cut=shorten_end),
-    Column("PATH", minimum=11),
+    Column("MODE", drop=4),
+    Column("STALL", right=True, drop=5),
+    Column("SIZE", right=True, drop=2),
+    Column("RATE", right=True, drop=6),
+    Column("PATTERN", drop=7),
+    Column("FILES", right=True, drop=10),
+    Column("WHO", drop=9, minimum=14, cut=shorten_end),
+    Column("PATH", drop=3, minimum=11),
 )
+_AGAIN = "*"
 _WHERE_SEEN = ("STEP", "LIMIT", "MODE", "STALL")  # columns that are shown where there is anything to show
 COPIES = "`ckptprof report --kind copy` lists them"
 _DOCTOR = "`ckptprof doctor` tells what ckptprof can see on this host"
@@ -97,7 +99,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen, and
     `empty` what there is to say where there are no checkpoints.
     """
-    checkpoints = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
+    checkpoints = _ordered(report)
     offset = _offset(report, checkpoints, zone)
     lines = facts([*answer.opening(report), *_opening(report, offset)], width, colour=colour)
     if not checkpoints:
@@ -109,6 +111,17 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     lines += [*cost, ""] if cost else []
     lines += [paint(line, "dim", colour=colour) for note in _notes(report, copies) for line in wrap(note, width)]
     return "\n".join([*lines, ""])
+
+
+def table(report: Report, *, width: int, colour: bool, zone: tzinfo) -> str:
+    """Return the line of each checkpoint alone, as text that ends in a newline; empty without checkpoints."""
+    checkpoints = _ordered(report)
+    lines = _table(report, checkpoints, _offset(report, checkpoints, zone), width, colour=colour)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _ordered(report: Report) -> list[Checkpoint]:
+    return sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
 
 
 def who(checkpoint: Checkpoint) -> str:
@@ -148,7 +161,7 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
     for kind in found.kinds:
         pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind)))
         if kind.kind is Kind.SAVE and (kind.modes or kind.stalled):
-            pairs.append(("Stall", _stall_line(kind)))
+            pairs.append(("Stall" if kind.stalled else "Modes", _stall_line(kind)))
     if found.share is not None and any(kind.kind is not Kind.COPY for kind in found.kinds):
         share = (
             f"{units.percent(found.share)} of the watched time ({units.duration(found.busy_ns)}) in saves and restores"
@@ -226,14 +239,18 @@ def _table(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, wi
     ]
     columns = [_COLUMNS[i] for i in keep]
     whole = [[row[i] for i in keep] for row in rows]
-    folder = common_folder([c.path for c in checkpoints if c.path is not None])
-    if folder is None or not is_cut(columns, whole, width):
-        return render_table(columns, whole, width, colour=colour)
-    for checkpoint, row in zip(checkpoints, whole, strict=True):  # too narrow for whole paths: name their folder once
-        if checkpoint.path is not None:
-            row[-1] = Cell(clean(checkpoint.path[len(folder) :]))
+    paths = [c.path for c in checkpoints if c.path is not None]
+    folder = common_folder(paths)
+    below: list[tuple[str, str]] = []
+    if is_cut(columns, whole, width):  # too narrow for whole paths: name what they share once
+        if folder is not None:
+            below = [("Paths are in", clean(folder))]
+            for checkpoint, row in zip(checkpoints, whole, strict=True):
+                row[-1] = row[-1] if checkpoint.path is None else Cell(clean(checkpoint.path[len(folder) :]))
+        elif len(paths) == 1:
+            below = [("Path", clean(paths[0]))]
     lines = render_table(columns, whole, width, colour=colour)
-    return [*lines, "", *facts([("Paths are in", clean(folder))], width, colour=colour)]
+    return [*lines, *([""] if below else []), *facts(below, width, colour=colour)]
 
 
 def common_folder(paths: Sequence[str]) -> str | None:
@@ -250,7 +267,7 @@ def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, wi
     marks = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in checkpoints)]
     dates = {units.stamp(mark, zone)[:10] for mark in marks if mark is not None}
     if len(dates) == 1:
-        return "%H:%M:%S"
+        return "%H:%M:%S" if width >= _SECONDS_FROM else "%H:%M"
     return "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
 
 
@@ -266,7 +283,7 @@ def _row(checkpoint: Checkpoint, zone: timezone, clock: str, *, full: bool) -> l
         _limit(checkpoint),
         MISSING if checkpoint.mode is None else Cell(checkpoint.mode.value),
         MISSING if checkpoint.stall_ns is None else Cell(units.duration(checkpoint.stall_ns)),
-        Cell(units.size(checkpoint.bytes)),
+        Cell(units.size(checkpoint.bytes) + _AGAIN * course.is_moved_again(checkpoint)),
         MISSING if speed is None else Cell(units.rate(speed)),
         _pattern(checkpoint, full=full),
         Cell(units.count(checkpoint.files)),
@@ -309,6 +326,11 @@ def _notes(report: Report, copies: str) -> list[str]:
         notes.append(f"? after a kind is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
     if any(c.verdict is not None and not sureness.is_told(c.verdict) for c in checkpoints):
         notes.append("? after a limit is unclear: `ckptprof show ID` tells what was seen and what was not.")
+    if any(map(course.is_moved_again, checkpoints)):
+        notes.append(
+            f"{_AGAIN} after a size counts bytes that moved more than once, as those of a copy such as last.ckpt do: "
+            "`ckptprof show ID` tells how many."
+        )
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
         notes.append("Seen by polling: `ckptprof show ID` tells the evidence and what was out of sight.")
     if left_out:
