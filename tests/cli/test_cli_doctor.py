@@ -202,6 +202,7 @@ def test_metrics_port() -> None:
         port = server.getsockname()[1]
 
         assert host.metrics_port(port).status == "note"
+        assert host.metrics_port(port, mine=True).status == "ok"
     assert host.metrics_port(port).status in ("ok", "note")
 
 

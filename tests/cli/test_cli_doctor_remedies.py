@@ -15,6 +15,8 @@ from ckptprof.store import location
 SAID = {
     "as_service": remedies.as_service,
     "libbpf": remedies.libbpf,
+    "privileges": remedies.privileges,
+    "restart": remedies.restart,
     "py_spy": remedies.py_spy,
     "setting": lambda: remedies.setting("kernel.yama.ptrace_scope", "0"),
 }
@@ -42,9 +44,9 @@ def test_each_command_is_there(name: str, has: str, only: set[str]) -> None:
 
 def test_libbpf_comes_from_this_hosts_packages(only: set[str]) -> None:
     """Else what is needed is said in words."""
-    assert remedies.libbpf().startswith("install libbpf 1.0 or newer, or ")
+    assert remedies.libbpf() == "install the wheel of ckptprof that contains it"
     only |= {"dnf", "sudo"}
-    assert remedies.libbpf().startswith("`sudo dnf install libbpf` (1.0 or newer), or ")
+    assert remedies.libbpf() == "`sudo dnf install libbpf`"
 
 
 def test_the_service_is_named_as_far_as_it_is_there(
@@ -62,4 +64,6 @@ def test_the_service_is_named_as_far_as_it_is_there(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "container" in remedies.as_service()
     (tmp_path / "running").touch()
-    assert "the service runs" in remedies.as_service()
+    assert "the service watches" in remedies.as_service()
+    assert remedies.restart().startswith("`systemctl restart ckptprof`")
+    assert "service install` gives the unit" in remedies.privileges()

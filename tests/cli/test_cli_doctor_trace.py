@@ -93,6 +93,7 @@ def test_each_hook_and_each_degradation_is_named() -> None:
         ("note", "boot a kernel of 6.12 or newer"),
         ("note", trace.NEWER),
     ]
+    assert [check.text.count("out of sight") for check in blind] == [1, 1]
     assert made.closed
     assert asked == [{"family_of": (os.getpid(),), "ignore": ()}]
 
@@ -118,6 +119,41 @@ def test_what_cannot_be_attached_is_told_with_its_reason(error: Exception, statu
     assert str(error) in check.text
     assert (check.fix == remedies.as_service()) == permission
     assert "\x1b" not in render([check], width=80, colour=False)
+
+
+class StandIn(Attached):
+    """A trace by perf events."""
+
+    programs = {"calls": "perf-event", "timing": "perf-event"}  # noqa: RUF012 - as the real one
+    degraded = ("the trace is made by perf events, because {}", "out of sight: a", "out of sight: b")
+
+    def __init__(self, reason: str) -> None:
+        """Take why eBPF could not be had."""
+        self.degraded = (self.degraded[0].format(reason), *self.degraded[1:])
+
+
+@pytest.mark.parametrize(
+    ("reason", "missing", "fix"),
+    [
+        ("libbpf is too old", True, "as `trace-libbpf` says: mend it"),
+        ("lacks CAP_BPF", False, None),
+        ("the pids of this container are not the host's: share them (--pid=host)", True, trace.SHARE_PIDS),
+        ("invalid argument", False, trace.NOTHING),
+    ],
+)
+def test_what_a_stand_in_does_not_see_is_one_line_with_one_remedy(
+    reason: str, fix: str | None, *, missing: bool
+) -> None:
+    """The check that names it, a command, or that nothing on this host does."""
+    pieces = [
+        Check("trace-btf", "ok", "there"),
+        Check("trace-libbpf", "warn" if missing else "ok", "", "mend it"),
+    ]
+    works, blind = trace.attached(KernelFs(), lambda *_, **__: StandIn(reason), pieces=pieces)
+
+    assert works.status == "ok"
+    assert blind.text == f"the trace is made by perf events, because {reason}; out of sight: a; b"
+    assert blind.fix == (fix or remedies.as_service())
 
 
 def test_libbpf_is_named_or_the_command_that_installs_it(tmp_path: Path) -> None:

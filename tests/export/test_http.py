@@ -62,6 +62,21 @@ def test_metrics_are_served(server: MetricsServer) -> None:
     assert get(server, "/metrics?collect[]=x").status == 200
 
 
+def test_the_level_is_served_to_who_asks_from_here() -> None:
+    """As JSON; by a name with a dot a page of another site may ask."""
+    server = MetricsServer(lambda _: (PAGE, TEXT), status=lambda: b'{"level":"poll"}', port=0)
+    server.start()
+    try:
+        response = get(server, "/status")
+        foreign = get(server, "/status", Host="evil.example:80")
+    finally:
+        server.close()
+
+    assert (response.status, response.body) == (200, b'{"level":"poll"}')  # type: ignore[attr-defined]
+    assert response.headers["Content-Type"] == "application/json"
+    assert foreign.status == 421
+
+
 def test_no_header_names_a_program_or_a_version(server: MetricsServer) -> None:
     """Neither a good nor a bad answer tells who serves."""
     for path in ("/metrics", "/", "/nothing"):

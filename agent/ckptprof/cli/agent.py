@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from ckptprof.cli import options
-from ckptprof.errors import UsageError
 
 EXAMPLES = """
 # As root: every job on this host, until Ctrl-C
@@ -51,7 +50,7 @@ def command(
 
     It stores everything seen so far and ends on SIGTERM or Ctrl-C; a second signal ends it at once.
     """
-    host, port = _address(listen)
+    host, port = options.address(listen)
     from ckptprof.service.commands.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415
 
@@ -68,12 +67,3 @@ def command(
         )
     )
     return 0 if agent.run() else 1
-
-
-def _address(listen: str | None) -> tuple[str, int | None]:
-    if listen is None:
-        return "127.0.0.1", None
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--listen {listen!r} is no address", hint="give HOST:PORT, as in 127.0.0.1:12578")
-    return host.strip("[]") or "127.0.0.1", int(port)

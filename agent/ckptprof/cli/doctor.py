@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from pathlib import Path
@@ -29,10 +30,13 @@ DEGRADED = 4
 def command(*, db: options.Db = None, json: options.Json = False, no_color: options.NoColor = False) -> None:
     """Check what ckptprof can see on this host, and name the command that adds what is missing.
 
-    The exit code is 4 if something that ckptprof uses is missing (warn) or does not work (fail).
+    It asks who watches this host now, the service or an agent, at which level it does, and why. The exit code is 4 if
+    something that ckptprof uses is missing (warn) or does not work (fail).
     """
     where = path_to_read() if db is None else db
-    checks = host.everything(KernelFs(), where, run=Path("/run"), port=DEFAULT_PORT, now_ns=time.time_ns())
+    address, port = options.address(os.environ.get("CKPTPROF_LISTEN") or None)
+    at = address, DEFAULT_PORT if port is None else port
+    checks = host.everything(KernelFs(), where, run=Path("/run"), at=at, now_ns=time.time_ns())
     if json:
         output.write(document.dump(rendering.document(checks, version=__version__, host=platform.node())))
     else:

@@ -54,6 +54,16 @@ def not_empty(path: str | None) -> str | None:
     return path
 
 
+def address(listen: str | None) -> tuple[str, int | None]:
+    """Return the host and the port of HOST:PORT, the port None where nothing is given; raises UsageError."""
+    if listen is None:
+        return "127.0.0.1", None
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen {listen!r} is no address", hint="give HOST:PORT, as in 127.0.0.1:12578")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 Db = Annotated[
     str | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""A server for one page, /metrics, that a hostile neighbour can neither stop nor make grow.
+"""A server for a few pages, /metrics above all, that a hostile neighbour can neither stop nor make grow.
 
 One thread, at most MAX_CONNECTIONS, one request each, READ_SECONDS for all of it. When every place is taken the oldest
 connection goes: a scraper asks at once and is served in a millisecond, who drips bytes is always older.
@@ -48,16 +48,22 @@ class _Connection:
 
 
 class MetricsServer:
-    """Serves GET and HEAD of /metrics, / and /healthz."""
+    """Serves GET and HEAD of /metrics, /status, / and /healthz."""
 
     def __init__(
-        self, render: Callable[[str], tuple[bytes, str]], *, host: str = "127.0.0.1", port: int = DEFAULT_PORT
+        self,
+        render: Callable[[str], tuple[bytes, str]],
+        *,
+        status: Callable[[], bytes] = lambda: b"{}",
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
     ) -> None:
         """Take what renders the page for an Accept header, and its type; port 0 is any free one.
 
-        Nothing listens before `start`.
+        `status` returns the JSON document of /status. Nothing listens before `start`.
         """
         self._render = render
+        self._status = status
         self._host = host
         self._is_local = host in {"localhost", "::1"} or host.startswith("127.")
         self._port = port
@@ -165,7 +171,7 @@ class MetricsServer:
     def _answer(self, request: Request | None) -> bytes:
         if request is None:
             return refuse(HTTPStatus.BAD_REQUEST)
-        if request.path not in {"/", "/metrics", "/healthz"}:
+        if request.path not in {"/", "/metrics", "/status", "/healthz"}:
             return refuse(HTTPStatus.NOT_FOUND, request)
         if request.method not in {"GET", "HEAD"}:
             return refuse(HTTPStatus.METHOD_NOT_ALLOWED, request, extra="Allow: GET, HEAD")
@@ -176,7 +182,10 @@ class MetricsServer:
         if self._is_local and not is_local_name(request.host):
             return refuse(HTTPStatus.MISDIRECTED_REQUEST, request)
         try:
-            body, content_type = self._render(request.accept)
+            if request.path == "/status":
+                body, content_type = self._status(), "application/json"
+            else:
+                body, content_type = self._render(request.accept)
         except Exception:  # noqa: BLE001 - a fault in one scrape must not end this thread and with it all further ones
             return refuse(HTTPStatus.INTERNAL_SERVER_ERROR, request)
         return answer(HTTPStatus.OK, body, request=request, content_type=content_type)

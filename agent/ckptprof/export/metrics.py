@@ -125,6 +125,11 @@ class Metrics:
             for table in self._tables.values():
                 table.begin()
 
+    def sight(self) -> tuple[bool | None, tuple[str, ...]]:
+        """Return whether each call is traced now (None: no sampler has begun), and what it last said it cannot see."""
+        with self._lock:
+            return self._tracing, self._trace.degraded if self._trace is not None else ()
+
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint; of one that is told again (the same uid) only what is new."""
         with self._lock:

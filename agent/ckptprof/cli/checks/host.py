@@ -11,24 +11,30 @@ from pathlib import Path
 import psutil
 
 from ckptprof import units
-from ckptprof.cli.checks import kernel, remedies, trace, training
+from ckptprof.cli.checks import kernel, remedies, trace, training, watching
 from ckptprof.errors import CkptprofError
-from ckptprof.model import CheckpointQuery
+from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.store import library
-from ckptprof.store.location import service_runs, shown, to_path, where_to_get_data
+from ckptprof.store.location import shown, to_path, where_to_get_data
 from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.kernelfs import KernelFs
 
 _OLDEST_PYTHON = (3, 10)
 
 
-def everything(fs: KernelFs, db: str | Path, *, run: Path, port: int, now_ns: int) -> list[Check]:
-    """Return all checks in the order in which they are told; each looks for itself, none raises."""
+def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], now_ns: int) -> list[Check]:
+    """Return all checks in the order in which they are told; each looks for itself, none raises.
+
+    `at`: the address of /metrics.
+    """
     uid = os.geteuid()
-    newest_ns, stored = database(db)
+    newest, stored = database(db)
+    tried = trace.everything(fs)
+    standing = watching.ask(*at)
     checks = [
         python(sys.version_info[:3]),
+        *watching.everything(standing, newest, db, tried),
         kernel.capabilities(fs, uid=uid),
         kernel.other_processes(fs, uid=uid),
         kernel.io_accounting(fs),
@@ -39,13 +45,13 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, port: int, now_ns: in
         kernel.delay_accounting(fs),
         kernel.udev(run),
         *training.everything(fs),
-        *trace.everything(fs),
+        *tried,
         sqlite(library.sqlite_version()),
         stored,
     ]
     checks += room(db)
-    checks += [kernel.clock(now_ns=now_ns, newest_ns=newest_ns), metrics_port(port)]
-    return checks
+    newest_ns = None if newest is None else newest.end_ns
+    return [*checks, kernel.clock(now_ns=now_ns, newest_ns=newest_ns), metrics_port(at[1], mine=standing is not None)]
 
 
 def python(version: tuple[int, ...]) -> Check:
@@ -68,8 +74,8 @@ def sqlite(version: tuple[int, ...]) -> Check:
     return Check("sqlite", "note", text)
 
 
-def database(db: str | Path) -> tuple[int | None, Check]:
-    """Open the database as a query does; returns the newest recorded instant too, if there is one."""
+def database(db: str | Path) -> tuple[Session | None, Check]:
+    """Open the database as a query does; returns the newest session in it too, if there is one."""
     from ckptprof.store.quarantine import moved_aside  # noqa: PLC0415 # as the next
     from ckptprof.store.reader import StoreReader  # noqa: PLC0415 # SQLAlchemy: only if it comes to that
 
@@ -81,19 +87,19 @@ def database(db: str | Path) -> tuple[int | None, Check]:
         size = path.stat().st_size
         reader = StoreReader(path)
         try:
-            end_ns = reader.report(CheckpointQuery(limit=1)).watched.end_ns
+            newest = max(reader.sessions(), key=lambda session: session.end_ns, default=None)
         finally:
             reader.close()
     except CkptprofError as error:
         return None, Check("database", "fail", str(error), error.hint)
     except OSError as error:
-        fix = "run as its owner or root, or give another path with --db"
+        fix = "run as its owner or root"
         return None, Check("database", "fail", f"{db}: {error.strerror or error}", fix)
     if damaged := moved_aside(path):
         text = f"{shown(path)} can be read, but one before it was damaged and is kept as {shown(damaged[-1])}"
-        fix = "look at the disk below it; take what you need from that database with --db, and remove it"
-        return end_ns, Check("database", "warn", text, fix)
-    return end_ns, Check("database", "ok", f"{shown(path)}, {units.size(size)}, can be read")
+        fix = f"look at the disk below it, take what you need with --db {shown(damaged[-1])}, and remove it"
+        return newest, Check("database", "warn", text, fix)
+    return newest, Check("database", "ok", f"{shown(path)}, {units.size(size)}, can be read")
 
 
 def room(db: str | Path) -> list[Check]:
@@ -110,8 +116,8 @@ def room(db: str | Path) -> list[Check]:
     ]
 
 
-def metrics_port(port: int) -> Check:
-    """Look whether the port of /metrics can be had on loopback."""
+def metrics_port(port: int, *, mine: bool = False) -> Check:
+    """Look whether the port of /metrics can be had on loopback; `mine`: an agent answered there."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -119,9 +125,9 @@ def metrics_port(port: int) -> Check:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 return Check("metrics-port", "warn", f"port {port} cannot be used: {error.strerror}")
-            text = f"port {port} is in use, as it is while the agent runs"
-            if service_runs():
-                return Check("metrics-port", "ok", f"port {port} is in use, and the service runs")
+            if mine:
+                return Check("metrics-port", "ok", f"the agent serves /metrics on port {port}")
+            text = f"port {port} is in use by another program: an agent would serve no metrics"
             shows = remedies.first_there(f"ss -tlnp sport = :{port}", otherwise="")
             return Check("metrics-port", "note", text, f"{shows} shows by which program" if shows else None)
     return Check("metrics-port", "ok", f"port {port} is free for /metrics")

@@ -40,7 +40,7 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
     if not missing:
         return Check("capabilities", "ok", f"{user}, with the capabilities to see the processes of all users")
     text = f"{user}, without {' and '.join(missing)}: only your own processes can be watched"
-    return Check("capabilities", "warn", text, f"to watch the whole host, {remedies.as_service()}")
+    return Check("capabilities", "warn", text, remedies.as_service())
 
 
 def other_processes(fs: KernelFs, *, uid: int) -> Check:
@@ -111,9 +111,7 @@ def hidepid(fs: KernelFs) -> Check:
         if "SYS_PTRACE" in held:
             return Check("hidepid", "ok", f"/proc is mounted with {hiding}, and CAP_SYS_PTRACE overrides it")
         text = f"/proc is mounted with {hiding}: processes of other users are hidden"
-        return Check(
-            "hidepid", "warn", text, f"give CAP_SYS_PTRACE, or {remedies.as_root('mount -o remount,hidepid=0 /proc')}"
-        )
+        return Check("hidepid", "warn", text, remedies.as_root("mount -o remount,hidepid=0 /proc"))
     return Check("hidepid", "ok", "/proc hides no process")
 
 
@@ -140,7 +138,7 @@ def network(fs: KernelFs) -> Check:
         "network",
         "warn",
         "the only interface is lo: this is a separate network namespace, or the host has no network",
-        "in a unit, set PrivateNetwork=no; in a container, use the network of the host",
+        "start this container or unit with the network of the host (--network=host, PrivateNetwork=no)",
     )
 
 
@@ -183,7 +181,7 @@ def birth_time(directory: Path, *, birth_ns: int | None) -> Check:
 def disk_free(directory: Path, *, free_bytes: int, total_bytes: int) -> Check:
     """Judge the room for recordings."""
     text = f"{units.size(free_bytes)} of {units.size(total_bytes)} free at {directory}"
-    fix = f"free some space, or record elsewhere with --db; see `du -xsh {directory}`"
+    fix = f"free some space: `du -xsh {directory}` tells what ckptprof takes"
     if free_bytes < 64 * _MIB:
         return Check("disk-free", "fail", f"{text}: recording will stop", fix)
     if free_bytes < 1024 * _MIB:

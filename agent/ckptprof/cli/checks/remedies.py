@@ -31,24 +31,42 @@ def as_root(command: str) -> str:
 def as_service() -> str:
     """Return what makes the whole host visible: the service, as far as it is here, or root."""
     if service_runs():
-        return "nothing is to be done: the service runs, and it has what it takes (`ckptprof service status`)"
+        return "nothing by this user: the service watches the jobs of all users (the check `watching`)"
     if os.geteuid() == 0:
         return "give it to this container or unit, which has less than root has elsewhere"
+    return as_watcher()
+
+
+def as_watcher() -> str:
+    """Return what watches the whole host from now on."""
     if any((Path(folder) / "ckptprof.service").exists() for folder in _UNITS):
         return f"start the service ({as_root('systemctl enable --now ckptprof')})"
     program = f"{sysconfig.get_path('scripts')}/ckptprof"
     if SYSTEMD.is_dir():
-        return f"install the service ({as_root(f'{program} service install')}), or run it as root"
-    return f"run it as root ({as_root(f'{program} agent')})"
+        return f"install the service ({as_root(f'{program} service install')})"
+    return f"watch it as root ({as_root(f'{program} agent')})"
+
+
+def privileges() -> str:
+    """Return what gives who watches this host the privileges that its unit or its user lacks."""
+    program = f"{sysconfig.get_path('scripts')}/ckptprof"
+    if service_runs():
+        return f"{as_root(f'{program} service install')} gives the unit CAP_BPF and CAP_PERFMON"
+    return f"end it and start it as root ({as_root(f'{program} agent')})"
+
+
+def restart() -> str:
+    """Return how who watches this host begins again."""
+    again = as_root("systemctl restart ckptprof") if service_runs() else "end it and start it again"
+    return f"{again}: what this command tried works"
 
 
 def libbpf() -> str:
     """Return how libbpf comes onto this host."""
     wheel = "install the wheel of ckptprof that contains it"
-    got = first_there(
-        "apt install libbpf1", "dnf install libbpf", "zypper install libbpf1", "pacman -S libbpf", otherwise=""
+    return first_there(
+        "apt install libbpf1", "dnf install libbpf", "zypper install libbpf1", "pacman -S libbpf", otherwise=wheel
     )
-    return f"{got} (1.0 or newer), or {wheel}" if got else f"install libbpf 1.0 or newer, or {wheel}"
 
 
 def py_spy() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from ckptprof.cli.checks import remedies
 from ckptprof.cli.checks.kernel import held_capabilities
@@ -12,13 +13,19 @@ from ckptprof.service.sampler import tracing
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 
 NEWER = "boot a newer kernel: eBPF works with any kernel that has BTF, from 5.10 on"
-GET_EBPF = "add what eBPF needs: the checks above name it"
+SHARE_PIDS = "start this container with the pids of the host (--pid=host, hostPID: true)"
+NOTHING = "none on this host: what eBPF needs is there, and the kernel refuses it all the same"
+_STAND_IN = "the trace is made by perf events"
+_PERF_EVENT = "perf-event"
+_OUT_OF_SIGHT = "out of sight: "
 _SINCE = re.compile(r"since (\d+\.\d+)")
+_PERMISSION = re.compile(r"lacks|not permitted|CAP_|set-user-ID")
 
 
 def everything(fs: KernelFs) -> list[Check]:
     """Return all checks of the trace; none raises."""
-    return [types(fs), privileges(fs), libbpf(), lockdown(fs), *attached(fs)]
+    pieces = [types(fs), privileges(fs), libbpf(), lockdown(fs)]
+    return [*pieces, *attached(fs, pieces=pieces)]
 
 
 def types(fs: KernelFs) -> Check:
@@ -72,15 +79,18 @@ def lockdown(fs: KernelFs) -> Check:
     return Check("trace-lockdown", "ok", f"lockdown of the kernel: {degree[1]}, which lets eBPF programs read")
 
 
-def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach) -> list[Check]:
-    """Attach the programs for a moment, seeing only what we start ourselves, and say what came of it."""
+def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach, *, pieces: Sequence[Check] = ()) -> list[Check]:
+    """Attach the programs for a moment, seeing only what we start ourselves, and say what came of it.
+
+    `pieces`: the checks of what it takes.
+    """
     if not fs.is_live:
         return [Check("trace", "note", "not tried: this is not the /proc of this machine")]
     try:
         tracer = attach(fs, family_of=(os.getpid(),), ignore=())
     except UnavailableError as error:
-        fix = remedies.as_service() if getattr(error, "permission", False) else None
-        return [Check("trace", "warn", f"no trace, polling is used: {tracing.first_line(error)}", fix)]
+        text = f"no trace, polling is used: {tracing.first_line(error)}"
+        return [Check("trace", "warn", text, _mended(str(error), missing(pieces)))]
     except Exception as error:  # noqa: BLE001 - doctor is where one looks when something is wrong
         text = f"no trace, polling is used: {type(error).__name__}: {tracing.first_line(error)}"
         return [Check("trace", "fail", text, NEWER)]
@@ -88,17 +98,53 @@ def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach) -> list[Check
     degraded = tuple(tracer.degraded)
     tracer.close()
     hooks = ", ".join(f"{hook} ({variant})" for hook, variant in programs.items()) or "everything"
-    found = [Check("trace", "ok", f"the trace level works: {hooks}")]
-    stand_in = "perf-event" in programs.values()
-    return found + [
-        Check("trace-sight", "note", sentence, GET_EBPF if stand_in else remedy(sentence)) for sentence in degraded
-    ]
+    return [Check("trace", "ok", f"the trace level works: {hooks}"), *out_of_sight("trace-sight", degraded, pieces)]
 
 
-def remedy(sentence: str) -> str:
+def out_of_sight(
+    name: str, degraded: Sequence[str], pieces: Sequence[Check], *, otherwise: str = NOTHING
+) -> list[Check]:
+    """Return a check for each remedy, with all that it would bring into sight; `otherwise`: if no piece is missing."""
+    stand_in = next((sentence for sentence in degraded if sentence.startswith(_STAND_IN)), None)
+    unseen: dict[str, list[str]] = {}
+    for sentence in degraded:
+        if sentence is not stand_in:
+            found = missing(pieces)
+            mended = remedy(sentence, pieces) if stand_in is None else _mended(stand_in, found, otherwise)
+            unseen.setdefault(mended, []).append(sentence.removeprefix(_OUT_OF_SIGHT))
+    head = "" if stand_in is None else f"{stand_in}; "
+    return [Check(name, "note", f"{head}{_OUT_OF_SIGHT}{'; '.join(texts)}", fix) for fix, texts in unseen.items()]
+
+
+def missing(checks: Sequence[Check]) -> Check | None:
+    """Return the first check of what a trace takes, and of the trace itself, that did not go well; None: all did."""
+    return next((check for check in checks if check.id.startswith("trace") and check.status in ("warn", "fail")), None)
+
+
+def as_told(check: Check) -> str:
+    """Return the remedy that another check names."""
+    return f"as `{check.id}` says: {check.fix}" if check.fix is not None else f"see `{check.id}`"
+
+
+def remedy(sentence: str, pieces: Sequence[Check] = ()) -> str:
     """Return what would bring into sight what a degradation says is out of it."""
     if (since := _SINCE.search(sentence)) is not None:
         return f"boot a kernel of {since[1]} or newer"
-    if re.search(r"lacks|not permitted|CAP_", sentence) is not None:
+    if _PERMISSION.search(sentence) is not None:
         return remedies.as_service()
-    return NEWER
+    found = missing(pieces)
+    return NEWER if found is None else as_told(found)
+
+
+def _mended(reason: str, found: Check | None, otherwise: str = NOTHING) -> str:
+    """Return what would let eBPF programs in, that were kept out for this reason."""
+    if "share them" in reason:
+        return SHARE_PIDS
+    if found is not None:
+        return as_told(found)
+    return remedies.as_service() if _PERMISSION.search(reason) is not None else otherwise
+
+
+def is_by_ebpf(checks: Sequence[Check]) -> bool:
+    """Return whether the programs could be attached, and no perf events stand in for them."""
+    return any(check.id == "trace" and check.status == "ok" and _PERF_EVENT not in check.text for check in checks)

@@ -33,7 +33,7 @@ def ptrace_scope(fs: KernelFs) -> Check:
         return Check("ptrace-scope", "warn", f"{text}: no process can read Python stacks, {_WITHOUT}", fix)
     if "SYS_PTRACE" in (held_capabilities(fs) or frozenset()):
         return Check("ptrace-scope", "ok", f"{text}, and CAP_SYS_PTRACE overrides it")
-    fix = f"{remedies.setting('kernel.yama.ptrace_scope', '0')}, or {remedies.as_service()}"
+    fix = remedies.setting("kernel.yama.ptrace_scope", "0")
     return Check("ptrace-scope", "warn", f"{text}: Python stacks cannot be read, {_WITHOUT}", fix)
 
 

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.recording import Header
 from ckptprof.service.options import Wish
 
 _BLIND = "out of sight"
 _ANYWAY = "`--level poll` does without, `ckptprof doctor` tells more"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """At which level an agent watches now: the document of its page /status."""
+
+    program: str = "ckptprof"
+    version: str
+    pid: int
+    wish: Wish
+    level: str  # trace | poll
+    reasons: tuple[str, ...]  # of poll: why there is no trace, empty if none was wished; of trace: what it does not see
+    denied: bool  # nothing but a privilege is missing
+
+
+def standing(header: Header, wish: Wish, sight: tuple[bool | None, tuple[str, ...]], *, pid: int) -> Standing:
+    """Return it; `sight`: whether it is traced now, and what the trace told last, which may have failed meanwhile."""
+    tracing, told = sight
+    begun = header.level == "trace"
+    level = "trace" if (begun if tracing is None else tracing) else "poll"
+    reasons = told if begun and told else tuple(header.level_reason.split("; ")) if header.level_reason else ()
+    return Standing(
+        version=header.ckptprof,
+        pid=pid,
+        wish=wish,
+        level=level,
+        reasons=reasons if level == header.level else reasons[-1:],  # the last: that it failed, and why
+        denied=header.level_denied,
+    )
 
 
 def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ckptprof.errors import CkptprofError
 from ckptprof.export.http import DEFAULT_PORT, MetricsServer
@@ -82,7 +83,7 @@ class Agent:
             from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
 
             metrics = Metrics()
-            server = self._serve(metrics.render)
+            server = self._serve(metrics)
             recorder = self._recorder(writer, metrics)
             self._url = server.url if server is not None else None
             hurried = self._watch(sampler, recorder, trap)
@@ -127,11 +128,12 @@ class Agent:
             )
         )
 
-    def _serve(self, render: Callable[[str], tuple[bytes, str]]) -> MetricsServer | None:
+    def _serve(self, metrics: Metrics) -> MetricsServer | None:
         options = self._options
         if not options.serve:
             return None
-        server = MetricsServer(render, host=options.host, port=DEFAULT_PORT if options.port is None else options.port)
+        port = DEFAULT_PORT if options.port is None else options.port
+        server = MetricsServer(metrics.render, status=lambda: self._status(metrics), host=options.host, port=port)
         try:
             server.start()
         except CkptprofError as error:
@@ -140,6 +142,13 @@ class Agent:
             messages.warn(f"no metrics are served: {error}")
             return None
         return server
+
+    def _status(self, metrics: Metrics) -> bytes:
+        """Return the document of /status; an empty one until the sampler has told what it can."""
+        header = self._header
+        if header is None:
+            return b"{}"
+        return msgspec.json.encode(levels.standing(header, self._options.level, metrics.sight(), pid=os.getpid()))
 
     def _greet(self, header: Header) -> None:
         """Say once what we do and at which level, and later if that has changed; raises CkptprofError."""
@@ -194,9 +203,15 @@ class Agent:
             return
         if not self._ready:
             self._ready = True
-            level = self._header.level if self._header is not None else "poll"
-            self._notifier.ready(f"watching at {level} level")
+            self._notifier.ready(self._said())
         self._notifier.watchdog()
+
+    def _said(self) -> str:
+        """Return one line for the service manager: the level and, of poll, why it is no better."""
+        header = self._header
+        level = header.level if header is not None else "poll"
+        why = "" if header is None or level == "trace" or not header.level_reason else f": {header.level_reason}"
+        return f"watching at {level} level{why}"
 
     def _replace(self, loop: Loop, reason: str, trap: SignalTrap) -> SamplerProcess | None:
         """Start another sampler after a while; None if a signal came first."""

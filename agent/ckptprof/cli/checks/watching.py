@@ -1,0 +1,95 @@
+"""What `ckptprof doctor` asks who watches this host now: at which level it really runs, and why."""
+
+from __future__ import annotations
+
+import http.client
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ckptprof.cli.checks import remedies, trace
+from ckptprof.errors import CkptprofError
+from ckptprof.model import Session
+from ckptprof.report.doctor import Check
+from ckptprof.service.commands.levels import Standing
+from ckptprof.store.location import service_runs, to_path
+from ckptprof.store.lock import lock_path, writer_is_alive
+
+_PATIENCE_SECONDS = 2.0
+_MOST_BYTES = 1 << 20
+_FAILED = "the trace failed"
+
+
+def ask(host: str, port: int) -> Standing | None:
+    """Return what the agent at this address says of itself; None if there is none, or something else."""
+    connection = http.client.HTTPConnection(host, port, timeout=_PATIENCE_SECONDS)
+    try:
+        connection.request("GET", "/status")
+        answer = msgspec.json.decode(connection.getresponse().read(_MOST_BYTES), type=Standing)
+    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError):
+        return None
+    finally:
+        connection.close()
+    return answer if answer.program == "ckptprof" else None
+
+
+def everything(standing: Standing | None, newest: Session | None, db: str | Path, own: Sequence[Check]) -> list[Check]:
+    """Return what is to be said of who watches this host; `own`: what this command found when it tried the trace."""
+    if standing is None:
+        return [_unanswered(newest, db, own)]
+    who = f"{'the service' if service_runs() else 'an agent'} (pid {standing.pid}) watches this host"
+    if standing.level == "trace":
+        found = [Check("watching", "ok", f"{who} at trace level")]
+        otherwise = remedies.restart() if trace.is_by_ebpf(own) else trace.NOTHING
+        return found + trace.out_of_sight("watching-sight", standing.reasons, own, otherwise=otherwise)
+    if standing.wish == "poll":
+        return [Check("watching", "warn", f"{who} at poll level, as it was asked to", _unasked())]
+    reason = "; ".join(standing.reasons) or "it does not say why"
+    return [Check("watching", "warn", f"{who} at poll level: {reason}", _remedy(standing, own))]
+
+
+def _unasked() -> str:
+    if service_runs():
+        edit = remedies.as_root("systemctl edit ckptprof")
+        return f"{edit}: set Environment=CKPTPROF_LEVEL=auto, or take --level poll out of ExecStart="
+    return "start it with `--level auto`"
+
+
+def _remedy(standing: Standing, own: Sequence[Check]) -> str:
+    """Return what brings the trace to who polls."""
+    if standing.reasons and standing.reasons[-1].startswith(_FAILED):
+        return remedies.restart()
+    if standing.denied:
+        return remedies.privileges()
+    return _as_here(own)
+
+
+def _as_here(own: Sequence[Check]) -> str:
+    missing = trace.missing(own)
+    if missing is None:  # what was in its way is not in ours
+        return remedies.restart()
+    if missing.id == "trace-privileges" and os.geteuid() != 0:
+        return f"{remedies.as_root('ckptprof doctor')} finds more than this user can"
+    return trace.as_told(missing)
+
+
+def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check]) -> Check:
+    """Judge by the database: one that serves nothing, or elsewhere, still writes there."""
+    try:
+        path = to_path(db)
+        alive = lock_path(path).exists() and writer_is_alive(path)
+    except (CkptprofError, OSError):
+        alive = False
+    if not alive:
+        if service_runs():
+            text = "the service runs, and does not answer: at which level it watches is not known"
+            return Check("watching", "note", text, "`journalctl -u ckptprof` tells it")
+        return Check("watching", "note", "neither the service nor an agent watches this host", remedies.as_watcher())
+    if newest is None:
+        return Check("watching", "note", "an agent writes to this database; at which level it watches is not known")
+    text = f"an agent writes to this database at {newest.level} level"
+    if newest.level == "trace":
+        return Check("watching", "ok", text)
+    return Check("watching", "warn", text, _as_here(own))

@@ -1,0 +1,202 @@
+"""What doctor says of who watches this host: a real agent at each level, and what stands in its way."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckptprof.cli.checks import remedies, trace, watching
+from ckptprof.model import Session
+from ckptprof.report.doctor import Check
+from ckptprof.service.commands.levels import Standing
+
+COMMAND = [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
+NO_LIBBPF = {"CKPTPROF_LIBBPF": "/nowhere/libbpf.so.1"}
+ANOTHER_MACHINE = ["setarch", "linux32"]  # whose calls perf events do not know
+WORKS = [Check("trace-libbpf", "ok", "libbpf 1.1"), Check("trace", "ok", "the trace level works: calls (call_exit)")]
+BROKEN = [Check("trace-libbpf", "warn", "no libbpf", "install it"), Check("trace", "warn", "no trace", None)]
+
+
+class Host:
+    """A place for an agent that doctor asks."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take a free port and a database of its own."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.db = str(folder / "watched.db")
+        self.environment = {**os.environ, "CKPTPROF_LISTEN": f"127.0.0.1:{self.port}"}
+        self.agents: list[subprocess.Popen[bytes]] = []
+
+    def watch(self, *options: str, before: tuple[str, ...] = (), **environment: str) -> None:
+        """Start an agent and wait until it has something to say."""
+        command = [*before, *COMMAND, "agent", "--db", self.db, *options]
+        self.agents.append(subprocess.Popen(command, env={**self.environment, **environment}))
+        deadline = time.monotonic() + 30
+        while "--no-metrics" not in options and watching.ask("127.0.0.1", self.port) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def end(self) -> None:
+        """End what watches."""
+        for agent in self.agents:
+            agent.terminate()
+            agent.wait(60)
+        self.agents.clear()
+
+    def doctor(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Return the exit code of doctor, and its checks."""
+        done = subprocess.run(
+            [*COMMAND, "doctor", "--json", "--db", self.db], capture_output=True, env=self.environment, check=False
+        )
+        return done.returncode, {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """Return it; its agents are ended."""
+    made = Host(tmp_path)
+    yield made
+    made.end()
+
+
+def test_an_agent_that_polls_is_no_ok(host: Host) -> None:
+    """Whatever this command could do itself; the port is its own."""
+    host.watch("--level", "poll")
+    code, checks = host.doctor()
+
+    assert code == 4
+    assert checks["watching"]["status"] == "warn"
+    assert checks["watching"]["text"].endswith("watches this host at poll level, as it was asked to")
+    assert checks["watching"]["fix"] == "start it with `--level auto`"
+    assert checks["metrics-port"]["text"] == f"the agent serves /metrics on port {host.port}"
+
+
+@pytest.mark.root
+def test_an_agent_that_cannot_trace_says_why(host: Host) -> None:
+    """Its reason, which is not in the way of this command."""
+    host.watch(before=tuple(ANOTHER_MACHINE), **NO_LIBBPF)
+    _, checks = host.doctor()
+
+    assert checks["watching"]["status"] == "warn"
+    assert "at poll level: /nowhere/libbpf.so.1 cannot be loaded" in checks["watching"]["text"]
+    assert "what this command tried works" in checks["watching"]["fix"] or checks["trace"]["status"] != "ok"
+
+
+@pytest.mark.bpf
+def test_an_agent_that_traces_is_ok(host: Host) -> None:
+    """And nothing more is to be said of it; by perf events it does not see everything."""
+    host.watch()
+    _, checks = host.doctor()
+    host.end()
+    host.watch(**NO_LIBBPF)
+    _, stand_in = host.doctor()
+
+    assert checks["watching"]["status"] == "ok"
+    assert checks["watching"]["text"].endswith("watches this host at trace level")
+    assert "watching-sight" not in checks or "perf events" not in checks["watching-sight"]["text"]
+    assert "out of sight: reads and writes by io_uring" in stand_in["watching-sight"]["text"]
+    assert stand_in["watching-sight"]["fix"] == remedies.restart()
+
+
+def test_an_agent_that_serves_nothing_is_known_by_its_database(host: Host) -> None:
+    """Its level, and not its reason."""
+    host.watch("--level", "poll", "--no-metrics")
+    deadline = time.monotonic() + 30
+    while "at poll level" not in (checks := host.doctor()[1])["watching"]["text"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+    assert checks["watching"]["status"] == "warn"
+    assert checks["watching"]["text"] == "an agent writes to this database at poll level"
+
+
+def test_nobody_watches(host: Host) -> None:
+    """With what would."""
+    _, checks = host.doctor()
+
+    assert checks["watching"]["status"] == "note"
+    assert checks["watching"]["fix"] == remedies.as_watcher()
+
+
+@pytest.mark.parametrize("body", [b"{}", b"<html>", b'{"program": "other"}', b"\xff"])
+def test_another_program_at_the_port_is_nobody(body: bytes) -> None:
+    """Whatever it answers."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        found = watching.ask("127.0.0.1", server.server_port)
+        server.shutdown()
+
+    assert found is None
+
+
+def standing(**changes: Any) -> Standing:
+    """Return an agent that polls and does not want to."""
+    values: dict[str, Any] = {"wish": "auto", "level": "poll", "reasons": ("no libbpf",), "denied": False}
+    return Standing(version="0", pid=7, **{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "own", "fix"),
+    [
+        ({}, WORKS, remedies.restart()),
+        ({}, BROKEN, "as `trace-libbpf` says: install it"),
+        ({"denied": True, "reasons": ("lacks CAP_BPF",)}, WORKS, remedies.privileges()),
+        ({"reasons": ("the trace failed, and from then on there was only polling: x",)}, BROKEN, remedies.restart()),
+    ],
+)
+def test_each_reason_has_one_remedy(changes: dict[str, Any], own: list[Check], fix: str) -> None:
+    """That of the check which is not met here either, or that of what was in its way alone."""
+    (check,) = watching.everything(standing(**changes), None, "/nowhere/x.db", own)
+
+    assert (check.status, check.fix) == ("warn", fix)
+    assert check.text.endswith(f"at poll level: {standing(**changes).reasons[0]}")
+
+
+def test_an_ordinary_user_is_sent_to_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That this user may not trace says nothing of the agent's reason."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    own = [Check("trace-privileges", "warn", "lacks CAP_BPF", "nothing by this user"), *WORKS]
+    (check,) = watching.everything(standing(), None, "/nowhere/x.db", own)
+
+    assert "ckptprof doctor" in (check.fix or "")
+
+
+def test_what_a_tracing_agent_does_not_see_has_its_own_remedies() -> None:
+    """A line for each remedy."""
+    reasons = ("out of sight: pages (the kernel tells of them since 6.12): no tracepoint", "out of sight: x: refused")
+    found = watching.everything(standing(level="trace", reasons=reasons), None, "/nowhere/x.db", WORKS)
+
+    assert [check.fix for check in found] == [None, "boot a kernel of 6.12 or newer", trace.NEWER]
+
+
+def test_a_session_of_the_past_is_nobody(tmp_path: Path) -> None:
+    """A database that nobody writes to tells nothing of now."""
+    past = Session(
+        uid="s", host="h", boot_id="b", kernel="k", version="0", level="poll", start_ns=1, end_ns=2, clean=True
+    )
+    (check,) = watching.everything(None, past, tmp_path / "x.db", WORKS)
+
+    assert check.status == "note"
