@@ -82,6 +82,7 @@ def command(
     if json:
         output.write(document.dump(rendering.document(found, kept=kept)))
     else:
+        output.use_units()
         output.write(rendering.render(found, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
 
 

@@ -67,6 +67,7 @@ def command(  # each argument is an option of the command line
     if json:
         output.write(document.dump(diff.document(comparison)))
     else:
+        output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(diff.render(comparison, width=width, colour=colour, zone=output.LocalZone()))
     return gating.conclude(comparisons.judge(comparison, asked), allow_unknown=allow_unknown)

@@ -40,6 +40,7 @@ def command(*, db: options.Db = None, json: options.Json = False, no_color: opti
     if json:
         output.write(document.dump(rendering.document(checks, version=__version__, host=platform.node())))
     else:
+        output.use_units()
         output.write(rendering.render(checks, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
     if rendering.degraded(checks):
         raise typer.Exit(DEGRADED)

@@ -41,6 +41,7 @@ def command(  # each argument is an option of the command line
     if json:
         output.write(document.dump(document.report_document(report)))
     elif output.is_terminal():
+        output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(terminal.table(report, width=width, colour=colour, zone=output.LocalZone()))
     else:

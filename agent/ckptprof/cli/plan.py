@@ -96,6 +96,7 @@ def command(  # each argument is an option of the command line
         output.write(document.dump(rendering.plan_document(made)))
         return
     colour = output.use_colour(off=no_color)
+    output.use_units()
     output.write(rendering.render(made, width=output.terminal_width(), colour=colour))
 
 

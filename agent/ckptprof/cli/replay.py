@@ -74,6 +74,7 @@ def command(  # each argument is an option of the command line
             told["judged"] = explain.documents(judged, replayed.report.checkpoints)
         output.write(document.dump(told))
     else:
+        output.use_units()
         width = output.terminal_width()
         if report.checkpoints:
             colour = output.use_colour(off=no_color)

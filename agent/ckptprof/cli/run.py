@@ -85,6 +85,7 @@ def _write(report: Report, target: int | None, *, json: bool, no_color: bool) ->
             output.write(document.dump(document.report_document(report)), stream)
         else:
             colour = output.use_colour(stream, off=no_color)
+            output.use_units()
             text = terminal.render(
                 report,
                 width=output.terminal_width(),

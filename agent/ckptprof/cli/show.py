@@ -54,6 +54,7 @@ def command(
     if json:
         output.write(document.dump(document.checkpoint_document(found)))
         return
+    output.use_units()
     width, colour = output.terminal_width(), output.use_colour(off=no_color)
     tell = rendering.render if whole else rendering.brief
     text = tell(found, width=width, colour=colour, zone=output.LocalZone(), blocks=output.blocks())

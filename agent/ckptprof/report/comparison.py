@@ -49,7 +49,7 @@ class Figure:
             return FEW
         if not self.shift.is_told:
             return NOISE if self.shift.low != self.shift.high else SAME
-        if (self.shift.estimate > 0) is not (self.shift.low > 0):  # most values moved one way, and the median another
+        if self.shift.estimate * (self.shift.low or 0.0) <= 0:  # most values moved one way, and the median another
             return NOISE
         return (_WORSE if self.shift.estimate > 0 else _BETTER)[self.name]
 
