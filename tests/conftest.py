@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -92,10 +93,22 @@ def required(marker: str) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker that this file itself serves, and make room for its locks."""
     config.addinivalue_line("markers", "alone: measures time, so no other test runs beside it")
+    _hand_on_no_deafness()
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the environment
         os.environ[LOCKS] = tempfile.mkdtemp(prefix="ckptprof-tests-")
     elif _may_give_way():
         os.setsid()  # a session of its own, which gives way by itself
+
+
+def _hand_on_no_deafness() -> None:
+    """Keep what the tests start from ignoring signals, because `nohup make test &` ignores them.
+
+    A signal that is ignored stays so in every child, and bash cannot even be told otherwise; one that has a handler
+    does in a child what it does by default. This process goes on as if it ignored them.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -178,6 +179,7 @@ def test_the_terminal_stays_the_commands(ckptprof: Ckptprof) -> None:
     def screen(until: bytes) -> None:
         seen = b""
         while until not in seen:
+            assert select.select([terminal], [], [], 60)[0], f"{until!r} does not come after {seen!r}"
             seen += os.read(terminal, 4096)
 
     def states() -> set[str]:
