@@ -83,17 +83,24 @@ def empty_expressions(prometheus: Prometheus, dashboard: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def scraping(target_url: str, directory: Path, *, interval: str = "500ms") -> Iterator[Prometheus]:
-    """Run Prometheus in `directory` against a /metrics URL until the block ends."""
+def scraping(
+    target_url: str, directory: Path, *, interval: str = "500ms", access: dict[str, Any] | None = None
+) -> Iterator[Prometheus]:
+    """Run Prometheus in `directory` against a /metrics URL until the block ends.
+
+    `access` has what its scrape configuration says of TLS and passwords.
+    """
     parts = urllib.parse.urlsplit(target_url)
     config = {
         "global": {"scrape_interval": interval, "scrape_timeout": interval},
         "scrape_configs": [
             {
                 "job_name": JOB,
+                "scheme": parts.scheme,
                 "metrics_path": parts.path,
                 "sample_limit": 2000,
                 "static_configs": [{"targets": [parts.netloc]}],
+                **(access or {}),
             }
         ],
     }

@@ -6,6 +6,7 @@ connection goes: a scraper asks at once and is served in a millisecond, who drip
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import selectors
 import socket
@@ -13,9 +14,14 @@ import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
+from typing import TYPE_CHECKING
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.export.request import END_OF_HEAD, MAX_HEAD_BYTES, Request, answer, is_local_name, parse, refuse
+
+if TYPE_CHECKING:
+    from ckptprof.export.guard import Guard
 
 # Every port from 9100 to 9999 is given away in the Prometheus wiki's "Default port allocations", which went on past
 # 10000. 12578 is CKPT on the keys of a telephone (2578) above that, below the kernel's ephemeral ports (32768), and
@@ -57,11 +63,14 @@ class MetricsServer:
         status: Callable[[], bytes] = lambda: b"{}",
         host: str = "127.0.0.1",
         port: int = DEFAULT_PORT,
+        guard: Guard | None = None,
     ) -> None:
         """Take what renders the page for an Accept header, and its type; port 0 is any free one.
 
-        `status` returns the JSON document of /status. Nothing listens before `start`.
+        `status` returns the JSON document of /status. Without a guard everybody may ask, in the clear. Nothing listens
+        before `start`.
         """
+        self._guard = guard
         self._render = render
         self._status = status
         self._host = host
@@ -82,7 +91,8 @@ class MetricsServer:
     def url(self) -> str:
         """Where the metrics are."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}/metrics"
+        scheme = "http" if self._guard is None else self._guard.scheme
+        return f"{scheme}://{host}:{self._port}/metrics"
 
     def start(self) -> None:
         """Listen and serve in a thread; raises CkptprofError if the address cannot be had."""
@@ -136,6 +146,11 @@ class MetricsServer:
                 time.sleep(_PAUSE_SECONDS)
                 return
             sock.settimeout(0)
+            try:
+                sock = sock if self._guard is None else self._guard.wrap(sock)
+            except OSError:  # it is gone again
+                sock.close()
+                continue
             if len(self._connections) >= MAX_CONNECTIONS:
                 self._drop(min(self._connections.values(), key=lambda connection: connection.deadline))
             connection = _Connection(sock, time.monotonic())
@@ -151,6 +166,10 @@ class MetricsServer:
                 self._read(connection)
         except BlockingIOError:
             return
+        except SSLWantReadError:  # whatever we do, TLS has to hear first
+            self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
+        except SSLWantWriteError:
+            self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
         except OSError:
             self._drop(connection)
 
@@ -171,6 +190,8 @@ class MetricsServer:
     def _answer(self, request: Request | None) -> bytes:
         if request is None:
             return refuse(HTTPStatus.BAD_REQUEST)
+        if self._guard is not None and (refusal := self._guard.refusal(request)) is not None:
+            return refusal
         if request.path not in {"/", "/metrics", "/status", "/healthz"}:
             return refuse(HTTPStatus.NOT_FOUND, request)
         if request.method not in {"GET", "HEAD"}:
@@ -211,6 +232,9 @@ class MetricsServer:
             connection.deadline = time.monotonic() + DRAIN_SECONDS
             self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
         else:
+            if isinstance(connection.socket, SSLSocket):
+                with contextlib.suppress(OSError):  # the client need not answer to the end of TLS
+                    connection.socket.unwrap()
             self._drop(connection)
 
     def _expire(self, now: float) -> None:

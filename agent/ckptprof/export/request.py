@@ -28,6 +28,7 @@ class Request:
     host: str | None  # with its port
     accept: str
     accepts_gzip: bool
+    authorization: str = ""
 
 
 def parse(head: bytes) -> Request | None:
@@ -43,6 +44,7 @@ def parse(head: bytes) -> Request | None:
         host=_field(fields, "host"),
         accept=_field(fields, "accept") or "",
         accepts_gzip=_accepts_gzip(_field(fields, "accept-encoding") or ""),
+        authorization=_field(fields, "authorization") or "",
     )
 
 
