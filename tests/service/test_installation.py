@@ -71,6 +71,7 @@ def test_a_new_host_gets_files_user_and_unit_in_this_order(tmp_path: Path, as_ro
     steps = installation.to_install(host, HERE)
     assert texts(steps, tmp_path) == [
         "write /etc/sysusers.d/ckptprof.conf",
+        "write /etc/ckptprof/config.toml",
         "systemd-sysusers /etc/sysusers.d/ckptprof.conf",
         "write /etc/systemd/system/ckptprof.service",
         "systemctl daemon-reload",
@@ -81,7 +82,8 @@ def test_a_new_host_gets_files_user_and_unit_in_this_order(tmp_path: Path, as_ro
 
     installation.do(steps)
 
-    assert "\nExecStart=/opt/ckptprof/bin/python3 -I /opt/ckptprof/bin/ckptprof agent\n" in host.unit.read_text()
+    agent = "/opt/ckptprof/bin/python3 -I /opt/ckptprof/bin/ckptprof agent --config /etc/ckptprof/config.toml"
+    assert f"\nExecStart={agent}\n" in host.unit.read_text()
     assert host.unit.stat().st_mode & 0o777 == 0o644
     assert installation.to_install(host, HERE) == []
 
@@ -109,12 +111,15 @@ def test_uninstalling_removes_what_was_put_there_and_nothing_else(tmp_path: Path
     dropped = host.unit.parent / "ckptprof.service.d" / "mine.conf"
     dropped.parent.mkdir()
     dropped.touch()
+    host.config.write_text("timeline_days = 7\n")
+    installation.do(installation.to_install(host, HERE))
     host.calls.clear()
 
     installation.do(installation.to_uninstall(host))
     host.told["ActiveState"] = "inactive"
 
-    assert [path for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [dropped]
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [host.config, dropped]
+    assert host.config.read_text() == "timeline_days = 7\n"
     assert host.calls == ["systemctl disable --quiet --now ckptprof", "systemctl daemon-reload"]
     assert installation.to_uninstall(host) == []
 

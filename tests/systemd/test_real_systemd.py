@@ -88,7 +88,7 @@ def test_the_service_is_put_in_place_once_and_taken_away_again(machine: Machine)
     assert (code, told["service"]["active"], told["service"]["readable"]) == (0, True, False)
     titles = machine.run("cat", *(f"/proc/{pid}/comm" for pid in machine.pids()))
     assert titles.split() == ["ckptprof:record", "ckptprof:sample"]
-    assert told["service"]["runs"] == f"/opt/ckptprof/bin/python3 -I {PROGRAM} agent"
+    assert told["service"]["runs"] == f"/opt/ckptprof/bin/python3 -I {PROGRAM} agent --config /etc/ckptprof/config.toml"
     assert service("install")[1]["steps"] == []
     pids = machine.pids()
     assert machine.call(PROGRAM, "service", "uninstall", user="trainer").returncode == 5

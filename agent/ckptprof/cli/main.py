@@ -34,6 +34,7 @@ COMMANDS = {
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.",
     "doctor": "Check what ckptprof can see on this host, and name the command that adds what is missing.",
     "service": "Install, show or uninstall the systemd service that watches this host.",
+    "config": "Show each setting of the agent, its value, and where that comes from.",
     "ceiling": "Measure the best rates that a directory reaches, by a short probe that leaves nothing behind.",
     "capture": "Record raw samples into a file, which `ckptprof replay` reads here or elsewhere.",
     "replay": "Replay a recording through the same detection, and report the checkpoints in it.",

@@ -40,8 +40,8 @@ def command(
     """Install, show or uninstall the systemd service that watches this host.
 
     `install` puts the unit, the user and the group in place for the environment that this program runs from, and starts
-    the service; a second time it does nothing. `uninstall` leaves the record, the user and the group. The exit code of
-    `status` is 0 if the service runs, 4 if it is installed and does not run, 3 if it is not installed.
+    the service; a second time it does nothing. `uninstall` leaves the record, the settings, the user and the group.
+    The exit code of `status` is 0 if the service runs, 4 if it is installed and does not run, 3 if it is not installed.
     """
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of them
     from ckptprof.report import service as rendering  # noqa: PLC0415

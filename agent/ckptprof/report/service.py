@@ -10,7 +10,7 @@ from ckptprof.report.clean import clean
 from ckptprof.report.table import facts, wrap
 
 SCHEMA_VERSION = 1
-_LEFT = "the record in /var/lib/ckptprof, the user and the group ckptprof, and drop-ins of yours"
+_LEFT = "/var/lib/ckptprof with the record, /etc/ckptprof with the settings, user and group ckptprof, drop-ins of yours"
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):

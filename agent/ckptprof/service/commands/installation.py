@@ -26,6 +26,7 @@ _KNOWN = (
     "LoadState", "ActiveState", "UnitFileState", "StatusText", "FragmentPath", "NeedDaemonReload", "ExecStart",
 )  # fmt: skip
 _EXEC = re.compile(r"(?m)^ExecStart=.*$")
+_OURS = re.compile(r"(?m)^(ExecStart=).* (agent .*)$")  # the interpreter and the program go, the rest stays
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Host:
         """`root` is where files are put: another folder in tests."""
         self.unit = root / "etc/systemd/system/ckptprof.service"
         self.sysusers = root / "etc/sysusers.d/ckptprof.conf"
+        self.config = root / "etc/ckptprof/config.toml"
 
     def check(self) -> None:
         """Raise CkptprofError where systemd is not in charge."""
@@ -100,8 +102,10 @@ class Host:
 
 def to_install(host: Host, environment: Environment) -> list[Step]:
     """Return what is still to be done for a service that runs out of this environment, and starts with the host."""
-    unit = _EXEC.sub(lambda _: f"ExecStart={environment.command} agent", asset("systemd/ckptprof.service").read_text())
+    unit = _OURS.sub(rf"\1{environment.command} \2", asset("systemd/ckptprof.service").read_text())
     steps = list(_written(host.sysusers, asset("systemd/ckptprof.sysusers.conf").read_text()))
+    if not os.path.lexists(host.config):  # what is there is the administrator's
+        steps += _written(host.config, asset("systemd/config.toml").read_text())
     if not host.has_user():
         steps.append(_called(host, "systemd-sysusers", str(host.sysusers)))
     state = host.state()
@@ -122,7 +126,7 @@ def to_install(host: Host, environment: Environment) -> list[Step]:
 
 
 def to_uninstall(host: Host) -> list[Step]:
-    """Return what takes the service away; the record, the user, the group and drop-ins stay."""
+    """Return what takes the service away; the record, the settings, the user, the group and drop-ins stay."""
     state = host.state()
     steps = []
     if host.unit.exists() and (state.get("UnitFileState") == "enabled" or state.get("ActiveState") != "inactive"):

@@ -29,6 +29,7 @@ from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.service.title import set_title
 
 if TYPE_CHECKING:
+    from ckptprof.export.guard import Guard
     from ckptprof.export.metrics import Metrics
 
 DRAIN_SECONDS = 8.0
@@ -50,6 +51,9 @@ class AgentOptions:
     burst_hz: float = 25.0
     fixed_rate: bool = False
     level: Wish = "auto"
+    web_config: Path | None = None  # None: metrics for everybody, in the clear
+    timeline_days: int = 30
+    max_bytes: int = 1 << 30
 
 
 class Agent:
@@ -73,17 +77,18 @@ class Agent:
         set_title("recorder")
         rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
+        guard = self._guard()
         sampler = self._start()  # before anything slow is imported or opened
         writer: WriterThread | None = None
         server: MetricsServer | None = None
         hurried = True  # unless it ends as it should
         try:
-            writer, self._saved_paths = open_writer(self._options.db)
+            writer, self._saved_paths = open_writer(self._options.db, kept=self._kept())
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
 
             metrics = Metrics()
-            server = self._serve(metrics)
+            server = self._serve(metrics, guard)
             recorder = self._recorder(writer, metrics)
             self._url = server.url if server is not None else None
             hurried = self._watch(sampler, recorder, trap)
@@ -128,12 +133,25 @@ class Agent:
             )
         )
 
-    def _serve(self, metrics: Metrics) -> MetricsServer | None:
+    def _kept(self) -> dict[str, int]:
+        return {"timeline_days": self._options.timeline_days, "max_bytes": self._options.max_bytes}
+
+    def _guard(self) -> Guard | None:
+        path = self._options.web_config
+        if path is None or not self._options.serve:
+            return None
+        from ckptprof.export.guard import Guard  # noqa: PLC0415 - yaml and ssl take memory, which few need
+
+        return Guard(path, messages.warn)
+
+    def _serve(self, metrics: Metrics, guard: Guard | None) -> MetricsServer | None:
         options = self._options
         if not options.serve:
             return None
         port = DEFAULT_PORT if options.port is None else options.port
-        server = MetricsServer(metrics.render, status=lambda: self._status(metrics), host=options.host, port=port)
+        server = MetricsServer(
+            metrics.render, status=lambda: self._status(metrics), host=options.host, port=port, guard=guard
+        )
         try:
             server.start()
         except CkptprofError as error:

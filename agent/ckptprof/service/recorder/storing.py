@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from ckptprof.errors import StoreError
 from ckptprof.service.recorder import messages
@@ -13,11 +15,16 @@ MAX_SAVED_PATHS = 4096
 MAX_FOLDERS = 128  # of these, the latest, that a sampler is told to watch
 
 
-def open_writer(db: str | Path, *, shared: bool = False) -> tuple[WriterThread, tuple[str, ...]]:
-    """Return the writer of the database at `db`, and the paths that were saved before; raises StoreError."""
-    from ckptprof.store.writer import StoreWriter  # noqa: PLC0415 - imports SQLAlchemy: the sampler is started first
+def open_writer(
+    db: str | Path, *, shared: bool = False, kept: Mapping[str, int] = MappingProxyType({})
+) -> tuple[WriterThread, tuple[str, ...]]:
+    """Return the writer of the database at `db`, and the paths that were saved before; raises StoreError.
 
-    database = Database(lambda: StoreWriter(db), shared=shared)
+    `kept` is what the store's `Retention` takes, where that is not left to it.
+    """
+    from ckptprof.store.writer import Retention, StoreWriter  # noqa: PLC0415 - imports SQLAlchemy: the sampler comes first
+
+    database = Database(lambda: StoreWriter(db, retention=Retention(**kept)), shared=shared)
     return WriterThread(database, complain=messages.warn), saved_paths(db)
 
 

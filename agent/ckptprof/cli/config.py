@@ -1,0 +1,59 @@
+"""Show each setting of the agent, its value, and where that comes from."""
+
+from __future__ import annotations
+
+import typer
+
+from ckptprof.cli import options, output, settings
+
+
+def command(
+    context: typer.Context,
+    *,
+    config: settings.ShownConfig = settings.FILE,
+    db: options.Db = None,
+    level: options.Level = "auto",
+    rate: settings.Rate = 10.0,
+    no_metrics: settings.NoMetrics = False,
+    listen: settings.Listen = None,
+    web_config: settings.WebConfig = None,
+    timeline_days: settings.TimelineDays = 30,
+    max_bytes: settings.MaxBytes = 1 << 30,
+    json: options.Json = False,
+) -> int:
+    """Show each setting of the agent, its value, and where that comes from.
+
+    It takes the options of `ckptprof agent` and reads the file of the service, so it shows what an agent does that is
+    started like this. The environment is that of this shell: `systemctl show -p Environment ckptprof` tells that of the
+    service.
+
+    Before a restart of the service: ckptprof config
+    """
+    from ckptprof.export.http import DEFAULT_PORT  # noqa: PLC0415 - `--help` needs none of them
+    from ckptprof.report import document  # noqa: PLC0415
+    from ckptprof.report import settings as rendering  # noqa: PLC0415
+    from ckptprof.store.location import default_path  # noqa: PLC0415
+
+    values: dict[str, str | float | bool | None] = {
+        "db": str(default_path()) if db is None else db,
+        "level": level,
+        "rate": rate,
+        "no_metrics": no_metrics,
+        "listen": f"127.0.0.1:{DEFAULT_PORT}" if listen is None else listen,
+        "web_config": None if web_config is None else str(web_config),
+        "timeline_days": timeline_days,
+        "max_bytes": max_bytes,
+    }
+    shown = rendering.Settings(
+        file=str(config),
+        found=config.exists(),
+        settings=tuple(rendering.Setting(name, value, _source(context, name)) for name, value in values.items()),
+    )
+    output.write(document.dump(rendering.document(shown)) if json else rendering.render(shown))
+    return 0
+
+
+def _source(context: typer.Context, name: str) -> str:
+    source = context.get_parameter_source(name)
+    known = {"COMMANDLINE": "option", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
+    return known.get(source.name, "default") if source is not None else "default"

@@ -1,0 +1,149 @@
+"""The settings of the agent: what its options are, and where each value comes from.
+
+An option wins over the environment, that over the file, and that over the default. click knows this order; here the
+file becomes what click calls a map of defaults, once each key and type of it is known to be right.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ckptprof.cli import options
+from ckptprof.errors import CkptprofError, UsageError
+
+FILE = Path("/etc/ckptprof/config.toml")
+_DAYS = msgspec.Meta(ge=1, le=36500)
+LEAST_BYTES = 1 << 24
+_RATE = msgspec.Meta(ge=0.5, le=100.0)
+_ADDRESS = msgspec.Meta(pattern=r"^\S+:[0-9]{1,5}$")
+# What the file may say. `db` is not among them: the unit gives the service one place to write to.
+TYPES: dict[str, Any] = {
+    "level": str,
+    "rate": Annotated[float, _RATE],
+    "no_metrics": bool,
+    "listen": Annotated[str, _ADDRESS],
+    "web_config": str,
+    "timeline_days": Annotated[int, _DAYS],
+    "max_bytes": Annotated[int, msgspec.Meta(ge=LEAST_BYTES)],
+}
+_LEVELS = ("auto", "trace", "poll")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the settings in a file; raises UsageError that names the line and the key which is wrong."""
+    import msgspec.toml  # noqa: PLC0415 - for those who have a file
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = msgspec.toml.decode(text, type=dict[str, Any])
+    except OSError as error:
+        raise CkptprofError(f"{path}: {error.strerror}", hint="`ckptprof service install` puts one in place") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: it is no UTF-8") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: {error}", hint="it is TOML: `key = value`, texts in quotes") from error
+    for key, value in table.items():
+        _check(f"{path} line {_line(text, key)}", key, value)
+    return table
+
+
+def _check(where: str, key: str, value: object) -> None:
+    if key not in TYPES:
+        near = get_close_matches(key, TYPES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(TYPES)}"
+        raise UsageError(f"{where}: there is no setting {key!r}", hint=hint)
+    try:
+        msgspec.convert(value, TYPES[key], strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {key}: {_in_words(str(error))}") from error
+    if key == "level" and value not in _LEVELS:
+        raise UsageError(f"{where}: level: it is one of {', '.join(_LEVELS)}, not {value!r}")
+
+
+def _in_words(error: str) -> str:
+    words = {"`str`": "a text in quotes", "`int`": "a whole number", "`float`": "a number", "`bool`": "true or false"}
+    for name, word in words.items():
+        error = error.replace(name, word)
+    return error[:1].lower() + error[1:].replace(r" matching regex '^\\S+:[0-9]{1,5}$'", " of the form HOST:PORT")
+
+
+def _line(text: str, key: str) -> int:
+    """Return the line on which a key of the top level stands; a table or a dotted key counts from its first."""
+    name = re.escape(key)
+    found = re.search(rf"""^[ \t]*\[*[ \t]*["']?{name}["']?[ \t]*[].=]""", text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found is not None else 1
+
+
+def _take(context: typer.Context, path: Path | None) -> Path | None:
+    """Make the file what the other options fall back on; that of the service need not be there."""
+    if path is not None and not context.resilient_parsing and (path != FILE or path.exists()):
+        context.default_map = read(path)
+    return path
+
+
+def _config(default_help: str) -> Any:
+    return typer.Option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        callback=_take,
+        show_default=False,
+        help=f"The file of settings, in TOML; options and the environment win over it. {default_help}",
+    )
+
+
+Config = Annotated[Path | None, _config(f"Default: none; the service takes {FILE}.")]
+ShownConfig = Annotated[Path, _config(f"Default: {FILE}.")]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        "--listen",
+        envvar="CKPTPROF_LISTEN",
+        metavar="HOST:PORT",
+        help="The address that serves /metrics. Default: 127.0.0.1:12578.",
+        show_default=False,
+    ),
+]
+NoMetrics = Annotated[bool, typer.Option("--no-metrics", help="Do not serve /metrics.")]
+WebConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--web-config",
+        metavar="FILE",
+        help="TLS and passwords of /metrics: a web.yml as that of Prometheus' exporters. Default: neither.",
+        show_default=False,
+    ),
+]
+Rate = Annotated[
+    float,
+    typer.Option(
+        "--rate",
+        metavar="HZ",
+        parser=options.between("--rate", 0.5, 100),
+        help="How often to read the processes that train, per second; 2.5 times as often while one moves data.",
+    ),
+]
+TimelineDays = Annotated[
+    int,
+    typer.Option(
+        "--timeline-days",
+        metavar="N",
+        parser=options.whole("--timeline-days", least=1, most=36500),
+        help="How long raw samples are kept, in days.",
+    ),
+]
+MaxBytes = Annotated[
+    int,
+    typer.Option(
+        "--max-bytes",
+        metavar="N",
+        parser=options.whole("--max-bytes", least=LEAST_BYTES),
+        help="How large the database may become; then the oldest samples go, and checkpoints last.",
+    ),
+]

@@ -1,0 +1,108 @@
+"""The settings of the agent: from its options, the environment, a file and the defaults, in this order."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import ckptprof.report
+from ckptprof.assets import asset
+from ckptprof.cli import settings
+from ckptprof.cli.main import main
+
+SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "config.schema.json"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file of settings, which is not written yet; nothing of the outside's settings is there."""
+    for name in ("CKPTPROF_DB", "CKPTPROF_LEVEL", "CKPTPROF_LISTEN"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "config.toml"
+
+
+def test_each_value_names_its_source(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An option wins over the environment, that over the file, and that over the default."""
+    file.write_text('level = "trace"\nlisten = "[::1]:1"\ntimeline_days = 7\nno_metrics = true\nrate = 5\n')
+    monkeypatch.setenv("CKPTPROF_LEVEL", "poll")
+    monkeypatch.setenv("CKPTPROF_LISTEN", "127.0.0.1:2")
+
+    assert main(["config", "--config", str(file), "--listen", "127.0.0.1:3", "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(told)
+    assert told["found"]
+    assert {one["name"]: (one["value"], one["source"]) for one in told["settings"] if one["name"] != "db"} == {
+        "level": ("poll", "environment"),
+        "rate": (5.0, "file"),
+        "no_metrics": (True, "file"),
+        "listen": ("127.0.0.1:3", "option"),
+        "web_config": (None, "default"),
+        "timeline_days": (7, "file"),
+        "max_bytes": (1 << 30, "default"),
+    }
+
+
+def test_the_text_has_a_line_for_each(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And one for the file."""
+    file.write_text("max_bytes = 2_000_000_000\n")
+    assert main(["config", "--config", str(file)]) == 0
+
+    out = capsys.readouterr().out
+    assert re.search(r"(?m)^max_bytes +2000000000 +file$", out)
+    assert re.search(r"(?m)^web_config +none +default$", out)
+    assert out.endswith(f"\nfile: {file}\n")
+
+
+@pytest.mark.parametrize("command", ["config", "agent"])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("timelin_days = 3", "line 2: there is no setting 'timelin_days'\nhint: did you mean 'timeline_days'?"),
+        ('timeline_days = "3"', "line 2: timeline_days: expected a whole number, got a text in quotes"),
+        ("timeline_days = 0", "line 2: timeline_days: expected a whole number >= 1"),
+        ("rate = 0.1", "line 2: rate: expected a number >= 0.5"),
+        ('listen = "here"', "line 2: listen: expected a text in quotes of the form HOST:PORT"),
+        ('level = "fast"', "line 2: level: it is one of auto, trace, poll, not 'fast'"),
+        ("no_metrics = 1", "line 2: no_metrics: expected true or false, got a whole number"),
+        ("[retention]\ntimeline_days = 3", "line 2: there is no setting 'retention'"),
+        ("rate =", "(at line 2, column 7)"),
+    ],
+)
+def test_a_mistake_is_told_with_line_and_key(
+    command: str, text: str, told: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the agent as well, which does not start."""
+    file.write_text(f"# settings\n{text}\n")
+
+    assert main([command, "--config", str(file)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is named has to be there, except that of the service: all of it is default then."""
+    assert main(["config", "--config", str(tmp_path / "none.toml")]) == 1
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_the_installed_file_names_every_setting_with_its_default(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without its # each line sets what is set anyway, except the file of passwords."""
+    text = asset("systemd/config.toml").read_text()
+    lines = re.findall(r"(?m)^#(\w+ = .*)$", text)
+
+    assert sorted(line.partition(" ")[0] for line in lines) == sorted(settings.TYPES)
+    assert settings.read(asset("systemd/config.toml")) == {}
+    main(["config", "--config", "/dev/null", "--json"])
+    default = json.loads(capsys.readouterr().out)["settings"]
+    file.write_text("\n".join(line for line in lines if not line.startswith("web_config")))
+    main(["config", "--config", str(file), "--json"])
+    told = json.loads(capsys.readouterr().out)["settings"]
+    assert [(one["name"], one["value"]) for one in told] == [(one["name"], one["value"]) for one in default]
