@@ -1,7 +1,7 @@
 """Whether the verdicts are right: planted faults with known causes (tests/e2e/faults), each with its control.
 
 Real throttled devices, shaped links, FUSE and S3 mounts, lowered dirty limits, slow jobs; needs root, sshfs, s3fs and
-socat. Both levels look at the same runs. `--markdown` prints the tables of docs/benchmarks.md: a line for each fault,
+socat. Both levels look at the same runs. `--markdown` prints tables as in docs/benchmarks-archive.md: a line for each fault,
 then what was said of what (the confusion matrix).
 """
 
@@ -46,7 +46,7 @@ def _counted(limits: Sequence[str]) -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a table of docs/benchmarks.md."""
+    """Return rows as a table of docs/benchmarks-archive.md."""
     heads = list(rows[0])
     lines = [heads, ["---"] * len(heads), *([_cell(one[head]) for head in heads] for one in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
