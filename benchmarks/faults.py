@@ -1,7 +1,7 @@
 """Whether the verdicts are right: planted faults with known causes (tests/e2e/faults), each with its control.
 
 Real throttled devices, shaped links, FUSE and S3 mounts, lowered dirty limits, slow jobs; needs root, sshfs, s3fs and
-socat. Both levels look at the same runs. `--markdown` prints tables as in docs/benchmarks-archive.md: a line for each fault,
+socat. Both levels look at the same runs. `--markdown` prints tables: a line for each fault,
 then what was said of what (the confusion matrix).
 """
 
