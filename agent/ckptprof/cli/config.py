@@ -6,6 +6,13 @@ import typer
 
 from ckptprof.cli import options, output, settings
 
+EXAMPLES = """
+# Before a restart of the service
+ckptprof config
+# What an agent would do with another file
+ckptprof config --config mine.toml
+"""
+
 
 def command(
     context: typer.Context,
@@ -26,8 +33,6 @@ def command(
     It takes the options of `ckptprof agent` and reads the file of the service, so it shows what an agent does that is
     started like this. The environment is that of this shell: `systemctl show -p Environment ckptprof` tells that of the
     service.
-
-    Before a restart of the service: ckptprof config
     """
     from ckptprof.export.http import DEFAULT_PORT  # noqa: PLC0415 - `--help` needs none of them
     from ckptprof.report import document  # noqa: PLC0415
