@@ -155,7 +155,7 @@ class Typist:
             [*COMMAND, *arguments], stdin=theirs, stdout=theirs, env={**self.environment, **environment}
         ) as process:
             os.close(theirs)
-            text = "".join(_read(ours))
+            text = b"".join(_read(ours)).decode()
         os.close(ours)
         assert process.returncode == 0
         return CODES.sub("", text).replace("\r\n", "\n")
@@ -170,13 +170,13 @@ class Typist:
         return CODES.sub("", text)
 
 
-def _read(descriptor: int) -> Iterator[str]:
+def _read(descriptor: int) -> Iterator[bytes]:
     while True:
         try:
             raw = os.read(descriptor, 65536)
         except OSError:  # the other end is closed
             return
-        yield raw.decode()
+        yield raw
 
 
 def test_what_is_longer_than_the_terminal_is_paged(tmp_path: Path, db: str) -> None:
