@@ -60,7 +60,7 @@ def test_a_save_tells_what_its_device_was_asked_for(on: Callable[[str], Path], t
     assert 0 < device["latency_p50_seconds"] <= device["latency_p99_seconds"] < 60
     assert 0 <= device["sequential_share_bytes"] <= 1
     assert device["max_in_flight"] >= 0
-    text = recorder.call("show", str(saves[0]["id"]), "--db", str(recorder.database)).stdout.decode()
+    text = recorder.call("show", str(saves[0]["id"]), "--all", "--db", str(recorder.database)).stdout.decode()
     assert "REQUESTS" in text
 
 

@@ -69,6 +69,18 @@ def test_less_sure_rows_are_marked(reports: dict[str, Report], zone: timezone) -
     assert "? after a kind is less sure" in text
 
 
+def test_a_size_that_counts_bytes_twice_is_marked(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """And the mark explained; a header that is written again is no copy."""
+    twice = make_checkpoint(1, 0, bytes=200_000_000, unique_bytes=100_000_000)
+    once = make_checkpoint(2, 60, bytes=200_000_000, unique_bytes=199_000_000)
+    watched = Watched(start_ns=twice.start_ns, end_ns=once.end_ns)
+    report = Report(host="h", watched=watched, checkpoints=(twice, once))
+    text = terminal.render(report, width=80, colour=False, zone=zone)
+
+    assert text.count("200 MB*") == 1
+    assert "* after a size counts bytes that moved more than once" in text
+
+
 def test_incomplete_saves_stand_out(reports: dict[str, Report], zone: timezone) -> None:
     """By a plain word, in red where there is colour, and a sentence that says what it means."""
     text = terminal.render(reports["course"], width=80, colour=True, zone=zone)
