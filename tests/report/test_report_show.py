@@ -349,3 +349,15 @@ def test_a_stream_that_ends_after_the_last_byte_is_explained(
     texts = [show.render(one, width=80, colour=False, zone=zone) for one in (detailed_checkpoint, ends)]
 
     assert ["A stream lasts until" in text for text in texts] == [True, False]
+
+
+def test_the_short_form_has_one_bar_for_each_limit(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Two accounts of one limit differ by their texts, which only the long form tells."""
+    one = make_diagnosed(1, 0)
+    assert one.verdict is not None
+    accounts = tuple(Account(limit=Limit.SERIALIZE, seconds=seconds, text="looks") for seconds in (20.0, 10.0))
+    twice = msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, accounts=accounts))
+    texts = [tell(twice, width=80, colour=False, zone=zone) for tell in (show.brief, show.render)]
+
+    assert [len(re.findall("^  serialize ", text, re.MULTILINE)) for text in texts] == [1, 2]
+    assert re.search("  serialize +30.0 s +76.5 %", texts[0])

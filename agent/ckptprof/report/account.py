@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import msgspec
+
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.report import chart, sureness
@@ -70,9 +72,15 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
 
 
 def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
-    """Return the bars alone."""
+    """Return a bar for each limit alone."""
     verdict = checkpoint.verdict
-    return [] if verdict is None else _bars(checkpoint, verdict, width, [], blocks, colour=colour)
+    if verdict is None:
+        return []
+    sums: dict[Limit | None, float] = {}
+    for one in _ordered(verdict):
+        sums[one.limit] = sums.get(one.limit, 0.0) + one.seconds
+    summed = tuple(Account(limit=limit, seconds=seconds, text="") for limit, seconds in sums.items())
+    return _bars(checkpoint, msgspec.structs.replace(verdict, accounts=summed), width, [], blocks, colour=colour)
 
 
 def title(verdict: Verdict) -> str:
@@ -80,8 +88,7 @@ def title(verdict: Verdict) -> str:
     if verdict.limit is Limit.UNCLEAR:
         named = " or ".join(limit.value for limit in verdict.candidates)
         return f"unclear, perhaps {named}" if named else "unclear"
-    limit = "nothing was slow" if verdict.limit is Limit.NONE else verdict.limit.value
-    return f"{limit}, {sureness.word(verdict)} ({verdict.confidence:.2f})"
+    return f"{verdict.limit.value}, {sureness.word(verdict)} ({verdict.confidence:.2f})"
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from ckptprof import units
 from ckptprof.model import Kind
 from ckptprof.report import comparison as comparisons
 from ckptprof.report import noise
-from ckptprof.report.clean import clean
+from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.comparison import Comparison, Figure, KindComparison, Side, Spread
 from ckptprof.report.conditions import Quantity, show
 from ckptprof.report.document import SCHEMA_VERSION
@@ -23,11 +23,11 @@ _GOOD = {"faster": "bold green", "shorter": "bold green", "higher": "bold green"
 _SURE = f"{noise.CONFIDENCE * 100:.0f} %"
 _COLUMNS = (
     Column("FIGURE"),
-    Column("BEFORE", right=True),
-    Column("AFTER", right=True),
+    Column("BEFORE", right=True, drop=2),
+    Column("AFTER", right=True, drop=1),
     Column("CHANGE", right=True),
-    Column(f"AT {_SURE}", drop=1),
-    Column("IS"),
+    Column(f"AT {_SURE}", drop=3),
+    Column("IS", minimum=6, cut=shorten_end),
 )
 _NOISE = (
     f"The change is that of the median; the interval at {_SURE} is that of the shift of all values (Mann-Whitney), and "

@@ -20,11 +20,11 @@ LEAST_SAVES = 3  # recorded, from which on an interval is advised
 _RULES = (
     Column("RULE"),
     Column("INTERVAL", right=True),
-    Column("A DAY", right=True, drop=2),
-    Column("STALL", right=True),
-    Column("REDONE", right=True, drop=1),
+    Column("A DAY", right=True, drop=3),
+    Column("STALL", right=True, drop=1),
+    Column("REDONE", right=True, drop=2),
     Column("LOST", right=True),
-    Column("FORMULA", drop=3, minimum=28, cut=shorten_end),
+    Column("FORMULA", drop=4, minimum=28, cut=shorten_end),
 )
 _TIERS = (
     Column("TIER"),
