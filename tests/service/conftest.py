@@ -1,4 +1,4 @@
-"""Makes the tests' own module `livecommand` importable: it is in no package."""
+"""Makes the tests' own modules `livecommand` and `silentfuse` importable: they are in no package."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from livecommand import Ckptprof  # noqa: E402 - found by the line above
 

@@ -2,24 +2,29 @@
 
 A file that lived between two looks at the open descriptors is found here by its times. All of it is bounded in entries
 and depth, reads file attributes from cache where a server would have to be asked, and runs in a thread that is shared
-only by what hangs with it, because a hung file server hangs whoever asks it (see `workers`).
+only by what hangs with it, because a hung file server hangs whoever asks it (see `workers`). Each file is reached from
+the root of the process that is asked about, by steps that lead nowhere its user may not go (see `views`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ckptprof_collectors.files.cachestat import unwritten_bytes
 from ckptprof_collectors.files.factmemory import Inside, Memory
 from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, FileStatus, statx
+from ckptprof_collectors.files.views import HOST, Elsewhere, Entered, Found, NotSeen, View, Views
 from ckptprof_collectors.files.wholeness import is_whole
 from ckptprof_collectors.files.workers import WORKERS, WorkerPool
+from ckptprof_collectors.mounts.failuredomains import LOCAL
 from ckptprof_collectors.samples import FileFact, text
 
 MAX_ENTRIES = 20_000  # of one folder
@@ -28,6 +33,7 @@ MAX_FACTS = 20_000  # of one question
 MAX_TAKEN = 1000  # at once: each is a part of the next frame
 MAX_WAITING = 4096  # answers that nobody has taken yet, 1 KB each: then those who look wait
 MAX_DEPTH = 3
+MAX_MOVES = 3  # from one domain to the next
 _WAIT_SECONDS = 0.02
 SLICE_NS = 500_000_000  # of one question, before others have their turn
 MAX_MAGIC_READS = 256
@@ -41,12 +47,15 @@ class Question:
 
     pid: int
     start_ticks: int
-    root: bytes  # of the process, "/proc/PID/root"; empty to look from here
+    view: View  # whose root the paths begin at
     files: tuple[bytes, ...]
     folders: tuple[bytes, ...]
     since_ns: int  # wall clock
     contents: bool = True  # whether to look into the files: their first bytes, and whether they are whole
     unwritten: bool = False  # whether to ask how much of each file is not yet on its device
+    unshared: tuple[bytes, ...] = ()  # folders, too, but for those in which everybody makes files, as in /tmp
+    keys: Mapping[bytes, tuple[int, int]] = field(default_factory=dict)  # of files: device and inode, where known
+    moves: int = 0  # how often it was handed on
 
 
 class Spent:
@@ -66,8 +75,7 @@ class Spent:
 @dataclass
 class _Search:
     question: Question
-    prefix: bytes
-    apart: frozenset[bytes] = frozenset()  # mount points below the folders that may hang: not looked at
+    lane: str = LOCAL
     seen: set[bytes] = field(default_factory=set)
     told: int = 0
     seen_folders: set[bytes] = field(default_factory=set)
@@ -76,6 +84,8 @@ class _Search:
     on_open: Callable[[bytes], None] = lambda _: None
     spent: Spent = field(default_factory=Spent)
     memory: Memory = field(default_factory=Memory)
+    is_stranger: bool = False  # nobody knows where the process was: of the host's files only its own are looked at
+    elsewhere: dict[str, tuple[list[bytes], list[bytes]]] = field(default_factory=dict)  # files and folders, by domain
 
     @property
     def asker(self) -> tuple[int, int]:
@@ -85,116 +95,230 @@ class _Search:
     def counts_pages(self) -> bool:
         return self.question.unwritten and self.page_counts < MAX_PAGE_COUNTS
 
+    def move(self, domain: str, *, files: tuple[bytes, ...] = (), folders: tuple[bytes, ...] = ()) -> None:
+        """Take note of what is to be looked at in the thread of another domain."""
+        moved = self.elsewhere.setdefault(domain, ([], []))
+        moved[0].extend(files)
+        moved[1].extend(folders)
+
+
+class _Place(NamedTuple):
+    """Something in a folder: from which root, what it is called there, and its path as its process says it."""
+
+    root: Entered
+    folder: Found
+    name: bytes
+    path: bytes
+
+    def status(self) -> FileStatus:
+        return statx(self.name, dir_fd=self.folder.fd, flags=AT_SYMLINK_NOFOLLOW)
+
+    def step(self, lane: str) -> Found:
+        return self.root.step(self.folder, self.name, lane)
+
 
 _Found = Iterator["FileFact | None"]  # None: one more was looked at, and there is nothing to tell
+HandOn = Callable[[str, Question], None]
 
 
 def answer(
     question: Question, on_open: Callable[[bytes], None] = lambda _: None, spent: Spent | None = None
 ) -> list[FileFact]:
-    """Return the facts; what cannot be looked at is left out, a known file that is gone is told as missing.
+    """Return the facts of what is local; what cannot be looked at is left out, a known file that is gone is missing.
 
     `on_open` is told of each file before it is opened for its first bytes.
     """
     return [fact for fact in look(question, on_open, spent) if fact is not None]
 
 
-def look(
+def look(  # noqa: PLR0913 - what is asked, where to look, whom to tell, and what is kept in mind
     question: Question,
     on_open: Callable[[bytes], None] = lambda _: None,
     spent: Spent | None = None,
-    apart: frozenset[bytes] = frozenset(),
     memory: Memory | None = None,
+    *,
+    views: Views | None = None,
+    lane: str = LOCAL,
+    hand_on: HandOn = lambda _domain, _question: None,
 ) -> _Found:
     """Yield the facts one by one, and None after looks without any, so that the caller can leave off in between.
 
-    What is mounted at a path of `apart` is not looked at. What was told before by the `memory`, and whose pages are not
-    counted, is left out; what was read before, and has not changed since, is not read again.
+    What is neither local nor in `lane` is not touched, but handed on. What was told before by the `memory`, and whose
+    pages are not counted, is left out; what was read before, and has not changed since, is not read again.
     """
-    prefix = question.root
-    if prefix:
-        try:
-            statx(prefix + b"/")
-        except OSError:
-            prefix = b""  # the process has ended or may not be entered: look from our own root
-    search = _Search(question, prefix, apart, on_open=on_open, spent=spent or Spent(), memory=memory or Memory())
-    for path in question.files:
-        yield _look(search, path, None, known=True)
-    for folder in sorted(question.folders, key=lambda folder: _modified_ns(prefix + folder), reverse=True):
-        yield from _walk(search, folder, MAX_DEPTH)
-
-
-def _modified_ns(folder: bytes) -> int:
+    views = WORKERS.views if views is None else views
+    search = _Search(question, lane, on_open=on_open, spent=spent or Spent(), memory=memory or Memory())
     try:
-        return statx(folder).modified_ns
-    except OSError:
-        return 0
+        with views.enter(question.view) as root:
+            yield from _answer(search, root)
+    except NotSeen:
+        if not question.keys:
+            return
+        search.is_stranger = True
+        with contextlib.suppress(NotSeen), views.enter(HOST) as root:
+            yield from _answer(search, root)
+    for domain, (files, folders) in search.elsewhere.items():
+        if question.moves < MAX_MOVES:
+            moved = replace(question, files=tuple(files), folders=tuple(folders), unshared=(), moves=question.moves + 1)
+            hand_on(domain, moved)
 
 
-def _walk(search: _Search, folder: bytes, depth: int) -> _Found:
+def _answer(search: _Search, root: Entered) -> _Found:
+    question = search.question
+    yield from _known(search, root)
+    folders: list[tuple[int, bytes, Found]] = []
+    try:
+        for path in dict.fromkeys((*question.folders, *question.unshared)):
+            try:
+                folder = root.find(path, search.lane)
+            except Elsewhere as found:
+                search.move(found.domain, folders=(path,))
+                continue
+            except (OSError, ValueError):
+                continue
+            if _is_wanted(search, folder, path):
+                folders.append((folder.status.modified_ns, path, folder))
+            else:
+                folder.close()
+        mounts = root.table() if folders else None
+        for _, path, folder in sorted(folders, key=lambda found: found[:2], reverse=True):
+            for point in () if mounts is None else mounts.below(path, folder.mounted.domain):
+                if point[len(path.rstrip(b"/")) :].count(b"/") < MAX_DEPTH:
+                    search.move(mounts.points[point] if mounts is not None else LOCAL, folders=(point,))
+            yield from _walk(search, root, folder, path, MAX_DEPTH)
+    finally:
+        for _, _, folder in folders:
+            folder.close()
+
+
+def _is_wanted(search: _Search, folder: Found, path: bytes) -> bool:
+    if not folder.is_folder or search.is_stranger:
+        return False
+    return path in search.question.folders or not folder.status.mode & stat.S_ISVTX
+
+
+def _known(search: _Search, root: Entered) -> _Found:
+    """Yield the facts of the files that are asked for by path; the folder of some of them in a row is reached once."""
+    at: tuple[bytes, Found] | None = None
+    try:
+        for path in search.question.files:
+            above, name = os.path.split(path)
+            try:
+                if at is None or at[0] != above:
+                    if at is not None:
+                        at[1].close()
+                        at = None
+                    at = (above, root.find(above, search.lane))
+                fact = _look(search, _Place(root, at[1], name, path))
+            except Elsewhere as found:
+                search.move(found.domain, files=(path,))
+                fact = None
+            except (FileNotFoundError, NotADirectoryError):
+                fact = _missing(search, path)
+            except (OSError, ValueError):
+                fact = None
+            yield fact
+    finally:
+        if at is not None:
+            at[1].close()
+
+
+def _walk(search: _Search, root: Entered, folder: Found, path: bytes, depth: int) -> _Found:
     """Yield what changed in a folder, then in those below it: the newest first, as an older one was told before."""
-    if folder in search.seen_folders or search.told >= MAX_FACTS:
+    if path in search.seen_folders or search.told >= MAX_FACTS:
         return
-    search.seen_folders.add(folder)
-    since_ns, base = search.question.since_ns, folder.rstrip(b"/") + b"/"
+    search.seen_folders.add(path)
+    base = path.rstrip(b"/") + b"/"
     below: list[tuple[int, bytes]] = []
     fresh = 0
-    for count, name in enumerate(_names(search.prefix + folder)):
+    for count, name in enumerate(_names(folder)):
         if search.told >= MAX_FACTS or (count >= MAX_OLD_ENTRIES and not fresh):
             break
-        path = base + name
-        if path in search.seen or path in search.apart:
+        if base + name in search.seen:
             continue
-        try:
-            status = statx(search.prefix + path, flags=AT_SYMLINK_NOFOLLOW)
-        except OSError:  # it went since its folder was listed: no reason to miss its neighbours
-            yield None
-            continue
-        if max(status.modified_ns, status.changed_ns) < since_ns:
+        place = _Place(root, folder, name, base + name)
+        status = _changed(search, place)
+        if status is None:
             yield None
             continue
         fresh += 1
-        if not search.memory.told.is_new(search.asker, path, status) and not search.counts_pages:
-            yield None
-        else:
-            yield _look(search, path, status, known=False)
+        yield _again(search, place, status)
         if depth > 1 and stat.S_ISDIR(status.mode):
-            below.append((status.modified_ns, path))
-    for _, path in sorted(below, reverse=True):
-        yield from _walk(search, path, depth - 1)
+            below.append((status.modified_ns, name))
+    for _, name in sorted(below, reverse=True):
+        try:
+            found = root.step(folder, name, search.lane)
+        except (OSError, Elsewhere):
+            continue
+        try:
+            if found.is_folder:
+                yield from _walk(search, root, found, base + name, depth - 1)
+        finally:
+            found.close()
 
 
-def _names(folder: bytes) -> list[bytes]:
+def _changed(search: _Search, place: _Place) -> FileStatus | None:
+    """Return the status of what is in a folder; None if it is as old as others know it, gone, or apart."""
+    try:
+        status = place.status()
+        if status.device != place.folder.status.device:  # another mount; where it is apart, its own thread looks
+            place.step(search.lane).close()
+    except Elsewhere as apart:
+        search.move(apart.domain, folders=(place.path,))
+        return None
+    except OSError:  # it went since its folder was listed: no reason to miss its neighbours
+        return None
+    return status if max(status.modified_ns, status.changed_ns) >= search.question.since_ns else None
+
+
+def _again(search: _Search, place: _Place, status: FileStatus) -> FileFact | None:
+    """Look at something that changed, unless it was told as it is now and its pages are not counted."""
+    if not search.memory.told.is_new(search.asker, place.path, status) and not search.counts_pages:
+        return None
+    with contextlib.suppress(OSError):
+        return _look(search, place, status)
+    return None
+
+
+def _names(folder: Found) -> list[bytes]:
     """Return what is in a folder, in one go: it is not kept open while others are looked at."""
     try:
-        with os.scandir(folder) as entries:
-            return [entry.name for _, entry in zip(range(MAX_ENTRIES), entries, strict=False)]
+        fd = folder.reopen(os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.scandir(fd) as entries:
+                return [os.fsencode(entry.name) for _, entry in zip(range(MAX_ENTRIES), entries, strict=False)]
+        finally:
+            os.close(fd)
     except OSError:
         return []
 
 
-def _look(search: _Search, path: bytes, status: FileStatus | None, *, known: bool) -> FileFact | None:
+def _missing(search: _Search, path: bytes) -> FileFact | None:
+    if path in search.seen or search.told >= MAX_FACTS or search.is_stranger:
+        return None
+    search.seen.add(path)
+    search.told += 1
+    return FileFact(
+        pid=search.question.pid, start_ticks=search.question.start_ticks, device=0, inode=0, path=text(path), size=0,
+        is_directory=False, birth_ns=None, modified_ns=0, changed_ns=0, accessed_ns=None, magic=None,
+        missing=True,
+    )  # fmt: skip
+
+
+def _look(search: _Search, place: _Place, status: FileStatus | None = None) -> FileFact | None:
+    """Return the facts of one file or folder, None if there is nothing to tell; raises OSError, Elsewhere."""
+    path, question = place.path, search.question
     if path in search.seen or search.told >= MAX_FACTS:
         return None
-    question = search.question
-    try:
-        status = status or statx(search.prefix + path, flags=AT_SYMLINK_NOFOLLOW)
-    except OSError:
-        if not known:
-            return None
-        search.seen.add(path)
-        search.told += 1
-        return FileFact(
-            pid=question.pid, start_ticks=question.start_ticks, device=0, inode=0, path=text(path), size=0,
-            is_directory=False, birth_ns=None, modified_ns=0, changed_ns=0, accessed_ns=None, magic=None,
-            missing=True,
-        )  # fmt: skip
+    status = status or place.status()
+    if search.is_stranger and question.keys.get(path) != (status.device, status.inode):
+        return None
     is_directory = stat.S_ISDIR(status.mode)
     if not is_directory and not stat.S_ISREG(status.mode):
         return None
     search.seen.add(path)
     search.told += 1
-    inside = Inside() if is_directory else _look_inside(search, path, status)
+    inside = Inside() if is_directory else _look_inside(search, place, status)
     return FileFact(
         pid=question.pid,
         start_ticks=question.start_ticks,
@@ -214,7 +338,7 @@ def _look(search: _Search, path: bytes, status: FileStatus | None, *, known: boo
     )
 
 
-def _look_inside(search: _Search, path: bytes, status: FileStatus) -> Inside:
+def _look_inside(search: _Search, place: _Place, status: FileStatus) -> Inside:
     """Open a file, if there is anything to be learnt from that and not too many were opened for the same question."""
     known = search.memory.contents.of(status)
     wanted = search.question.contents and status.size >= MAGIC_BYTES
@@ -223,9 +347,8 @@ def _look_inside(search: _Search, path: bytes, status: FileStatus) -> Inside:
     inside = known if wanted and known is not None else Inside()
     if not contents and not unwritten:
         return inside
-    search.on_open(path)
     search.magic_reads += contents
-    fd = _open(search.prefix + path)
+    fd = _open(search, place, status)
     if fd is None:
         return inside
     try:
@@ -238,6 +361,37 @@ def _look_inside(search: _Search, path: bytes, status: FileStatus) -> Inside:
         return replace(inside, unwritten_bytes=dirty_bytes)
     finally:
         os.close(fd)
+
+
+def _open(search: _Search, place: _Place, status: FileStatus) -> int | None:
+    """Open the very file that has this status for reading; None: it cannot be opened, or another has its name."""
+    try:
+        found = place.step(search.lane)
+    except (OSError, Elsewhere):
+        return None
+    try:
+        if (found.status.device, found.status.inode) != (status.device, status.inode):
+            return None
+        search.on_open(place.path)
+        return _read_only(found)
+    finally:
+        found.close()
+
+
+def _read_only(found: Found) -> int | None:
+    """Open for reading, the access time left alone where that is allowed; None: it cannot be opened, or is no file."""
+    if not stat.S_ISREG(found.status.mode):
+        return None
+    try:
+        return found.reopen(os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME)
+    except PermissionError:  # that flag is for the owner and CAP_FOWNER only
+        pass
+    except OSError:
+        return None
+    try:
+        return found.reopen(os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
 
 
 def _unwritten(search: _Search, fd: int) -> int | None:
@@ -266,32 +420,6 @@ def _first_bytes(fd: int) -> bytes | None:
         return None
 
 
-def _open(path: bytes) -> int | None:
-    """Open a file for reading, its access time left alone where that is allowed; None: it cannot be opened."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-    try:
-        return os.open(path, flags | os.O_NOATIME)
-    except PermissionError:  # that flag is for the owner and CAP_FOWNER only
-        pass
-    except OSError:
-        return None
-    try:
-        return os.open(path, flags)
-    except OSError:
-        return None
-
-
-def read_magic(path: bytes) -> bytes | None:
-    """Return the first bytes of a file; None: not readable."""
-    fd = _open(path)
-    if fd is None:
-        return None
-    try:
-        return _first_bytes(fd)
-    finally:
-        os.close(fd)
-
-
 class FactFinder:
     """Answers questions, each where it holds up itself only if it hangs; one too many is refused and counted."""
 
@@ -307,32 +435,15 @@ class FactFinder:
 
     def ask(self, question: Question) -> None:
         """Put a question; never waits, and touches nothing that may hang."""
-        parts = self._parts(question)
-        for domain, (part, apart) in parts.items():
-            if not self._workers.put(domain, self._job(look(part, self._on_open, self.spent, apart, self._memory))):
-                self.refused += 1
+        self._put(LOCAL, question)
 
-    def _parts(self, question: Question) -> dict[str, tuple[Question, frozenset[bytes]]]:
-        """Split a question by what hangs together; what is mounted below a folder, and is apart from it, is its own."""
-        mounts, root = self._workers.mounts, question.root
-        files: dict[str, list[bytes]] = {}
-        folders: dict[str, list[bytes]] = {}
-        apart: set[bytes] = set()
-        for path in question.files:
-            files.setdefault(mounts.domain_of(root, os.path.dirname(path)), []).append(path)
-        for folder in question.folders:
-            folders.setdefault(mounts.domain_of(root, folder), []).append(folder)
-            for point, domain in mounts.below(root, folder).items():
-                apart.add(point)
-                if point[len(folder.rstrip(b"/")) :].count(b"/") < MAX_DEPTH:
-                    folders.setdefault(domain, []).append(point)
-        return {
-            domain: (
-                replace(question, files=tuple(files.get(domain, ())), folders=tuple(folders.get(domain, ()))),
-                frozenset(apart),
-            )
-            for domain in {**files, **folders}
-        }
+    def _put(self, domain: str, question: Question) -> None:
+        found = look(
+            question, self._on_open, self.spent, self._memory,
+            views=self._workers.views, lane=domain, hand_on=self._put,
+        )  # fmt: skip
+        if not self._workers.put(domain, self._job(found)):
+            self.refused += 1
 
     def _job(self, found: _Found) -> Callable[[], bool]:
         def go_on() -> bool:

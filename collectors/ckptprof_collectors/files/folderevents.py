@@ -11,6 +11,7 @@ import os
 import struct
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 # include/uapi/linux/inotify.h
@@ -27,8 +28,10 @@ _MASK = IN_CLOSE_WRITE | IN_CLOSE_NOWRITE | IN_OPEN | IN_MOVED_TO | IN_CREATE | 
 _HEADER = struct.Struct("iIII")  # struct inotify_event: wd, mask, cookie, len
 
 MAX_FOLDERS = 256
+MAX_EARLY = 64
 MAX_EVENTS_PER_SECOND = 200  # of one folder: more is a data set or a log, no checkpoint
 _READ_BYTES = 1 << 16
+_EARLY_NS = 500_000_000
 _OWN_NS = 1_000_000_000  # the events of our own openings have come by then
 
 
@@ -60,11 +63,8 @@ class FolderEvents:
         self._own: deque[tuple[int, bytes]] = deque(maxlen=1024)  # by threads: when we opened what
         self._expected: dict[tuple[bytes, int], list[int]] = {}  # path and mask -> how many are ours, and since when
         self._noisy: set[bytes] = set()
+        self._early: deque[tuple[int, int, int, bytes]] = deque(maxlen=MAX_EARLY)  # of watches not told of by `added`
         self.overflows = 0
-
-    def watch(self, folder: bytes, prefix: bytes = b"") -> bool:
-        """Watch a folder, reached through `prefix` (/proc/PID/root of who uses it); return whether it is watched."""
-        return self.knows(folder) or (folder not in self._noisy and self.added(folder, self.add(folder, prefix)))
 
     def knows(self, folder: bytes) -> bool:
         """Return whether a folder is watched already; it was heard of again, and stays."""
@@ -73,11 +73,12 @@ class FolderEvents:
         self._watches[folder] = self._watches.pop(folder)
         return True
 
-    def add(self, folder: bytes, prefix: bytes = b"") -> int:
-        """Ask the kernel alone, from any thread, for it may hang; return what `added` is to be told."""
-        descriptor: int = self._add(self.fd, prefix + folder, _MASK)
-        if descriptor < 0 and prefix:
-            descriptor = self._add(self.fd, folder, _MASK)
+    def add(self, fd: int) -> int:
+        """Watch the folder that a descriptor stands for, from any thread, for it may hang; `added` is told the answer.
+
+        The path that inotify asks for is that of the descriptor: there is nothing on it that anybody could swap.
+        """
+        descriptor: int = self._add(self.fd, b"/proc/self/fd/%d" % fd, _MASK)
         return descriptor
 
     def added(self, folder: bytes, descriptor: int) -> bool:
@@ -111,32 +112,39 @@ class FolderEvents:
         try:
             raw = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
+            raw = b""
+        if not raw and not self._early:
             return []
         at_ns = time.monotonic_ns()
         self._limit(at_ns)
         self._expect(at_ns)
-        events = []
+        early = [self._early.popleft() for _ in range(len(self._early))]
+        return [event for one in (*early, *self._parse(at_ns, raw)) if (event := self._told(*one)) is not None]
+
+    def _parse(self, at_ns: int, raw: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset = 0
         while offset + _HEADER.size <= len(raw):
             descriptor, mask, _, length = _HEADER.unpack_from(raw, offset)
             offset += _HEADER.size
-            name = raw[offset : offset + length].rstrip(b"\0")
+            yield at_ns, descriptor, mask, raw[offset : offset + length].rstrip(b"\0")
             offset += length
-            if mask & _IN_Q_OVERFLOW:
-                self.overflows += 1
-                continue
-            folder = self._folders.get(descriptor)
-            if folder is None:
-                continue
-            if mask & _IN_IGNORED:
-                self._folders.pop(descriptor, None)
-                self._watches.pop(folder, None)
-                continue
-            self._counts[descriptor] = self._counts.get(descriptor, 0) + 1
-            path = folder.rstrip(b"/") + b"/" + name if name else folder
-            if name and not self._is_own(path, mask):
-                events.append(FolderEvent(at_ns, path, mask))
-        return events
+
+    def _told(self, at_ns: int, descriptor: int, mask: int, name: bytes) -> FolderEvent | None:
+        if mask & _IN_Q_OVERFLOW:
+            self.overflows += 1
+            return None
+        folder = self._folders.get(descriptor)
+        if folder is None:
+            if time.monotonic_ns() - at_ns < _EARLY_NS and not mask & _IN_IGNORED:
+                self._early.append((at_ns, descriptor, mask, name))  # a thread has added it just now, perhaps
+            return None
+        if mask & _IN_IGNORED:
+            self._folders.pop(descriptor, None)
+            self._watches.pop(folder, None)
+            return None
+        self._counts[descriptor] = self._counts.get(descriptor, 0) + 1
+        path = folder.rstrip(b"/") + b"/" + name if name else folder
+        return FolderEvent(at_ns, path, mask) if name and not self._is_own(path, mask) else None
 
     def _expect(self, at_ns: int) -> None:
         """Take over what was noted of our own openings, and drop what did not come."""

@@ -10,6 +10,8 @@ from typing import NamedTuple
 _AT_FDCWD = -100
 _AT_STATX_DONT_SYNC = 0x4000  # answer from cache: a hung file server must not hang us
 AT_SYMLINK_NOFOLLOW = 0x100
+_AT_NO_AUTOMOUNT = 0x800
+_AT_EMPTY_PATH = 0x1000
 _STATX_BASIC_STATS = 0x7FF
 _STATX_BTIME = 0x800
 # include/uapi/linux/stat.h: mask, mode, ino, size, four timestamps, device
@@ -27,6 +29,8 @@ class FileStatus(NamedTuple):
     modified_ns: int
     changed_ns: int
     accessed_ns: int
+    uid: int
+    gid: int
 
 
 class _Call:
@@ -48,11 +52,12 @@ class _Call:
         if self._function is None:
             return _from_stat(path, dir_fd, flags)
         buffer = ctypes.create_string_buffer(256)
-        done = self._function(dir_fd, path, flags | _AT_STATX_DONT_SYNC, _STATX_BASIC_STATS | _STATX_BTIME, buffer)
+        flags |= _AT_STATX_DONT_SYNC | _AT_NO_AUTOMOUNT
+        done = self._function(dir_fd, path, flags, _STATX_BASIC_STATS | _STATX_BTIME, buffer)
         if done != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
-        (mask, _attributes, _links, _uid, _gid, mode, inode, size, _blocks, _supported, a_s, a_n, b_s, b_n, c_s, c_n,
+        (mask, _attributes, _links, uid, gid, mode, inode, size, _blocks, _supported, a_s, a_n, b_s, b_n, c_s, c_n,
          m_s, m_n, _rmajor, _rminor, major, minor) = _LAYOUT.unpack_from(buffer)  # fmt: skip
         return FileStatus(
             mode=mode,
@@ -63,18 +68,23 @@ class _Call:
             modified_ns=m_s * 1_000_000_000 + m_n,
             changed_ns=c_s * 1_000_000_000 + c_n,
             accessed_ns=a_s * 1_000_000_000 + a_n,
+            uid=uid,
+            gid=gid,
         )
 
 
 def _from_stat(path: bytes, dir_fd: int, flags: int) -> FileStatus:
-    status = os.stat(
-        path,
-        dir_fd=None if dir_fd == _AT_FDCWD else dir_fd,
-        follow_symlinks=not flags & AT_SYMLINK_NOFOLLOW,
-    )
+    if flags & _AT_EMPTY_PATH:
+        status = os.fstat(dir_fd)
+    else:
+        status = os.stat(
+            path,
+            dir_fd=None if dir_fd == _AT_FDCWD else dir_fd,
+            follow_symlinks=not flags & AT_SYMLINK_NOFOLLOW,
+        )
     return FileStatus(
         status.st_mode, status.st_dev, status.st_ino, status.st_size, None,
-        status.st_mtime_ns, status.st_ctime_ns, status.st_atime_ns,
+        status.st_mtime_ns, status.st_ctime_ns, status.st_atime_ns, status.st_uid, status.st_gid,
     )  # fmt: skip
 
 
@@ -87,3 +97,8 @@ def statx(path: bytes, *, dir_fd: int = _AT_FDCWD, flags: int = 0) -> FileStatus
     if _call is None:
         _call = _Call()
     return _call(path, dir_fd, flags)
+
+
+def status_of(fd: int) -> FileStatus:
+    """Return the status of what a descriptor stands for, without asking a file server; raises OSError."""
+    return statx(b"", dir_fd=fd, flags=_AT_EMPTY_PATH)

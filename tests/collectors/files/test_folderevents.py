@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -22,10 +23,17 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+def watch(events: FolderEvents, folder: Path) -> None:
+    """Watch a folder."""
+    fd = os.open(folder, os.O_PATH)
+    assert events.added(bytes(folder), events.add(fd))
+    os.close(fd)
+
+
 def test_files_may_be_noted_while_events_are_read(tmp_path: Path, quick_switches: None) -> None:
     """A reader of facts notes its own openings from its thread: that must not end the sampler."""
     events, over = FolderEvents(), threading.Event()
-    events.watch(bytes(tmp_path))
+    watch(events, tmp_path)
 
     def note() -> None:
         while not over.is_set():
@@ -51,7 +59,7 @@ def test_who_opens_a_file_just_when_we_look_into_it_is_told(tmp_path: Path, othe
     """A restore may begin while the files that an earlier run saved are asked for the last time."""
     file, events = tmp_path / "layer.npy", FolderEvents()
     file.write_bytes(b"1")
-    events.watch(bytes(tmp_path))
+    watch(events, tmp_path)
 
     events.own(bytes(file))
     for _ in range(1 + others):
@@ -60,3 +68,17 @@ def test_who_opens_a_file_just_when_we_look_into_it_is_told(tmp_path: Path, othe
     masks = [event.mask for event in events.read()]
 
     assert masks == [IN_OPEN, IN_CLOSE_NOWRITE] * others
+
+
+def test_what_happens_before_a_watch_is_taken_note_of_is_told_then(tmp_path: Path) -> None:
+    """A thread adds the watch, and the answer comes a moment after the first event."""
+    events, fd = FolderEvents(), os.open(tmp_path, os.O_PATH)
+    descriptor = events.add(fd)
+    os.close(fd)
+    (tmp_path / "a").write_bytes(b"1")
+    early = events.read()
+    events.added(bytes(tmp_path), descriptor)
+
+    assert early == []
+    assert {event.path for event in events.read()} == {bytes(tmp_path / "a")}
+    assert events.read() == []

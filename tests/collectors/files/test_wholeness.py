@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.files.facts import Question, answer
+from ckptprof_collectors.files.views import HERE
 
 
 def torch_zip() -> bytes:
@@ -35,7 +36,7 @@ def safetensors(size: int = 200_000) -> bytes:
 def whole(path: Path, content: bytes) -> bool | None:
     """Return what is told of a file with such content."""
     path.write_bytes(content)
-    (fact,) = answer(Question(1, 1, b"", (os.fsencode(path),), (), 0))
+    (fact,) = answer(Question(1, 1, HERE, (os.fsencode(path),), (), 0))
     return fact.whole
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.files.facts import FactFinder, Question
-from ckptprof_collectors.files.workers import MAX_THREADS, WorkerPool
+from ckptprof_collectors.files.views import HERE
+from ckptprof_collectors.files.workers import MAX_APART, MAX_HUNG, URGENT, WorkerPool
 from ckptprof_collectors.mounts.failuredomains import LOCAL, FailureDomains, domain_of_mount, longest
 from ckptprof_collectors.mounts.mountinfo import parse
 
@@ -46,20 +47,25 @@ def test_what_is_local_shares_a_domain_and_what_hangs_together_another() -> None
     assert len({LOCAL, "nfs4 nas", *(longest(points, b"/" + at) for at in (b"mnt/a", b"mnt/b", b"auto"))}) == 5
 
 
-def test_a_link_to_what_is_apart_is_apart(tmp_path: Path) -> None:
-    """It is followed without a touch of its target, which need not be there."""
-    proc = tmp_path / "proc" / "self"
-    proc.mkdir(parents=True)
-    (proc / "mountinfo").write_bytes(MOUNTINFO)
-    (tmp_path / "ckpt").symlink_to("/home/me/ckpt")
-    (tmp_path / "loop").symlink_to("loop")
-    mounts = FailureDomains(os.fsencode(proc.parent))
+def test_all_fuse_mounts_of_one_user_are_one_domain() -> None:
+    """However many he makes that never answer, they hold up one thread; those of root are apart from each other."""
+    line = "30 20 0:%d / /m/%d rw - fuse.evil x rw,user_id=%d,group_id=0,allow_other"
+    mounts = parse("\n".join(line % (50 + n, n, user) for n, user in enumerate((1000, 1000, 1001, 0, 0))).encode())
 
-    assert mounts.domain_of(b"", os.fsencode(tmp_path / "ckpt" / "step_1")) == "nfs4 nas"
-    assert mounts.domain_of(b"", os.fsencode(tmp_path / "loop")) == LOCAL
-    assert mounts.domain_of(b"", os.fsencode(tmp_path)) == LOCAL
-    assert mounts.below(b"", b"/home") == {}
-    assert sorted(mounts.below(b"", b"/mnt")) == [b"/mnt/a", b"/mnt/b"]
+    assert len({domain_of_mount(mount) for mount in mounts[:2]}) == 1
+    assert len({domain_of_mount(mount) for mount in mounts}) == 4
+
+
+def test_the_mounts_of_a_process_are_read_again_when_that_is_asked_for() -> None:
+    """A number is given to another mount as soon as the first one is gone."""
+    domains = FailureDomains()
+    first, again = domains.of(b"/proc/self"), domains.of(b"/proc/self")
+    fresh = domains.of(b"/proc/self", since_ns=time.monotonic_ns())
+
+    assert again is first is not fresh
+    assert fresh.by_id.keys() == first.by_id.keys() != set()
+    with pytest.raises(OSError, match="No such file"):
+        domains.of(b"/proc/4194305")
 
 
 def test_jobs_that_hang_take_a_bounded_number_of_threads_and_none_from_others() -> None:
@@ -77,13 +83,38 @@ def test_jobs_that_hang_take_a_bounded_number_of_threads_and_none_from_others() 
 
     assert done.wait(10)
     assert 16 <= sum(taken) <= 20
-    assert threading.active_count() - before <= MAX_THREADS
+    assert threading.active_count() - before <= MAX_APART + 1
     assert workers.waiting()
     deadline = time.monotonic() + 10
     while workers.waiting() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not workers.waiting()
+    assert threading.active_count() - before <= MAX_APART + MAX_HUNG + 1
+    assert (workers.replaced, len(workers.hung())) == (MAX_HUNG, 8)
     gate.set()
+
+
+@pytest.mark.parametrize("domain", [LOCAL, URGENT])
+def test_a_thread_that_hangs_is_replaced_even_where_nothing_should(domain: str) -> None:
+    """A disk that does not answer holds up one look, not all that come after it; at the bound, it is left at that."""
+    gate, done = threading.Event(), threading.Event()
+    workers = WorkerPool()
+    for _ in range(MAX_HUNG):
+        workers.put(domain, lambda: gate.wait(30) and False)
+    workers.put(domain, lambda: told(done))
+    deadline = time.monotonic() + 4 * MAX_HUNG
+    while not done.is_set() and time.monotonic() < deadline:
+        workers.tend()
+        time.sleep(0.02)
+    before = threading.active_count()
+
+    assert done.is_set()
+    assert workers.hung() == [domain] * MAX_HUNG
+    gate.set()
+    while threading.active_count() > before - MAX_HUNG and time.monotonic() < deadline + 10:
+        time.sleep(0.02)
+    assert workers.hung() == []
+    assert threading.active_count() == before - MAX_HUNG
 
 
 def test_a_job_that_fails_ends_no_thread() -> None:
@@ -132,7 +163,7 @@ def test_facts_of_local_files_do_not_wait_for_a_mount_that_hangs(hung: Path, tmp
     folders = tuple(os.fsencode(path) for path in (link, hung / "step_1", tmp_path))
     started = time.monotonic()
     for _ in range(3):
-        finder.ask(Question(7, 8, b"/proc/self/root", files, folders, 0))
+        finder.ask(Question(7, 8, HERE, files, folders, 0))
     found: set[str] = set()
     while str(local / "a.pt") not in found and time.monotonic() - started < 10:
         found |= {fact.path for fact in finder.take()}

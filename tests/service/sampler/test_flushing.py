@@ -24,7 +24,7 @@ def test_a_dirty_file_is_asked_about_once_a_second_until_it_is_clean() -> None:
     flushing.learn(0, fact(4096, path="/ckpt/b.pt"))
     (question,) = flushing.questions(0, 0)
 
-    assert (question.pid, question.start_ticks, question.root) == (100, 1000, b"/proc/100/root")
+    assert (question.pid, question.start_ticks, question.view) == (100, 1000, (100, 1000))
     assert question.files == (b"/ckpt/b.pt",)
     assert (question.folders, question.contents, question.unwritten) == ((), False, True)
     assert flushing.questions(PERIOD_NS - 1, 0) == []

@@ -169,7 +169,8 @@ def test_a_ring_that_fills_up_is_read_before_the_tick(desk: Callable[..., Desk])
     told = activity(1, None, 100_000)
     trace = StandIn([[], [told]])
     one = desk(trace)
-    one.sampler._poll.unregister(one.sampler._folders.fileno())  # other jobs of this host open checkpoints, too
+    for fd in one.sampler._folders.filenos():
+        one.sampler._poll.unregister(fd)  # other jobs of this host open checkpoints, too
     one.sampler._folders.close()
     one.tick(time.monotonic_ns())
     os.write(trace.wake[1], b"x")

@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass, field
 
 from ckptprof_collectors.files.facts import Question
+from ckptprof_collectors.files.views import View
 from ckptprof_collectors.samples import FileFact
 
 MAX_FILES = 64  # of one process, the largest
@@ -30,7 +31,7 @@ class _Dirty:
 
 @dataclass(slots=True)
 class _Followed:
-    root: bytes
+    view: View
     files: dict[_FileKey, _Dirty] = field(default_factory=dict)
 
 
@@ -65,7 +66,7 @@ class Flushing:
         if followed is None:
             if len(self._followed) >= MAX_PROCESSES:
                 return
-            followed = self._followed[process] = _Followed(b"/proc/%d/root" % fact.pid)
+            followed = self._followed[process] = _Followed(View(*process))
         known = followed.files.get(file)
         if known is not None:
             known.path, known.size = fact.path, fact.size
@@ -99,6 +100,8 @@ class Flushing:
                     del followed.files[file]
             self._tidy(process, followed)
             if followed.files:
-                paths = tuple(os.fsencode(dirty.path) for dirty in followed.files.values())
-                asked.append(Question(*process, followed.root, paths, (), 0, contents=False, unwritten=True))
+                keys = {os.fsencode(dirty.path): file for file, dirty in followed.files.items()}
+                asked.append(
+                    Question(*process, followed.view, tuple(keys), (), 0, contents=False, unwritten=True, keys=keys)
+                )
         return asked

@@ -1,6 +1,7 @@
 """The folders that checkpoints are in: what is opened there wakes the sampler, so that even a short restore is seen.
 
-What lies on a mount that may hang is touched in a thread that hangs with it only; its answer is taken with the events.
+No path is looked up here. A thread finds the folder, as the process that uses it sees it, and what was opened in it;
+its answer wakes the sampler. What lies on a mount that may hang is touched in a thread that hangs with it only.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from ckptprof_collectors.files.folderevents import (
     IN_CLOSE_NOWRITE,
@@ -22,8 +25,9 @@ from ckptprof_collectors.files.folderevents import (
     FolderEvent,
     FolderEvents,
 )
-from ckptprof_collectors.files.statx import FileStatus, statx
-from ckptprof_collectors.files.workers import WORKERS, WorkerPool
+from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, statx
+from ckptprof_collectors.files.views import Elsewhere, Entered, Found, View
+from ckptprof_collectors.files.workers import URGENT, WORKERS, Job, WorkerPool
 from ckptprof_collectors.mounts.failuredomains import LOCAL
 from ckptprof_collectors.samples import FileEvent, text
 
@@ -35,7 +39,21 @@ _KINDS = (
 )
 MAX_DEPTH = 2  # of folders below one that is named, watched with it
 MAX_BELOW = 64
-MAX_JUDGED = 1024
+MAX_LISTED = 1024
+MAX_MOVES = 3  # from the thread of one domain to that of another
+MAX_ASKED = 1024
+_ASK_AGAIN_NS = 5_000_000_000  # for a place that could not be watched
+
+_Places = Iterator[tuple[bytes, Found]]
+_Find = Callable[[Entered, str], _Places]
+
+
+class _Watched(NamedTuple):
+    """A folder that is watched: as whom, and what it was then; it may have been swapped for another since."""
+
+    view: View
+    domain: str
+    key: tuple[int, int]
 
 
 class Folders:
@@ -46,69 +64,95 @@ class Folders:
         self.reason: str | None = None
         self._workers = workers
         self._events: FolderEvents | None = None
-        self._prefixes: dict[bytes, bytes] = {}
-        self._added: deque[tuple[bytes, bytes, int]] = deque()  # by threads: what the kernel answered
-        self._told: deque[FileEvent] = deque()  # by threads, too
-        self._asked: set[tuple[bytes, bytes]] = set()  # what they have not answered
+        self._watched: dict[bytes, _Watched] = {}
+        self._added: deque[tuple[bytes, _Watched, int]] = deque()  # by threads: what the kernel answered
+        self._told: deque[tuple[FileEvent, bool]] = deque()  # by threads, too; and whether it wakes us
+        self._asked: dict[tuple[bytes, View, bool], int] = {}  # places, and until when they are not asked for again
+        self._wake_fd = -1
         self.woken = False
         self.woken_by_reading = False  # a file that was there already: it may be mapped, a new one is written
         try:
             self._events = FolderEvents()
+            self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         except OSError as error:
             self.reason = f"inotify: {error.strerror}"
 
-    def fileno(self) -> int | None:
-        """Return the descriptor to wait for, None if there is none."""
-        return self._events.fd if self._events is not None else None
+    def filenos(self) -> tuple[int, ...]:
+        """Return the descriptors to wait for, none if there is nothing to be heard."""
+        return () if self._events is None else tuple(fd for fd in (self._events.fd, self._wake_fd) if fd >= 0)
 
-    def watch(self, folder: bytes, prefix: bytes = b"") -> None:
-        """Watch a folder, reached through `prefix`, from now on; one that cannot be watched is left."""
+    def watch(self, folder: bytes, view: View, *, unless_shared: bool = False) -> None:
+        """Watch a folder of a process from now on; one that cannot be watched is left, or one that all may write."""
         if self._events is not None and not self._events.knows(folder):
-            self._find(folder, prefix, lambda: [folder])
+            self._find(folder, view, partial(_exactly, folder, unless_shared=unless_shared), shared=not unless_shared)
 
-    def watch_checkpoint(self, path: bytes, prefix: bytes = b"") -> None:
+    def watch_checkpoint(self, path: bytes, view: View) -> None:
         """Watch the folders in which the next checkpoint may appear after this file of one."""
-        for folder in folders_of(path, prefix, self._workers):
-            self.watch(folder, prefix)
+        folder, above = folders_of(path)
+        self.watch(folder, view)
+        if above is not None:
+            self.watch(above, view, unless_shared=True)
 
-    def watch_place(self, place: bytes, prefix: bytes = b"") -> None:
+    def watch_place(self, place: bytes, view: View) -> None:
         """Watch where a process may come to save: a folder, or the nearest one above it that is there already."""
-        self._find(place, prefix, lambda: _nearest(place, prefix))
+        self._find(place, view, partial(_nearest, place))
 
-    def watch_tree(self, folders: Iterable[bytes]) -> None:
+    def watch_tree(self, folders: Iterable[bytes], view: View) -> None:
         """Watch folders with those below them: what a restart may restore from. A file stands for its folder."""
         for folder in folders:
-            self._find(folder, b"", partial(_tree, folder))
+            self._find(folder, view, partial(_tree, folder))
 
-    def _find(self, place: bytes, prefix: bytes, found: Callable[[], Iterable[bytes]]) -> None:
-        """Watch what is found at a place: at once, or when a thread has found it if that may hang."""
-        events = self._events
-        if events is None or not place.startswith(b"/"):
+    def _find(self, place: bytes, view: View, find: _Find, *, shared: bool = True) -> None:
+        """Have a thread watch what is found at a place."""
+        if self._events is None or not place.startswith(b"/"):
             return
+        now_ns, asked = time.monotonic_ns(), (place, view, shared)
+        if now_ns < self._asked.get(asked, 0):
+            return
+        if len(self._asked) >= MAX_ASKED:
+            self._asked.clear()
+        self._asked[asked] = now_ns + _ASK_AGAIN_NS
+        events = self._events
 
+        def done() -> None:
+            self._asked.pop(asked, None)
+
+        self._workers.put(URGENT, self._adding(events, view, find, done))
+
+    def _adding(  # noqa: PLR0913 - what to watch, and how far it has come
+        self, events: FolderEvents, view: View, find: _Find, done: Callable[[], None],
+        *, lane: str = LOCAL, moves: int = 0,
+    ) -> Job:  # fmt: skip
         def add() -> bool:
-            for folder in found():
-                if folder.startswith(b"/") and folder != b"/":
-                    self._added.append((folder, prefix, events.add(folder, prefix)))
-            self._asked.discard((place, prefix))
+            try:
+                with self._workers.views.enter(view) as root:
+                    for path, found in find(root, lane):
+                        try:
+                            if path != b"/" and found.is_folder:
+                                key = (found.status.device, found.status.inode)
+                                watched = _Watched(view, found.mounted.domain, key)
+                                self._added.append((path, watched, events.add(found.fd)))
+                                done()
+                        finally:
+                            found.close()
+            except Elsewhere as apart:
+                if moves < MAX_MOVES:
+                    again = self._adding(events, view, find, done, lane=apart.domain, moves=moves + 1)
+                    self._workers.put(apart.domain, again)
+            except (OSError, ValueError):  # it is not there, may not be gone to, or its process has ended
+                return False
             return False
 
-        domain = self._workers.mounts.domain_of(prefix, place)
-        if domain == LOCAL:
-            add()
-            self._settle(events)
-        elif (place, prefix) not in self._asked:
-            self._asked.add((place, prefix))
-            if not self._workers.put(domain, add):
-                self._asked.discard((place, prefix))
+        return add
 
     def _settle(self, events: FolderEvents) -> None:
         while self._added:
-            folder, prefix, descriptor = self._added.popleft()
+            folder, watched, descriptor = self._added.popleft()
             if events.added(folder, descriptor):
-                self._prefixes[folder] = prefix
-                if len(self._prefixes) > 4096:
-                    self._prefixes.pop(next(iter(self._prefixes)))
+                self._watched.pop(folder, None)
+                self._watched[folder] = watched
+                if len(self._watched) > 4096:
+                    self._watched.pop(next(iter(self._watched)))
 
     def own(self, path: bytes) -> None:
         """Take note that we are about to open this file ourselves."""
@@ -120,137 +164,139 @@ class Folders:
         if self._events is None:
             return []
         self._settle(self._events)
-        found = [self._told.popleft() for _ in range(len(self._told))]
+        with contextlib.suppress(OSError):  # nobody has written to it
+            os.eventfd_read(self._wake_fd)
+        happened: dict[_Watched, list[FolderEvent]] = {}
         for event in self._events.read():
+            watched = self._watched.get(os.path.dirname(event.path))
+            if watched is None:
+                continue
             if event.mask & IN_ISDIR:
                 if event.mask & (IN_CREATE | IN_MOVED_TO):
-                    self.watch(event.path, self._prefixes.get(os.path.dirname(event.path), b""))
-                continue
-            told = self._tell(event)
-            if told is not None:
-                found.append(told)
-        return found
-
-    def _tell(self, event: FolderEvent) -> FileEvent | None:
-        """Return what is worth telling: openings and closings of files that are large; a new file only wakes us."""
-        if event.mask & (IN_CREATE | IN_MOVED_TO):
-            self.woken = self.woken or bool(event.mask & IN_CREATE)
-            return None
-        folder = os.path.dirname(event.path)
-        prefix = self._prefixes.get(folder, b"")
-        domain = self._workers.mounts.domain_of(prefix, folder)
-        if domain != LOCAL:
-            # Whether it is large is learnt too late for a short restore
-            if event.mask & IN_OPEN:
-                self.woken = self.woken_by_reading = True
-            self._workers.put(domain, lambda: self._tell_later(event, prefix))
-            return None
-        told = _file_event(event, prefix)
-        if told is not None and told.kind == "opened":
+                    self._asked.pop((event.path, watched.view, True), None)  # another may have had its name
+                    self.watch(event.path, watched.view)
+            elif event.mask & (IN_CREATE | IN_MOVED_TO):
+                self.woken = self.woken or bool(event.mask & IN_CREATE)  # a new file only wakes us
+            else:
+                happened.setdefault(watched, []).append(event)
+        for watched, events in happened.items():
+            self._look(watched, events)
+        found = [self._told.popleft() for _ in range(len(self._told))]
+        if any(wakes for _, wakes in found):
             self.woken = self.woken_by_reading = True
-        return told
+        return [event for event, _ in found]
 
-    def _tell_later(self, event: FolderEvent, prefix: bytes) -> bool:
-        told = _file_event(event, prefix)
-        if told is not None:
-            self._told.append(told)
+    def _look(self, watched: _Watched, events: list[FolderEvent]) -> None:
+        """Have a thread find out which of the files that were opened and closed are large."""
+        local = watched.domain == LOCAL
+        put = self._workers.put(URGENT if local else watched.domain, lambda: self._tell(watched, events, wake=local))
+        if (not local or not put) and any(event.mask & IN_OPEN for event in events):
+            self.woken = self.woken_by_reading = True  # whether it is large is learnt too late for a short restore
+
+    def _tell(self, watched: _Watched, events: list[FolderEvent], *, wake: bool) -> bool:
+        """Tell openings and closings of files that are large."""
+        try:
+            with self._workers.views.enter(watched.view) as root:
+                folder = root.find(os.path.dirname(events[0].path), watched.domain)
+                try:
+                    if (folder.status.device, folder.status.inode) == watched.key:
+                        told = [told for event in events if (told := _file_event(event, folder)) is not None]
+                        self._told.extend((event, wake and event.kind == "opened") for event in told)
+                        if wake and told:
+                            os.eventfd_write(self._wake_fd, 1)
+                finally:
+                    folder.close()
+        except (OSError, Elsewhere):  # it is another folder by now
+            return False
         return False
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give everything back; the descriptor that threads wake us by stays: one of them may hang."""
         if self._events is not None:
             self._events.close()
             self._events = None
 
 
-def folders_of(path: bytes, prefix: bytes = b"", workers: WorkerPool = WORKERS) -> tuple[bytes, ...]:
+def folders_of(path: bytes) -> tuple[bytes, bytes | None]:
     """Return the folder of a file, and the one above it where each checkpoint has a numbered folder of its own."""
     folder = os.path.dirname(path)
-    above = os.path.dirname(folder)
     numbered = any(byte in b"0123456789" for byte in os.path.basename(folder))
-    return (folder, above) if numbered and not seems_shared(above, prefix, workers) else (folder,)
+    return folder, os.path.dirname(folder) if numbered else None
 
 
-def is_shared(folder: bytes) -> bool:
-    """Return whether everybody makes files there, as in /tmp; or whether that cannot be seen."""
-    try:
-        return bool(os.stat(folder).st_mode & stat.S_ISVTX)
-    except OSError:
-        return True
+def _exactly(folder: bytes, root: Entered, lane: str, *, unless_shared: bool) -> _Places:
+    found = root.find(folder, lane)
+    if unless_shared and _is_shared(found):
+        found.close()
+    else:
+        yield folder, found
 
 
-_judged: dict[bytes, bool] = {}  # of folders that may hang, whether they are shared
+def _is_shared(found: Found) -> bool:
+    """Return whether everybody makes files there, as in /tmp."""
+    return bool(found.status.mode & stat.S_ISVTX)
 
 
-def seems_shared(folder: bytes, prefix: bytes = b"", workers: WorkerPool = WORKERS) -> bool:
-    """Return the same without touching what may hang: of that, what was found since it was asked for first.
-
-    Until then it is taken for a folder of one user, as most are: a look too many costs less than a save that is missed.
-    """
-    domain = workers.mounts.domain_of(prefix, folder)
-    place = prefix + folder
-    if domain == LOCAL:
-        return is_shared(place)
-    if place not in _judged:
-        if len(_judged) >= MAX_JUDGED:
-            _judged.clear()
-        _judged[place] = False
-
-        def judge() -> bool:
-            _judged[place] = is_shared(place)
-            return False
-
-        workers.put(domain, judge)
-    return _judged.get(place, False)
-
-
-def _nearest(place: bytes, prefix: bytes) -> Iterator[bytes]:
+def _nearest(place: bytes, root: Entered, lane: str) -> _Places:
     for _ in range(MAX_DEPTH + 1):
-        if os.path.isdir(prefix + place):
-            if not is_shared(prefix + place):
-                yield place
+        try:
+            found = root.find(place, lane)
+        except (FileNotFoundError, NotADirectoryError):
+            place = os.path.dirname(place)
+            continue
+        if found.is_folder and not _is_shared(found):
+            yield place, found
+            return
+        is_folder = found.is_folder
+        found.close()
+        if is_folder:
             return
         place = os.path.dirname(place)
 
 
-def _tree(folder: bytes) -> Iterator[bytes]:
-    if os.path.isdir(folder):
-        yield folder
-        yield from _below(folder, MAX_DEPTH)
-    else:
-        yield os.path.dirname(folder)
-
-
-def _below(folder: bytes, depth: int) -> Iterator[bytes]:
-    try:
-        with os.scandir(folder) as entries:
-            below = [entry.path for _, entry in zip(range(1024), entries, strict=False) if _is_folder(entry)]
-    except OSError:
+def _tree(folder: bytes, root: Entered, lane: str) -> _Places:
+    found = root.find(folder, lane)
+    if not found.is_folder:
+        found.close()
+        above = os.path.dirname(folder)
+        yield above, root.find(above, lane)
         return
-    for path in below[-MAX_BELOW:]:
-        yield path
+    below = list(_below(found, folder, root, lane, MAX_DEPTH))
+    yield folder, found
+    yield from below
+
+
+def _below(folder: Found, path: bytes, root: Entered, lane: str, depth: int) -> _Places:
+    for name in _folders_in(folder)[-MAX_BELOW:]:
+        try:
+            found = root.step(folder, name, lane)
+        except (OSError, Elsewhere):
+            continue
+        inside = path.rstrip(b"/") + b"/" + name
         if depth > 1:
-            yield from _below(path, depth - 1)
+            yield from _below(found, inside, root, lane, depth - 1)
+        yield inside, found
 
 
-def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+def _folders_in(folder: Found) -> list[bytes]:
     try:
-        return entry.is_dir(follow_symlinks=False)
+        fd = folder.reopen(os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.scandir(fd) as entries:
+                listed = (entry for _, entry in zip(range(MAX_LISTED), entries, strict=False))
+                return [os.fsencode(entry.name) for entry in listed if entry.is_dir(follow_symlinks=False)]
+        finally:
+            os.close(fd)
     except OSError:
-        return False
+        return []
 
 
-def _file_event(event: FolderEvent, prefix: bytes) -> FileEvent | None:
+def _file_event(event: FolderEvent, folder: Found) -> FileEvent | None:
     kind = next((name for mask, name in _KINDS if event.mask & mask), None)
-    status = _status(event.path, prefix)
-    if kind is None or status is None or not stat.S_ISREG(status.mode) or status.size < WAKING_BYTES:
+    try:
+        status = statx(os.path.basename(event.path), dir_fd=folder.fd, flags=AT_SYMLINK_NOFOLLOW)
+    except OSError:
+        return None
+    if kind is None or not stat.S_ISREG(status.mode) or status.size < WAKING_BYTES:
         return None
     return FileEvent(event.at_ns, kind, status.device, status.inode, status.size, text(event.path))
-
-
-def _status(path: bytes, prefix: bytes) -> FileStatus | None:
-    """Return the status of a file; seen from our own root once the process that led us to it has ended."""
-    for start in dict.fromkeys((prefix, b"")):
-        with contextlib.suppress(OSError):
-            return statx(start + path)
-    return None

@@ -33,6 +33,8 @@ from ckptprof.service.title import set_title
 from ckptprof_collectors import registry
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.files.facts import FactFinder
+from ckptprof_collectors.files.views import HERE, HOST
+from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes.process import ProcessGone, places
 from ckptprof_collectors.samples import FileFact, Frame, Sample, SamplerHealth, Unavailable
@@ -70,7 +72,7 @@ class Sampler:
         self._poll.register(control_fd, select.POLLIN | select.POLLHUP)
         self._page_bytes = page_bytes()
         self._folders = Folders()
-        if (events_fd := self._folders.fileno()) is not None:
+        for events_fd in self._folders.filenos():
             self._poll.register(events_fd, select.POLLIN)
         own = frozenset((os.getpid(), *options.monitor_pids))
         family_of = options.monitor_pids if options.only_family else ()  # what the recorder starts from now on
@@ -136,6 +138,7 @@ class Sampler:
         """Read what is due and send it; return the nanoseconds until the next tick."""
         wall_ns = time.time_ns()
         samples, self._pending = self._pending, []
+        WORKERS.tend()
         read = []
         if self._tracing.active:  # first: who is gone when looked for is told what it did last
             self._trace(now_ns, wall_ns - now_ns, samples)
@@ -224,12 +227,12 @@ class Sampler:
                 if watching.trains and not watching.placed:
                     watching.placed = True
                     for place in places(watching.process):
-                        self._folders.watch_place(place, watching.process.folder + b"/root")
+                        self._folders.watch_place(place, watching.view)
                 if traced or watching.traced.moved_bytes:
                     watching.learn_traced()
                 watching.scan_if_due(now_ns, samples, traced=traced)
                 while watching.fresh_files:
-                    self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.process.folder + b"/root")
+                    self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.view)
                 question = watching.question_if_due(now_ns, offset_ns)
             except ProcessGone:
                 self._population.forget(watching.process.pid, samples)
@@ -267,7 +270,7 @@ class Sampler:
             if watching is not None and not fact.missing and not fact.is_directory:
                 watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
                 if fact.size >= WAKING_BYTES:
-                    self._folders.watch_checkpoint(os.fsencode(fact.path), watching.process.folder + b"/root")
+                    self._folders.watch_checkpoint(os.fsencode(fact.path), watching.view)
         for question in self._flushing.questions(now_ns, self._facts.spent.unwritten_ns):
             self._facts.ask(question)
         self._counters.set_failures("facts", self._facts.refused)
@@ -310,7 +313,8 @@ class Sampler:
                 self._population.root_pid = control.root_pid
                 self._population.subreaper_pid = control.subreaper_pid
                 self._next_find_ns = 0
-            self._folders.watch_tree(os.fsencode(folder) for folder in control.folders)
+            view = HERE if self._options.only_family else HOST
+            self._folders.watch_tree((os.fsencode(folder) for folder in control.folders), view)
 
     def _finish(self) -> None:
         now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
@@ -336,7 +340,7 @@ class Sampler:
         deadline_ns, last = now_ns + _FINAL_ANSWER_NS, list[Sample]()
         while self._facts.waiting and time.monotonic_ns() < deadline_ns:
             time.sleep(0.005)
-            last.extend(self._facts.take())
+            last.extend([*self._facts.take(), *self._folders.take()])
         last.append(self.health())
         self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
         self._output.flush_all(_FINAL_ANSWER_NS)

@@ -18,6 +18,7 @@ from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.files.facts import Question
+from ckptprof_collectors.files.views import View
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_the_hosts_pids
 from ckptprof_collectors.processes.openfiles import is_data_path
 from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEvent, Sample, TraceHealth
@@ -242,7 +243,17 @@ def follow(
             watching = population.watched.get(sample.pid)
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
                 _follow_life(sample, watching, now_ns)
-    return [_question(*who, files, wall_minus_monotonic_ns) for who, files in strangers.items() if files]
+    return [
+        _question(View(*who), files, _view_of(population, *who, files), wall_minus_monotonic_ns)
+        for who, files in strangers.items()
+        if files
+    ]
+
+
+def _view_of(population: Population, pid: int, start_ticks: int, files: list[FileActivity]) -> View:
+    """Return whose root to look from for a process that may have ended: its own, or that of its parent."""
+    parent = population.watched.get(files[0].parent_pid or 0)
+    return View(pid, start_ticks) if parent is None else parent.view
 
 
 def _follow_life(event: FileLifeEvent, watching: Watching, now_ns: int) -> None:
@@ -255,14 +266,17 @@ def _follow_life(event: FileLifeEvent, watching: Watching, now_ns: int) -> None:
         watching.activity.alert(now_ns, mappings=True)
 
 
-def _question(pid: int, start_ticks: int, files: list[FileActivity], wall_minus_monotonic_ns: int) -> Question:
-    paths = [os.fsencode(file.path) for file in files if file.path is not None]
+def _question(who: View, files: list[FileActivity], view: View, wall_minus_monotonic_ns: int) -> Question:
+    keys = {os.fsencode(file.path): (file.device, file.inode) for file in files if file.path is not None}
+    folders = [folders_of(path) for path in keys]
     return Question(
-        pid=pid,
-        start_ticks=start_ticks,
-        root=b"",
-        files=tuple(paths),
-        folders=tuple(dict.fromkeys(folder for path in paths for folder in folders_of(path))),
+        pid=who.pid,
+        start_ticks=who.start_ticks,
+        view=view,
+        files=tuple(keys),
+        folders=tuple(dict.fromkeys(folder for folder, _ in folders)),
+        unshared=tuple(dict.fromkeys(above for _, above in folders if above is not None)),
+        keys=keys,
         since_ns=min(file.first_ns for file in files) + wall_minus_monotonic_ns - _SLACK_NS,
         unwritten=True,
     )

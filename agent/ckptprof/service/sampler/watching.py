@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from ckptprof.service.sampler.activity import ACTIVE_BYTES, Activity
-from ckptprof.service.sampler.folders import folders_of, seems_shared
+from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.traced import HELD_BYTES, Traced
 from ckptprof_collectors.files.facts import Question
+from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.processes.openfiles import OpenFiles
 from ckptprof_collectors.processes.process import Process, ProcessGone, describe, is_interpreter, places, starters
 from ckptprof_collectors.processes.threads import ThreadClock
@@ -27,6 +28,7 @@ class Watching:
     def __init__(self, process: Process, now_ns: int, *, keep: bool) -> None:
         """Begin to watch at `now_ns`; `keep`: it is watched whether or not it turns out to train."""
         self.process = process
+        self.view = WORKERS.views.note(process.pid, process.start_ticks)  # for when it has ended
         self.keep = keep
         self.since_ns = now_ns
         self.activity = Activity(look_since_ns=now_ns)
@@ -40,7 +42,7 @@ class Watching:
         self._positions: dict[tuple[int, int], int] = {}
         self._written: dict[tuple[int, int], bytes] = {}
         self._caught = False  # whether a large file was among those
-        self._folders: dict[bytes, None] = {}
+        self._folders: dict[bytes, bool] = {}  # and whether it counts only if it is nobody else's
         self.placed = False  # whether the sampler has been told where it may come to save
         self.fresh_files: list[bytes] = []  # seen being written, to be taken and cleared by the sampler
         self.wrote_ns = 0  # when it was last seen writing to a file
@@ -129,6 +131,7 @@ class Watching:
         self._describe_next_ns = now_ns + wait_ns
         self._described += 1
         info = describe(self.process, self.info)
+        self.note_view()
         if info != self.info:
             if self.info is None:
                 samples.extend(starters(self.process))
@@ -173,8 +176,10 @@ class Watching:
         if path is None or self._written.get(key) == path or len(self._written) >= MAX_KNOWN_FILES:
             return  # known already: its folders were looked at when it was met, not at each of 25 scans a second
         self._written[key] = path
-        for folder in folders_of(path, self.process.folder + b"/root"):
-            self.learn_folder(folder)
+        folder, above = folders_of(path)
+        self.learn_folder(folder)
+        if above is not None:
+            self.learn_folder(above, unless_shared=True)
 
     def question_if_due(self, now_ns: int, wall_minus_monotonic_ns: int, *, force: bool = False) -> Question | None:
         """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one."""
@@ -195,17 +200,26 @@ class Watching:
         folders = dict(self._folders)
         if not self._caught:  # nothing but logs was caught open: look where the process says that it works
             for place in places(self.process):
-                above = os.path.dirname(place) or b"/"
-                folders.update(dict.fromkeys(where for where in (place, above) if not seems_shared(where)))
+                for where in (place, os.path.dirname(place) or b"/"):
+                    folders.setdefault(where, True)
             folders.pop(b"/", None)
+        self.note_view()
+        return self._asking(folders, since_wall_ns)
+
+    def note_view(self) -> None:
+        """Keep in mind which root it has now: it may have got another since it was met."""
+        WORKERS.views.note(self.process.pid, self.process.start_ticks)
+
+    def _asking(self, folders: dict[bytes, bool], since_wall_ns: int) -> Question:
         return Question(
             pid=self.process.pid,
             start_ticks=self.process.start_ticks,
-            root=self.process.folder + b"/root",
+            view=self.view,
             files=tuple(self._written.values()),
-            folders=tuple(folders),
+            folders=tuple(folder for folder, unless_shared in folders.items() if not unless_shared),
             since_ns=since_wall_ns,
             unwritten=True,
+            unshared=tuple(folder for folder, unless_shared in folders.items() if unless_shared),
         )
 
     def last_question(self, wall_minus_monotonic_ns: int) -> Question | None:
@@ -217,20 +231,12 @@ class Watching:
             return None
         if not self._written and not self._folders:
             return None
-        return Question(
-            pid=self.process.pid,
-            start_ticks=self.process.start_ticks,
-            root=b"",
-            files=tuple(self._written.values()),
-            folders=tuple(self._folders),
-            since_ns=activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
-            unwritten=True,
-        )
+        return self._asking(self._folders, activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS)
 
-    def learn_folder(self, folder: bytes) -> None:
-        """Take note of a folder in which a file of this process was found."""
-        if len(self._folders) < MAX_FOLDERS:
-            self._folders.setdefault(folder)
+    def learn_folder(self, folder: bytes, *, unless_shared: bool = False) -> None:
+        """Take note of a folder in which a file of this process was found, or of one above it."""
+        if folder in self._folders or len(self._folders) < MAX_FOLDERS:
+            self._folders[folder] = unless_shared and self._folders.get(folder, True)
 
     def _relax(self) -> None:
         self._positions.clear()

@@ -1,0 +1,369 @@
+"""Files as one process sees them, reached step by step from its own root.
+
+A path is walked one name at a time, each from a descriptor of the folder above (O_PATH, O_NOFOLLOW), and what a step
+leads to is known before the next one is taken. So nothing that may hang is entered in a thread that was not meant for
+it, however quickly a folder is swapped for a link; a link is followed within the root, and only to where the user of
+the process may go himself. It is the same on each kernel. openat2(2) can stop at the border of a mount, but neither go
+on behind it, nor ask whose folder it passes (docs/adr/0011-look-ups-by-steps.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ckptprof_collectors.files.statx import FileStatus, status_of
+from ckptprof_collectors.mounts.failuredomains import LOCAL, FailureDomains, Mounted, MountTable
+
+MAX_NOTED = 4096
+MAX_LINKS = 40  # include/linux/namei.h: MAXSYMLINKS
+MAX_KIN = 16
+_STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_ACL = "system.posix_acl_access"  # include/uapi/linux/posix_acl_xattr.h: a version, then (tag, permissions, id) each
+_ACL_ENTRY = struct.Struct("<HHI")
+_ACL_USER, _ACL_GROUP, _ACL_MASK = 0x02, 0x08, 0x10
+_SEARCH = 1
+
+
+class View(NamedTuple):
+    """The process whose files are meant; `HERE` is this one, `HOST` the first one."""
+
+    pid: int
+    start_ticks: int
+
+
+HERE = View(0, 0)
+HOST = View(1, 0)  # where most processes are; the service itself has a /tmp of its own
+
+
+class NotSeen(OSError):  # noqa: N818 - a fact, not a fault
+    """The root of the process cannot be had: it has ended, and nobody who shares its mounts is known."""
+
+
+class Elsewhere(Exception):  # noqa: N818 - as above
+    """The next step leads to what is apart; it is to be taken in the thread of that domain."""
+
+    def __init__(self, domain: str) -> None:
+        """Take the domain."""
+        super().__init__(domain)
+        self.domain = domain
+
+
+class _Noted(NamedTuple):
+    space: tuple[bytes, bytes]  # its mount namespace and its root, as links name them
+    uid: int
+    groups: frozenset[int]
+
+
+class Found(NamedTuple):
+    """What a step led to: a descriptor without access to its contents, and its status as it was cached."""
+
+    fd: int
+    status: FileStatus
+    mounted: Mounted
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it can be listed and watched."""
+        return stat.S_ISDIR(self.status.mode)
+
+    def reopen(self, flags: int) -> int:
+        """Return a descriptor of the same thing that can be read; raises OSError."""
+        return os.open(b"/proc/self/fd/%d" % self.fd, flags | os.O_CLOEXEC)
+
+    def target(self) -> bytes:
+        """Return where a link leads, and give its descriptor back; raises OSError."""
+        try:
+            return os.readlink(b"", dir_fd=self.fd)
+        finally:
+            self.close()
+
+    def copy(self) -> Found:
+        """Return the same with a descriptor of its own."""
+        return self._replace(fd=os.dup(self.fd))
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.fd)
+
+
+class Views:
+    """Knows which root each process has or had; every method may be called by any thread."""
+
+    def __init__(self, proc: bytes = b"/proc") -> None:
+        """Know nobody yet."""
+        self._proc = proc
+        self.mounts = FailureDomains()
+        self._noted: dict[View, _Noted] = {}
+
+    def note(self, pid: int, start_ticks: int) -> View:
+        """Keep in mind where a process is and who it is, for when it has ended; touches /proc only, and never waits."""
+        view = View(pid, start_ticks)
+        noted = self._read(b"%s/%d" % (self._proc, pid))
+        if noted is not None:
+            self._noted.pop(view, None)
+            self._noted[view] = noted
+            if len(self._noted) > MAX_NOTED:
+                with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread was here, too
+                    del self._noted[next(iter(self._noted))]
+        return view
+
+    def _read(self, folder: bytes) -> _Noted | None:
+        try:
+            space = os.readlink(folder + b"/ns/mnt"), os.readlink(folder + b"/root")
+            with open(folder + b"/status", "rb", buffering=0) as file:
+                status = file.read(4096)
+            uid = int(_field(status, b"Uid")[3])  # real, effective, saved, and that of file systems
+            groups = (_field(status, b"Gid")[3], *_field(status, b"Groups"))
+        except (OSError, ValueError, IndexError):
+            return None
+        return _Noted(space, uid, frozenset(map(int, groups)))
+
+    @contextlib.contextmanager
+    def enter(self, view: View) -> Iterator[Entered]:
+        """Stand at the root of a process, or of one that shares its mounts if it has ended; raises NotSeen."""
+        if view == HERE:
+            entered = self._at(self._proc + b"/self", None)
+        elif view == HOST:
+            entered = self._at(self._proc + b"/1", None) or self._at(self._proc + b"/self", None)
+        else:
+            entered = self._of_living(view) or self._of_kin(view)
+        if entered is None:
+            raise NotSeen(errno.ESRCH, os.strerror(errno.ESRCH))
+        try:
+            yield entered
+        finally:
+            os.close(entered.root)
+
+    def _of_living(self, view: View) -> Entered | None:
+        folder = b"%s/%d" % (self._proc, view.pid)
+        noted = self._read(folder)
+        entered = None if noted is None else self._at(folder, noted)
+        if entered is None or noted is None:
+            return None
+        if _start_ticks(folder) != view.start_ticks:  # asked last: the pid was its own until now, or never
+            os.close(entered.root)
+            return None
+        self._noted[view] = noted
+        return entered
+
+    def _of_kin(self, view: View) -> Entered | None:
+        """Return the root of a living process that is in the same mount namespace and has the same root."""
+        noted = self._noted.get(view)
+        if noted is None:
+            return None
+        kin = (other for other in reversed(list(self._noted)) if self._noted.get(other, _NOBODY).space == noted.space)
+        folders = [b"self", b"1", *(b"%d" % other.pid for other, _ in zip(kin, range(MAX_KIN), strict=False))]
+        for name in folders:
+            folder = self._proc + b"/" + name
+            entered = self._at(folder, noted)
+            if entered is None:
+                continue
+            there = self._read(folder)  # asked last: it was there until now
+            if there is not None and there.space == noted.space:
+                return entered
+            os.close(entered.root)
+        return None
+
+    def _at(self, folder: bytes, noted: _Noted | None) -> Entered | None:
+        try:
+            fd = os.open(folder + b"/root", os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            return None
+        return Entered(fd, folder, self.mounts, noted)
+
+
+_NOBODY = _Noted((b"", b""), -1, frozenset())
+
+
+class Entered:
+    """A root, and how to go on from there."""
+
+    def __init__(self, root: int, folder: bytes, mounts: FailureDomains, noted: _Noted | None) -> None:
+        """Take a descriptor of the root, and the folder in /proc of who has it; `noted` None: whoever asks may go."""
+        self.root = root
+        self.noted = noted
+        self._folder = folder
+        self._mounts = mounts
+        self._access = None if noted is None or noted.uid == 0 else noted
+        self._start: Found | None = None
+        self._apart: str | None = None
+
+    def find(self, path: bytes, lane: str = LOCAL) -> Found:
+        """Walk to a path, links followed; the result is to be closed.
+
+        Raises OSError, PermissionError where its user may not go, Elsewhere for what neither is local nor in `lane`.
+        """
+        if self._start is None:
+            self._start = self._begin(lane)
+        above = [self._start]
+        try:
+            access = self._walk(above, path, lane)
+            if access is not None and above[-1].is_folder:
+                _admit(above[-1], access)
+            return above.pop() if len(above) > 1 else self._start.copy()
+        finally:
+            for passed in above[1:]:
+                passed.close()
+
+    def _walk(self, above: list[Found], path: bytes, lane: str) -> _Noted | None:
+        """Append each step to `above`, the last one last; return who has to be admitted there."""
+        access, links = self._access, 0
+        steps = deque(path.split(b"/"))
+        while steps:
+            name = steps.popleft()
+            if name in {b"", b"."}:
+                continue
+            if name == b"..":
+                _back(above, max(1, len(above) - 1))
+                continue
+            found = self._step(above[-1], name, lane, access)
+            if not stat.S_ISLNK(found.status.mode):
+                above.append(found)
+                continue
+            links += 1
+            target = found.target()
+            if links > MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if access is None and self.noted is None and found.status.uid:
+                access = _Noted((b"", b""), found.status.uid, frozenset())  # who leads there must be able to go
+            if target.startswith(b"/"):
+                _back(above, 1)
+            steps.extendleft(reversed(target.split(b"/")))
+        return access
+
+    def step(self, folder: Found, name: bytes, lane: str = LOCAL) -> Found:
+        """Go on from a folder to what has this name in it; a link is not followed. Raises as `find`."""
+        return self._step(folder, name, lane, None)
+
+    def table(self) -> MountTable:
+        """Return the mounts seen from here; none if they cannot be read."""
+        try:
+            return self._mounts.of(self._folder)
+        except OSError:
+            return MountTable()
+
+    def _begin(self, lane: str) -> Found:
+        """Judge the root itself, once: that of a container may be apart."""
+        if self._apart is not None and self._apart != lane:
+            raise Elsewhere(self._apart)
+        try:
+            return self._judged(self.root, None, lane)
+        except Elsewhere as found:
+            self._apart = found.domain
+            raise
+
+    def _step(self, folder: Found, name: bytes, lane: str, access: _Noted | None) -> Found:
+        if access is not None:
+            _admit(folder, access)
+        fd = os.open(name, _STEP, dir_fd=folder.fd)
+        try:
+            return self._judged(fd, folder, lane)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def _judged(self, fd: int, folder: Found | None, lane: str) -> Found:
+        """Look whether a step led to another mount; raises Elsewhere if that is apart."""
+        at_ns = time.monotonic_ns()
+        status = status_of(fd)
+        if folder is not None and status.device == folder.status.device:
+            return Found(fd, status, folder.mounted)
+        mounted = self._mounted(fd, status.device, at_ns)
+        if mounted.domain not in (LOCAL, lane):
+            raise Elsewhere(mounted.domain)
+        return Found(fd, status, mounted)
+
+    def _mounted(self, fd: int, device: int, at_ns: int) -> Mounted:
+        """Return what a descriptor's mount is. Numbers are given again, but not while a descriptor holds the mount.
+
+        So of file systems without a device, which any user may mount in a namespace of his own, it is looked up in
+        what mountinfo says after the descriptor was opened.
+        """
+        number = _mount_id(fd)
+        for since_ns in (None, at_ns) if os.major(device) else (at_ns,):
+            mounted = self._told_of(number, since_ns)
+            if mounted is None:
+                continue
+            if mounted.is_stacked and self.noted is not None and not self._is_ours():
+                return Mounted(f"overlay of user {self.noted.uid}", is_fuse=False, is_stacked=True)
+            return mounted
+        domain = LOCAL if os.major(device) else f"{os.major(device)}:{os.minor(device)}"
+        return Mounted(domain, is_fuse=False, is_stacked=False)
+
+    def _told_of(self, number: int, since_ns: int | None) -> Mounted | None:
+        """Return the mount of this number; who lives in a folder is not told of the mount that this lies on."""
+        for folder in (self._folder, b"/proc/self", b"/proc/1"):
+            try:
+                mounted = self._mounts.of(folder, since_ns=since_ns).by_id.get(number)
+            except OSError:
+                continue
+            if mounted is not None:
+                return mounted
+        return None
+
+    def _is_ours(self) -> bool:
+        return self.noted is not None and self.noted.space[0] == os.readlink(b"/proc/self/ns/mnt")
+
+
+def _back(above: list[Found], length: int) -> None:
+    while len(above) > length:
+        above.pop().close()
+
+
+def _admit(folder: Found, who: _Noted) -> None:
+    """Raise PermissionError unless a user may search a folder (path_resolution(7)); a FUSE server judges for itself."""
+    status = folder.status
+    if folder.mounted.is_fuse or who.uid == 0 or status.mode & 0o001:
+        return
+    if status.uid == who.uid:
+        admitted = bool(status.mode & 0o100)
+    else:
+        admitted = bool(status.mode & 0o010) and (status.gid in who.groups or _is_listed(folder.fd, who))
+    if not admitted:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _is_listed(fd: int, who: _Noted) -> bool:
+    """Return whether an access control list admits a user to a folder, or one of his groups (acl(5))."""
+    try:
+        raw = os.getxattr(b"/proc/self/fd/%d" % fd, _ACL)
+        entries = list(_ACL_ENTRY.iter_unpack(raw[4:]))
+    except (OSError, struct.error):
+        return False
+    if any(tag == _ACL_MASK and not allowed & _SEARCH for tag, allowed, _ in entries):
+        return False
+    own = [allowed for tag, allowed, number in entries if tag == _ACL_USER and number == who.uid]
+    if own:
+        return bool(own[0] & _SEARCH)
+    return any(tag == _ACL_GROUP and number in who.groups and allowed & _SEARCH for tag, allowed, number in entries)
+
+
+def _mount_id(fd: int) -> int:
+    """Return the number of the mount that a descriptor is on (proc_pid_fdinfo(5)); -1 if it is not told."""
+    try:
+        with open(b"/proc/self/fdinfo/%d" % fd, "rb", buffering=0) as file:
+            return int(_field(file.read(512), b"mnt_id")[0])
+    except (OSError, ValueError, IndexError):
+        return -1
+
+
+def _field(raw: bytes, name: bytes) -> list[bytes]:
+    """Return the words of a line `name: words`; none if there is no such line."""
+    _, found, rest = (b"\n" + raw).partition(b"\n" + name + b":")
+    return rest.partition(b"\n")[0].split() if found else []
+
+
+def _start_ticks(folder: bytes) -> int | None:
+    try:
+        with open(folder + b"/stat", "rb", buffering=0) as file:
+            return int(file.read(1024).rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None

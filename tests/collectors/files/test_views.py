@@ -1,0 +1,208 @@
+"""Walks with os.stat as oracle; links, users, namespaces and mounts that must not lead anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckptprof_collectors.files.views import HERE, HOST, Elsewhere, Entered, NotSeen, View, Views
+from ckptprof_collectors.mounts.failuredomains import LOCAL
+from silentfuse import silent
+
+USER, GROUP, OTHER = 65534, 4322, 4321
+
+
+def start_ticks(pid: int) -> int:
+    """Return when a process began."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def key(root: Entered, path: Path | str, lane: str = LOCAL) -> tuple[int, int]:
+    """Return the device and the inode at the end of a walk."""
+    found = root.find(os.fsencode(path), lane)
+    try:
+        return found.status.device, found.status.inode
+    finally:
+        found.close()
+
+
+def by_stat(path: Path | str) -> tuple[int, int]:
+    """Return the same of os.stat."""
+    status = Path(path).stat()
+    return status.st_dev, status.st_ino
+
+
+def descriptors() -> int:
+    """Return how many descriptors this process has."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def line_of(point: Path) -> list[str]:
+    """Return what mountinfo says of what is mounted there."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return next(line.split() for line in lines if f" {point} " in line)
+
+
+@contextlib.contextmanager
+def process(*prefix: str, user: int = 0, groups: tuple[int, ...] = ()) -> Iterator[int]:
+    """Run a process that does nothing, and return its pid."""
+    command = [*prefix, sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    if user:
+        command = [*prefix, "sh", "-c", "echo; exec sleep 60"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, user=user, group=user, extra_groups=groups, cwd="/"
+    ) as started:
+        assert started.stdout is not None
+        started.stdout.readline()
+        try:
+            yield started.pid
+        finally:
+            started.kill()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Return a folder that every user may go to; tmp_path is closed to them."""
+    made = Path(tempfile.mkdtemp(prefix="ckptprof-views-", dir="/var/tmp"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def test_a_walk_ends_where_stat_does(tmp_path: Path) -> None:
+    """Links of both kinds, dots, slashes, above the root, the links of /proc; and it leaves no descriptor behind."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"1")
+    (tmp_path / "relative").symlink_to("a/../a/b")
+    (tmp_path / "absolute").symlink_to(tmp_path / "relative")
+    (tmp_path / "loop").symlink_to("loop")
+    before = descriptors()
+    with Views().enter(HERE) as root:
+        ends = ("", "relative", "absolute/file", "a/b/../b/", "absolute/..")
+        for path in ("/", "//tmp/.", "/../..", "/dev/null", "/proc/1", *(f"{tmp_path}/{end}" for end in ends)):
+            assert key(root, path) == by_stat(path), path
+        for path, error in (("loop", OSError), ("none", FileNotFoundError), ("a/b/file/x", NotADirectoryError)):
+            with pytest.raises(error):
+                root.find(os.fsencode(tmp_path / path))
+        (tmp_path / "magic").symlink_to(f"/proc/{os.getpid()}/root/etc")
+        assert key(root, tmp_path / "magic") == by_stat("/etc")
+
+    assert descriptors() == before
+
+
+@pytest.mark.root
+def test_nobody_leads_where_he_may_not_go(place: Path) -> None:
+    """Neither by a link nor by a name; folders of his own, of his groups and of lists that name him are open to him."""
+    for name, owner, mode in (("root", 0, 0o700), ("own", USER, 0o700), ("group", 0, 0o750), ("list", 0, 0o700)):
+        (place / name / "in").mkdir(parents=True)
+        os.chown(place / name, owner, GROUP)
+        (place / name).chmod(mode)
+    (place / "own" / "link").symlink_to(place / "root" / "in")
+    os.lchown(place / "own" / "link", USER, USER)
+    views = Views()
+    with process(user=USER, groups=(GROUP,)) as pid, views.enter(View(pid, start_ticks(pid))) as root:
+        assert key(root, place / "own" / "in") == by_stat(place / "own" / "in")
+        assert key(root, place / "group" / "in") == by_stat(place / "group" / "in")
+        for path in ("root/in", "root", "list", "own/link", "own/link/x"):
+            with pytest.raises(PermissionError):
+                root.find(os.fsencode(place / path))
+        entries = ((0x01, 7, -1), (0x02, 5, USER), (0x04, 5, -1), (0x10, 7, -1), (0x20, 0, -1))
+        acl = (2).to_bytes(4, "little")
+        for tag, allowed, number in entries:
+            acl += (
+                tag.to_bytes(2, "little") + allowed.to_bytes(2, "little") + (number & 0xFFFFFFFF).to_bytes(4, "little")
+            )
+        os.setxattr(place / "list", "system.posix_acl_access", acl)
+        assert key(root, place / "list" / "in") == by_stat(place / "list" / "in")
+    with process(user=OTHER) as pid, views.enter(View(pid, start_ticks(pid))) as root:
+        for path in ("own/in", "group/in", "list/in"):
+            with pytest.raises(PermissionError):
+                root.find(os.fsencode(place / path))
+    with views.enter(HERE) as root:  # of whoever asks no more is known than who made the link
+        assert key(root, place / "root" / "in") == by_stat(place / "root" / "in")
+        with pytest.raises(PermissionError):
+            root.find(os.fsencode(place / "own" / "link"))
+
+
+@pytest.mark.root
+def test_a_link_stays_in_the_root_of_its_process(place: Path) -> None:
+    """A process that lives in a folder has that for its root, whatever its links say."""
+    (place / "etc").mkdir()
+    (place / "link").symlink_to("/etc")
+    (place / "up").symlink_to("../../../../etc")
+    code = f"import os, time; os.chroot({str(place)!r}); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as jailed:
+        assert jailed.stdout is not None
+        jailed.stdout.readline()
+        with Views().enter(View(jailed.pid, start_ticks(jailed.pid))) as root:
+            assert {key(root, path) for path in ("/etc", "/link", "/up", "/../etc")} == {by_stat(place / "etc")}
+        jailed.kill()
+
+
+@pytest.mark.root
+def test_a_process_that_has_ended_is_seen_through_who_shares_its_mounts_or_not_at_all() -> None:
+    """Of one in our namespace the files are still there; those of one that had its own are gone with it."""
+    views = Views()
+    with process() as pid:
+        shared = views.note(pid, start_ticks(pid))
+    with process("unshare", "--mount", "--fork") as parent:
+        pid = int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
+        private = views.note(pid, start_ticks(pid))
+        with views.enter(private) as root:
+            assert key(root, "/etc") == by_stat("/etc")
+        os.kill(pid, 9)
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    with views.enter(shared) as root:
+        assert key(root, "/etc") == by_stat("/etc")
+    with pytest.raises(NotSeen), views.enter(private):
+        pass
+    with pytest.raises(NotSeen), views.enter(View(os.getpid(), start_ticks(os.getpid()) + 1)):
+        pass
+    with views.enter(HOST) as root:
+        assert key(root, "/proc/1") == by_stat("/proc/1")
+
+
+@pytest.mark.root
+def test_what_hangs_is_known_before_it_is_asked(place: Path) -> None:
+    """The mount itself may be named, but nothing in it, and no link into it leads there."""
+    (place / "link").symlink_to(place / "silent" / "x")
+    with silent(place / "silent", USER) as mount, Views().enter(HERE) as root:
+        for path in ("silent", "silent/x", "link"):
+            with pytest.raises(Elsewhere, match=f"fuse of user {USER}"):
+                root.find(os.fsencode(place / path))
+        time.sleep(0.1)
+        asked = mount.asked
+
+        assert key(root, place / "silent", f"fuse of user {USER}") != by_stat(place)
+    assert asked == 0
+
+
+@pytest.mark.root
+def test_a_mount_that_takes_the_number_of_another_is_not_taken_for_it(place: Path) -> None:
+    """Mount and device numbers are given again at once; what was read of mounts before does not count."""
+    at, views = place / "at", Views()
+    at.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", at], check=True)
+    with views.enter(HERE) as root:
+        assert key(root, at) == by_stat(at)
+        before = line_of(at)
+        subprocess.run(["umount", at], check=True)
+        with silent(at, USER) as mount:
+            after = line_of(at)
+            with pytest.raises(Elsewhere):
+                root.find(os.fsencode(at / "x"))
+            assert mount.asked == 0
+
+    assert after[2] == before[2]  # the same device: else this shows nothing
