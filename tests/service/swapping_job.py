@@ -13,8 +13,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np  # noqa: F401 - by it the job looks like one that trains
-
 _EXCHANGE = 2  # renameat2(2)
 _CWD = -100
 _CHUNK = bytes(1 << 20)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import shutil
 import signal
+import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,13 +16,33 @@ from pathlib import Path
 
 import psutil
 import pytest
-from livecommand import SAVE, Ckptprof, sampler_of, wait_until
+from livecommand import Ckptprof, sampler_of, wait_until
 
 from silentfuse import silent
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.timeout(180)]
+PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run
+pytestmark = [
+    pytest.mark.skipif(not PYTHON, reason="no /usr/bin/python3"),
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("live"),
+    pytest.mark.timeout(180),
+]
 
+_FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_MARK_ADD = 0x1, 0x2, 0x1  # include/uapi/linux/fanotify.h
+_FAN_OPEN = 0x20 | 1 << 27 | 1 << 30  # of the folder itself, too, and of what is in it
+_EVENT = struct.Struct("=IBBHQii")
 USER, OTHER = 65534, 4321
+SAVE = """
+import sys, time
+header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (8000000,), }".ljust(117) + b"\\n"
+for n in range(int(sys.argv[1])):
+    time.sleep(1)
+    with open(f"ckpt_{n}.npy", "wb") as file:
+        file.write(b"\\x93NUMPY\\x01\\x00" + len(header).to_bytes(2, "little") + header)
+        file.write(bytes(64_000_000))
+time.sleep(1)
+"""
 JOB = (Path(__file__).resolve().parents[1] / "swapping_job.py").read_text()
 LEVELS = [pytest.param("poll"), pytest.param("trace", marks=pytest.mark.bpf)]
 
@@ -39,12 +61,50 @@ def homes() -> Iterator[dict[int, Path]]:
     shutil.rmtree(base, ignore_errors=True)
 
 
-def as_user(user: int, program: str, *arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
-    """Start a program in Python that gives up all privileges: the interpreter itself may lie where users may not go."""
-    become = "import __future__, ctypes, os, numpy, pathlib, threading, time\n"
-    become += f"os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
-    become += f"exec(compile({program!r}, 'job', 'exec'), {{'__name__': '__main__'}})"
-    return subprocess.Popen([sys.executable, "-c", become, *arguments], cwd=cwd)
+def as_user(
+    user: int, program: str, *arguments: str, cwd: Path, prefix: tuple[str, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a program in Python as a user without privileges; by its rank it looks like one that trains."""
+    become = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", PYTHON, "-c", program)
+    return subprocess.Popen([*prefix, *become, *arguments], cwd=cwd, env={"RANK": "0", "PATH": os.environ["PATH"]})
+
+
+class Openings:
+    """Who opens folders, and what is in them, from now on (fanotify(7)): other agents of this host are told apart."""
+
+    def __init__(self, *folders: Path) -> None:
+        """Watch them."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = libc.fanotify_init(_FAN_NONBLOCK | _FAN_CLOEXEC, os.O_RDONLY | os.O_LARGEFILE | os.O_NOATIME)
+        for folder in folders:
+            path, mask = ctypes.c_char_p(os.fsencode(folder)), ctypes.c_uint64(_FAN_OPEN)
+            assert libc.fanotify_mark(self._fd, _FAN_MARK_ADD, mask, -100, path) == 0, ctypes.get_errno()
+
+    def by(self, pid: int) -> list[str]:
+        """Return what a process has opened since the last call."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while raw := os.read(self._fd, 1 << 16):
+                for at in range(0, len(raw), _EVENT.size):
+                    *_, fd, opener = _EVENT.unpack_from(raw, at)
+                    if opener == pid:
+                        found.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+                    os.close(fd)
+        return found
+
+    def close(self) -> None:
+        """Watch no longer."""
+        os.close(self._fd)
+
+
+def watched(process: psutil.Process) -> set[int]:
+    """Return the inodes that a process watches by inotify (proc_pid_fdinfo(5))."""
+    found = set()
+    for path in Path(f"/proc/{process.pid}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            found |= {int(words.split()[0], 16) for words in path.read_text().split("inotify wd:")[1:]
+                      for words in words.split(" ino:")[1:]}  # fmt: skip
+    return found
 
 
 def switches(process: psutil.Process) -> int:
@@ -76,7 +136,7 @@ def test_a_folder_swapped_for_a_mount_that_hangs_stops_nobody(
     with silent(homes[USER] / "silent", USER) as mount:
         attacker = as_user(USER, JOB, str(homes[USER]), str(mount.place / "x"), "20", cwd=homes[USER])
         time.sleep(5)
-        victim = as_user(OTHER, f"{SAVE}time.sleep(1)", "3", cwd=homes[OTHER])
+        victim = as_user(OTHER, SAVE, "3", cwd=homes[OTHER])
         still = longest_stillness(sampler, 16)
         assert (victim.wait(60), attacker.wait(60)) == (0, 0)
         same = sampler_of(agent).pid == sampler.pid
@@ -90,3 +150,69 @@ def test_a_folder_swapped_for_a_mount_that_hangs_stops_nobody(
     assert same
     assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())
     assert (code, seconds < 15) == (0, True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_link_leads_to_nothing_that_its_user_may_not_see(
+    ckptprof: Ckptprof, homes: dict[int, Path], level: str
+) -> None:
+    """A folder of root that a job names, by a link or outright, is neither watched nor listed nor read; its own is."""
+    secret = homes[USER].parent / "secret"
+    (secret / "in").mkdir(parents=True)
+    secret.chmod(0o700)
+    (secret / "in" / "model.pt").write_bytes(bytes(2 << 20))
+    (homes[USER] / "own").mkdir()
+    (homes[USER] / "link").symlink_to(secret / "in")
+    for path in (homes[USER] / "own", homes[USER] / "link"):
+        os.chown(path, USER, USER, follow_symlinks=False)
+    inodes = {(secret / name).stat().st_ino for name in ("", "in")}
+    openings = Openings(secret, secret / "in")
+    agent = ckptprof.start("agent", "--db", str(ckptprof.database), "--no-metrics", "--level", level)
+    wait_until(ckptprof.database.exists)
+    sampler = sampler_of(agent)
+    names = (f"--out={homes[USER]}/link", f"--log={homes[USER]}/link/model.pt", f"--base={secret}/in")
+    job = as_user(USER, SAVE, "3", *names, cwd=homes[USER] / "own")
+    found: set[int] = set()
+    while job.poll() is None:
+        os.utime(secret / "in" / "model.pt")  # so that it counts as new
+        time.sleep(0.3)
+        assert openings.by(sampler.pid) == []
+        found |= watched(sampler)
+    time.sleep(2)
+    after = openings.by(sampler.pid)
+    found |= watched(sampler)
+    agent.send_signal(signal.SIGTERM)
+    code = agent.wait(60)
+    openings.close()
+
+    assert (code, job.returncode, after) == (0, 0, [])
+    assert found & inodes == set()
+    assert (homes[USER] / "own").stat().st_ino in found
+    assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_a_job_had_in_a_namespace_of_its_own_is_not_looked_for_on_the_host(
+    ckptprof: Ckptprof, homes: dict[int, Path], level: str
+) -> None:
+    """It has ended, and its mount with it: the files of the host that have the same names are another's."""
+    place = homes[USER] / "ckpt"
+    place.mkdir()
+    for number in range(3):
+        (place / f"ckpt_{number}.npy").write_bytes(bytes(2 << 20))
+    openings = Openings(place)
+    agent = ckptprof.start("agent", "--db", str(ckptprof.database), "--no-metrics", "--level", level)
+    wait_until(ckptprof.database.exists)
+    mount = f'mount -t tmpfs -o mode=777 none {place} && cd {place} && exec "$@"'
+    job = as_user(USER, SAVE, "3", cwd=homes[USER], prefix=("unshare", "--mount", "sh", "-c", mount, "sh"))
+    sampler = sampler_of(agent)
+    code = job.wait(60)
+    time.sleep(4)
+    seen = openings.by(sampler.pid)
+    agent.send_signal(signal.SIGTERM)
+
+    assert (code, agent.wait(60)) == (0, 0)
+    assert seen + openings.by(sampler.pid) == []
+    openings.close()
+    if level == "trace":  # polling alone does not tell such short ones, there or elsewhere
+        assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())  # while it lived, in its own root
