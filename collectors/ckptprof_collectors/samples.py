@@ -633,6 +633,8 @@ class SamplerHealth(msgspec.Struct, frozen=True, array_like=True, tag="health"):
     known_processes: int
     read_ns: dict[str, int]  # per collector: time spent reading
     faults: dict[str, int]  # per collector: failed reads
+    hung_lookups: int | None = None  # gauge: calls to file systems that have not come back; None: not told
+    refused_lookups: int | None = None
 
 
 Sample = (

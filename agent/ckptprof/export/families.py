@@ -43,6 +43,10 @@ SAMPLER = (
     _SAMPLER(
         "sampler_dropped_frames_total", "Frames that the recorder did not take in time.", lambda s: s.dropped_frames
     ),
+    _SAMPLER("sampler_hung_lookups", "Looks at files that do not come back.", lambda s: s.hung_lookups, kind="gauge"),
+    _SAMPLER(
+        "sampler_refused_lookups_total", "Looks at files that were too many at once.", lambda s: s.refused_lookups
+    ),
     _SAMPLER("watched_processes", "Processes watched closely now.", lambda s: s.watched_processes, kind="gauge"),
     _SAMPLER("known_processes", "Processes known to the sampler now.", lambda s: s.known_processes, kind="gauge"),
 )
@@ -67,6 +71,7 @@ RECORDER = (
     _RECORDER("recorder_late_frames_total", "Frames that reached the recorder late.", lambda s: s.late_frames),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
     _RECORDER("sampler_restarts_total", "Times the sampler had to be started again.", lambda s: s.sampler_restarts),
+    _RECORDER("samplers_stuck", "Samplers that do not end when killed.", lambda s: s.samplers_stuck, kind="gauge"),
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),
     _RECORDER("store_damaged_total", "Databases that were damaged and moved aside.", lambda s: s.damaged_databases),
     _RECORDER("store_size_bytes", "Size of the database.", lambda s: s.store_bytes, kind="gauge"),

@@ -7,10 +7,12 @@ import ctypes
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,7 +147,9 @@ def test_a_folder_swapped_for_a_mount_that_hangs_stops_nobody(
         agent.send_signal(signal.SIGTERM)
         code = agent.wait(60)
         seconds = time.monotonic() - began
+        hangs = ckptprof.call("doctor").stdout.decode()
 
+    assert f"sampler {sampler.pid}" in hangs  # what was asked in the mount's own thread; it ends with the mount
     assert still < 1.5
     assert same
     assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())
@@ -216,3 +220,35 @@ def test_what_a_job_had_in_a_namespace_of_its_own_is_not_looked_for_on_the_host(
     openings.close()
     if level == "trace":  # polling alone does not tell such short ones, there or elsewhere
         assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())  # while it lived, in its own root
+
+
+def test_a_sampler_that_does_not_end_is_counted_and_told(ckptprof: Ckptprof, homes: dict[int, Path]) -> None:
+    """Killed while one of its threads hangs, it stays; another goes on, and it is counted until it is gone."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = ("agent", "--db", str(ckptprof.database), "--listen", f"127.0.0.1:{port}", "--level", "poll")
+    agent = ckptprof.start(*arguments, stderr=subprocess.PIPE)
+    wait_until(ckptprof.database.exists)
+    sampler = sampler_of(agent)
+
+    def shown(name: str) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"ckptprof_{name} ")), -1.0)
+
+    with silent(homes[USER] / "silent", USER) as mount:
+        job = as_user(USER, SAVE, "1", f"--out={mount.place}/x/y", cwd=homes[USER])
+        job.wait(60)
+        wait_until(lambda: shown("sampler_hung_lookups") == 1)
+        sampler.kill()
+        wait_until(lambda: shown("samplers_stuck") == 1, 60)
+        children = psutil.Process(agent.pid).children
+        wait_until(lambda: any(child.status() != psutil.STATUS_ZOMBIE for child in children()))
+    wait_until(lambda: shown("samplers_stuck") == 0, 60)
+    agent.send_signal(signal.SIGTERM)
+    said = agent.communicate(timeout=60)[1].decode()
+
+    assert agent.returncode == 0
+    assert f"files on fuse of user {USER}: no answer" in said
+    assert f"the sampler {sampler.pid} does not end" in said

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from ckptprof import units
-from ckptprof.cli.checks import kernel, remedies, trace, training, watching
+from ckptprof.cli.checks import kernel, remedies, samplers, trace, training, watching
 from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
@@ -49,7 +49,7 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], 
         sqlite(library.sqlite_version()),
         stored,
     ]
-    checks += room(db)
+    checks += [*room(db), *samplers.stuck(fs)]
     newest_ns = None if newest is None else newest.end_ns
     return [*checks, kernel.clock(now_ns=now_ns, newest_ns=newest_ns), metrics_port(at[1], mine=standing is not None)]
 

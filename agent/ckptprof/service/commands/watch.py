@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 8.0
 STORE_SECONDS = 20.0
 HURRIED_SECONDS = 2.0
+MAX_STUCK = 3  # samplers that do not end when killed: then no other is started
 STEADY_SECONDS = 600.0  # a sampler that lived so long was fine: the next one is started as soon as the first was
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -65,6 +66,7 @@ class Agent:
         self._notifier = Notifier()
         self._complained: set[str] = set()
         self._restarts = 0
+        self._stuck: list[SamplerProcess] = []  # were killed and have not ended: a call of theirs hangs in the kernel
         self._failures = 0  # in a row
         self._started = 0.0
         self._ready = False
@@ -205,7 +207,7 @@ class Agent:
                 break
             if lost:
                 recorder.end(clean=False)
-                replacement = self._replace(loop, lost, trap)
+                replacement = self._replace(loop, lost, trap, recorder)
                 if replacement is None:
                     return False
                 replacement.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
@@ -216,7 +218,7 @@ class Agent:
         return loop.hurried
 
     def _keep_house(self, recorder: Recorder) -> None:
-        recorder.housekeeping(time.time_ns(), sampler_restarts=self._restarts)
+        self._keep_count(recorder)
         if recorder.frames == 0:
             return
         if not self._ready:
@@ -231,12 +233,20 @@ class Agent:
         why = "" if header is None or level == "trace" or not header.level_reason else f": {header.level_reason}"
         return f"watching at {level} level{why}"
 
-    def _replace(self, loop: Loop, reason: str, trap: SignalTrap) -> SamplerProcess | None:
+    def _keep_count(self, recorder: Recorder) -> None:
+        self._stuck = [sampler for sampler in self._stuck if sampler.wait(0.0) is None]
+        recorder.housekeeping(time.time_ns(), sampler_restarts=self._restarts, samplers_stuck=len(self._stuck))
+
+    def _replace(self, loop: Loop, reason: str, trap: SignalTrap, recorder: Recorder) -> SamplerProcess | None:
         """Start another sampler after a while; None if a signal came first."""
         messages.warn(f"{reason}: starting another")
         messages.warn("what happens until then is not seen")
         loop.sampler.kill()
-        loop.sampler.wait(2.0)
+        if loop.sampler.wait(2.0) is None:
+            self._stuck.append(loop.sampler)
+            messages.warn(f"the sampler {loop.sampler.pid} does not end: a call of it hangs in the kernel")
+            if len(self._stuck) >= MAX_STUCK:
+                messages.warn(f"{MAX_STUCK} samplers hang so: nothing is seen until one of them has ended")
         if time.monotonic() - self._started > STEADY_SECONDS:
             self._failures = 0
         while True:
@@ -244,9 +254,13 @@ class Agent:
             self._failures += 1
             self._restarts += 1
             deadline = time.monotonic() + wait_seconds
-            while time.monotonic() < deadline:
+            kept = 0.0
+            while time.monotonic() < deadline or len(self._stuck) >= MAX_STUCK:
                 time.sleep(0.1)
                 self._notifier.watchdog()
+                if time.monotonic() - kept >= 1.0:
+                    kept = time.monotonic()
+                    self._keep_count(recorder)
                 if trap.take():
                     return None
             try:

@@ -116,7 +116,7 @@ class Recorder:
             if checkpoint.revision == 0:
                 self._tell(checkpoint)
 
-    def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0) -> None:
+    def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0, samplers_stuck: int = 0) -> None:
         """Hand over what is due; to be called about once a second."""
         if self._writer is not None:
             windows = self._timeline.take(before_wall_ns=now_wall_ns)
@@ -125,7 +125,7 @@ class Recorder:
             if time.monotonic() - self._session_kept > SESSION_SECONDS:
                 self._keep_session()
         if self._metrics is not None:
-            self._metrics.recorder(self._health(sampler_restarts))
+            self._metrics.recorder(self._health(sampler_restarts, samplers_stuck))
 
     def end(self, *, clean: bool) -> None:
         """Judge what is left and hand everything over: the sampler has ended."""
@@ -145,7 +145,7 @@ class Recorder:
         if self._writer is not None and self._session is not None:
             self._writer.put_session(self._session)
 
-    def _health(self, sampler_restarts: int) -> RecorderHealth:
+    def _health(self, sampler_restarts: int, samplers_stuck: int) -> RecorderHealth:
         writer = self._writer
         return RecorderHealth(
             frames=self.frames,
@@ -159,6 +159,7 @@ class Recorder:
             store_bytes=writer.size_bytes() if writer else None,
             store_queue=writer.queued if writer else None,
             sampler_restarts=sampler_restarts,
+            samplers_stuck=samplers_stuck,
             cpu_seconds=time.process_time(),
             resident_bytes=own_memory_bytes(),
             bursts_active=int(self._detector.active) if self._detector else 0,

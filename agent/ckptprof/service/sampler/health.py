@@ -6,6 +6,7 @@ import time
 
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population
+from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.hostfacts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, SamplerHealth
 
@@ -63,4 +64,6 @@ class HealthCounters:
             known_processes=len(population.known),
             read_ns=dict(self._read_ns),
             faults=dict(self._faults),
+            hung_lookups=len(WORKERS.hung()),
+            refused_lookups=WORKERS.refused,
         )

@@ -48,6 +48,7 @@ _CALM_SECONDS = 0.002  # after events that call for nothing: a crowd of them can
 MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is met within this time
 _FLUSH_NS = _SECOND_NS // 2
 _SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
+MAX_TOLD_HUNG = 32
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
 
 
@@ -91,6 +92,7 @@ class Sampler:
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
         self._last_burst_ns = self._next_flush_ns = 0
+        self._told_hung: set[str] = set()
         self.stopping = False
 
     def header(self) -> Header:
@@ -168,8 +170,17 @@ class Sampler:
         if now_ns >= self._next_health_ns:
             self._next_health_ns = now_ns + 5 * _SECOND_NS
             samples.append(self.health())
+            samples.extend(self._hung())
         self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
         return self._period_ns(now_ns, bursting=bursting)
+
+    def _hung(self) -> list[Unavailable]:
+        """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""
+        fresh = [domain for domain in dict.fromkeys(WORKERS.hung()) if domain not in self._told_hung][:MAX_TOLD_HUNG]
+        if len(self._told_hung) < MAX_TOLD_HUNG:
+            self._told_hung.update(fresh)
+            return [Unavailable(f"files on {domain or 'this machine'}", "no answer for 1.5 s") for domain in fresh]
+        return []
 
     def _period_ns(self, now_ns: int, *, bursting: bool) -> int:
         options = self._options
