@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -33,6 +33,13 @@ def observed(
                            program="train.py", runtimes=runtimes, environment={}, cgroup=None)  # fmt: skip
         world.jobs.observe(info)
     return world
+
+
+def books(thing: object) -> int:
+    """Return how many entries an object holds in its collections, and in those of the objects of detection in it."""
+    if isinstance(thing, Sized):
+        return len(thing)
+    return sum(map(books, vars(thing).values())) if type(thing).__module__.startswith("ckptprof.detect") else 0
 
 
 def frame(at_ns: int, unchanged_ns: int, *samples: Sample) -> FrameSamples:

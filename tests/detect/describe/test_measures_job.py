@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.detect.describe.test_measures_threads import told, with_samples
+from tests.detect.observed import books
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity, life, mono
 
@@ -281,7 +282,7 @@ def test_processes_by_the_thousand_are_bounded() -> None:
             book.observe((pid + at) * SECOND_NS, (pid + at - 1) * SECOND_NS, stat)
         book.pause(pid * SECOND_NS, 0, DirtyPause(pid, pid, 1, 1))
 
-    assert len(book) == 2 * 512
+    assert books(book) == 2 * 512
     last = 1023
     used = book.used((last, last), last * SECOND_NS, (last + 2) * SECOND_NS)
     assert used is not None
@@ -290,4 +291,4 @@ def test_processes_by_the_thousand_are_bounded() -> None:
     assert book.used((0, 0), 0, SECOND_NS) is None
     assert book.growing_ns((0, 0), 0, 1, 1) is None
     book.forget_before(10_000 * SECOND_NS)
-    assert len(book) == 0
+    assert books(book) == 0

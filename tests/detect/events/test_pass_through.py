@@ -9,7 +9,7 @@ import pytest
 from tests.detect.stage import MIB, Actor, Stage, changed
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.pieces import is_straight
 from ckptprof.detect.world.process_counters import Interval
 from ckptprof.model import Checkpoint, Kind
@@ -70,8 +70,8 @@ def test_a_buffer_is_a_power_of_two_unless_looks_agree_on_another_size(
     mean_bytes: int, looks: int, *, told: bool
 ) -> None:
     """The last piece of each file is shorter; whatever else is the mean of a look or two is chance."""
-    look = Interval(0, 9, 0, 0, 0, 100, 0, 0, None, returned_bytes=100 * mean_bytes)
-    whole = PolledTransfer((100, 1), (8, 7), False, "/ckpt/a.pt", 1, 2, 0, bytes=SIZE, size=SIZE)  # noqa: FBT003 - it reads
+    look = Interval(0, 9, reads=100, returned_bytes=100 * mean_bytes)
+    whole = Transfer((100, 1), (8, 7), False, "/ckpt/a.pt", 1, 2, 0, bytes=SIZE, size=SIZE)  # noqa: FBT003 - it reads
     whole.looks = [Look(1, 1_000_003, SIZE), Look(2, SIZE, SIZE)]
 
     assert is_straight([whole], [look] * looks, pooled=False, over=False) is told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage, changed, play
 
-from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.staging import join_stages
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileFact, Frame
@@ -59,10 +59,10 @@ def test_a_stage_that_only_polling_saw_is_no_save_of_its_own(
 def test_a_copy_is_as_large_as_its_stage(percent: float, *, asked: bool, joined: bool) -> None:
     """Once its file system was asked, nearly to the byte; what looks saw of it may be a half."""
 
-    def moved(inode: int, path: str, start_s: int, size: int, *, writes: bool = True) -> PolledTransfer:
+    def moved(inode: int, path: str, start_s: int, size: int, *, writes: bool = True) -> Transfer:
         at_ns = start_s * SECOND_NS
         ends_ns = at_ns + SECOND_NS
-        transfer = PolledTransfer((1, 1), (8, inode), writes, path, at_ns, ends_ns, at_ns, ends_ns, size=size)
+        transfer = Transfer((1, 1), (8, inode), writes, path, at_ns, ends_ns, at_ns, ends_ns, size=size)
         transfer.start_ns, transfer.end_ns, transfer.bytes = at_ns, ends_ns, size
         return transfer
 

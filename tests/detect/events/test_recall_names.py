@@ -6,7 +6,7 @@ import pytest
 from tests.detect.stage import MIB, Stage
 
 from ckptprof.detect.transfers.model.tolerances import MAX_FILES
-from ckptprof.detect.transfers.saved_files import Saved, SavedFiles
+from ckptprof.detect.transfers.remembered import Saved, SavedFiles
 from ckptprof.model import Kind
 
 LEVELS = pytest.mark.parametrize("traced", [False, True])

@@ -9,8 +9,7 @@ import pytest
 from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 
-from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
-from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
@@ -89,8 +88,8 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
 ) -> None:
     """Cached in large folios it takes some milliseconds and hardly a fault; a look at its header is not that."""
     begun, met, gone = 2_000_000_000, 2_040_000_000, 2_080_000_000
-    stream = PolledTransfer((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
-    seen = Interval(begun, met, 0, 0, 0, 0, 0, touched, 1.0, 0, 48)
+    stream = Transfer((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
+    seen = Interval(begun, met, resident_bytes=touched, busy=1.0, minor_faults=48)
     history = ProcessHistory(deque([seen]), None, None, begun)
 
     assert part_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
@@ -101,8 +100,8 @@ def test_a_mapping_that_goes_while_it_is_touched_was_read_to_its_end(idle_s: flo
     """Its last pages went with it before the next look; one that stays for longer shows all that was touched."""
     begun, until = 2 * SECOND_NS, 3 * SECOND_NS
     closed = until + round(idle_s * SECOND_NS)
-    stream = PolledTransfer((100, 1), (8, 7), False, "/x", begun, until, begun, closed, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
-    history = ProcessHistory(deque([Interval(begun, until, 0, 0, 0, 0, 0, touched * MIB, 1.0)]))
+    stream = Transfer((100, 1), (8, 7), False, "/x", begun, until, begun, closed, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
+    history = ProcessHistory(deque([Interval(begun, until, resident_bytes=touched * MIB, busy=1.0)]))
 
     assert part_bytes(stream, history, (begun, closed)) == told * MIB
 
@@ -111,9 +110,9 @@ def test_a_mapping_that_goes_while_it_is_touched_was_read_to_its_end(idle_s: flo
 def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own(faults: int, told: int) -> None:
     """Nothing had been touched when it was met; it was read and unmapped by the next look, 19 ms later."""
     begun, met, gone = 2_000_000_000, 2_014_000_000, 2_033_000_000
-    stream = PolledTransfer((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
-    quiet = Interval(begun, met, 0, 0, 0, 0, 0, MIB // 4, 1.0, 0, 9)
-    busy = Interval(met, gone, 0, 0, 0, 0, 0, 0, 1.0, 0, faults)
+    stream = Transfer((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
+    quiet = Interval(begun, met, resident_bytes=MIB // 4, busy=1.0, minor_faults=9)
+    busy = Interval(met, gone, busy=1.0, minor_faults=faults)
     history = ProcessHistory(deque([quiet, busy]), None, None, begun)
 
     assert part_bytes(stream, history, (begun, begun + 1_000_000)) == told
@@ -126,7 +125,7 @@ def test_what_calls_returned_counts_though_as_much_was_fetched_for_a_mapping_bef
     for at_ns, returned, fetched in ((begun, 0, 0), (opened, 0, 40 * MIB), (closed, 80 * MIB, 120 * MIB)):
         history.observe(at_ns, begun, ProcessIo(100, 1, returned, 0, 0, 0, fetched, 0, 0), None, 100)
     looks = [Look(opened, 4096, 80 * MIB), Look(closed - 1, 20 * MIB, 80 * MIB)]
-    stream = PolledTransfer(
+    stream = Transfer(
         (100, 1),
         (8, 7),
         False,  # noqa: FBT003 - it reads
@@ -142,7 +141,7 @@ def test_what_calls_returned_counts_though_as_much_was_fetched_for_a_mapping_bef
     assert part_bytes(stream, history, (opened + 1, closed)) == 80 * MIB
 
 
-def estimated(transfer: PolledTransfer, start_ns: int, end_ns: int) -> PolledTransfer:
+def estimated(transfer: Transfer, start_ns: int, end_ns: int) -> Transfer:
     """Return a transfer of which 30 MB seem to have been read."""
     transfer.start_ns, transfer.end_ns, transfer.bytes = start_ns, end_ns, 30 * MIB
     return transfer
@@ -156,7 +155,7 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
     piece = [Look(end, 29 * MIB, 30 * MIB)]
     parts: list[Transfer] = []
     for inode, looks in ((7, whole), (8, piece)):
-        stream = PolledTransfer(
+        stream = Transfer(
             (100, 1),
             (8, inode),
             False,  # noqa: FBT003 - it reads
@@ -168,7 +167,7 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
             looks=looks,
         )
         parts.append(estimated(stream, begun, end))
-    counted = Interval(begun, end, 31 * MIB, 0, 0, 31, 0, 0, 1.0, returned_bytes=31 * MIB)
+    counted = Interval(begun, end, read_bytes=31 * MIB, reads=31, busy=1.0, returned_bytes=31 * MIB)
     history = ProcessHistory(deque([counted]), None, None, begun, round(counted_until_s * SECOND_NS))
 
     Transfers(observed({(100, 1): history})).estimates.bound(parts)
@@ -180,13 +179,13 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
 def test_a_position_that_was_set_further_and_further_on_is_no_reading(meanwhile: int, told: int) -> None:
     """DCP seeks to its pieces in the files of the other ranks; the counters stand still meanwhile, or nearly so."""
     begun, middle, end = 2 * SECOND_NS, round(2.1 * SECOND_NS), round(2.2 * SECOND_NS)
-    own = PolledTransfer((100, 1), (8, 7), False, "/run/step-7/__0_0.distcp", begun, middle, begun, middle,  # noqa: FBT003 - it reads
+    own = Transfer((100, 1), (8, 7), False, "/run/step-7/__0_0.distcp", begun, middle, begun, middle,  # noqa: FBT003 - it reads
                  looks=[Look(begun, 0, 30 * MIB), Look(middle - 1, 25 * MIB, 30 * MIB)])  # fmt: skip
-    other = PolledTransfer((100, 1), (8, 8), False, "/run/step-7/__1_0.distcp", middle, end, middle, end,  # noqa: FBT003 - it reads
+    other = Transfer((100, 1), (8, 8), False, "/run/step-7/__1_0.distcp", middle, end, middle, end,  # noqa: FBT003 - it reads
                    looks=[Look(middle, 10 * MIB, 30 * MIB), Look(end - 1, 29 * MIB, 30 * MIB)])  # fmt: skip
     parts: list[Transfer] = [estimated(one, one.first_ns, one.last_ns) for one in (own, other)]
     counted = (
-        Interval(start_ns, end_ns, moved, 0, 0, 30, 0, 0, 1.0, returned_bytes=moved)
+        Interval(start_ns, end_ns, read_bytes=moved, reads=30, busy=1.0, returned_bytes=moved)
         for start_ns, end_ns, moved in ((begun, middle, 30 * MIB), (middle, end, meanwhile))
     )
     history = ProcessHistory(deque(counted), None, None, begun, 3 * SECOND_NS)
@@ -203,7 +202,7 @@ def test_of_a_data_set_of_many_files_each_is_believed(files: int, *, doubted: bo
     parts: list[Transfer] = []
     for inode in range(files):
         looks = [Look(begun, 0, 30 * MIB), Look(end - 1, 30 * MIB, 30 * MIB)]
-        one = PolledTransfer((100, 1), (8, inode), False, f"/run/{inode}", begun, end, begun, end, looks=looks)  # noqa: FBT003 - it reads
+        one = Transfer((100, 1), (8, inode), False, f"/run/{inode}", begun, end, begun, end, looks=looks)  # noqa: FBT003 - it reads
         parts.append(estimated(one, begun, end))
     history = ProcessHistory(first_ns=begun, last_ns=4 * SECOND_NS)
 

@@ -9,11 +9,10 @@ from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS
 
 from ckptprof.detect.transfers.edges import read_edges
-from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import MAX_FILES
-from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.detect.world.world import World
@@ -62,7 +61,7 @@ def learn(book: Openings) -> None:
 def reader(read_bytes: int) -> ProcessHistory:
     """Return a process that read so much while the file was open."""
     history = ProcessHistory()
-    interval = Interval(round(10.0 * SECOND_NS), round(10.2 * SECOND_NS), read_bytes, 0, 0, 70, 0, 0, 0.5)
+    interval = Interval(round(10.0 * SECOND_NS), round(10.2 * SECOND_NS), read_bytes=read_bytes, reads=70, busy=0.5)
     history.intervals.append(interval)
     return history
 
@@ -95,7 +94,7 @@ def test_nobody_is_credited_who_did_not_read_as_much_or_loads_no_models(
 @pytest.mark.parametrize(("path", "credited_to"), [("/run/checkpoint-500/model.pt", 1), ("/run/data/model.pt", 0)])
 def test_who_was_seen_at_a_file_of_the_folder_is_credited_too(path: str, credited_to: int) -> None:
     """The smaller files of a checkpoint are read between two looks, beside the larger ones."""
-    seen = PolledTransfer((100, 1), (1, 8), writes=False, path=path, first_ns=0, last_ns=10 * SECOND_NS, before_ns=0)
+    seen = Transfer((100, 1), (1, 8), writes=False, path=path, first_ns=0, last_ns=10 * SECOND_NS, before_ns=0)
 
     found = openings(reader(SIZE), saved=()).unexplained(20 * SECOND_NS, [seen])
 
@@ -109,7 +108,7 @@ def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_
     """A backup looks at the last checkpoint while the one before is restored: those bytes are of that one."""
     at_ns = round(10.0 * SECOND_NS)
     looks = [Look(at_ns + 1, 0, SIZE), Look(at_ns + SECOND_NS // 5, SIZE if file != 9 else 0, SIZE)]
-    other = PolledTransfer((100, 1), (1, file), writes=False, path="/run/checkpoint-400/optimizer.pt",
+    other = Transfer((100, 1), (1, file), writes=False, path="/run/checkpoint-400/optimizer.pt",
                            first_ns=at_ns + 1, last_ns=at_ns + SECOND_NS // 5, before_ns=at_ns, looks=looks,
                            size=SIZE)  # fmt: skip
 
@@ -195,7 +194,7 @@ def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
     for number in range(openings_of_it):
         for kind, late_ns in (("opened", 0), ("closed-read", SECOND_NS // 5)):
             book.note(FileEvent(at_ns + number + late_ns, kind, 1, 7, SIZE, PATH))
-    seen = PolledTransfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns,
+    seen = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns,
                           before_ns=at_ns - SECOND_NS, closed_ns=at_ns + SECOND_NS // 5,
                           looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
 
@@ -210,8 +209,8 @@ def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_loo
     book.note(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
     for number in range(-10, 10):
         begin_ns = at_ns + number * SECOND_NS // 50
-        history.intervals.append(Interval(begin_ns, begin_ns + SECOND_NS // 50, 7 * MIB, 0, 0, 70, 0, 0, 0.5))
-    stream = PolledTransfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
+        history.intervals.append(Interval(begin_ns, begin_ns + SECOND_NS // 50, read_bytes=7 * MIB, reads=70, busy=0.5))
+    stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
                     before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
 
     assert read_edges(stream, history, book) == (at_ns, at_ns + SECOND_NS // 5)
@@ -221,7 +220,7 @@ def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:
     """Orbax merges the files of its processes, and deletes them before anybody can ask for their sizes."""
     at_ns, book = round(10.0 * SECOND_NS), no_openings()
     book.note(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
-    stream = PolledTransfer(
+    stream = Transfer(
         (100, 1), (1, 7), writes=True, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns, size=MIB
     )
     later = replace(stream, first_ns=at_ns + SECOND_NS, last_ns=at_ns + SECOND_NS)

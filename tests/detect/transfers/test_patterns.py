@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 from tests.detect.stage import MIB, Stage
 
-from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.order import _after_the_probe, _order, layout_of
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import PatternClass
@@ -99,7 +99,7 @@ def test_a_reader_in_order_is_sequential_large() -> None:
 def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, jump: bool) -> None:
     """Zip files are read so; a position that comes from the end later on is another thing."""
     size = 300 * MIB
-    transfer = PolledTransfer(
+    transfer = Transfer(
         (1, 1), (1, 1), writes=False, path="/ckpt/a.npz", first_ns=0, last_ns=7, before_ns=0, end_ns=7, bytes=size
     )
     positions = [size, 40 * MIB, 140 * MIB, 240 * MIB] if jump else [40 * MIB, 140 * MIB, size, 240 * MIB]
@@ -115,7 +115,7 @@ def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, j
 def test_a_position_that_is_a_little_ahead_of_the_counters_has_not_jumped(counted: int, jumped: int) -> None:
     """They are read one after the other, and a busy machine comes in between."""
     transfer = reading(0, 80 * MIB)
-    history = ProcessHistory(deque([Interval(1, 2, 0, 0, 0, 1, 0, 0, None, returned_bytes=counted)]))
+    history = ProcessHistory(deque([Interval(1, 2, reads=1, returned_bytes=counted)]))
 
     assert _order(transfer, history, alone=True).jumped == jumped
 
@@ -125,16 +125,16 @@ def test_large_operations_move_a_file_in_order_if_they_move_it_once(moved: int, 
     """Positions show nothing of pread; who reads more than there is goes back, or reads something else, too."""
     moved = moved * 80 // 100
     transfer = reading(0, 0)
-    history = ProcessHistory(deque([Interval(1, 2, 0, 0, 0, 4, 0, 0, None, returned_bytes=moved)]))
+    history = ProcessHistory(deque([Interval(1, 2, reads=4, returned_bytes=moved)]))
 
     order, _ = layout_of([transfer], {(1, 1): history})
 
     assert order.inferred == inferred
 
 
-def reading(*positions: int) -> PolledTransfer:
+def reading(*positions: int) -> Transfer:
     """Return the transfer of who read 80 MB, and where it stood at some looks."""
-    transfer = PolledTransfer(
+    transfer = Transfer(
         (1, 1), (1, 1), writes=False, path="/ckpt/a.npz", first_ns=1, last_ns=2, before_ns=1, start_ns=1, end_ns=2
     )
     transfer.bytes = transfer.size = 80 * MIB

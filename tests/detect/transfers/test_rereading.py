@@ -158,7 +158,7 @@ def test_a_position_that_goes_back_while_other_files_are_read_is_no_second_readi
 
 def read_whole(start_ns: int, end_ns: int) -> ProcessHistory:
     """Return a process whose calls returned as much as the file holds."""
-    counted = Interval(start_ns, end_ns, SIZE, 0, 0, 1, 0, 0, 1.0, returned_bytes=SIZE)
+    counted = Interval(start_ns, end_ns, read_bytes=SIZE, reads=1, busy=1.0, returned_bytes=SIZE)
     return ProcessHistory(deque([counted]), None, None, start_ns, end_ns)
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.detect.observed import observed
 
 from ckptprof.detect.transfers.file_facts import FileFacts
-from ckptprof.detect.transfers.model.polled import PolledTransfer
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof_collectors.samples import FileFact
 
@@ -21,13 +21,13 @@ def fact(path: str, born_s: float, changed_s: float) -> FileFact:
     return FileFact(100, 1, 8, 7, path, 40 << 20, False, born, changed, changed, None, None)  # noqa: FBT003 - no folder
 
 
-def written(path: str, start_s: float, end_s: float) -> PolledTransfer:
+def written(path: str, start_s: float, end_s: float) -> Transfer:
     """Return a stream of one process that wrote the file."""
     start, end = round(start_s * SECOND_NS), round(end_s * SECOND_NS)
-    return PolledTransfer((100, 1), (8, 7), writes=True, path=path, first_ns=start, last_ns=end, before_ns=start)
+    return Transfer((100, 1), (8, 7), writes=True, path=path, first_ns=start, last_ns=end, before_ns=start)
 
 
-def attached(book: FileFacts, stream: PolledTransfer) -> PolledTransfer:
+def attached(book: FileFacts, stream: Transfer) -> Transfer:
     """Return the stream with what the book knows of it."""
     (one,) = book.attach([stream], [], 20 * SECOND_NS)
     return one

@@ -11,7 +11,7 @@ from tests.detect.stage import MIB, Stage, play
 
 from ckptprof.detect.transfers.edges import write_edges
 from ckptprof.detect.transfers.file_facts import FileFacts
-from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
+from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
@@ -58,9 +58,7 @@ def fact(pid: int, modified_s: float, *, path: str = "/run/ckpt_7/a.pt", size: i
 def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0) -> ProcessHistory:
     """Return the history of a process that was met at a time, with what it wrote in its life and since it was met."""
     counters = ProcessIo(1, 1, 0, total, 0, 0, 0, 0, 0)
-    intervals = deque(
-        [Interval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), 0, wrote, wrote, 0, 1, 0, 1.0, wrote)]
-    )
+    intervals = deque([Interval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), busy=1.0, wrote_bytes=wrote)])
     return ProcessHistory(intervals if wrote else deque(), counters, None, round(first_s * SECOND_NS))
 
 
@@ -69,7 +67,7 @@ def facts_of(world: World) -> FileFacts:
     return FileFacts(world, TracedTransfers())
 
 
-def credited(book: FileFacts, at_s: float = LATER_S) -> list[PolledTransfer]:
+def credited(book: FileFacts, at_s: float = LATER_S) -> list[Transfer]:
     """Return the streams that are made of facts only."""
     return book.attach([], [], round(at_s * SECOND_NS))
 
@@ -157,11 +155,11 @@ def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
     assert [stream.last_ns / SECOND_NS for stream in streams] == [10.5, 12.5]
 
 
-def caught(first_s: float, position: int) -> PolledTransfer:
+def caught(first_s: float, position: int) -> Transfer:
     """Return the stream of a writer that was met with the file open, and closed it soon."""
     at_ns = round(first_s * SECOND_NS)
     look = Look(at_ns, position, position)
-    return PolledTransfer(
+    return Transfer(
         (100, 1),
         (8, 7),
         True,  # noqa: FBT003 - it writes
@@ -224,7 +222,7 @@ def test_who_computes_while_a_file_stays_open_does_not_flush_it(busy: float, end
     writer.last_ns, writer.closed_ns = 13 * SECOND_NS, round(13.2 * SECOND_NS)
     writer.fact = fact(100, 11.5, size=40 * MIB)
     steps = [(11 * SECOND_NS, ended, 40 * MIB, 1.0), (ended, writer.last_ns, 0, busy)]
-    intervals = (Interval(begin, end, 0, size, size, 0, 1, 0, share, size) for begin, end, size, share in steps)
+    intervals = (Interval(begin, end, busy=share, wrote_bytes=size) for begin, end, size, share in steps)
 
     edges = write_edges(writer, ProcessHistory(deque(intervals)), observed(), Openings())
 
@@ -235,7 +233,7 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
     """It moves when write(2) ends; what that has written was counted before."""
     begun, met, last = 10 * SECOND_NS, round(10.1 * SECOND_NS), round(10.2 * SECOND_NS)
     looks = [Look(met, 20 * MIB, 29 * MIB), Look(met + 1, 20 * MIB, 30 * MIB), Look(last, 30 * MIB, 30 * MIB)]
-    stream = PolledTransfer(
+    stream = Transfer(
         (100, 1),
         (8, 7),
         True,  # noqa: FBT003 - it writes
@@ -247,8 +245,8 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
         looks=looks,
         size=30 * MIB,
     )
-    seen = [Interval(begun, met, 0, 9 * MIB, 9 * MIB, 0, 1, 0, 1.0, 9 * MIB)]
-    seen.append(Interval(met, last, 0, MIB, MIB, 0, 1, 0, 1.0, MIB))
+    seen = [Interval(begun, met, busy=1.0, wrote_bytes=9 * MIB)]
+    seen.append(Interval(met, last, busy=1.0, wrote_bytes=MIB))
     stream.fact = fact(100, 10.2)
 
     assert part_bytes(stream, ProcessHistory(deque(seen), None, None, begun), (begun, last)) == 30 * MIB
@@ -260,7 +258,7 @@ def test_a_position_that_outruns_the_bytes_by_far_leaves_holes(wrote: int, told:
     writer, begun, ended = caught(10.5, 30 * MIB), 10 * SECOND_NS, 11 * SECOND_NS
     writer.looks = [Look(at_ns, at * MIB, 30 * MIB) for at_ns, at in ((begun, 0), (begun + 200, 9), (ended, 30))]
     writer.size = 30 * MIB
-    seen = Interval(begun, ended, 0, wrote, wrote, 0, 1, 0, 1.0, wrote)
+    seen = Interval(begun, ended, busy=1.0, wrote_bytes=wrote)
 
     assert part_bytes(writer, ProcessHistory(deque([seen])), (begun, ended)) == told
 
@@ -303,7 +301,7 @@ def test_a_file_beside_what_its_process_wrote_just_then_needs_little_credit(
     beside.file, beside.path, beside.before_ns, beside.size = (8, 9), f"/run/{folder}/b.pt", begun, 40 * MIB
     beside.last_ns = beside.closed_ns = round(10.5 * SECOND_NS)
     moved = (40 + wrote) * MIB
-    writer = ProcessHistory(deque([Interval(begun, end, 0, moved, moved, 0, 1, 0, 1.0, moved)]), first_ns=SECOND_NS)
+    writer = ProcessHistory(deque([Interval(begun, end, busy=1.0, wrote_bytes=moved)]), first_ns=SECOND_NS)
     book = facts_of(observed({(100, 1): writer}))
     book.note(11 * SECOND_NS, fact(100, 10.5))
 
@@ -317,7 +315,7 @@ def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> No
     steps = [(10.3, 10.5, 30 * MIB), (10.5, 10.56, 4096), (10.56, 11.5, 40 * MIB)]
     writer = ProcessHistory(
         deque(
-            Interval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), 0, size, size, 0, 1, 0, 1.0, size)
+            Interval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), busy=1.0, wrote_bytes=size)
             for start_s, end_s, size in steps
         ),
         None, None, 9 * SECOND_NS,

@@ -8,7 +8,7 @@ from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.world.jobs import Jobs
-from ckptprof.detect.world.process_counters import ProcessHistory, reading, runs, writing
+from ckptprof.detect.world.process_counters import ProcessHistory, runs
 from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
 
 
@@ -105,8 +105,8 @@ def test_the_bytes_of_one_long_write_are_told_once() -> None:
         7 * SECOND_NS // 10, 6 * SECOND_NS // 10, ProcessIo(1, 1, 0, 101 * MIB, 0, 1, 0, 100 * MIB, 0), None, 100
     )
 
-    assert sum(writing(interval) for interval in history.intervals) == 101 * MIB
-    assert [writing(interval) for interval in history.intervals][-1] == MIB
+    assert sum(interval.wrote_bytes for interval in history.intervals) == 101 * MIB
+    assert [interval.wrote_bytes for interval in history.intervals][-1] == MIB
 
 
 def test_what_was_fetched_for_mappings_is_not_taken_off_what_calls_return_later() -> None:
@@ -118,7 +118,7 @@ def test_what_was_fetched_for_mappings_is_not_taken_off_what_calls_return_later(
         stat = ProcessStat(1, 1, "R", 0, 0, 0, faults, 1, None, None)
         history.observe((tenth + 1) * SECOND_NS // 10, tenth * SECOND_NS // 10, counters, stat, 100)
 
-    assert [reading(interval) // MIB for interval in history.intervals] == [180, 1, 58]
+    assert [interval.read_bytes // MIB for interval in history.intervals] == [180, 1, 58]
 
 
 def test_activity_is_one_run_over_a_short_pause_and_a_log_is_none() -> None:

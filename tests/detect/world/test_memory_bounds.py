@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 
 import pytest
-from tests.detect.observed import frame, observed
+from tests.detect.observed import books, frame, observed
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.tracer import activity, life, mono
 
@@ -66,11 +66,11 @@ def short_lived(stage: Stage, pid: int, at_s: float, *, traced: bool) -> tuple[l
 def sizes(detector: Detector) -> dict[str, int]:
     """Return the lengths of its books."""
     return {
-        "jobs": len(detector._world.jobs),
+        "jobs": books(detector._world.jobs),
         "histories": len(detector._world.histories),
         "ended": len(detector._world.ended),
-        "traced": len(detector._transfers.traced),
-        "host": len(detector._world.calls) + len(detector._world.threads) + len(detector._world.usage),
+        "traced": books(detector._transfers.traced),
+        "host": sum(map(books, (detector._world.calls, detector._world.threads, detector._world.usage))),
         "waiting": len(detector._transfers.waiting),
     }
 
@@ -140,7 +140,7 @@ def test_the_counters_of_crowds_are_bounded_and_the_latest_stay() -> None:
     assert len(world.histories) == 2049
 
     for number, kept in ((40_000, 40_000), (40_001, 0)):
-        interval = Interval(1, 2, 0, 0, 0, 0, 0, 0, None)
+        interval = Interval(1, 2)
         world.histories = {(10, 1): ProcessHistory(deque([interval] * number))}
         world.forget_before(10, [((10, 1), 0)])
         assert len(world.histories[10, 1].intervals) == kept
@@ -191,7 +191,7 @@ def test_a_process_that_others_descend_from_is_kept() -> None:
     assert book.info((13, 130)) is None
     book.end((12, 120))
     book.forget([(12, 120)])
-    assert len(book) == 0
+    assert books(book) == 0
 
 
 def test_the_streams_that_were_judged_are_bounded() -> None:
@@ -205,7 +205,7 @@ def test_the_streams_that_were_judged_are_bounded() -> None:
     left = book.moved_by((100, 1000))
 
     assert len(left) == _KEPT
-    assert not len(book._lives), "where they are is not asked for any more"
+    assert not books(book._lives), "where they are is not asked for any more"
     assert {stream.operations.bytes for stream in left if stream.operations is not None} == {2000}
     assert not any(stream.threads for stream in left)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.transfers.model.tolerances import STAMP_NS
-from ckptprof.detect.transfers.writeback import Writeback
+from ckptprof.detect.transfers.remembered import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.model import Evidence

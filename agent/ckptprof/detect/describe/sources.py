@@ -71,7 +71,7 @@ def _unique_bytes(parts: list[Transfer]) -> int:
 
 def _unique_of_file(parts: list[Transfer]) -> int:
     limits = [sum(part.bytes for part in parts)]
-    size = max(part.extent_bytes for part in parts)
+    size = max(part.stored_size or part.mapped_bytes for part in parts)
     if size > 0:
         limits.append(size)
     stretches = [part.stretch for part in parts if part.stretch is not None and not part.is_mapped]

@@ -9,7 +9,7 @@ from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.life import State, Trigger, after
 from ckptprof.detect.events.signals.copies import SAME, counterparts
-from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.transfers.transfers import QUIET_NS
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.model import Checkpoint

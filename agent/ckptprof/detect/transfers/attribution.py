@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ckptprof.detect.transfers.edges import born_and_written
 from ckptprof.detect.transfers.ledger import Ledger
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, BORN_NS, STAMP_NS, TELLING_BYTES
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
-from ckptprof.detect.world.process_counters import writing
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.formats import SQLITE_LOGS
 from ckptprof_collectors.samples import FileFact
@@ -32,7 +31,7 @@ def _is_beside(fact: FileFact, ledger: Ledger, birth: int, modified: int) -> boo
     return ledger.is_beside(fact.path.rpartition("/")[0], (fact.pid, fact.start_ticks), birth, modified)
 
 
-def found_by_its_times(at_ns: int, fact: FileFact, world: World, ledger: Ledger) -> PolledTransfer | None:
+def found_by_its_times(at_ns: int, fact: FileFact, world: World, ledger: Ledger) -> Transfer | None:
     """Return a transfer for a file that was never caught open.
 
     Its process must have written as much as the file holds at that time, beside what the ledger explains. Or in all its
@@ -45,7 +44,7 @@ def found_by_its_times(at_ns: int, fact: FileFact, world: World, ledger: Ledger)
     birth, modified = born_and_written(fact, world.clock)
     around = history.between(min(birth, modified) - STAMP_NS, modified + STAMP_NS)
     small = fact.size < TELLING_BYTES  # markers and metadata are lost in the noise of the counters
-    enough = any(writing(interval) for interval in around)
+    enough = any(interval.wrote_bytes for interval in around)
     if enough and not small:
         share = _CREDIT_BESIDE if _is_beside(fact, ledger, birth, modified) else CREDIT
         enough = ledger.unexplained_written(own, birth, modified) >= share * fact.size
@@ -56,7 +55,7 @@ def found_by_its_times(at_ns: int, fact: FileFact, world: World, ledger: Ledger)
     start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified
     if small and modified - birth > BESIDE_NS:
         start = modified  # written anew, as `latest` is with each save
-    return PolledTransfer(
+    return Transfer(
         process=own,
         file=(fact.device, fact.inode),
         writes=True,

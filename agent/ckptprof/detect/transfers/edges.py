@@ -6,12 +6,11 @@ seldom we look, but anyone may set them and a server's clock may be another: the
 
 from __future__ import annotations
 
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import BORN_NS, CLOSED_SOON_NS, STAMP_NS
-from ckptprof.detect.transfers.model.transfer import Bounds
+from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
-from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, faulting, reading, runs, writing
+from ckptprof.detect.world.process_counters import ACTIVE_BYTES, ProcessHistory, Run, runs
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileFact
 
@@ -21,7 +20,7 @@ MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code tha
 
 
 def write_edges(
-    transfer: PolledTransfer,
+    transfer: Transfer,
     history: ProcessHistory,
     world: World,
     openings: Openings,
@@ -56,7 +55,7 @@ def write_edges(
     return start, max(start, end)
 
 
-def _begin(transfer: PolledTransfer, start: int, latest: int, birth: int | None) -> Bounds:
+def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bounds:
     """Return the bounds within which a file's birth is the begin of its writing."""
     if transfer.looks:
         latest = min(latest, transfer.first_ns)
@@ -67,12 +66,12 @@ def _begin(transfer: PolledTransfer, start: int, latest: int, birth: int | None)
     return Bounds(min(start, transfer.before_ns) - unseen_ns, start, latest)
 
 
-def _closed(transfer: PolledTransfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
+def _closed(transfer: Transfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
     """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
     closed = openings.closed_between(transfer.file, end - STAMP_NS, max(end, sent or 0) + CLOSED_SOON_NS)
     if closed is not None or sent is None:
         return closed or end
-    wrote_on = any(writing(interval) >= ACTIVE_BYTES for interval in history.between(end + STAMP_NS, sent))
+    wrote_on = any(interval.wrote_bytes >= ACTIVE_BYTES for interval in history.between(end + STAMP_NS, sent))
     return end if wrote_on else sent  # it was the last that was written
 
 
@@ -94,7 +93,7 @@ def is_coarse(fact: FileFact) -> bool:
     return not fact.modified_ns % 1_000_000_000 and not fact.changed_ns % 1_000_000_000
 
 
-def _last_call(transfer: PolledTransfer, history: ProcessHistory, modified_ns: int, high: int) -> int:
+def _last_call(transfer: Transfer, history: ProcessHistory, modified_ns: int, high: int) -> int:
     """Return when the last write ended: a file is stamped as its last write(2) begins, which may be one for all of it.
 
     Only for a file that was seen open, while it was: what its process wrote otherwise may have gone elsewhere.
@@ -102,7 +101,7 @@ def _last_call(transfer: PolledTransfer, history: ProcessHistory, modified_ns: i
     if not transfer.looks:
         return modified_ns
     later = (i for i in history.between(modified_ns, high) if i.start_ns >= modified_ns)
-    found = runs(((i.start_ns, i.end_ns, writing(i)) for i in later), gap_ns=CLOSED_LATE_NS)
+    found = runs(((i.start_ns, i.end_ns, i.wrote_bytes) for i in later), gap_ns=CLOSED_LATE_NS)
     if not found or found[0].start_ns - modified_ns > CLOSED_LATE_NS:
         return modified_ns
     return found[0].end_ns
@@ -114,7 +113,7 @@ def _renamed(fact: FileFact, clock: Clock, end: int, latest: int) -> int:
     return changed if fact.changed_ns != fact.modified_ns and end <= changed <= latest else end
 
 
-def _synced(transfer: PolledTransfer, history: ProcessHistory, end: int, synced_ns: int | None) -> int:
+def _synced(transfer: Transfer, history: ProcessHistory, end: int, synced_ns: int | None) -> int:
     """Return when a file that was written until `end` was synced, if its process was seen to wait for that.
 
     `synced_ns` is up to when a thread of it was seen in a sync, of whatever file.
@@ -129,36 +128,34 @@ def _synced(transfer: PolledTransfer, history: ProcessHistory, end: int, synced_
     return end
 
 
-def read_edges(transfer: PolledTransfer, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
+def read_edges(transfer: Transfer, history: ProcessHistory, openings: Openings) -> tuple[int, int]:
     """Return (start, end) of a transfer that reads."""
-    measure = faulting if transfer.is_mapped else reading
     low, high = transfer.span
     if transfer.before_ns >= transfer.first_ns and not transfer.is_mapped:
         low = _reach_back(transfer, history)
     opened = openings.opened_between(transfer.file, low, transfer.first_ns + STAMP_NS)  # a look is later than its frame
     low = low if opened is None else min(opened, transfer.first_ns)
     if transfer.is_mapped:  # mappings are looked at seldom: the bounds may hold what was mapped before
-        touched = [(i.start_ns, i.end_ns, max(faulting(i), reading(i))) for i in history.between(low, high)]
+        touched = [(i.start_ns, i.end_ns, max(i.resident_bytes, i.read_bytes)) for i in history.between(low, high)]
         least = min(MAPPED_ACTIVE_BYTES, transfer.mapped_bytes // 16)
         run = _run_at(runs(touched, active_bytes=least), transfer.first_ns - 1, high)
         low = max(low, run.start_ns) if run else low
     inside = [
-        (max(i.start_ns, low), min(i.end_ns, high), measure(i))
+        (max(i.start_ns, low), min(i.end_ns, high), i.resident_bytes if transfer.is_mapped else i.read_bytes)
         for i in history.between(low, high)
-        if measure(i) >= ACTIVE_BYTES
     ]
     found = runs(inside, gap_ns=high - low)  # whatever pause there is
     return (found[0].start_ns, found[0].end_ns) if found else (transfer.first_ns, transfer.last_ns)
 
 
-def _reach_back(transfer: PolledTransfer, history: ProcessHistory) -> int:
+def _reach_back(transfer: Transfer, history: ProcessHistory) -> int:
     """Return when reading may have begun, if the first look found the position advanced: as far back as it takes."""
     missing = transfer.looks[0].position if transfer.looks else 0
     low = transfer.first_ns
     for interval in reversed(history.between(low - BORN_NS, low)):
         if missing <= 0 or low - interval.end_ns > CLOSED_LATE_NS:
             break
-        missing -= reading(interval)
+        missing -= interval.read_bytes
         low = interval.start_ns
     return low
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from ckptprof.detect.transfers.edges import read_edges, write_edges
 from ckptprof.detect.transfers.ledger import counted
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -31,7 +30,7 @@ _FEW = 256  # files of one process, of each of which the counters are asked
 def untangle(written: Iterable[Transfer]) -> None:
     """Let a file that a process wrote after another one begin after that: the file's birth is that of the first."""
     last: dict[FileKey, Transfer] = {}
-    polled = (transfer for transfer in written if isinstance(transfer, PolledTransfer))
+    polled = (transfer for transfer in written if not isinstance(transfer, TracedTransfer))
     for transfer in sorted(polled, key=lambda transfer: transfer.first_ns):
         before = last.get(transfer.file)
         first_ns = transfer.first_ns
@@ -84,7 +83,7 @@ class Estimates:
             history = self._world.histories.get(transfer.process)
             if isinstance(transfer, TracedTransfer):
                 transfer.estimate = self._counted(transfer)
-            elif isinstance(transfer, PolledTransfer) and history is not None:
+            elif history is not None:
                 transfer.estimate = self._bracketed(transfer, history)
         transfer.start_ns, transfer.end_ns, transfer.bytes = transfer.estimate
         return transfer.bytes > 0
@@ -98,7 +97,7 @@ class Estimates:
         transfer.temporary = is_temporary(transfer.path)
         return start_ns, end_ns, size
 
-    def _bracketed(self, transfer: PolledTransfer, history: ProcessHistory) -> tuple[int, int, int]:
+    def _bracketed(self, transfer: Transfer, history: ProcessHistory) -> tuple[int, int, int]:
         """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
         if transfer.writes:
             self._note_size(transfer)
@@ -124,7 +123,7 @@ class Estimates:
         return (transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
                 sent, synced)  # fmt: skip
 
-    def _note_size(self, transfer: PolledTransfer) -> None:
+    def _note_size(self, transfer: Transfer) -> None:
         """Take the size with which a file was closed, unless its file system was asked: it may be deleted since."""
         if transfer.fact is None:
             transfer.size = max(transfer.size, self._openings.size_when_closed(transfer))
@@ -135,7 +134,7 @@ class Estimates:
         A server gets what was written as late as in close(2), and asked for the size only later.
         """
         history = self._world.histories.get(transfer.process)
-        if not isinstance(transfer, PolledTransfer) or not transfer.writes or transfer.is_mapped or history is None:
+        if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped or history is None:
             return 0
         self._note_size(transfer)
         if transfer.size or transfer.fact is not None:
@@ -160,9 +159,9 @@ class Estimates:
         Polled only. Who seeks to a file's last piece stands near its end, as who read all of it does; the counters tell
         them apart.
         """
-        by_process: dict[ProcessKey, list[PolledTransfer]] = {}
+        by_process: dict[ProcessKey, list[Transfer]] = {}
         for transfer in read:
-            if isinstance(transfer, PolledTransfer) and not transfer.is_open and not transfer.mapped_bytes:
+            if transfer.operations is None and not transfer.is_open and not transfer.mapped_bytes:
                 by_process.setdefault(transfer.process, []).append(transfer)
         for process, own in by_process.items():
             history = self._world.histories.get(process)
@@ -212,12 +211,12 @@ class Estimates:
         return max(size, touched), end_ns
 
 
-def _doubtful(read: list[PolledTransfer], history: ProcessHistory) -> list[PolledTransfer]:
+def _doubtful(read: list[Transfer], history: ProcessHistory) -> list[Transfer]:
     """Return the files that were seen open, and of which little speaks for their having been read, the least first.
 
     Nothing does if the position was never seen to advance; little, if it did while its process read nothing.
     """
-    found: list[tuple[float, int, PolledTransfer]] = []
+    found: list[tuple[float, int, Transfer]] = []
     for transfer in read:
         looks = transfer.looks
         support = 0.0

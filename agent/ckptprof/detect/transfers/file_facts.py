@@ -13,7 +13,6 @@ from ckptprof.detect.transfers.attribution import (
 )
 from ckptprof.detect.transfers.edges import born_and_written, is_coarse
 from ckptprof.detect.transfers.ledger import Ledger, counted
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, MAX_FILES, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -79,7 +78,7 @@ class FileFacts:
         """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
         return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)
 
-    def attach(self, waiting: list[Transfer], polled_open: list[PolledTransfer], now_ns: int) -> list[Transfer]:
+    def attach(self, waiting: list[Transfer], polled_open: list[Transfer], now_ns: int) -> list[Transfer]:
         """Return what waits with its facts, and transfers for files that were found by their times only."""
         self._now_ns = now_ns
         world, clock = self._world, self._world.clock
@@ -221,8 +220,7 @@ def _goes_on(found: Transfer, other: Transfer) -> bool:
     if other.begin.least > found.last_ns + BESIDE_NS:
         return False
     later = other.end.most >= found.last_ns
-    looks = other.looks if isinstance(other, PolledTransfer) else ()
-    return later and (not looks or looks[0].position >= found.size)
+    return later and (not other.looks or other.looks[0].position >= found.size)
 
 
 def _is_no_news(fact: FileFact, known: FileFact) -> bool:

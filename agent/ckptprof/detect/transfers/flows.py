@@ -12,9 +12,8 @@ from ckptprof.detect.transfers.model.tolerances import MAX_EACH
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.recent import RecentTransfers
+from ckptprof.detect.transfers.remembered import RecentTransfers
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import writing
 from ckptprof.detect.world.world import World
 from ckptprof.model import Level
 
@@ -103,7 +102,7 @@ def _by_counters(processes: dict[ProcessKey, None], world: World, start_ns: int,
         young_ns = history.first_ns + _YOUNG_NS if history else 0
         young_read = young_written = 0
         for interval in history.between(start_ns, end_ns) if history else ():
-            wrote = writing(interval)
+            wrote = interval.wrote_bytes
             if interval.start_ns < young_ns:
                 young_read += interval.read_bytes
                 young_written += wrote

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory, reading, writing
+from ckptprof.detect.world.process_counters import ProcessHistory
 
 
 def counted(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
     """Return what a process moved in all intervals that overlap a time."""
-    measure = writing if writes else reading
-    return sum(measure(interval) for interval in history.between(start_ns, end_ns))
+    return sum(interval.moved(writes=writes) for interval in history.between(start_ns, end_ns))
 
 
 def counted_evenly(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
     """Return what a process moved in a time, if it did so at an even rate in each interval."""
-    measure = writing if writes else reading
     return sum(
-        evenly(measure(interval), (interval.start_ns, interval.end_ns), (start_ns, end_ns))
+        evenly(interval.moved(writes=writes), (interval.start_ns, interval.end_ns), (start_ns, end_ns))
         for interval in history.between(start_ns, end_ns)
     )
 
@@ -42,7 +39,7 @@ class Ledger:
     def enter(self, transfer: Transfer) -> None:
         """Enter one more transfer."""
         self._of.setdefault((transfer.process, transfer.writes), []).append(transfer)
-        if transfer.writes and (not isinstance(transfer, PolledTransfer) or transfer.looks):
+        if transfer.writes and (transfer.looks or transfer.operations is not None):
             self._seen.setdefault((transfer.process, transfer.folder), []).append(transfer)
 
     def is_beside(self, folder: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
@@ -68,7 +65,7 @@ class Ledger:
         near = [(span, size) for span, size in near if span[1] > low_ns and span[0] < high_ns]
         left = 0
         for interval in around:
-            if written := writing(interval):
+            if written := interval.wrote_bytes:
                 frame = interval.start_ns, interval.end_ns
                 left += max(0, written - sum(evenly(size, span, frame) for span, size in near))
         return min(left, self._left_in_all(history, others, start_ns, end_ns))
@@ -99,13 +96,13 @@ class Ledger:
         for one in self._of.get((process, False), ()):
             first_ns, last_ns = one.span
             near = last_ns >= start_ns and first_ns <= end_ns + 1
-            if near and not one.is_mapped and isinstance(one, PolledTransfer):
+            if near and not one.is_mapped and one.operations is None:
                 opened_ns = openings.opened_between(one.file, first_ns, one.first_ns + STAMP_NS)
                 known += _read_within(one, history, opened_ns, (start_ns, end_ns + 1))
         return counted(history, start_ns, end_ns, writes=False) - known
 
 
-def _read_within(one: PolledTransfer, history: ProcessHistory, opened_ns: int | None, frame: tuple[int, int]) -> int:
+def _read_within(one: Transfer, history: ProcessHistory, opened_ns: int | None, frame: tuple[int, int]) -> int:
     """Return how many bytes a transfer read by calls in a time."""
     first_ns, last_ns = one.span
     if opened_ns is not None:

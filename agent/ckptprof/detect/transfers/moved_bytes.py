@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.operations import FAULT_AROUND_BYTES
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import EDGE_NS, LATE_TICK_NS, WHOLE_SHARE
 from ckptprof.detect.transfers.model.traced import TracedTransfer
-from ckptprof.detect.world.process_counters import ProcessHistory, faulting, reading, writing
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.process_counters import ProcessHistory
 
 _GLIMPSED = 0.1  # of one that was being touched when it was seen, and gone at the next look: in large folios, at once
 _LEAPS = 8  # faults, of which nearly all went on
@@ -19,12 +19,12 @@ _MIDST_NS = 250_000_000
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
 
 
-def part_bytes(transfer: PolledTransfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
+def part_bytes(transfer: Transfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
     """Return the bytes that the transfer moved; 0 if it moved nothing."""
     if transfer.is_mapped and not transfer.writes:
         return _mapped(transfer, history, edges)
     around = history.between(edges[0], edges[1])
-    moved = sum(writing(interval) if transfer.writes else reading(interval) for interval in around)
+    moved = sum(interval.moved(writes=transfer.writes) for interval in around)
     if transfer.writes:
         size = transfer.stored_size
         if transfer.append:
@@ -38,7 +38,7 @@ def part_bytes(transfer: PolledTransfer, history: ProcessHistory, edges: tuple[i
     return max(mapped, _read(transfer, max(moved, returned)))
 
 
-def _read(transfer: PolledTransfer, moved: int) -> int:
+def _read(transfer: Transfer, moved: int) -> int:
     """Return the bytes that came by calls, as far as the way of the position and what its process read tell."""
     size = transfer.size
     reached = max((look.position for look in transfer.looks), default=0)
@@ -63,33 +63,33 @@ def leapt_bytes_of(transfer: TracedTransfer) -> int:
     return transfer.size if over and onward and sums.number >= _LEAPS else 0
 
 
-def _leaves_holes(transfer: PolledTransfer, history: ProcessHistory) -> bool:
+def _leaves_holes(transfer: Transfer, history: ProcessHistory) -> bool:
     """Whether the position outran what its process wrote: it was set, and the file is sparse or was there before."""
     if len(transfer.looks) < 3:
         return False
     first, last = transfer.looks[0], transfer.looks[-1]
     # counters run ahead of the position: it moves when a call ends
-    written = sum(writing(interval) for interval in history.between(first.at_ns - LATE_TICK_NS, last.at_ns))
+    written = sum(interval.wrote_bytes for interval in history.between(first.at_ns - LATE_TICK_NS, last.at_ns))
     return 0 < written < _HOLLOW * (last.position - first.position)
 
 
-def _written_whole(transfer: PolledTransfer, moved: int, size: int, edges: tuple[int, int]) -> bool:
+def _written_whole(transfer: Transfer, moved: int, size: int, edges: tuple[int, int]) -> bool:
     """Return whether all that the file holds was written in this transfer: it was seen, or the file was born in it."""
     if transfer.is_credited or max(transfer.advanced_bytes, moved) >= WHOLE_SHARE * size:
         return True
     return born_within(transfer.fact, edges, EDGE_NS)
 
 
-def _mapped(transfer: PolledTransfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
+def _mapped(transfer: Transfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
     """Return the bytes that came in by a mapping: memory shows what was touched, until it is unmapped again."""
     size, closed_ns = transfer.mapped_bytes, transfer.closed_ns
     if closed_ns is not None and closed_ns - transfer.first_ns < _SHORT_NS:  # its last look may be its only one
         around = history.between(edges[0], closed_ns)
         faulted = sum(interval.minor_faults for interval in around) * FAULT_AROUND_BYTES  # these remain
-        touched = sum(faulting(interval) for interval in around)
+        touched = sum(interval.resident_bytes for interval in around)
         return size if touched >= _GLIMPSED * size or faulted >= _FAULTED * size else 0
     around = history.between(edges[0], edges[1] + 1)
-    touched_ns = max((interval.end_ns for interval in around if faulting(interval) > 0), default=0)
+    touched_ns = max((interval.end_ns for interval in around if interval.resident_bytes > 0), default=0)
     in_midst = closed_ns is not None and closed_ns - touched_ns < _MIDST_NS  # what came after went with the mapping
-    touched = sum(faulting(interval) for interval in around)
+    touched = sum(interval.resident_bytes for interval in around)
     return size if touched >= (_FAULTED if in_midst else WHOLE_SHARE) * size else touched

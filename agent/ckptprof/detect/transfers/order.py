@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.group import Histories, intervals_of, level_of
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
-from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, HEADER_BYTES, STAMP_NS
-from ckptprof.detect.transfers.model.transfer import Transfer, evenly
+from ckptprof.detect.transfers.model.transfer import Look, Transfer, evenly
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity
@@ -76,7 +75,7 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     for transfer in group:
         if (sums := transfer.operations) is not None:
             order.add(_counted(sums))
-        elif isinstance(transfer, PolledTransfer) and not traced:
+        elif not traced:
             history = histories.get(transfer.process)
             order.add(_order(transfer, history, alone=_is_alone(transfer, telling)))
     if traced:
@@ -173,7 +172,7 @@ def _is_alone(part: Transfer, parts: Sequence[Transfer]) -> bool:
     )
 
 
-def _order(transfer: PolledTransfer, history: ProcessHistory | None, *, alone: bool) -> Order:
+def _order(transfer: Transfer, history: ProcessHistory | None, *, alone: bool) -> Order:
     """Return what looks tell of the order; `alone`: its process moved no other file at the same time."""
     order = Order()
     if transfer.is_mapped:

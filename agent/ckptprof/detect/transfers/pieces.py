@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.transfers.model.group import edges_of, level_of
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import CALLS_NS, HEADER_BYTES, NEARLY_ALL
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
@@ -138,7 +137,7 @@ def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
     """
     seen = False
     for one in big:
-        positions = [look.position for look in one.looks] if isinstance(one, PolledTransfer) else []
+        positions = [look.position for look in one.looks]
         if one.is_mapped or one.direct or (len(positions) > 1 and not positions[-1]):
             return False
         if any(before > after for before, after in itertools.pairwise(positions)):
@@ -151,13 +150,7 @@ def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:
 
 def _is_on_grid(big: Iterable[Transfer], *, least: int) -> bool:
     """Return whether at each look the process stood at the end of an even piece."""
-    inside = {
-        (one.file, look.position)
-        for one in big
-        if isinstance(one, PolledTransfer)
-        for look in one.looks
-        if 0 < look.position < one.size
-    }
+    inside = {(one.file, look.position) for one in big for look in one.looks if 0 < look.position < one.size}
     return len(inside) >= least and all(position % _GRID_BYTES == 0 for _, position in inside)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Set as AbstractSet
 from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.flows import Flow, flow_of
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import COMMIT_NS, STAMP_NS
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -16,11 +15,8 @@ from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.observed.reconcile import unexplained
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.recent import RecentTransfers
-from ckptprof.detect.transfers.removals import Removals
-from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.remembered import RecentTransfers, Removals, SavedFiles, Writeback
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
-from ckptprof.detect.transfers.writeback import Writeback
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
@@ -79,7 +75,7 @@ class Transfers:
         self.polled.close_idle(now_ns + 1, 0)
         self.traced.take_idle()
 
-    def update(self, now_ns: int) -> list[PolledTransfer]:
+    def update(self, now_ns: int) -> list[Transfer]:
         """Bring what waits up to date; return the polled transfers that are still open."""
         self.polled.close_idle(now_ns, QUIET_NS)
         over = self.polled.take_done()
@@ -96,7 +92,7 @@ class Transfers:
             self.recent.note(found)
         return polled_open
 
-    def _without_traced(self, now_ns: int) -> list[PolledTransfer]:
+    def _without_traced(self, now_ns: int) -> list[Transfer]:
         """Take what the trace saw in place of what polling saw of the same; return the open transfers that are left."""
         polled_open = self.polled.open_transfers()
         if not self.traced:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.transfers.ledger import Ledger
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import LATE_TICK_NS, LOOK_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Opening, Openings
-from ckptprof.detect.transfers.saved_files import SavedFiles
+from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 
@@ -66,7 +65,7 @@ def _explains(transfer: Transfer, opening: Opening) -> bool:
 
 def _reader(
     opening: Opening, readers: Iterable[ProcessKey], world: World, ledger: Ledger, openings: Openings
-) -> PolledTransfer | None:
+) -> Transfer | None:
     """Return the transfer of who read as much as the file holds while it was open, beside what is known."""
     if opening.closed_ns is None:
         return None
@@ -76,7 +75,7 @@ def _reader(
         if history is None or history.was_heir(from_ns - LATE_TICK_NS, opening.closed_ns + 1 + LATE_TICK_NS):
             continue  # what its child read, and what that one's children did, came into its counters
         if ledger.unexplained_read(process, from_ns, opening.closed_ns, openings) >= WHOLE_SHARE * opening.size:
-            return PolledTransfer(
+            return Transfer(
                 process=process,
                 file=opening.file,
                 writes=False,

@@ -83,10 +83,6 @@ class FileCalls:
         self._count = 0
         self._dropped_ns = 0  # up to here not all of it is known
 
-    def __len__(self) -> int:
-        """Return how many events are held."""
-        return self._count
-
     def observe(self, event: FileLifeEvent) -> None:
         """Take one event of the trace."""
         if event.kind not in KINDS:

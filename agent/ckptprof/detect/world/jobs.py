@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import is_launcher, is_script, title
-from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, key_of
+from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, is_launcher, is_script, key_of, title
 from ckptprof_collectors.samples import ProcessInfo
 
 
@@ -58,11 +57,6 @@ class Jobs(Processes):
         found = self._group_of.get(process)
         if found is not None:
             found[1].living.pop(process, None)
-
-    def __len__(self) -> int:
-        """Return how many things are held."""
-        own = (self._group_of, self._gone, self._ranked, self._groups, self._holders)
-        return super().__len__() + sum(len(book) for book in own)
 
     def forget(self, gone: Iterable[ProcessKey]) -> None:
         """Drop what is known of processes that ended long ago, but for those that living ones descend from."""

@@ -21,23 +21,26 @@ _INHERITED = ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "w
 
 
 class Interval(NamedTuple):
-    """What one process moved between two ticks; CLOCK_MONOTONIC."""
+    """What one process moved between two ticks; CLOCK_MONOTONIC. What was not seen is 0."""
 
     start_ns: int
     end_ns: int
-    read_bytes: int  # read(2) and its kin, and what came from storage before (read-ahead, page faults, io_uring)
-    written_bytes: int  # write(2) and its kin (wchar)
-    dirtied_bytes: int  # pages made dirty and direct writes (write_bytes): moves while a long write(2) still runs
-    reads: int
-    writes: int
-    resident_bytes: int  # growth of file-backed memory: pages of mappings that were touched
-    busy: float | None  # share of one core that the process used; None if it was not seen
-    wrote_bytes: int = 0  # of both, what was not told before: the bytes of a long write(2) are dirtied first
-    minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
+    read_bytes: int = 0  # read(2) and its kin, and what came from storage before (read-ahead, page faults, io_uring)
+    wrote_bytes: int = 0  # of writing what was not told before: a long write(2) dirties pages before it ends
+    written_bytes: int = 0  # what the `writes` of this interval wrote (wchar)
     returned_bytes: int = 0  # what the `reads` of this interval returned (rchar): positions move with it
+    reads: int = 0
+    writes: int = 0
     fetched_bytes: int = 0  # came from a device or the network (read_bytes)
+    resident_bytes: int = 0  # growth of file-backed memory: pages of mappings that were touched
+    minor_faults: int = 0  # pages that were mapped from memory: stays when what was touched is unmapped again
     major_faults: int = 0  # pages that had to be fetched for a mapping, of whatever file
     grown_bytes: int = 0  # of anonymous memory, since the interval before; negative if it shrank
+    busy: float | None = None  # share of one core that the process used
+
+    def moved(self, *, writes: bool) -> int:
+        """Return the bytes that speak for writing or for reading."""
+        return self.wrote_bytes if writes else self.read_bytes
 
 
 class _Growth(NamedTuple):
@@ -121,8 +124,8 @@ class ProcessHistory:
         read = self._fetched.new(at_ns, called, fetched, asked=not grown.major_faults)
         wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(
-            start_ns, at_ns, read, written, dirtied, reads, writes, grown.resident, busy, wrote,
-            grown.minor_faults, called, fetched, grown.major_faults, self._grown_bytes,
+            start_ns, at_ns, read, wrote, written, called, reads, writes, fetched, grown.resident, grown.minor_faults,
+            grown.major_faults, self._grown_bytes, busy,
         )  # fmt: skip
         self._grown_bytes = 0
         self.intervals.append(interval)
@@ -133,7 +136,7 @@ class ProcessHistory:
         last_ns = self.intervals[-1].end_ns if self.intervals else 0
         known = self._writing
         if known is None or known[:2] != (len(self.intervals), last_ns):
-            found = runs((one.start_ns, one.end_ns, writing(one)) for one in self.intervals)
+            found = runs((one.start_ns, one.end_ns, one.wrote_bytes) for one in self.intervals)
             known = self._writing = (len(self.intervals), last_ns, found)
         return known[2]
 
@@ -234,21 +237,6 @@ def _difference(before: ProcessIo | None, after: ProcessIo | None) -> tuple[int,
     if min(read, written, dirtied, reads, writes) < 0:
         return None
     return read, fetched, written, dirtied, reads, writes
-
-
-def reading(interval: Interval) -> int:
-    """Return the bytes of an interval that speak for reading."""
-    return max(interval.read_bytes, 0)
-
-
-def writing(interval: Interval) -> int:
-    """Return the bytes that speak for writing, whether a call returned in the interval or only pages were dirtied."""
-    return interval.wrote_bytes
-
-
-def faulting(interval: Interval) -> int:
-    """Return the bytes of mapped files that came into memory."""
-    return interval.resident_bytes
 
 
 def runs(

@@ -34,10 +34,6 @@ class ProcessUsage:
         self._stats: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_THINGS)
         self._pauses: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_THINGS)
 
-    def __len__(self) -> int:
-        """Return of how many processes something is held."""
-        return len(self._stats) + len(self._pauses)
-
     def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
         """Take one reading; up to `unchanged_ns` nothing had changed since the one before."""
         ticks = stat.user_ticks + stat.system_ticks

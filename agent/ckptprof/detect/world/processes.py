@@ -1,4 +1,4 @@
-"""The processes that were described or traced, and which of them started which."""
+"""The processes that were described or traced, which of them started which, and what they are to each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_kinds import belongs_to, is_forked, is_helper, is_interpreter, is_launcher, is_script
+from ckptprof.frameworks.launchers import HELPERS, INTERPRETERS, LAUNCHERS, RUNNERS
 from ckptprof.frameworks.tools import MOVERS, TOOLS
 from ckptprof_collectors.samples import ProcessInfo
 
@@ -46,10 +46,6 @@ class Processes:
     def _dropped(self, process: ProcessKey, _: ProcessInfo) -> None:
         if self._current.get(process[0]) == process:
             del self._current[process[0]]
-
-    def __len__(self) -> int:
-        """Return how many things are held."""
-        return len(self._infos) + len(self._current) + len(self._traced)
 
     def note(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
         """Take the name of a process that did something; whether it will be described is open."""
@@ -164,6 +160,60 @@ class Processes:
         parent = self._above(info)
         forked = parent is not None and is_script(parent) and is_forked(parent, info) and not is_helper(info)
         return key_of(parent) if parent is not None and forked else process
+
+
+def is_interpreter(comm: str) -> bool:
+    """Return whether a process of that name runs Python code."""
+    return comm.startswith(INTERPRETERS)
+
+
+def is_script(info: ProcessInfo) -> bool:
+    """Return whether it runs Python code."""
+    return is_interpreter(info.comm) or info.program.endswith(".py") or is_helper(info)
+
+
+def is_launcher(info: ProcessInfo) -> bool:
+    """Return whether it starts the ranks of one job, and is none itself."""
+    return info.program in LAUNCHERS
+
+
+def is_helper(info: ProcessInfo) -> bool:
+    """Return whether it was started by a process pool or its kin, and belongs to whoever started it."""
+    return info.program.startswith(HELPERS)
+
+
+def is_forked(parent: ProcessInfo, child: ProcessInfo) -> bool:
+    """Return whether a child runs its parent's program; in older recordings its name tells, which a fork keeps."""
+    return parent.program == child.program and child.is_fork is not False
+
+
+def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
+    """Return whether a child works for the job that its parent is of: a rank, a helper, a writer.
+
+    A program that was started anew, can save itself, and was given no place among others is a job of its own, whatever
+    its parent has loaded: sweeps, schedulers and tuners start such.
+    """
+    if not is_script(parent) or parent.start_ticks > child.start_ticks:
+        return False
+    if is_helper(child) or is_launcher(parent) or is_forked(parent, child):
+        return True
+    return not child.runtimes or rendezvous.place(child.environment) != rendezvous.place(parent.environment)
+
+
+def title(*family: ProcessInfo) -> str:
+    """Return the program that names the job best: the first script of a family that is told from the leaf upwards.
+
+    A shell or another program that only runs the next one names nothing.
+    """
+    for info in family:
+        if info.program.endswith(".py"):
+            return info.program
+    working = [info for info in family if info.program.removeprefix("-") not in RUNNERS] or list(family)
+    for info in working:
+        if info.program and not is_helper(info) and not info.program.startswith(INTERPRETERS):
+            return info.program
+    root = working[-1]
+    return root.program or working[0].program or working[0].comm
 
 
 def key_of(info: ProcessInfo) -> ProcessKey:

@@ -84,10 +84,6 @@ class ThreadLooks:
         self._first_ns: dict[ProcessKey, int] = {}  # the first look at any of its threads
         self._count = 0
 
-    def __len__(self) -> int:
-        """Return how many looks are held."""
-        return self._count
-
     def observe(self, at_ns: int, look: ThreadLook) -> None:
         """Take one look, of the time that it tells or of its frame's."""
         process = (look.pid, look.start_ticks)

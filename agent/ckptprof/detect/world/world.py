@@ -21,39 +21,22 @@ from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAININ
 from ckptprof.model import Level
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
-    BlockActivity,
-    DeviceInfo,
     DirtyPause,
-    DiskSample,
     FileActivity,
     FileLifeEvent,
     Frame,
     FuseSample,
-    Gone,
     MemorySample,
-    MountInfo,
-    NicInfo,
-    NicSample,
     ProcessExit,
     ProcessInfo,
     ProcessIo,
     ProcessStat,
-    QdiscSample,
-    RdmaInfo,
-    RdmaSample,
     ThreadLook,
-    ThrottleInfo,
     TraceHealth,
 )
 
 MAX_HISTORIES = 4096  # more than a sampler watches at once
 _MAX_INTERVALS = 40_000  # of all of them, 330 bytes each: of more only the last two minutes are kept
-
-_OF_HOST: frozenset[type] = frozenset((
-    BlockActivity, DeviceInfo, DirtyPause, DiskSample, FuseSample, Gone, MemorySample, MountInfo, NicInfo, NicSample,
-    QdiscSample, RdmaInfo, RdmaSample, ThrottleInfo,
-))  # fmt: skip
-_COUNTED: frozenset[type] = frozenset((ProcessIo, ProcessStat))
 
 
 class World:
@@ -76,54 +59,52 @@ class World:
         self.devices = Devices()
         self.memory = HostMemory()
         self.fuse = FuseMounts()
-        self._read_ns: dict[str, int] = {}  # when each collector was read last
-        self.counted_ns = header.at_ns  # the last frame in which the counters of processes were read
+        self._read_ns = {"processes": header.at_ns}  # when each collector was read last
+
+    @property
+    def counted_ns(self) -> int:
+        """The time of the last frame in which the counters of processes were read."""
+        return self._read_ns["processes"]
 
     def take(self, frame: Frame) -> FrameSamples:
         """Take one frame but for what it tells of files, which is returned by kind; `end` is to be called after."""
         self.clock.set(frame.at_ns, frame.wall_ns)
         samples = FrameSamples(frame, self._read_ns)
-        if samples.tells_of(_OF_HOST):
-            self._take_host(samples)
+        self.devices.take(samples)
         for info in samples.of(ProcessInfo):
             self.jobs.observe(info)
         for gone in samples.of(ProcessExit):
             self._bequeath((gone.pid, gone.start_ticks), frame.at_ns)
-        were_read = "processes" in frame.read
-        if samples.tells_of(_COUNTED):
-            self._take_counters(samples, were_read)
-        self.counted_ns = frame.at_ns if were_read else self.counted_ns
-        for look in samples.of(ThreadLook):
-            self.threads.observe(frame.at_ns, look)
+        self._take_counters(samples, were_read="processes" in frame.read)
+        for pause in samples.of(DirtyPause):
+            self.usage.pause(frame.at_ns, samples.unchanged_ns("trace"), pause)
         for activity in samples.of(FileActivity):
             self.jobs.note((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
         for event in samples.of(FileLifeEvent):
             self.calls.observe(event)
+        for memory in samples.of(MemorySample):
+            self.memory.observe(frame.at_ns, memory)
+        for waiting in samples.of(FuseSample):
+            self.fuse.observe(frame.at_ns, waiting)
+        for look in samples.of(ThreadLook):
+            self.threads.observe(frame.at_ns, look)
         for health in samples.of(TraceHealth):
             self.health.observe(frame.at_ns, health)
         self._read_ns = self._read_ns | dict.fromkeys(frame.read, frame.at_ns)
         return samples
 
-    def _take_host(self, samples: FrameSamples) -> None:
-        """Take what was counted for devices, links, memory and mounts."""
-        self.devices.take(samples)
-        for reading in samples.of(MemorySample):
-            self.memory.observe(samples.at_ns, reading)
-        for waiting in samples.of(FuseSample):
-            self.fuse.observe(samples.at_ns, waiting)
-        for pause in samples.of(DirtyPause):
-            self.usage.pause(samples.at_ns, samples.unchanged_ns("trace"), pause)
-
-    def _take_counters(self, samples: FrameSamples, were_read: bool) -> None:  # noqa: FBT001 - private
+    def _take_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
         """Take what was counted for processes."""
         at_ns, unchanged_ns = samples.at_ns, samples.unchanged_ns("processes")
         ios = {(io.pid, io.start_ticks): io for io in samples.of(ProcessIo)}
         stats = {(stat.pid, stat.start_ticks): stat for stat in samples.of(ProcessStat)}
         for stat in stats.values():
             self.usage.observe(at_ns, unchanged_ns, stat)
-        if were_read:
-            for process in ios.keys() | stats.keys():
-                self._count(process, at_ns, ios.get(process), stats.get(process))
+        for process in ios.keys() | stats.keys() if were_read else ():
+            history = self.histories.get(process)
+            if history is None:
+                history = self.histories[process] = ProcessHistory()
+            history.observe(at_ns, unchanged_ns, ios.get(process), stats.get(process), self.header.ticks_per_second)
 
     def end(self, samples: FrameSamples) -> None:
         """Take what ended with a frame, and what the threads that train did in it."""
@@ -133,12 +114,6 @@ class World:
             self.ended[process] = samples.at_ns
             self.devices.disks.end(gone.pid, samples.at_ns)
         self.trainers.take(samples)
-
-    def _count(self, process: ProcessKey, at_ns: int, io: ProcessIo | None, stat: ProcessStat | None) -> None:
-        history = self.histories.get(process)
-        if history is None:
-            history = self.histories[process] = ProcessHistory()
-        history.observe(at_ns, self.counted_ns, io, stat, self.header.ticks_per_second)
 
     def _bequeath(self, process: ProcessKey, at_ns: int) -> None:
         """Let a parent's counters rise by those of a child that ended: the kernel adds them when it is waited for."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ckptprof.detect.transfers.model.tolerances import NEARLY_ALL
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory, faulting, reading, writing
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Level
 
 Histories = Mapping[ProcessKey, ProcessHistory]
@@ -45,13 +45,12 @@ def points_of(group: Sequence[Transfer], histories: Histories) -> list[tuple[int
     counted = sum(transfer.bytes for transfer in group if transfer.operations is not None)
     if counted * 2 > sum(transfer.bytes for transfer in group):
         return [point for transfer in group for point in transfer.points]
-    measure = writing if group[0].writes else reading
-    if not group[0].writes and all(transfer.is_mapped for transfer in group):
-        measure = faulting
+    writes = group[0].writes
+    mapped = not writes and all(transfer.is_mapped for transfer in group)
     start_ns, end_ns = edges_of(group)
     points: list[tuple[int, int, int]] = []
     for interval in intervals_of(group, histories):
-        if (moved := measure(interval)) > 0:
+        if (moved := interval.resident_bytes if mapped else interval.moved(writes=writes)) > 0:
             low_ns, high_ns = max(interval.start_ns, start_ns), min(interval.end_ns, end_ns)
             points.append((low_ns, max(high_ns, low_ns + 1), moved))
     return points

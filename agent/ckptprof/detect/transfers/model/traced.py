@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ckptprof.detect.transfers.model.operations import Operations, since, sums_of
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import CLOSED_SOON_NS, COMMIT_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
@@ -27,7 +26,7 @@ class TracedTransfer(Transfer):
     syncs: list[tuple[int, int]] = field(default_factory=list)  # (start, end), the last ones, by its own process
     other_syncs: list[tuple[int, int]] = field(default_factory=list)  # by others: it was over before, and durable then
     points: list[tuple[int, int, int]] = field(default_factory=list)  # (start, end, bytes)
-    mapping: PolledTransfer | None = None  # of one by page faults: the mapping as looks saw it
+    mapping: Transfer | None = None  # of one by page faults: the mapping as looks saw it
     version: int = 0  # rises with everything that is observed
     is_unclosed: bool = True
     over_ns: int = 0  # up to here it is taken as over, whether all its threads closed it or not
@@ -87,9 +86,9 @@ class TracedTransfer(Transfer):
         return sums.faulted_bytes if sums is not None else 0
 
     @property
-    def mapped_bytes(self) -> int:
-        """How much of the file was seen in the memory of its process."""
-        return self.mapping.mapped_bytes if self.mapping is not None else 0
+    def is_mapped(self) -> bool:
+        """Whether its bytes were moved by page faults."""
+        return (sums := self.operations) is not None and sums.faulted_bytes > 0
 
     def last_data_ns(self, clock: Clock) -> int:  # noqa: ARG002 - its operations bear the monotonic clock
         """Return when the last byte was moved."""

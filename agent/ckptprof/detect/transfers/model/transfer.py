@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from ckptprof.detect.transfers.model.operations import Operations
-from ckptprof.detect.transfers.model.tolerances import EDGE_NS
+from ckptprof.detect.transfers.model.tolerances import COMMIT_NS, EDGE_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import Name, read_name
@@ -31,10 +32,20 @@ class Bounds(NamedTuple):
         return Bounds(value, value, value)
 
 
+@dataclass(slots=True)
+class Look:
+    """Where in the file the process was at one instant."""
+
+    at_ns: int
+    position: int
+    size: int
+
+
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """One transfer. Times are CLOCK_MONOTONIC, those of a fact wall clock; what was not seen is None or empty.
+    """One transfer, as looks at its file saw it. Times are CLOCK_MONOTONIC, those of a fact wall clock.
 
+    What was not seen is None or empty. A `TracedTransfer` answers by its operations what it overrides here.
     `start_ns`, `end_ns` and `bytes` are the best estimate; they are made anew in each round that it waits.
     """
 
@@ -53,6 +64,8 @@ class Transfer:
     earlier_path: str | None = None  # the temporary name under which it was written
     seen_by: str = "fdinfo"
     size: int = 0  # of the file
+    looks: list[Look] = field(default_factory=list)
+    mapped_bytes: int = 0  # how much of the file was seen in the memory of its process
     is_size_said: bool = True  # by its file system, else it is what its process wrote meanwhile
     name: Name = _UNNAMED  # what its path says
     start_ns: int = 0
@@ -87,10 +100,21 @@ class Transfer:
         return self.span if sums is None else (sums.first_ns, sums.last_ns)
 
     @property
+    def advanced_bytes(self) -> int:
+        """How far the position came, backward moves not counted; the first look counts from the start of the file."""
+        positions = [look.position for look in self.looks]
+        if not positions:
+            return 0
+        first = 0 if self.append or self.before_ns == self.first_ns else max(0, positions[0])
+        return first + sum(max(0, after - before) for before, after in pairwise(positions))
+
+    @property
     def moved(self) -> Bounds:
-        """How many bytes it moved, whatever the estimate of all that its process did makes of it."""
-        moved = 0 if (sums := self.operations) is None else sums.bytes
-        return Bounds(moved, moved, moved)
+        """How many bytes it moved: as far as its position came, at most all that the file holds."""
+        if (sums := self.operations) is not None:
+            return Bounds(sums.bytes, sums.bytes, sums.bytes)
+        advanced = self.advanced_bytes
+        return Bounds(advanced, advanced or self.stored_size, self.stored_size)
 
     @property
     def folder(self) -> str:
@@ -106,11 +130,6 @@ class Transfer:
     def used_size(self) -> int:
         """How large the file was when its process used it."""
         return self.size if self.operations is not None else self.stored_size
-
-    @property
-    def extent_bytes(self) -> int:
-        """How large the file is at least."""
-        return self.stored_size
 
     def close(self) -> None:
         """Take note that it was judged: what is seen of the same later is another one."""
@@ -161,14 +180,8 @@ class Transfer:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether its bytes were moved by page faults."""
-        sums = self.operations
-        return sums is not None and sums.faulted_bytes > 0
-
-    @property
-    def mapped_bytes(self) -> int:
-        """How much of the file was seen in the memory of its process."""
-        return 0
+        """Whether its bytes were moved by page faults: its descriptor, if it was kept, stood still."""
+        return self.mapped_bytes > 0 and len({look.position for look in self.looks}) <= 1
 
     @property
     def edges_slack_ns(self) -> int:
@@ -183,15 +196,19 @@ class Transfer:
 
     def last_data_ns(self, clock: Clock) -> int:
         """Return when the last byte was moved."""
-        raise NotImplementedError
+        return self.end_ns if self.renamed_ns(clock) is None else self.written_ns(clock)
 
     def written_ns(self, clock: Clock) -> int:
-        """Return when its last write ended: what is synced later is durable."""
-        raise NotImplementedError
+        """Return when its last write ended, as its file was stamped in its edges: what is synced later is durable."""
+        modified_ns = clock.mono(self.fact.modified_ns) if self.fact is not None else None
+        return Bounds(self.start_ns, self.end_ns, self.end_ns).narrowed(modified_ns).best
 
     def renamed_ns(self, clock: Clock) -> int | None:
-        """Return when the file got its last name."""
-        raise NotImplementedError
+        """Return when the file got its last name, as its file was stamped."""
+        if self.earlier_path is None or self.fact is None:
+            return None
+        changed_ns = clock.mono(self.fact.changed_ns)
+        return changed_ns if self.start_ns <= changed_ns <= self.end_ns + COMMIT_NS else None
 
     @property
     def close_call_ns(self) -> int | None:

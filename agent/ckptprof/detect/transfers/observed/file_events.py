@@ -22,10 +22,6 @@ class FileEvents:
         self._below: dict[str, dict[int, TracedTransfer]] = {}  # a file or a folder -> the transfers of it and below it
         self._placed: dict[int, str] = {}
 
-    def __len__(self) -> int:
-        """Return how many things are held."""
-        return len(self._waiting) + len(self._below) + len(self._placed)
-
     def observe(
         self, event: FileLifeEvent, writers: list[TracedTransfer], relatives: list[TracedTransfer]
     ) -> list[TracedTransfer]:

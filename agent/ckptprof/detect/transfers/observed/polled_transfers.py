@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.model.polled import Look, PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import ALL_SHARE, LOOK_NS
+from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
@@ -28,7 +28,7 @@ class _Process:
     scanned_ns: int
     mapped_ns: int | None = None  # when its mappings were looked at
     read_ns: int = 0  # when it was last seen to have closed a file that it read
-    open: dict[_Key, PolledTransfer] = field(default_factory=dict)
+    open: dict[_Key, Transfer] = field(default_factory=dict)
 
 
 class PolledTransfers:
@@ -39,13 +39,13 @@ class PolledTransfers:
         self._world = world
         self._openings = openings
         self._processes: dict[ProcessKey, _Process] = {}
-        self.done: list[PolledTransfer] = []  # closed, waiting to be grouped
+        self.done: list[Transfer] = []  # closed, waiting to be grouped
 
-    def open_transfers(self) -> list[PolledTransfer]:
+    def open_transfers(self) -> list[Transfer]:
         """Return the transfers whose files are still open."""
         return [transfer for process in self._processes.values() for transfer in process.open.values()]
 
-    def open_of(self, process: ProcessKey) -> list[PolledTransfer]:
+    def open_of(self, process: ProcessKey) -> list[Transfer]:
         """Return the transfers of one process whose files are still open."""
         return list(self._processes[process].open.values()) if process in self._processes else []
 
@@ -94,7 +94,7 @@ class PolledTransfers:
             transfer.looks.pop()
         transfer.looks.append(Look(at_ns, file.position, file.size))
 
-    def _is_read_again(self, process: _Process, transfer: PolledTransfer, position: int, at_ns: int) -> bool:
+    def _is_read_again(self, process: _Process, transfer: Transfer, position: int, at_ns: int) -> bool:
         """Return whether a file that was read whole already is read once more: its position is back at its begin.
 
         It went back, or somebody opened the file since the last look. Only of a process that read nothing else
@@ -135,14 +135,14 @@ class PolledTransfers:
             for place in list(process.open):
                 self._close(process, place, at_ns)
 
-    def take_done(self) -> list[PolledTransfer]:
+    def take_done(self) -> list[Transfer]:
         """Return the transfers that were closed since the last call."""
         done, self.done = self.done, []
         return done
 
 
-def _begin(process: _Process, place: _Key, at_ns: int, before_ns: int, path: str) -> PolledTransfer:
-    transfer = process.open[place] = PolledTransfer(
+def _begin(process: _Process, place: _Key, at_ns: int, before_ns: int, path: str) -> Transfer:
+    transfer = process.open[place] = Transfer(
         process=process.key,
         file=place[0],
         writes=place[1],

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TypeVar
 
-from ckptprof.detect.transfers.model.polled import PolledTransfer
 from ckptprof.detect.transfers.model.tolerances import LOOK_NS
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 
 _INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
-_AnyTransfer = TypeVar("_AnyTransfer", bound=Transfer)
 
 
-def unexplained(transfers: Sequence[_AnyTransfer], book: TracedTransfers) -> list[_AnyTransfer]:
+def unexplained(transfers: Sequence[Transfer], book: TracedTransfers) -> list[Transfer]:
     """Return those that the traced ones do not explain; what the others know besides goes to the traced ones."""
     left = []
     for transfer in transfers:
-        if not isinstance(transfer, PolledTransfer):
-            left.append(transfer)
-            continue
-        traced = _explaining(transfer, book)
+        traced = [] if isinstance(transfer, TracedTransfer) else _explaining(transfer, book)
         if not traced:
             left.append(transfer)
         for exact in traced:
             if transfer.is_mapped and exact.mapped_bytes < transfer.mapped_bytes:
-                exact.mapping = transfer  # how much of it was touched: large folios come in without an event
+                # how much of it was touched: large folios come in without an event
+                exact.mapping, exact.mapped_bytes = transfer, transfer.mapped_bytes
             if exact.process == transfer.process and exact.writes == transfer.writes:
                 _take_over(exact, transfer, book)
     return left
 
 
-def _explaining(polled: PolledTransfer, book: TracedTransfers) -> list[TracedTransfer]:
+def _explaining(polled: Transfer, book: TracedTransfers) -> list[TracedTransfer]:
     """Return the traced transfers of its file and time: its own process's, or anybody's if it was only credited."""
     found = []
     for exact in book.near(polled.file, *polled.span):
@@ -73,7 +68,7 @@ def faulted_before(exact: TracedTransfer, openings: list[TracedTransfer]) -> int
     return sum(other.faulted_bytes for other in itertools.takewhile(lambda other: other is not exact, openings))
 
 
-def _take_over(exact: TracedTransfer, polled: PolledTransfer, book: TracedTransfers) -> None:
+def _take_over(exact: TracedTransfer, polled: Transfer, book: TracedTransfers) -> None:
     """Keep what only polling knows: an unseen name, what the file system says, how it was opened."""
     if not exact.path.startswith("/"):
         exact.path = polled.path

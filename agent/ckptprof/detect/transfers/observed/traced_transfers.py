@@ -43,11 +43,6 @@ class TracedTransfers:
         """Whether anything was traced of late."""
         return bool(self._over) or bool(self._open)
 
-    def __len__(self) -> int:
-        """Return how many things are held."""
-        books = (self._sessions, self._gone, self._files, self._open, self._streams_of, self._done, self._over)
-        return sum(len(book) for book in books) + len(self._lives)
-
     def take(self, activity: FileActivity, before_ns: int) -> None:
         """Take one sample of a session; `before_ns` is the time of the frame before."""
         known = self._sessions.get(activity.session)
