@@ -44,23 +44,17 @@ def untangle(written: Iterable[Transfer]) -> None:
 def is_nothing(transfer: Transfer) -> bool:
     """Return whether its name says that it is no checkpoint, and its first bytes do not say otherwise.
 
-    Nobody looks into what is only read: then a word for checkpoints must show it.
+    What is written may be looked into later. Nobody looks into what is only read: a word for checkpoints must show it.
     """
     name, fact = transfer.name, transfer.fact
     if not name.never or name.commit:
         return False
     if name.framework is None:
         return True
-    if fact is None and not transfer.writes:
-        return not name.hint
-    kind = file_format(fact.magic if fact is not None else None, transfer.path)
+    if fact is None:
+        return not transfer.writes and not name.hint
+    kind = file_format(fact.magic, transfer.path)
     return kind == COMPRESSED or kind not in name.framework.formats
-
-
-def _stays_nothing(transfer: Transfer) -> bool:
-    """Return whether it is no checkpoint, and nothing that may still come of the file can change that."""
-    may_change = transfer.name.framework is not None and transfer.writes and transfer.fact is None
-    return not may_change and is_nothing(transfer)
 
 
 class Estimates:
@@ -78,7 +72,7 @@ class Estimates:
         state = self._state_of(transfer)
         if state is None or state != transfer.estimated_from:
             transfer.name, transfer.estimated_from, transfer.estimate = read_name(transfer.path), state, (0, 0, 0)
-            if _stays_nothing(transfer):
+            if is_nothing(transfer):
                 return False
             history = self._world.histories.get(transfer.process)
             if isinstance(transfer, TracedTransfer):
@@ -145,10 +139,10 @@ class Estimates:
     def estimate_open(self, transfer: Transfer) -> bool:
         """Take what is known by now of one that goes on; return False if it is nothing of a checkpoint's."""
         transfer.name = read_name(transfer.path)
-        if _stays_nothing(transfer):
+        if is_nothing(transfer):
             return False
         transfer.start_ns, transfer.end_ns = transfer.first_ns, transfer.last_ns
-        transfer.bytes = transfer.counted_bytes if isinstance(transfer, TracedTransfer) else transfer.size
+        transfer.bytes = transfer.counted_bytes or transfer.size
         transfer.staged, transfer.carried, transfer.is_open = None, [], True
         transfer.temporary, transfer.estimated_from = False, None
         return True
