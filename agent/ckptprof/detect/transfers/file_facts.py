@@ -6,14 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ckptprof.detect.transfers.attribution import (
-    CREDIT,
-    found_by_its_times,
-    may_be_missed,
-)
 from ckptprof.detect.transfers.edges import born_and_written, is_coarse
 from ckptprof.detect.transfers.ledger import Ledger, counted
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, MAX_FILES, STAMP_NS, TELLING_BYTES
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, BORN_NS, MAX_FILES, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
@@ -22,11 +17,14 @@ from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
+from ckptprof.frameworks.formats import SQLITE_LOGS
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000  # of files that nobody asked about yet: those of a save come at once
 _ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
+_CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
+_CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
 
 
 class FileFacts:
@@ -38,8 +36,8 @@ class FileFacts:
         self._traced = traced
         self._now_ns = 0
         self._facts: Bounded[FileKey, tuple[int, FileFact]] = Bounded(MAX_FACTS, lambda key, _: self._settle(key))
-        self._fresh: set[FileKey] = set()
-        self._askers: dict[FileKey, dict[ProcessKey, None]] = {}  # on whose behalf a fresh one was looked at
+        # those that were not taken into account yet, and on whose behalf they were looked at
+        self._fresh: dict[FileKey, dict[ProcessKey, None]] = {}
         self._used: Bounded[tuple[FileKey, int], None] = Bounded(MAX_FACTS)
         self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
@@ -47,23 +45,20 @@ class FileFacts:
         """Take one fact; a file that is gone tells nothing of the others."""
         if fact.missing or fact.is_directory:
             return
-        key = (fact.device, fact.inode)
+        key, asker = (fact.device, fact.inode), (fact.pid, fact.start_ticks)
         earlier = self._facts.get(key)
-        same_file = earlier is not None and earlier[1].birth_ns == fact.birth_ns  # else its inode is another file's now
-        if earlier is not None and same_file and (_is_lesser_name(fact, earlier[1]) or _is_no_news(fact, earlier[1])):
+        if earlier is None or earlier[1].birth_ns != fact.birth_ns:
+            self._settle(key)  # its inode is another file's now
+        elif _is_lesser_name(fact, earlier[1]) or _is_no_news(fact, earlier[1]):
             self._facts.move_to_end(key)
             if key in self._fresh:
-                self._askers.setdefault(key, {})[fact.pid, fact.start_ticks] = None
+                self._fresh[key][asker] = None
             return
-        if not same_file:
-            self._askers.pop(key, None)
         self._facts[key] = (at_ns, fact)
-        self._fresh.add(key)
-        self._askers.setdefault(key, {})[fact.pid, fact.start_ticks] = None
+        self._fresh.setdefault(key, {})[asker] = None
 
     def _settle(self, key: FileKey) -> None:
-        self._fresh.discard(key)
-        self._askers.pop(key, None)
+        self._fresh.pop(key, None)
 
     @property
     def is_pressing(self) -> bool:
@@ -130,22 +125,56 @@ class FileFacts:
         """Return a file that nobody was seen writing as a transfer of who may have written it."""
         at_ns, fact = self._facts[key]
         modified = self._world.clock.mono(fact.modified_ns)
-        if any(transfer.writes for transfer in self._traced.near(key, modified, modified)):
-            return None  # who wrote it is known
-        for process in _suspects(fact, self._askers.get(key, ()), self._world):
-            credited = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
-            if self._traced.moved_by(process) and not may_be_missed(credited, ledger, self._world.clock):
-                continue
-            if not self._world.trains([process]) and _waited_meanwhile(process, fact, self._world):
-                continue
-            found = found_by_its_times(at_ns, credited, self._world, ledger)
-            if found is not None:
-                return found
+        if not fact.size or _is_database(fact) or any(one.writes for one in self._traced.near(key, modified, modified)):
+            return None  # or who wrote it is known
+        for process in _suspects(fact, self._fresh.get(key, ()), self._world):
+            if self._world.trains([process]) or not _waited_meanwhile(process, fact, self._world):
+                found = self._written_by(process, at_ns, fact, ledger)
+                if found is not None:
+                    return found
         return None
+
+    def _written_by(self, process: ProcessKey, at_ns: int, fact: FileFact, ledger: Ledger) -> Transfer | None:
+        """Return a transfer by which a process wrote a file that was never caught open; None: it did not.
+
+        It must have written as much as the file holds at that time, beside what the ledger explains. Or in all its
+        life, if it was first seen while the file was written, or after: what it had written by then is in no interval.
+        """
+        history = self._world.histories.get(process)
+        if history is None:
+            return None
+        birth, modified = born_and_written(fact, self._world.clock)
+        around = history.between(min(birth, modified) - STAMP_NS, modified + STAMP_NS)
+        small = fact.size < TELLING_BYTES  # markers and metadata are lost in the noise of the counters
+        enough = any(interval.wrote_bytes for interval in around)
+        if enough and not small:
+            beside = ledger.is_beside(fact.path.rpartition("/")[0], process, birth, modified)
+            share = _CREDIT_BESIDE if beside else _CREDIT
+            enough = ledger.unexplained_written(process, birth, modified) >= share * fact.size
+        if not enough:
+            met_late = birth <= history.first_ns <= birth + BORN_NS and not small
+            if not met_late or ledger.unexplained_since_it_began(process) < _CREDIT * fact.size:
+                return None
+        start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified
+        if small and modified - birth > BESIDE_NS:
+            start = modified  # written anew, as `latest` is with each save
+        return Transfer(
+            process=process,
+            file=(fact.device, fact.inode),
+            writes=True,
+            path=fact.path,
+            first_ns=start,
+            last_ns=modified,
+            before_ns=start,
+            fact=msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1]),
+            fact_at_ns=at_ns,
+            seen_by="directory",
+            size=fact.size,
+        )
 
     def _waits(self, key: FileKey, trainers: list[ProcessKey]) -> bool:
         """Return whether a small file may be a trainer's that has not asked for it yet: it will when its burst ends."""
-        (at_ns, fact), askers = self._facts[key], self._askers.get(key, {})
+        (at_ns, fact), askers = self._facts[key], self._fresh.get(key, {})
         late = self._now_ns - at_ns >= _ASKED_NS
         if late or fact.size >= TELLING_BYTES or any(process in askers for process in trainers):
             return False
@@ -186,6 +215,12 @@ class FileFacts:
             del self._facts[key]
 
 
+def _is_database(fact: FileFact) -> bool:
+    """Return whether it is one of SQLite's files, as our own is."""
+    beginning = fact.magic or b""
+    return beginning.startswith((b"SQLite format 3", *SQLITE_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
+
+
 def _suspects(fact: FileFact, askers: Iterable[ProcessKey], world: World) -> Iterator[ProcessKey]:
     """Yield who may have written a file: whoever asked for it, the latest first, then others of their job.
 
@@ -212,7 +247,7 @@ def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     history = world.histories.get(process)
     birth, modified = born_and_written(fact, world.clock)
     frame = min(birth, modified) - STAMP_NS, modified + BESIDE_NS
-    return history is not None and counted(history, *frame, writes=True) >= CREDIT * fact.size
+    return history is not None and counted(history, *frame, writes=True) >= _CREDIT * fact.size
 
 
 def _goes_on(found: Transfer, other: Transfer) -> bool:
