@@ -49,7 +49,6 @@ class _Thread:
     # ns on a CPU or waiting for one, slices, bytes written and read
     times: CounterHistory = field(default_factory=lambda: CounterHistory(4))
     ended_ns: int | None = None
-    pending: Timed | None = None  # a look that came too soon after the last one that was kept
     stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
     # by GPU: when, and percent of the time before
     gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
@@ -102,18 +101,7 @@ class TrainingThreads:
         written = UNSEEN if time.written_chars is None else time.written_chars
         read = UNSEEN if time.read_chars is None else time.read_chars
         look = (time.on_cpu_ns + time.waited_ns, time.slices, written, read)
-        if not known.times or look[0] < known.times.last[0]:
-            known.pending = None
-            known.times.add(at_ns, look)
-            return
-        if at_ns - known.times.last_ns < SPACING_NS:
-            known.pending = at_ns, look
-            return
-        last_ns, last = known.pending or (known.times.last_ns, known.times.last)
-        known.pending = None
-        if self._previous_ns - last_ns >= SPACING_NS:  # until the tick before nothing had changed
-            known.times.add(self._previous_ns, last)
-        known.times.add(at_ns, look)
+        known.times.add(at_ns, look, self._previous_ns)
 
     def gpu_uses(self, process: ProcessKey) -> list[list[tuple[int, int]]]:
         """Return of each of its GPUs (CLOCK_MONOTONIC ns, percent of the time since the point before)."""
@@ -155,12 +143,10 @@ class TrainingThreads:
         if not known.times:
             return []
         looks = known.times.looks(start_ns, end_ns)
-        later = [known.pending] if known.pending is not None else []
         until_ns = self._now_ns if known.ended_ns is None else known.ended_ns
-        last_ns, last = later[-1] if later else (known.times.last_ns, known.times.last)
-        for look in [*later, *([(until_ns, last)] if until_ns > last_ns else [])]:
-            if looks[-1][0] < end_ns:
-                looks = [look] if look[0] <= start_ns else [*looks, look]
+        if known.times.last_ns < until_ns and looks[-1][0] < end_ns:
+            held = until_ns, known.times.last
+            looks = [held] if until_ns <= start_ns else [*looks, held]
         if len(looks) > 1:
             looks[0] = _edge(looks[0], looks[1], start_ns)
             looks[-1] = _edge(looks[-2], looks[-1], end_ns)
