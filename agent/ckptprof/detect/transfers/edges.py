@@ -51,7 +51,10 @@ def write_edges(
     end = max(end, _closed(transfer, history, openings, end, threads.met_until(transfer.process, "close", end)))
     if fact is not None:
         synced = threads.met_until(transfer.process, "sync", end)
-        end = _synced(transfer, history, _renamed(fact, clock, end, transfer.fact_at_ns + STAMP_NS), synced)
+        changed = clock.mono(fact.changed_ns)
+        if fact.changed_ns != fact.modified_ns and end <= changed <= transfer.fact_at_ns + STAMP_NS:
+            end = changed  # it got its name
+        end = _synced(transfer, history, end, synced)
     return start, max(start, end)
 
 
@@ -105,12 +108,6 @@ def _last_call(transfer: Transfer, history: ProcessHistory, modified_ns: int, hi
     if not found or found[0].start_ns - modified_ns > CLOSED_LATE_NS:
         return modified_ns
     return found[0].end_ns
-
-
-def _renamed(fact: FileFact, clock: Clock, end: int, latest: int) -> int:
-    """Return when a file that was written until `end` got its name, if it was stamped by that."""
-    changed = clock.mono(fact.changed_ns)
-    return changed if fact.changed_ns != fact.modified_ns and end <= changed <= latest else end
 
 
 def _synced(transfer: Transfer, history: ProcessHistory, end: int, synced_ns: int | None) -> int:

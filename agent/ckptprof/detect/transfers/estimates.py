@@ -13,7 +13,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, part_bytes
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.observed.reconcile import faulted_before, mapped_openings
+from ckptprof.detect.transfers.observed.reconcile import mapped_openings
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -76,20 +76,45 @@ class Estimates:
                 return False
             history = self._world.histories.get(transfer.process)
             if isinstance(transfer, TracedTransfer):
-                transfer.estimate = self._counted(transfer)
+                transfer.estimate, transfer.temporary = self._counted(transfer), is_temporary(transfer.path)
             elif history is not None:
                 transfer.estimate = self._bracketed(transfer, history)
         transfer.start_ns, transfer.end_ns, transfer.bytes = transfer.estimate
         return transfer.bytes > 0
 
     def _counted(self, transfer: TracedTransfer) -> tuple[int, int, int]:
-        """Return (start, end, bytes) as the operations tell."""
-        size = transfer.counted_bytes
+        """Return (start, end, bytes) as the operations tell; pages of a mapping count once, however often it is opened.
+
+        Large folios come in without an event each: the end of the mapping counts how many. Until then, if those are a
+        part of it to speak of, memory shows when the last came in; else the last event does: a mapping is kept for as
+        long as anything points into it.
+        """
         start_ns, end_ns = transfer.edges()
-        if size > 0 and not transfer.writes and transfer.faulted_bytes:
-            size, end_ns = self._mapped(transfer, size, end_ns)
-        transfer.temporary = is_temporary(transfer.path)
-        return start_ns, end_ns, size
+        size, sums = transfer.counted_bytes, transfer.operations
+        if transfer.writes or not transfer.faulted_bytes or sums is None:
+            return start_ns, end_ns, size
+        openings = mapped_openings(transfer, self._traced)
+        earlier = itertools.takewhile(lambda other: other is not transfer, openings)
+        if before := sum(other.faulted_bytes for other in earlier):
+            return start_ns, end_ns, min(size, max(0, transfer.size - before))
+        if sums.kinds & OperationKind.UNMAPPED:
+            return start_ns, end_ns, size  # it has ended, and all its pages are counted
+        history = self._world.histories.get(transfer.process)
+        elsewhere = sum(other.counted_bytes for other in openings[1:])
+        if transfer.mapping is None or history is None:  # it was gone before anybody looked
+            return start_ns, end_ns, max(size, leapt_bytes_of(transfer) - elsewhere)
+        edges = read_edges(transfer.mapping, history, self._openings)
+        # the memory of a process tells no file: what it was seen to touch of others meanwhile is not of this one
+        elsewhere += sum(
+            other.counted_bytes
+            for other in self._traced.moved_by(transfer.process)
+            if other.file != transfer.file and other.faulted_bytes
+            if other.first_ns <= edges[1] and other.last_ns >= edges[0]
+        )
+        touched = part_bytes(transfer.mapping, history, edges) - elsewhere
+        if size < WHOLE_SHARE * touched:
+            end_ns = max(end_ns, edges[1])
+        return start_ns, end_ns, max(size, touched)
 
     def _bracketed(self, transfer: Transfer, history: ProcessHistory) -> tuple[int, int, int]:
         """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
@@ -169,41 +194,6 @@ class Estimates:
                 transfer.bytes -= taken
                 over -= taken
 
-    def _of_others(self, transfer: TracedTransfer, edges: tuple[int, int]) -> int:
-        """Return what its process was seen to touch of other mapped files meanwhile: its memory tells no file."""
-        return sum(
-            other.counted_bytes
-            for other in self._traced.moved_by(transfer.process)
-            if other.file != transfer.file
-            and other.first_ns <= edges[1]
-            and other.last_ns >= edges[0]
-            and other.faulted_bytes
-        )
-
-    def _mapped(self, transfer: TracedTransfer, size: int, end_ns: int) -> tuple[int, int]:
-        """Return bytes and end of a mapped file's reading: its pages count once, however often it was opened.
-
-        Large folios come in without an event each: the end of the mapping counts how many. Until then, if those are a
-        part of it to speak of, memory shows when the last came in; else the last event does: a mapping is kept for as
-        long as anything points into it.
-        """
-        openings = mapped_openings(transfer, self._traced)
-        before = faulted_before(transfer, openings)
-        if before:
-            return min(size, max(0, transfer.size - before)), end_ns
-        sums = transfer.operations
-        if sums is not None and sums.kinds & OperationKind.UNMAPPED:
-            return size, end_ns  # it has ended, and all its pages are counted
-        history = self._world.histories.get(transfer.process)
-        elsewhere = sum(other.counted_bytes for other in openings[1:])
-        if transfer.mapping is None or history is None:  # it was gone before anybody looked
-            return max(size, leapt_bytes_of(transfer) - elsewhere), end_ns
-        edges = read_edges(transfer.mapping, history, self._openings)
-        touched = part_bytes(transfer.mapping, history, edges) - elsewhere - self._of_others(transfer, edges)
-        if size < WHOLE_SHARE * touched:
-            end_ns = max(end_ns, edges[1])
-        return max(size, touched), end_ns
-
 
 def _doubtful(read: list[Transfer], history: ProcessHistory) -> list[Transfer]:
     """Return the files that were seen open, and of which little speaks for their having been read, the least first.
@@ -215,12 +205,8 @@ def _doubtful(read: list[Transfer], history: ProcessHistory) -> list[Transfer]:
         looks = transfer.looks
         support = 0.0
         if any(later.position > look.position for look, later in itertools.pairwise(looks)):
-            support = _support(transfer, history) if len(read) <= _FEW else 1.0
+            # how much of it was read by its process while that had it open
+            support = history.returned_bytes(*transfer.span) / transfer.bytes if len(read) <= _FEW else 1.0
         if looks and support < _SUPPORTED:
             found.append((support, len(looks), transfer))
     return [transfer for *_, transfer in sorted(found, key=lambda one: one[:2])]
-
-
-def _support(transfer: Transfer, history: ProcessHistory) -> float:
-    """Return how much of what a file seems to have been read of was read by its process while that had it open."""
-    return history.returned_bytes(*transfer.span) / transfer.bytes

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.operations import copies_in_kernel
 from ckptprof.detect.transfers.model.tolerances import MAX_EACH
-from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers
@@ -70,38 +69,24 @@ def _by_file(
     writes: bool,
 ) -> Flow:
     same = others = in_kernel = 0
-    for process in processes:
-        for transfer in traced.moved_by(process):
-            moved = _within(transfer, frame)
-            if not moved:
-                continue
-            if transfer.writes == writes:
-                same += moved
-                sums = transfer.operations
-                in_kernel += moved if sums is not None and copies_in_kernel(sums.kinds) else 0
-            elif transfer.file not in own:
-                others += moved
+    for transfer in (one for process in processes for one in traced.moved_by(process)):
+        if transfer.first_ns > frame[1] or transfer.last_ns < frame[0] or (sums := transfer.operations) is None:
+            continue
+        moved = sum(evenly(size, (low_ns, high_ns), frame) for low_ns, high_ns, size in transfer.points)
+        if transfer.writes == writes:
+            same += moved
+            in_kernel += moved if copies_in_kernel(sums.kinds) else 0
+        elif transfer.file not in own:
+            others += moved
     return Flow(others, same, in_kernel) if writes else Flow(same, others, in_kernel)
-
-
-def _within(transfer: TracedTransfer, frame: tuple[int, int]) -> int:
-    """Return how many of its bytes were moved in a time, at an even rate within each look."""
-    start_ns, end_ns = frame
-    if transfer.first_ns > end_ns or transfer.last_ns < start_ns:
-        return 0
-    moved = 0
-    for low, high, size in transfer.points:
-        moved += evenly(size, (low, high), frame)
-    return moved
 
 
 def _by_counters(processes: dict[ProcessKey, None], world: World, start_ns: int, end_ns: int) -> Flow:
     read = meanwhile = written = together = 0
-    for process in processes:
-        history = world.histories.get(process)
-        young_ns = history.first_ns + _YOUNG_NS if history else 0
+    for history in (world.histories[process] for process in processes if process in world.histories):
+        young_ns = history.first_ns + _YOUNG_NS
         young_read = young_written = 0
-        for interval in history.between(start_ns, end_ns) if history else ():
+        for interval in history.between(start_ns, end_ns):
             wrote = interval.wrote_bytes
             if interval.start_ns < young_ns:
                 young_read += interval.read_bytes
@@ -111,10 +96,7 @@ def _by_counters(processes: dict[ProcessKey, None], world: World, start_ns: int,
             meanwhile += interval.read_bytes if wrote else 0  # before it wrote it may have loaded its modules
             written += wrote
             together += min(interval.read_bytes, wrote)
-        read += _after_loading(young_read, young_written)
+        # what one that has just begun read besides its modules may be what it wrote
+        loaded = _LOADED_BYTES <= young_written < young_read <= young_written + _LOADED_BYTES
+        read += young_written if loaded else young_read
     return Flow(read, written, 0, meanwhile, together)
-
-
-def _after_loading(read: int, wrote: int) -> int:
-    """Return what a process that has just begun read besides its modules: it may be what it wrote."""
-    return wrote if _LOADED_BYTES <= wrote < read <= wrote + _LOADED_BYTES else read

@@ -68,14 +68,11 @@ class Ledger:
             if written := interval.wrote_bytes:
                 frame = interval.start_ns, interval.end_ns
                 left += max(0, written - sum(evenly(size, span, frame) for span, size in near))
-        return min(left, self._left_in_all(history, others, start_ns, end_ns))
-
-    def _left_in_all(self, history: ProcessHistory, others: list[Transfer], start_ns: int, end_ns: int) -> int:
-        near = [one for one in others if one.last_ns >= start_ns - BESIDE_NS and one.first_ns <= end_ns + BESIDE_NS]
-        first_ns = min([start_ns, *(other.span[0] for other in near)])
-        last_ns = max([end_ns, *(other.span[1] for other in near)])
-        written = counted(history, first_ns - STAMP_NS, last_ns + STAMP_NS, writes=True)
-        return written - sum(other.stored_size for other in near)
+        beside = [one for one in others if one.last_ns >= start_ns - BESIDE_NS and one.first_ns <= end_ns + BESIDE_NS]
+        first_ns = min([start_ns, *(other.span[0] for other in beside)])
+        last_ns = max([end_ns, *(other.span[1] for other in beside)])
+        in_all = counted(history, first_ns - STAMP_NS, last_ns + STAMP_NS, writes=True)
+        return min(left, in_all - sum(other.stored_size for other in beside))
 
     def unexplained_since_it_began(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life beside its known transfers: the kernel counts from 0."""

@@ -28,8 +28,7 @@ def part_bytes(transfer: Transfer, history: ProcessHistory, edges: tuple[int, in
     if transfer.writes:
         size = transfer.stored_size
         if transfer.append:
-            first = transfer.looks[0] if transfer.looks else None
-            return max(0, size - (first.position if first else 0))
+            return max(0, size - (transfer.looks[0].position if transfer.looks else 0))
         if _leaves_holes(transfer, history):
             return min(size, moved)
         return size if _written_whole(transfer, moved, size, edges) else min(size, max(moved, transfer.advanced_bytes))

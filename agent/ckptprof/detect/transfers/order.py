@@ -102,6 +102,10 @@ def _counted(sums: Operations) -> Order:
     )  # fmt: skip
 
 
+def _share(part: int, whole: int) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else None
+
+
 def sizes_of(group: Iterable[Transfer]) -> Sizes:
     """Return the sizes of operations that were counted."""
     seen = [(transfer, sums) for transfer in group if (sums := transfer.operations) is not None]
@@ -118,10 +122,6 @@ def sizes_of(group: Iterable[Transfer]) -> Sizes:
         consecutive_share=_share(sum(sums.consecutive_operations for _, sums in seen), number),
         histogram=histogram,
     )
-
-
-def _share(part: int, whole: int) -> float | None:
-    return min(1.0, max(0.0, part / whole)) if whole > 0 else None
 
 
 def _histogram(sessions: Iterable[FileActivity]) -> dict[int, tuple[int, int]]:

@@ -68,7 +68,8 @@ def kept_and_seen(group: Sequence[Transfer], histories: Iterable[ProcessHistory]
     start_ns, end_ns = edges_of(group)
     kept = seen = 0
     for history in histories:
-        if not _shows_memory(history):
+        stat = history.last_stat
+        if stat is None or stat.rss_bytes is None or stat.rss_file_bytes is None:
             continue
         intervals = history.between(start_ns, end_ns + CALLS_NS)
         if exact:
@@ -123,11 +124,6 @@ def _kept(intervals: Iterable[Interval]) -> int:
     """Return what memory grew by, or what was touched of it for the first time, if that is more."""
     pairs = [(_grown(one), one.minor_faults * _PAGE_BYTES) for one in intervals]
     return max(sum(grown for grown, _ in pairs), sum(touched for _, touched in pairs))
-
-
-def _shows_memory(history: ProcessHistory) -> bool:
-    stat = history.last_stat
-    return stat is not None and stat.rss_bytes is not None and stat.rss_file_bytes is not None
 
 
 def _goes_ahead(big: Iterable[Transfer], *, over: bool) -> bool:

@@ -9,7 +9,7 @@ from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
-from ckptprof_collectors.samples import FileScan, MappedFile, OpenFile
+from ckptprof_collectors.samples import FileScan, OpenFile
 
 # open(2) flags as the kernel reports them in fdinfo (include/uapi/asm-generic/fcntl.h)
 O_ACCMODE = 0o3
@@ -68,7 +68,13 @@ class PolledTransfers:
             for mapped in scan.mapped:
                 place = (mapped.device, mapped.inode), mapped.writable
                 present.add(place)
-                _map(process, place, at_ns, before_ns if process.mapped_ns is None else process.mapped_ns, mapped)
+                transfer = process.open.get(place)
+                if transfer is None:
+                    looked_ns = before_ns if process.mapped_ns is None else process.mapped_ns
+                    transfer = _begin(process, place, at_ns, looked_ns, mapped.path)
+                    transfer.seen_by = "maps"
+                transfer.last_ns = at_ns
+                transfer.mapped_bytes = max(transfer.mapped_bytes, mapped.mapped_bytes)
             process.mapped_ns = at_ns
         for place in process.open.keys() - present:
             if scan.mapped is not None or not process.open[place].mapped_bytes:  # else it may be mapped yet
@@ -152,12 +158,3 @@ def _begin(process: _Process, place: _Key, at_ns: int, before_ns: int, path: str
         before_ns=before_ns,
     )
     return transfer
-
-
-def _map(process: _Process, place: _Key, at_ns: int, before_ns: int, mapped: MappedFile) -> None:
-    transfer = process.open.get(place)
-    if transfer is None:
-        transfer = _begin(process, place, at_ns, before_ns, mapped.path)
-        transfer.seen_by = "maps"
-    transfer.last_ns = at_ns
-    transfer.mapped_bytes = max(transfer.mapped_bytes, mapped.mapped_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from ckptprof.detect.transfers.model.tolerances import LOOK_NS
@@ -61,11 +60,6 @@ def _apart_ns(one: TracedTransfer, other: TracedTransfer) -> int:
     if here is None or there is None:
         return 0
     return max(here.first_ns, there.first_ns) - min(here.last_ns, there.last_ns)
-
-
-def faulted_before(exact: TracedTransfer, openings: list[TracedTransfer]) -> int:
-    """Return the bytes that openings with more faults account for."""
-    return sum(other.faulted_bytes for other in itertools.takewhile(lambda other: other is not exact, openings))
 
 
 def _take_over(exact: TracedTransfer, polled: Transfer, book: TracedTransfers) -> None:

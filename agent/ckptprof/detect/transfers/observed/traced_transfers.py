@@ -135,20 +135,14 @@ class TracedTransfers:
 
     def observe(self, event: FileLifeEvent) -> None:
         """Take an event of a file's life; the sessions of the same frame are to be learnt before."""
-        for transfer in self._lives.observe(event, self._writers(event), self._of_process(event)):
-            self._settle(transfer)
-
-    def _writers(self, event: FileLifeEvent) -> list[TracedTransfer]:
-        if event.device is None or event.inode is None:
-            return []
-        return self._files.get(((event.device, event.inode), True), [])
-
-    def _of_process(self, event: FileLifeEvent) -> list[TracedTransfer]:
-        """Return the transfers of its process, if the event says too little of what it is about."""
+        writers: list[TracedTransfer] = []
+        if event.device is not None and event.inode is not None:
+            writers = self._files.get(((event.device, event.inode), True), [])
+        # what its process did, if the event says too little of what it is about
         named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
-        if not named and not is_of_all(event):
-            return []
-        return list(self._streams_of.get((event.pid, event.start_ticks), {}).values())
+        relatives = self.moved_by((event.pid, event.start_ticks)) if named or is_of_all(event) else []
+        for transfer in self._lives.observe(event, writers, relatives):
+            self._settle(transfer)
 
     def close(self, transfer: TracedTransfer, at_ns: int) -> None:
         """Take note that polling saw the file closed: not every thread that used it tells so."""
@@ -243,7 +237,8 @@ def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
         return False
     if not transfer.is_unclosed and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
         ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
-        goes_on = activity.first_offset in (sums.high_offset, _end(transfer)) and activity.first_offset > 0
+        end_offset = max(transfer.threads, key=lambda session: session.last_ns).end_offset
+        goes_on = activity.first_offset in (sums.high_offset, end_offset) and activity.first_offset > 0
         return goes_on and activity.first_ns - ended_ns <= BESIDE_NS
     if activity.first_ns <= sums.last_ns:
         return True
@@ -252,10 +247,6 @@ def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
     again = activity.first_offset == sums.low_offset and _covers(sums)
     again = again or (not activity.writes and _covers(sums) and activity.low_offset < sums.high_offset)
     return not (again and activity.first_ns - sums.last_ns > BESIDE_NS)
-
-
-def _end(transfer: TracedTransfer) -> int:
-    return max(transfer.threads, key=lambda session: session.last_ns).end_offset
 
 
 def _covers(sums: Operations) -> bool:
