@@ -113,12 +113,12 @@ class FileFacts:
         for transfer in waiting:
             others = caught.get(transfer.file, ()) if transfer.is_credited else ()
             whole = next((other for other in others if _goes_on(transfer, other)), None)
-            if whole is not None:
-                whole.first_ns = min(whole.first_ns, transfer.first_ns)
-                whole.before_ns = min(whole.before_ns, transfer.before_ns)
-                self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
-            else:
+            if whole is None:
                 found.append(transfer)
+                continue
+            whole.first_ns = min(whole.first_ns, transfer.first_ns)
+            whole.before_ns = min(whole.before_ns, transfer.before_ns)
+            self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
         return found
 
     def _credited(self, key: FileKey, ledger: Ledger) -> Transfer | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
-from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -89,22 +88,13 @@ class Ledger:
         history = self._histories.get(process)
         if history is None:
             return 0
-        known = 0
+        frame, known = (start_ns, end_ns + 1), 0
         for one in self._of.get((process, False), ()):
             first_ns, last_ns = one.span
-            near = last_ns >= start_ns and first_ns <= end_ns + 1
-            if near and not one.is_mapped and one.operations is None:
+            if last_ns >= start_ns and first_ns <= end_ns + 1 and not one.is_mapped and one.operations is None:
                 opened_ns = openings.opened_between(one.file, first_ns, one.first_ns + STAMP_NS)
-                known += _read_within(one, history, opened_ns, (start_ns, end_ns + 1))
+                first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
+                if one.looks and one.looks[-1].position == 0:  # nothing of it was read by then
+                    first_ns = one.last_ns
+                known += evenly(one.size, (first_ns, max(last_ns, first_ns + 1)), frame)
         return counted(history, start_ns, end_ns, writes=False) - known
-
-
-def _read_within(one: Transfer, history: ProcessHistory, opened_ns: int | None, frame: tuple[int, int]) -> int:
-    """Return how many bytes a transfer read by calls in a time."""
-    first_ns, last_ns = one.span
-    if opened_ns is not None:
-        first_ns = min(opened_ns, one.first_ns)
-    if one.looks and one.looks[-1].position == 0:  # nothing of it was read by then
-        first_ns = one.last_ns
-    span = first_ns, max(last_ns, first_ns + 1)
-    return evenly(part_bytes(one, history, span) if one.looks else one.size, span, frame)

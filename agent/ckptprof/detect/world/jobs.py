@@ -140,12 +140,14 @@ class Jobs(Processes):
             if holder is None or not holder.living or self._are_one(holder, group):
                 group.name = wanted
                 break
-        self._remember(key, group)
+        self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]
+        self._holders[group.name] = group
         return group
 
     def _name(self, info: ProcessInfo, top: ProcessInfo, root: ProcessInfo, number: int) -> tuple[str, tuple[str, ...]]:
-        program = title(*self._family(info, root))
-        port = rendezvous.port_of(info.environment)
+        line = self.ancestors(info)
+        program = title(*(line[: line.index(root) + 1] if root in line else (info, root)))
+        port = rendezvous.number(info.environment, ("MASTER_PORT",))
         if "SLURM_JOB_ID" in info.environment:
             name = f"slurm-{info.environment['SLURM_JOB_ID']}"
             return name, (f"{name}:{program}-{number}", f"{name}:{program}-{top.pid}")
@@ -168,10 +170,6 @@ class Jobs(Processes):
         """Return whether one is a shell or launcher above the other; a script above it has saves of its own."""
         for_others = is_launcher(above) or not is_script(above)
         return for_others and key_of(above) in {key_of(info) for info in self.ancestors(below)}
-
-    def _remember(self, key: tuple[object, ...], group: _Group) -> None:
-        self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]
-        self._holders[group.name] = group
 
     def _free_names(self, _: tuple[object, ...], groups: list[_Group]) -> None:
         for group in groups:

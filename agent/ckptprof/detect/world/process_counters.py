@@ -104,7 +104,7 @@ class ProcessHistory:
 
         A counter that went back gives no difference: it is taken as a new start.
         """
-        start_ns = max(self.last_ns, previous_tick_ns) if self.last_ns else previous_tick_ns
+        start_ns = max(self.last_ns, previous_tick_ns)
         before, self.last_io = self._with_children(at_ns, io), io or self.last_io
         stat_before, self.last_stat = self.last_stat, stat or self.last_stat
         self.last_ns = at_ns
@@ -160,8 +160,10 @@ class ProcessHistory:
             return before
         left = []
         for when, child in self.inherited:
-            raised = _sum(before, child)
-            if _covers(io, raised):
+            sums = map(add, msgspec.structs.astuple(before)[2:], msgspec.structs.astuple(child)[2:])
+            raised = ProcessIo(before.pid, before.start_ticks, *sums)
+            # what was read from disks and taken back may come in later
+            if all(getattr(io, name) >= getattr(raised, name) for name in _INHERITED):
                 before = raised
             elif at_ns - when < LATE_NS:
                 left.append((when, child))
@@ -181,16 +183,6 @@ class ProcessHistory:
     def returned_bytes(self, start_ns: int, end_ns: int) -> int:
         """Return what its read calls returned in the intervals that overlap the given time."""
         return sum(interval.returned_bytes for interval in self.between(start_ns, end_ns))
-
-
-def _sum(own: ProcessIo, child: ProcessIo) -> ProcessIo:
-    sums = map(add, msgspec.structs.astuple(own)[2:], msgspec.structs.astuple(child)[2:])
-    return ProcessIo(own.pid, own.start_ticks, *sums)
-
-
-def _covers(io: ProcessIo, least: ProcessIo) -> bool:
-    """Return whether no counter is below another's; what was read from disks and taken back may come in later."""
-    return all(getattr(io, name) >= getattr(least, name) for name in _INHERITED)
 
 
 def _anonymous(stat: ProcessStat) -> int | None:

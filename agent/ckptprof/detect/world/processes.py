@@ -91,15 +91,6 @@ class Processes:
             info = found[parent.pid] = parent
         return list(found.values())
 
-    def _family(self, info: ProcessInfo, root: ProcessInfo) -> list[ProcessInfo]:
-        """Return it and those above it, up to the root."""
-        family = []
-        for member in self.ancestors(info):
-            family.append(member)
-            if member is root:
-                return family
-        return [info, root]
-
     def _root(self, info: ProcessInfo) -> ProcessInfo:
         """Return the topmost process that works for the same job."""
         line = self.ancestors(info)

@@ -87,9 +87,3 @@ def meeting(environment: Mapping[str, str], cgroup: str | None) -> tuple[str, ..
     if "SLURM_JOB_ID" in environment and step is not None:
         return ("slurm", environment["SLURM_JOB_ID"], str(step))
     return None
-
-
-def port_of(environment: Mapping[str, str]) -> str | None:
-    """Return the port at which the ranks meet."""
-    port = number(environment, ("MASTER_PORT",))
-    return None if port is None else str(port)

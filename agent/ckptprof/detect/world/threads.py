@@ -100,8 +100,9 @@ class ThreadLooks:
             thread = threads[look.tid] = _Thread()
         thread.add_look(at_ns, look)
         self._count += len(thread) - before
-        while self._count > MAX_ALL_LOOKS:
-            self._drop_stalest()
+        while self._count > MAX_ALL_LOOKS:  # the thread goes that was looked at longest ago
+            every = ((process, tid) for process, threads in self._threads.items() for tid in threads)
+            self._drop(*min(every, key=lambda key: self._threads[key[0]][key[1]].last_ns))
 
     def is_in(self, process: ProcessKey, word: str, since_ns: int) -> bool:
         """Return whether the last look at a thread of a process, since then, met it in a call."""
@@ -126,14 +127,6 @@ class ThreadLooks:
                 last_ns = max(last_ns or 0, before_ns)
                 look += 1
         return last_ns if last_ns is not None and last_ns > from_ns else None
-
-    def _drop_stalest(self) -> None:
-        """Forget the thread that was looked at longest ago."""
-        process, tid = min(
-            ((process, tid) for process, threads in self._threads.items() for tid in threads),
-            key=lambda key: self._threads[key[0]][key[1]].last_ns,
-        )
-        self._drop(process, tid)
 
     def _drop(self, process: ProcessKey, tid: int) -> None:
         self._count -= len(self._threads[process].pop(tid))

@@ -132,12 +132,8 @@ class TracedTransfer(Transfer):
         sums = self.operations
         if sums is None:
             return self.first_ns, self.last_ns
-        start, end = sums.first_ns, sums.last_ns
-        if self.created_ns is not None:
-            start = min(start, self.created_ns)
-        for sync_start, sync_end in self.syncs:
-            if sync_start <= sums.last_ns + COMMIT_NS:
-                end = max(end, sync_end)
+        start = min(sums.first_ns, self.created_ns or sums.first_ns)
+        end = max([sums.last_ns, *(until for since, until in self.syncs if since <= sums.last_ns + COMMIT_NS)])
         if self.closed_ns is not None and (self.closing_ns or self.closed_ns) <= end + CLOSED_SOON_NS:
             end = max(end, self.closed_ns)
         if self.name_given_ns is not None and self.name_given_ns <= end + COMMIT_NS:

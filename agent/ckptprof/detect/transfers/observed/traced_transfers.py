@@ -90,7 +90,7 @@ class TracedTransfers:
             process=process,
             file=file,
             writes=activity.writes,
-            path=activity.path or unknown_path(file),
+            path=activity.path or f"(path not seen)/device {file[0]}/inode {file[1]}",
             first_ns=activity.first_ns,
             last_ns=activity.last_ns,
             before_ns=activity.first_ns,
@@ -117,21 +117,17 @@ class TracedTransfers:
     def _settle(self, transfer: TracedTransfer) -> None:
         """Put a transfer that was touched where it belongs."""
         transfer.last_ns = transfer.last_sign_ns
+        for book in (self._open, self._over, self._done):
+            book.pop(id(transfer), None)
         if transfer.is_unclosed:
-            self._over.pop(id(transfer), None)
-            self._open.pop(id(transfer), None)
             self._open[id(transfer)] = transfer
-            self._done.pop(id(transfer), None)
         else:
             self._finish(transfer)
 
     def _finish(self, transfer: TracedTransfer) -> None:
+        transfer.over_ns, transfer.is_unclosed = transfer.active_ns, False
         self._open.pop(id(transfer), None)
-        transfer.over_ns = transfer.active_ns
-        transfer.is_unclosed = False
-        self._done[id(transfer)] = transfer
-        self._over.pop(id(transfer), None)
-        self._over[id(transfer)] = transfer
+        self._done[id(transfer)] = self._over[id(transfer)] = transfer
 
     def observe(self, event: FileLifeEvent) -> None:
         """Take an event of a file's life; the sessions of the same frame are to be learnt before."""
@@ -195,13 +191,12 @@ class TracedTransfers:
         """Drop the transfers that were over before `at_ns`."""
         for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._over.values())):
             self._forget(transfer)
-        crowd = list(itertools.islice(self._over.values(), max(0, len(self._over) - MAX_FILES)))
-        for transfer in self._over.values():
-            if transfer.is_judged:
-                self._lives.forget(transfer)  # no renaming counts for what was judged
-        for transfer in crowd:
+        crowd = len(self._over) - MAX_FILES
+        for place, transfer in enumerate(list(self._over.values())):
             if transfer.is_judged:  # one that still waits keeps no others
-                self._forget(transfer)
+                self._lives.forget(transfer)  # no renaming counts for what was judged
+                if place < crowd:
+                    self._forget(transfer)
         gone = {process for process, ended_ns in self._gone.items() if ended_ns < at_ns}
         for session in [key for key, known in self._sessions.items() if known.transfer.process in gone] if gone else ():
             del self._sessions[session]
@@ -224,11 +219,6 @@ class TracedTransfers:
             self._streams_of.pop(transfer.process, None)
         transfer.is_judged = True
         self._lives.forget(transfer)
-
-
-def unknown_path(file: FileKey) -> str:
-    """Return what stands for the path of a file of which nobody told it."""
-    return f"(path not seen)/device {file[0]}/inode {file[1]}"
 
 
 def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:

@@ -10,6 +10,7 @@ from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import SECOND_NS, UNSEEN, CounterHistory, known
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import DeviceMeasure
+from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, ThrottleInfo
 
 SECTOR_BYTES = 512
@@ -23,14 +24,6 @@ class Users(NamedTuple):
 
     pids: frozenset[int]
     cgroups: frozenset[str]
-
-
-class Moved(NamedTuple):
-    """What a device moved in a time, whole looks of it."""
-
-    read_bytes: int
-    written_bytes: int
-    busy_seconds: float
 
 
 class DeviceCounters:
@@ -134,17 +127,20 @@ class DeviceCounters:
             throttled_operations_per_second=operations_limit,
         )
 
-    def around(self, device: str, start_ns: int, end_ns: int) -> Moved | None:
+    def share(self, device: str, start_ns: int, end_ns: int, under: str) -> DeviceShare | None:
         """Return what a device moved from the look before a time to the look after another; None: it was not seen."""
         meter = self._meters.get(device)
         pair = meter.around(start_ns, end_ns) if meter is not None else None
         if pair is None:
             return None
-        before, after = pair
-        return Moved(
-            read_bytes=(after[_Column.READ_SECTORS] - before[_Column.READ_SECTORS]) * SECTOR_BYTES,
-            written_bytes=(after[_Column.WRITTEN_SECTORS] - before[_Column.WRITTEN_SECTORS]) * SECTOR_BYTES,
-            busy_seconds=(after[_Column.IO_MS] - before[_Column.IO_MS]) / 1000,
+        moved = [after - before for before, after in zip(*pair, strict=True)]
+        return DeviceShare(
+            device=device,
+            kind="block",
+            read_bytes=moved[_Column.READ_SECTORS] * SECTOR_BYTES,
+            written_bytes=moved[_Column.WRITTEN_SECTORS] * SECTOR_BYTES,
+            busy_seconds=moved[_Column.IO_MS] / 1000,
+            under=under,
         )
 
     def written_bytes(self, device: str, start_ns: int, end_ns: int) -> int | None:

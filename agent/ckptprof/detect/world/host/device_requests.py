@@ -31,7 +31,11 @@ class DeviceRequests:
     def observe(self, at_ns: int, sample: BlockActivity) -> None:
         """Take the counters of one disk and direction."""
         key = (sample.major, sample.minor, sample.writes)
-        self._pasts.update_of(key, _new_past).add(at_ns, _look(sample))
+        look = _look(sample)
+        past = self._pasts.update_of(key, lambda: CounterHistory(len(look), rising=len(look) - 1))
+        if not past:  # what does nothing is not told of; counters fall when tracing begins anew
+            past.add(0, (0,) * len(look))
+        past.add(at_ns, look)
 
     def fill(self, share: DeviceShare, disk: DeviceInfo, window: tuple[int, int, int], *, writes: bool) -> DeviceShare:
         """Return the share with what the disk was asked for; as it is if that was not seen.
@@ -59,13 +63,6 @@ class DeviceRequests:
             latency_p99_seconds=_within(latencies, 0.99),
             max_in_flight=past.largest(-1, start_ns, end_ns),
         )
-
-
-def _new_past() -> CounterHistory:
-    width = 4 + _BUCKETS + 1  # as in _look
-    past = CounterHistory(width, rising=width - 1)  # they fall when tracing begins anew
-    past.add(0, (0,) * width)  # what does nothing is not told of: before its first look nothing was counted
-    return past
 
 
 def _look(sample: BlockActivity) -> tuple[int, ...]:

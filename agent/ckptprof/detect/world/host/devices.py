@@ -56,12 +56,10 @@ class Devices:
             return ()
         found = []
         for device in self._chain(mount.device):
-            share = self._disk_share(device, start_ns, end_ns, mount.mount_point)
-            info = self.disks.infos.get(device)
+            share, info = self.disks.share(device, start_ns, end_ns, mount.mount_point), self.disks.infos.get(device)
             if share is not None and info is not None:
                 share = self._requests.fill(share, info, (start_ns, end_ns, self._now_ns), writes=writes)
-            if share is not None:
-                found.append(share)
+            found += [share] if share is not None else []
         if mount.server is not None:
             found.extend(self._nic_shares(start_ns, end_ns, mount.mount_point))
         return tuple(found)
@@ -92,17 +90,10 @@ class Devices:
                 waiting.extend(info.below)
         return chain
 
-    def _disk_share(self, device: str, start_ns: int, end_ns: int, under: str) -> DeviceShare | None:
-        moved = self.disks.around(device, start_ns, end_ns)
-        return DeviceShare(device=device, kind="block", under=under, **moved._asdict()) if moved is not None else None
-
     def _nic_shares(self, start_ns: int, end_ns: int, under: str) -> list[DeviceShare]:
-        found = []
-        for name, (received, sent) in self.links.around(start_ns, end_ns).items():
-            info = self.links.nics.get(name)
-            if info is None or info.countable:
-                share = DeviceShare(
-                    device=name, kind="nic", read_bytes=received, written_bytes=sent, busy_seconds=None, under=under
-                )
-                found.append(share)
-        return found
+        nics = self.links.nics
+        return [
+            DeviceShare(device=name, kind="nic", read_bytes=came, written_bytes=went, busy_seconds=None, under=under)
+            for name, (came, went) in self.links.around(start_ns, end_ns).items()
+            if name not in nics or nics[name].countable
+        ]
