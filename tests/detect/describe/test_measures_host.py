@@ -8,8 +8,8 @@ import pytest
 from tests.detect.observed import frame
 
 from ckptprof.detect.world.host.device_counters import DeviceCounters, Users
+from ckptprof.detect.world.host.devices import FuseMounts, is_elsewhere
 from ckptprof.detect.world.host.host_memory import HostMemory
-from ckptprof.detect.world.host.mount_counters import FuseMounts, is_elsewhere
 from ckptprof.detect.world.host.network_counters import NetworkCounters
 from ckptprof.measures import DeviceMeasure, LinkMeasure
 from ckptprof_collectors.samples import (

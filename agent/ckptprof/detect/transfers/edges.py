@@ -33,8 +33,6 @@ def write_edges(
     clock, threads, fact = world.clock, world.threads, transfer.fact
     low, high = transfer.span
     modified = clock.mono(fact.modified_ns) if fact and not is_coarse(fact) else None
-    if modified is not None and (transfer.closed_ns is not None or modified > transfer.fact_at_ns + STAMP_NS):
-        modified = modified if modified <= high + STAMP_NS else None  # stamped by another clock or another writer
     # the first look may come after the writing began: reach back to where its process was quiet
     run = _run_at(history.writing_runs(), low, high if modified is None else max(high, modified))
     start, end = (run.start_ns, run.end_ns) if run else (transfer.first_ns, transfer.last_ns)
@@ -60,8 +58,7 @@ def write_edges(
 
 def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bounds:
     """Return the bounds within which a file's birth is the begin of its writing."""
-    if transfer.looks:
-        latest = min(latest, transfer.first_ns)
+    latest = min(latest, transfer.first_ns)
     if transfer.is_credited and birth is not None:  # then it is known when it began, if written anew, too
         return Bounds(transfer.first_ns, max(start, transfer.first_ns), latest)
     # without a look before the first it may have been open unseen

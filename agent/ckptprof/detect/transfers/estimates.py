@@ -119,7 +119,6 @@ class Estimates:
     def _bracketed(self, transfer: Transfer, history: ProcessHistory) -> tuple[int, int, int]:
         """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
         if transfer.writes:
-            self._note_size(transfer)
             edges = write_edges(transfer, history, self._world, self._openings)
         else:
             edges = read_edges(transfer, history, self._openings)
@@ -142,11 +141,6 @@ class Estimates:
         return (transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
                 sent, synced)  # fmt: skip
 
-    def _note_size(self, transfer: Transfer) -> None:
-        """Take the size with which a file was closed, unless its file system was asked: it may be deleted since."""
-        if transfer.fact is None:
-            transfer.size = max(transfer.size, self._openings.size_when_closed(transfer))
-
     def unsaid_bytes(self, transfer: Transfer) -> int:
         """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
 
@@ -155,7 +149,8 @@ class Estimates:
         history = self._world.histories.get(transfer.process)
         if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped or history is None:
             return 0
-        self._note_size(transfer)
+        if transfer.fact is None:  # it may be deleted since
+            transfer.size = max(transfer.size, self._openings.size_when_closed(transfer))
         if transfer.size or transfer.fact is not None:
             return 0
         written = counted(history, transfer.begin.least - BESIDE_NS, transfer.end.most, writes=True)

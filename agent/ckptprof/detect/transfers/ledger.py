@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
+from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -96,5 +97,6 @@ class Ledger:
                 first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
                 if one.looks and one.looks[-1].position == 0:  # nothing of it was read by then
                     first_ns = one.last_ns
-                known += evenly(one.size, (first_ns, max(last_ns, first_ns + 1)), frame)
+                span = first_ns, max(last_ns, first_ns + 1)
+                known += evenly(part_bytes(one, history, span) if one.looks else one.size, span, frame)
         return counted(history, start_ns, end_ns, writes=False) - known

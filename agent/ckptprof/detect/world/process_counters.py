@@ -43,16 +43,6 @@ class Interval(NamedTuple):
         return self.wrote_bytes if writes else self.read_bytes
 
 
-class _Growth(NamedTuple):
-    """What a process grew by between two looks."""
-
-    resident: int  # file-backed memory
-    anonymous: int  # negative if it shrank
-    minor_faults: int
-    major_faults: int
-    waited: bool  # for a child: its counters are added to its parent's by then
-
-
 class Run(NamedTuple):
     """A stretch of activity without a longer pause; edges interpolated within the first and last interval."""
 
@@ -108,24 +98,28 @@ class ProcessHistory:
         before, self.last_io = self._with_children(at_ns, io), io or self.last_io
         stat_before, self.last_stat = self.last_stat, stat or self.last_stat
         self.last_ns = at_ns
-        grown = _grown(stat_before, stat)
-        if grown.waited:
-            self._heir.append(at_ns)
+        resident = minor_faults = major_faults = 0
+        if stat_before is not None and stat is not None:
+            resident = max(0, _rise(stat_before.rss_file_bytes, stat.rss_file_bytes))
+            minor_faults = max(0, stat.minor_faults - stat_before.minor_faults)
+            major_faults = max(0, stat.major_faults - stat_before.major_faults)
+            self._grown_bytes += _rise(_anonymous(stat_before), _anonymous(stat))
+            if _rise(stat_before.child_minor_faults, stat.child_minor_faults) > 0:
+                self._heir.append(at_ns)  # it waited for a child, whose counters are added to its own by then
         self.first_ns = self.first_ns or (at_ns if io is not None else 0)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
-        mapped = grown.resident > 0 or grown.minor_faults > 0
-        self._grown_bytes += grown.anonymous
+        mapped = resident > 0 or minor_faults > 0
         if (io is None or before is None) and not mapped:
             return None
         counts = _difference(before, io)
         if counts is None or not (any(counts) or mapped):
             return None
         called, fetched, written, dirtied, reads, writes = counts
-        read = self._fetched.new(at_ns, called, fetched, asked=not grown.major_faults)
+        read = self._fetched.new(at_ns, called, fetched, asked=not major_faults)
         wrote = self._dirtied.new(at_ns, written, dirtied)
         interval = Interval(
-            start_ns, at_ns, read, wrote, written, called, reads, writes, fetched, grown.resident, grown.minor_faults,
-            grown.major_faults, self._grown_bytes, busy,
+            start_ns, at_ns, read, wrote, written, called, reads, writes, fetched, resident, minor_faults, major_faults,
+            self._grown_bytes, busy,
         )  # fmt: skip
         self._grown_bytes = 0
         self.intervals.append(interval)
@@ -189,19 +183,6 @@ def _anonymous(stat: ProcessStat) -> int | None:
     if stat.rss_bytes is None or stat.rss_file_bytes is None:
         return None
     return stat.rss_bytes - stat.rss_file_bytes
-
-
-def _grown(before: ProcessStat | None, after: ProcessStat | None) -> _Growth:
-    """Return by how much a process grew between two looks; what was not seen is 0."""
-    if before is None or after is None:
-        return _Growth(0, 0, 0, 0, waited=False)
-    return _Growth(
-        resident=max(0, _rise(before.rss_file_bytes, after.rss_file_bytes)),
-        anonymous=_rise(_anonymous(before), _anonymous(after)),
-        minor_faults=max(0, after.minor_faults - before.minor_faults),
-        major_faults=max(0, after.major_faults - before.major_faults),
-        waited=_rise(before.child_minor_faults, after.child_minor_faults) > 0,
-    )
 
 
 def _rise(before: int | None, after: int | None) -> int:

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.host.devices import Devices
+from ckptprof.detect.world.host.devices import Devices, FuseMounts
 from ckptprof.detect.world.host.host_memory import HostMemory
-from ckptprof.detect.world.host.mount_counters import FuseMounts
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -171,11 +170,6 @@ class World:
         info = self.jobs.info(parent)
         trains = info is not None and bool(info.runtimes)
         return None if trains and self.jobs.rank(parent) == self.jobs.rank(process) else ended_ns
-
-    def returned_bytes_since(self, process: ProcessKey, since_ns: int) -> int:
-        """Return the bytes that the read calls of a process returned from a time on, as far as they were counted."""
-        history = self.histories.get(process)
-        return history.returned_bytes(since_ns, history.last_ns + 1) if history is not None else 0
 
     def drop_stalest(self) -> list[ProcessKey]:
         """Forget the half that was read longest ago, if they are too many; return them.

@@ -47,18 +47,12 @@ class FileEvents:
         self.place(transfer)
         if not transfer.writes:
             return
-        left = []
         for event in self._waiting.pop(transfer.file, ()):
-            own = (event.pid, event.start_ticks) == transfer.process
-            if not own or not self._note(transfer, event):
-                left.append(event)
-        if left:
-            self._waiting[transfer.file] = left
+            if (event.pid, event.start_ticks) == transfer.process:
+                self._note(transfer, event)
 
     def _note(self, transfer: TracedTransfer, event: FileLifeEvent) -> bool:
         """Give the event to a transfer; return whether it is about it."""
-        if transfer.is_judged:
-            return False
         if event.kind == "created":
             if not 0 <= transfer.first_ns - event.at_ns <= BORN_NS:
                 return False

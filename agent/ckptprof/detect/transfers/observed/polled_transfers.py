@@ -118,7 +118,9 @@ class PolledTransfers:
             return False
         since_ns = max(transfer.before_ns, process.read_ns)
         before = transfer.looks[0].position if since_ns == transfer.first_ns else 0  # read before it was met
-        return before + self._world.returned_bytes_since(transfer.process, since_ns) >= ALL_SHARE * transfer.size
+        history = self._world.histories.get(transfer.process)
+        returned = history.returned_bytes(since_ns, history.last_ns + 1) if history is not None else 0
+        return before + returned >= ALL_SHARE * transfer.size
 
     def _close(self, process: _Process, place: _Key, at_ns: int | None) -> None:
         transfer = process.open.pop(place)

@@ -235,7 +235,6 @@ def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
     if activity.writes and activity.size < sums.high_offset:
         return False  # truncated meanwhile
     again = activity.first_offset == sums.low_offset and _covers(sums)
-    again = again or (not activity.writes and _covers(sums) and activity.low_offset < sums.high_offset)
     return not (again and activity.first_ns - sums.last_ns > BESIDE_NS)
 
 
