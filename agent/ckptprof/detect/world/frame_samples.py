@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ckptprof_collectors.samples import Frame, Sample
@@ -20,9 +21,13 @@ class FrameSamples:
         for sample in frame.samples:
             self._of.setdefault(type(sample), []).append(sample)
 
-    def of(self, kind: type[S]) -> list[S]:
+    def has(self, kinds: frozenset[type]) -> bool:
+        """Return whether there is a sample of one of some kinds."""
+        return not kinds.isdisjoint(self._of)
+
+    def of(self, kind: type[S]) -> Sequence[S]:
         """Return the samples of one kind, in their order."""
-        return self._of.get(kind, [])
+        return self._of.get(kind, ())
 
     def unchanged_ns(self, collector: str) -> int:
         """Return up to when nothing that a collector tells had changed since it told of it."""
