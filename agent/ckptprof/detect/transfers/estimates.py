@@ -13,8 +13,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, part_bytes
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.observed.reconcile import mapped_openings
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers, mapped_openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.world import World

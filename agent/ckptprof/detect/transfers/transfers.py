@@ -13,8 +13,7 @@ from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
-from ckptprof.detect.transfers.observed.reconcile import unexplained
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers, unexplained
 from ckptprof.detect.transfers.remembered import RecentTransfers, Removals, SavedFiles, Writeback
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.frame_samples import FrameSamples
