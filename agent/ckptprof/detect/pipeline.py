@@ -55,7 +55,7 @@ class Detector:
     def feed(self, frame: Frame) -> list[Checkpoint]:
         """Take one frame; return the checkpoints that are over with it, and revisions of earlier ones."""
         for process in self._world.drop_stalest():
-            self._transfers.end(process, frame.at_ns)
+            self._transfers.polled.end(process, frame.at_ns)  # nobody looks at it any more
         samples = self._world.take(frame)
         self._transfers.take(samples, frame.at_ns)
         self._known.past.take(samples, self._world.jobs)

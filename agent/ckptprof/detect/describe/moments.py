@@ -36,9 +36,9 @@ def _committed_ns(candidate: Candidate, clock: Clock) -> int | None:
     signs += [at_ns for part in candidate.parts if (at_ns := part.renamed_ns(clock)) is not None]
     if signs:
         return max(signs)
-    closed = [part.close_call_ns for part in candidate.parts]
+    closed = [part.closed_ns for part in candidate.parts if part.operations is not None]  # else it is a look's time
     known = [at_ns for at_ns in closed if at_ns is not None]
-    return max(known) if len(known) == len(closed) else None
+    return max(known) if len(known) == len(candidate.parts) else None
 
 
 def metadata_of(candidate: Candidate, world: World) -> Metadata:

@@ -65,10 +65,6 @@ class FileFacts:
         """Whether so much was learnt that it is to be taken into account soon: what comes next takes its room."""
         return 3 * len(self._fresh) >= MAX_FACTS
 
-    def knows(self, path: str) -> bool:
-        """Return whether a file of that name was looked at of late."""
-        return self.modified_ns(path) is not None
-
     def modified_ns(self, path: str) -> int | None:
         """Return when a file of that name was last written, by the wall clock; None: it was not looked at of late."""
         return max((fact.modified_ns for _, fact in self._facts.values() if fact.path == path), default=None)

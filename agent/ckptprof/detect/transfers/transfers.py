@@ -113,17 +113,13 @@ class Transfers:
         """Return what is still open, as far as its operations are counted."""
         return self.traced.open_transfers()
 
-    def end(self, process: ProcessKey, at_ns: int) -> None:
-        """Take note that nobody looks at a process any more."""
-        self.polled.end(process, at_ns)
-
     def flow_of(self, group: Sequence[Transfer], own: AbstractSet[FileKey]) -> Flow | None:
         """Return what the processes of a group moved in both directions while it went on, but for their `own` files."""
         return flow_of(group, own, self._world, self.traced, self.recent)
 
     def is_written(self, job: str, path: str) -> bool:
         """Return whether a job was seen writing a file of late, or somebody, as far as the file system tells."""
-        if self.facts.knows(path):
+        if self.facts.modified_ns(path) is not None:
             return True
         own = (process for process in self._world.histories if self._world.jobs.job_of(process) == job)
         transfers = (transfer for process in own for transfer in self.traced.moved_by(process))

@@ -211,11 +211,6 @@ class Transfer:
         return changed_ns if self.start_ns <= changed_ns <= self.end_ns + COMMIT_NS else None
 
     @property
-    def close_call_ns(self) -> int | None:
-        """When its process closed the file, if that was seen."""
-        return None if self.operations is None else self.closed_ns
-
-    @property
     def synced_ns(self) -> int | None:
         """When its own process had synced it."""
         return None

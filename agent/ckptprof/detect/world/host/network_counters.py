@@ -45,7 +45,8 @@ class NetworkCounters:
                 past.add(at_ns, (counts.rx_bytes, counts.tx_bytes), samples.unchanged_ns("rdma"))
         for queue in samples.of(QdiscSample):
             values = (queue.drops or 0, queue.overlimits or 0, queue.backlog_bytes or 0)
-            past = self._qdiscs.update_of((queue.interface, queue.handle, queue.parent), _new_queue)
+            key = queue.interface, queue.handle, queue.parent
+            past = self._qdiscs.update_of(key, lambda: CounterHistory(3, rising=2))
             past.add(at_ns, values, samples.unchanged_ns("qdiscs"))
 
     def forget(self, name: str) -> None:
@@ -122,7 +123,3 @@ class NetworkCounters:
 
 def _new_link() -> CounterHistory:
     return CounterHistory(len(_Column), rising=len(_Column), rated=tuple(_Column))
-
-
-def _new_queue() -> CounterHistory:
-    return CounterHistory(3, rising=2)
