@@ -22,10 +22,9 @@ from ckptprof.detect.events.life import State, Trigger, after
 from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
+from ckptprof.detect.transfers.model.tolerances import TELLING_BYTES
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.model import Checkpoint, Evidence, Kind, Status
-
-MIN_BYTES = 1 << 20  # less is judged by nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Recogniser:
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
         """Return what the candidate is, and with it what earlier ones were, as it shows."""
-        if candidate.bytes < MIN_BYTES:
+        if candidate.bytes < TELLING_BYTES:
             return []
         event = Event(candidate, self._known)
         signals = signals_of(event)

@@ -10,7 +10,7 @@ from tests.detect.observed import books
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
-from ckptprof.detect.describe.thread_measures import MAX_TOLD
+from ckptprof.detect.events.past_events import TELLING
 from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.measures import Measures, ThreadMeasure
 from ckptprof.model import Checkpoint
@@ -212,7 +212,7 @@ def test_hundreds_of_threads_are_bounded_and_the_last_to_end_is_among_them() -> 
     (save,) = with_samples(traced_stage(), 12, *samples)
 
     threads = told(save).threads
-    assert len(threads) == MAX_TOLD
+    assert len(threads) == TELLING
     assert max(threads, key=lambda thread: thread.end_ns).tid == 1150
 
 

@@ -492,7 +492,7 @@ def test_of_a_flood_of_files_the_writer_of_those_that_the_trace_told_of_is_that_
     moves = [stage.write(trainer, f"/ckpt/step_1/part_{n:02}.bin", 8.0 + 0.1 * n, 0.09, 10 * MIB) for n in range(20)]
     stage.extra += times(trainer)
     stage.extra += [stacks(trainer, at_s, UNKNOWN) for at_s in (6.0, 7.0, 8.5, 9.0, 9.5, 11.0, 12.0)]
-    dropped = {move.inode for move in moves[1:]}
+    dropped = {move.inode for move in moves[2:]}
 
     def told(sample: Sample) -> Sample | None:
         return None if isinstance(sample, (FileActivity, FileLifeEvent)) and sample.inode in dropped else sample

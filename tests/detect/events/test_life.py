@@ -33,9 +33,9 @@ def test_what_is_final_stays_so() -> None:
     ("alone", "ended_ns", "due_ns"),
     [
         (Hypothesis.SAVE, None, 60_000_000_000),
-        (Hypothesis.SAVE, 10, 3_000_000_010),
+        (Hypothesis.SAVE, 10, 2_000_000_010),
         (Hypothesis.COPY, None, 3_600_000_000_000),
-        (Hypothesis.COPY, 10, 3_000_000_010),
+        (Hypothesis.COPY, 10, 2_000_000_010),
         (Hypothesis.NOTHING, 10, 3_600_000_000_000),
     ],
 )
@@ -49,6 +49,6 @@ def test_waiting_ends_with_the_writers_unless_a_later_run_may_read_it(
 def test_a_durable_save_is_followed_as_long_as_its_clean_up_may_come() -> None:
     """Another is followed as long as the sampler asks whether it is durable."""
     assert not is_followed(31_000_000_000, durable=True)
-    assert is_followed(32_000_000_000, durable=True)
-    assert not is_followed(32_000_000_000, durable=False)
+    assert is_followed(33_000_000_000, durable=True)
+    assert not is_followed(33_000_000_000, durable=False)
     assert is_followed(151_000_000_000, durable=False)

@@ -6,13 +6,13 @@ from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import members_of
 from ckptprof.detect.describe.stall import LEAST_NS
 from ckptprof.detect.describe.training_activity import STEADY_SHARE, STILL
+from ckptprof.detect.events.candidates import AT_ONCE_NS
+from ckptprof.detect.transfers.model.tolerances import TELLING_BYTES
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.training_threads import BASELINE_NS
 from ckptprof.measures import BeforeMeasure
 
-_GAP_NS = 500_000_000  # between the copy of the state and the first byte
-_STEP_BYTES = 1 << 20  # growth from look to look that is no rustle
 _STIR_NS = 250_000_000  # a rank that waits wakes up now and then
 _UNUSUAL = 2.0  # longer than it stands still otherwise
 
@@ -23,7 +23,7 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
         return None
     first_ns = start_ns = min(part.first_data_ns for part in draft.candidate.parts)
     stood = [span for process in _ranks(draft) for span in _stood_still(draft, process, first_ns)]
-    gap_ns = _GAP_NS
+    gap_ns = AT_ONCE_NS
     for span in sorted((*draft.stall.spans, *stood), reverse=True):
         if span[0] < start_ns and span[1] >= start_ns - gap_ns:
             start_ns, gap_ns = span[0], _STIR_NS
@@ -38,7 +38,7 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
         busy=of_leading.busy if of_leading is not None else None,
         received_bytes=draft.world.devices.links.received_bytes(start_ns, first_ns),
         grown_bytes=max(0, sum(grown)) if grown else None,
-        growing_ns=usage.growing_ns(leading, start_ns, first_ns, _STEP_BYTES),
+        growing_ns=usage.growing_ns(leading, start_ns, first_ns, TELLING_BYTES),
     )
 
 
@@ -75,8 +75,8 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
             runs[-1] = runs[-1][0], one.end_ns
         else:
             runs.append((one.start_ns, one.end_ns))
-    if not runs or first_ns - runs[-1][1] > _GAP_NS:
+    if not runs or first_ns - runs[-1][1] > AT_ONCE_NS:
         return []
-    usual_runs = (run for run in runs[:-1] if not book.saved_within(run[0], run[1] + _GAP_NS))
+    usual_runs = (run for run in runs[:-1] if not book.saved_within(run[0], run[1] + AT_ONCE_NS))
     longest = max((end_ns - start_ns for start_ns, end_ns in usual_runs), default=0)
     return runs[-1:] if runs[-1][1] - runs[-1][0] >= _UNUSUAL * longest else []

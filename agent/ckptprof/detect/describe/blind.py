@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from ckptprof.detect.describe.layout import SEEN_SHARE
 from ckptprof.detect.describe.sources import CODE_BYTES
-from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.candidates import LITTLE_SHARE, Candidate
 from ckptprof.detect.transfers.ledger import counted_evenly
 from ckptprof.detect.transfers.model.group import level_of
 from ckptprof.detect.transfers.model.operations import Operations
+from ckptprof.detect.transfers.model.tolerances import TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -17,9 +18,7 @@ from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.model import Level, Pattern
 from ckptprof_collectors.samples import OperationKind
 
-_UNFOUND_BYTES = 1 << 20
 _BESIDE_NS = 300_000_000  # a restore whose first or last files were not seen reads on without a pause
-_UNFOUND_SHARE = 0.1  # of the files found: logs and counters that are a tick apart make less
 
 
 def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory) -> Iterator[str]:
@@ -75,14 +74,14 @@ def unfound(
         return []
     writes = candidate.writes
     found = max(candidate.bytes, (written_bytes or 0) if writes else 0)
-    least, around_ns, done = (_UNFOUND_BYTES, 0, "written") if writes else (CODE_BYTES, _BESIDE_NS, "read")
+    least, around_ns, done = (TELLING_BYTES, 0, "written") if writes else (CODE_BYTES, _BESIDE_NS, "read")
     frame = candidate.start_ns - around_ns, candidate.end_ns + around_ns
     moved = sum(
         counted_evenly(history, *frame, writes=writes)
         for process in candidate.processes
         if (history := histories.get(process)) is not None
     )
-    if moved - found < max(least, _UNFOUND_SHARE * found):
+    if moved - found < max(least, LITTLE_SHARE * found):  # logs, and counters that are a tick apart, make less
         return []
     share = f"{'most' if moved > 2 * found else 'a part'} of what was {done}: its processes"
     if not writes:

@@ -17,13 +17,13 @@ from ckptprof.detect.describe.stall import stall_of
 from ckptprof.detect.describe.writers import ranks_of, writers_of
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import framework_of
+from ckptprof.detect.events.gathering import MANY
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.model import Checkpoint, Evidence, Kind, Point, Status, Stream
 
-MAX_STREAMS = 2000  # of one checkpoint; more are counted, not listed
 MAX_POINTS = 600
 
 
@@ -78,7 +78,7 @@ def assemble(
         blind=(*blind, *(() if settled else (unsettled(candidate),)), *unseen),
         evidence=(*evidence, *stall.evidence, *ending.evidence, *durable_evidence(durable)),
         confidence=confidence,
-        streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MAX_STREAMS]),
+        streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MANY]),
         timeline=_timeline(candidate, known, clock),
         devices=world.devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )

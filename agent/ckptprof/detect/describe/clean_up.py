@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ckptprof.detect.describe.draft import Draft
+from ckptprof.detect.events.candidates import AT_ONCE_NS
+from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.life import CLEAN_UP_NS
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof.model import Mode
 
-_CLEANED_WITHIN_NS = 2_000_000_000  # after its end: then it is told
-_GAP_NS = 500_000_000  # between two deletions, and after the end of the save: what is further apart is no row
-_LEAST_LOOKS = 2  # that met it deleting
 _DELETES = frozenset(("unlink",))
 _CLEARS = frozenset(("unlink", "metadata"))  # a tree is listed and looked at as it goes
 
@@ -42,7 +41,7 @@ def clean_up_of(draft: Draft) -> tuple[int | None, int | None, int | None]:
     files = spent_ns = row = None
     if draft.world.health.sees_names and any(part.operations is not None for part in candidate.parts):
         paths = frozenset(part.path for part in candidate.parts)
-        until_ns = candidate.end_ns + _CLEANED_WITHIN_NS
+        until_ns = candidate.end_ns + LOOSE_GAP_NS
         files, spent_ns = known.transfers.removals.spent(paths, candidate.start_ns, until_ns, candidate.processes)
     if draft.stall.mode is not Mode.ASYNC:
         until_ns = candidate.end_ns + CLEAN_UP_NS
@@ -63,13 +62,13 @@ def clearing_after(world: World, processes: Iterable[ProcessKey], end_ns: int, u
 
 
 def _called(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
-    row = world.calls.row(process, "unlinked", end_ns, until_ns, _GAP_NS)
+    row = world.calls.row(process, "unlinked", end_ns, until_ns, AT_ONCE_NS)
     return None if row is None else Clearing(row.first_ns, row.last_ns, counted=True)
 
 
 def _looked_at(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
-    deleting = world.threads.row(process, _DELETES, end_ns, until_ns, _GAP_NS)
-    row = world.threads.row(process, _CLEARS, end_ns, until_ns, _GAP_NS)
-    if deleting is None or row is None or deleting[0] < _LEAST_LOOKS:
+    deleting = world.threads.row(process, _DELETES, end_ns, until_ns, AT_ONCE_NS)
+    row = world.threads.row(process, _CLEARS, end_ns, until_ns, AT_ONCE_NS)
+    if deleting is None or row is None or deleting[0] == 1:
         return None
     return Clearing(row[1], row[2], counted=False)

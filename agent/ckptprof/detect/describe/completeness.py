@@ -9,9 +9,10 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.candidates import LITTLE_SHARE, Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvents
+from ckptprof.detect.transfers.model.tolerances import HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.frameworks.names import shape
@@ -20,9 +21,6 @@ from ckptprof.model import Evidence, Status
 
 SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
 _LOOKED_AFTER_NS = 200_000_000  # what a file looks like so long after its last write is what is left of it
-_SMALLER = 0.9  # of what the saves of the series are
-_LARGE_SHARE = 0.1  # of the bytes makes a file more than a note beside the checkpoint
-_FULL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     earlier = known.past.complete(candidate.job, _kinds(candidate))
     moved = sum(part.bytes for part in candidate.parts)
     usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
-    smaller = usual is not None and moved < _SMALLER * usual
+    smaller = usual is not None and moved < WHOLE_SHARE * usual
     smaller = smaller and all(part.operations is not None or part.fact is not None for part in large)
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         smaller = False  # its own framework completed it: what lacks was not seen
@@ -104,13 +102,13 @@ def note_complete(candidate: Candidate, past: PastEvents) -> None:
 
 def _large(candidate: Candidate) -> list[Transfer]:
     whole = sum(part.bytes for part in candidate.parts)
-    return [part for part in candidate.parts if part.bytes >= _LARGE_SHARE * whole]
+    return [part for part in candidate.parts if part.bytes >= LITTLE_SHARE * whole]  # the rest are notes
 
 
 def _is_on_full_disk(part: Transfer) -> bool:
     """Return whether there was no room left beside a file of which nothing says that it is whole."""
     fact = part.fact
-    return fact is not None and not fact.whole and fact.free_bytes is not None and fact.free_bytes < _FULL_BYTES
+    return fact is not None and not fact.whole and fact.free_bytes is not None and fact.free_bytes < HEADER_BYTES
 
 
 def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.model.tolerances import STAMP_NS
+from ckptprof.detect.transfers.model.tolerances import ALL_SHARE, STAMP_NS
 from ckptprof.detect.transfers.remembered import Writeback
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.model import Evidence
-
-_COVERED = 0.99  # of the bytes: of a checkpoint of thousands of files the smallest are not followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:
         elif looks.clean_ns >= end.last_ns:
             known += end.bytes
             times.append(looks.clean_ns)
-    if not times or unwritten or known < _COVERED * whole:
+    if not times or unwritten or known < ALL_SHARE * whole:  # of thousands of files the smallest are not followed
         return Durability(unwritten_bytes=unwritten, not_before_ns=max(dirty, default=None))
     return Durability(max(times), exact, max(dirty, default=None))
 

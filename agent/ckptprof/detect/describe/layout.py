@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.transfers.model.group import Histories
+from ckptprof.detect.transfers.model.tolerances import HEADER_BYTES
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import Order, Sizes, layout_of, layout_of_one
 from ckptprof.model import Pattern, PatternClass
 
 SEQUENTIAL_SHARE = 0.9  # the rest are headers and gaps of alignment
 SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
-SMALL_MEDIAN_BYTES = 64 << 10
-_LARGE_SHARE = 0.5
 _RANDOM_SEQUENTIAL = 0.75  # of random operations every other one goes ahead
 _RANDOM_CONSECUTIVE = 0.25
-_RANDOM_CONSECUTIVE_LOOKS = 0.5  # what lies between two looks at random positions may seem to follow
 
 
 def pattern_of(candidate: Candidate, histories: Histories) -> Pattern:
@@ -57,11 +55,10 @@ def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:
         dense = order.gap is not None and order.known >= SEQUENTIAL_SHARE * (order.known + order.gap)
         if consecutive < SEQUENTIAL_SHARE and not dense:
             return PatternClass.STRIDED
-        small = sizes.called_median_bytes is not None and sizes.called_median_bytes < SMALL_MEDIAN_BYTES
-        large = order.large >= _LARGE_SHARE * order.known
+        small = sizes.called_median_bytes is not None and sizes.called_median_bytes < HEADER_BYTES
+        large = order.large * 2 >= order.known
         return PatternClass.SEQUENTIAL_LARGE if large and not small else PatternClass.SEQUENTIAL_SMALL
-    most = _RANDOM_CONSECUTIVE if order.gap is not None else _RANDOM_CONSECUTIVE_LOOKS
-    if sequential < _RANDOM_SEQUENTIAL and consecutive < most:
+    if sequential < _RANDOM_SEQUENTIAL and consecutive < _RANDOM_CONSECUTIVE:
         return PatternClass.RANDOM
     return PatternClass.MIXED
 

@@ -7,10 +7,9 @@ from ckptprof.detect.describe.clean_up import clean_up_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import processes_of
 from ckptprof.detect.describe.thread_measures import acts_of, measured
+from ckptprof.detect.transfers.model.tolerances import WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import Users
 from ckptprof.measures import DeviceMeasure, Measures
-
-_WRITTEN = 0.9  # of a save: if the devices have less of it by its end, they write on until it is durable
 
 
 def measures_of(draft: Draft) -> Measures:
@@ -41,7 +40,7 @@ def _devices(draft: Draft) -> tuple[DeviceMeasure, ...]:
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
     if candidate.writes and chain and draft.durable_ns is not None and draft.durable_ns > end_ns:
         written = disks.written_bytes(chain[0], start_ns, end_ns)
-        if written is not None and written < _WRITTEN * sum(part.bytes for part in candidate.parts):
+        if written is not None and written < WHOLE_SHARE * candidate.bytes:  # they write on until it is durable
             end_ns = draft.durable_ns
     infos = [draft.world.jobs.info(process) for process in draft.writers]
     cgroups = frozenset(info.cgroup for info in infos if info is not None and info.cgroup is not None)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.candidates import Candidate, is_like
+from ckptprof.detect.transfers.model.tolerances import ALL_SHARE, HEADER_BYTES, TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.names import is_alias
 from ckptprof.frameworks.table import CONSOLIDATED, SHARDED
 from ckptprof.model import Overhead
 
-_COUNTED_BYTES = 1 << 20  # equal sizes of smaller files say nothing
-_REWRITE_SHARE = 0.01  # of a file that is written again is the header that is filled in at the end
 _NAMED_SHARE = 0.002  # of a file is its own name, which torch.save writes twice for each tensor
-_CONSOLIDATED = (0.9, 1.1)  # of the shards is the size of what they were put together to
-_TWINS = 2  # so many pairs of equal files in two folders are no chance
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ def _rewrites(parts: Iterable[Transfer]) -> Iterator[Overhead]:
     beyond = [
         moved - size
         for moved, size in sums.values()
-        if size > 0 and moved - size > max(_REWRITE_SHARE * size, _COUNTED_BYTES // 16)
+        if size > 0 and moved - size > HEADER_BYTES and moved * ALL_SHARE > size  # a header is filled in at the end
     ]
     if beyond:
         text = f"parts of {len(beyond)} of its files were written more than once"
@@ -83,7 +80,7 @@ def _alike(parts: Iterable[Transfer], key: Callable[[Transfer], Hashable]) -> li
     """Return the groups of large parts that share a key, those of one process."""
     groups: dict[Hashable, list[Transfer]] = {}
     for part in parts:
-        if part.bytes >= _COUNTED_BYTES:
+        if part.bytes >= TELLING_BYTES:
             groups.setdefault((part.process, key(part)), []).append(part)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -105,7 +102,7 @@ def _nearly_copies(parts: list[Transfer]) -> Iterator[Transfer]:
     own: dict[Hashable, list[int]] = {}
     aliases = []
     for part in parts:
-        if part.bytes >= _COUNTED_BYTES:
+        if part.bytes >= TELLING_BYTES:
             if is_alias(part.path):
                 aliases.append(part)
             else:
@@ -124,10 +121,9 @@ def _consolidated(parts: list[Transfer]) -> list[Transfer]:
     shards = [part for part in parts if part.folder.rpartition("/")[2] in SHARDED]
     homes = {part.folder.rpartition("/")[0] for part in shards}
     places = homes | {f"{home}/{folder}" for home in homes for folder in CONSOLIDATED}
-    whole = [part for part in parts if part.folder in places and part.bytes >= _COUNTED_BYTES]
+    whole = [part for part in parts if part.folder in places and part.bytes >= TELLING_BYTES]
     sharded, put_together = sum(part.bytes for part in shards), sum(part.bytes for part in whole)
-    least, most = _CONSOLIDATED
-    return whole if sharded and least <= put_together / sharded <= most else []
+    return whole if sharded and is_like(put_together, sharded) else []
 
 
 def _duplicates(parts: list[Transfer]) -> list[Transfer]:
@@ -137,7 +133,7 @@ def _duplicates(parts: list[Transfer]) -> list[Transfer]:
         for later in others:
             if later.folder != first.folder:
                 pairs.setdefault((first.folder, later.folder), []).append(later)
-    return [part for pair in pairs.values() if len(pair) >= _TWINS for part in pair]
+    return [part for pair in pairs.values() if len(pair) > 1 for part in pair]
 
 
 _EXPLAINED = (

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.thread_measures import MAX_TOLD, Act
+from ckptprof.detect.describe.thread_measures import Act
+from ckptprof.detect.events.past_events import TELLING
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.stacks import act
 from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
@@ -32,7 +33,7 @@ def members_of(draft: Draft) -> list[ProcessKey]:
         and jobs.job_of(process) == draft.candidate.job
     ]
     others.sort(key=lambda process: (jobs.rank(process) or 0, process))
-    return [*draft.writers, *others][:MAX_TOLD]
+    return [*draft.writers, *others][:TELLING]
 
 
 def _trains(draft: Draft, process: ProcessKey) -> bool:

@@ -11,9 +11,10 @@ from ckptprof.detect.describe.blind import not_yet_durable
 from ckptprof.detect.describe.clean_up import Clearing, clearing_after
 from ckptprof.detect.describe.durability import FileEnd, durability, durable_evidence, ends_of
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import CLEAN_UP_NS, FOLLOWED_NS, SETTLED_NS, State, Trigger, after, is_followed
-from ckptprof.detect.events.past_events import MAX_REMEMBERED
+from ckptprof.detect.events.life import CLEAN_UP_NS, FOLLOWED_NS, State, Trigger, after, is_followed
+from ckptprof.detect.events.past_events import MAX_REMEMBERED, TELLING
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
@@ -21,7 +22,6 @@ from ckptprof.measures import Measures
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
-MAX_FOLLOWED = 64  # saves, and as many that are about to be told
 MAX_ENDS = 1024  # of one save, the largest files
 
 
@@ -137,8 +137,8 @@ class Revisions:
         row = self._row(awaited)
         cleaned_ns = max(filter(None, (self._cleaned_ns(awaited), row.end_ns if row else None)), default=None)
         if cleaned_ns is None or awaited.wall(cleaned_ns) == checkpoint.moments.cleaned_ns:
-            return checkpoint, now_ns is None or now_ns - awaited.end_ns >= SETTLED_NS
-        if now_ns is not None and now_ns - cleaned_ns < SETTLED_NS:
+            return checkpoint, now_ns is None or now_ns - awaited.end_ns >= LOOSE_GAP_NS
+        if now_ns is not None and now_ns - cleaned_ns < LOOSE_GAP_NS:
             return checkpoint, False
         moments = msgspec.structs.replace(checkpoint.moments, cleaned_ns=awaited.wall(cleaned_ns))
         checkpoint = msgspec.structs.replace(checkpoint, moments=moments)
@@ -148,7 +148,7 @@ class Revisions:
         """Return it with what its clean-up took."""
         files = spent_ns = None
         if row is None or row.counted:
-            until_ns = min(cleaned_ns + SETTLED_NS, self._next_ns(awaited))
+            until_ns = min(cleaned_ns + LOOSE_GAP_NS, self._next_ns(awaited))
             removals = self._known.transfers.removals
             files, spent_ns = removals.spent(awaited.paths, awaited.start_ns, until_ns, awaited.processes)
         changed = {"clean_up_files": files, "clean_up_ns": spent_ns}
@@ -194,7 +194,7 @@ class Revisions:
 def _put(awaited: dict[str, _Awaited], new: _Awaited) -> None:
     """Add one; the oldest make room for it."""
     files = sum(len(one.paths) for one in awaited.values())
-    while awaited and (len(awaited) >= MAX_FOLLOWED or files > MAX_REMEMBERED):
+    while awaited and (len(awaited) >= TELLING or files > MAX_REMEMBERED):
         files -= len(awaited.pop(next(iter(awaited))).paths)
     awaited[new.checkpoint.uid] = new
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.detect.describe.writers import by_process
-from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.model.tolerances import EDGE_NS
+from ckptprof.detect.events.candidates import LITTLE_SHARE, Candidate
+from ckptprof.detect.transfers.model.tolerances import EDGE_NS, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -20,11 +20,8 @@ from ckptprof.detect.world.spans import length, merged
 from ckptprof.frameworks.places import COUNTED, IN_MEMORY
 from ckptprof_collectors.samples import MountInfo
 
-COLD_SHARE = 0.9  # of the distinct bytes came from storage
-WARM_SHARE = 0.1
 CODE_BYTES = 32 << 20  # are read of programs and libraries beside a checkpoint
 _FAULT_BYTES = 1 << 20  # of them may come with one page fault
-_SEEN_SHARE = 0.9  # of the bytes asked for must show in the counters, or the rest of the fetching was not seen, too
 
 
 @dataclass(frozen=True)
@@ -53,11 +50,11 @@ def source_of(candidate: Candidate, histories: dict[ProcessKey, ProcessHistory],
     every = [_fetched_by(own, histories.get(process)) for process, own in by_process(candidate.parts).items()]
     seen = [one for one in every if one is not None]
     fetched = sum(one.fetched_bytes for one in seen)
-    is_cold = fetched >= COLD_SHARE * unique
+    is_cold = fetched >= WHOLE_SHARE * unique
     counts = mount is not None and (mount.device is not None or mount.fs_type in COUNTED)  # for the process that reads
     if len(seen) < len(every) or not (is_cold or counts):
         return Source(unique_bytes=unique)
-    is_warm = fetched - sum(one.code_bytes for one in seen) <= WARM_SHARE * unique
+    is_warm = fetched - sum(one.code_bytes for one in seen) <= LITTLE_SHARE * unique
     return Source(fetched, unique, "cold" if is_cold else "warm" if is_warm else "partly")
 
 
@@ -90,7 +87,7 @@ def _fetched_by(parts: list[Transfer], history: ProcessHistory | None) -> _Fetch
     asked = sum(part.bytes for part in parts if not part.is_mapped)
     returned = sum(interval.returned_bytes for interval in around)
     looked = history.first_ns <= start_ns + EDGE_NS and history.last_ns >= end_ns - EDGE_NS
-    if not looked and (asked == 0 or returned < _SEEN_SHARE * asked):
+    if not looked and (asked == 0 or returned < WHOLE_SHARE * asked):
         return None
     faults = 0 if any(part.is_mapped for part in parts) else sum(interval.major_faults for interval in around)
     code = min(CODE_BYTES, _FAULT_BYTES * faults)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
-from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.candidates import AT_ONCE_NS, Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.keys import ProcessKey
@@ -20,9 +20,7 @@ from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 from ckptprof.model import Evidence, Mode
 
 _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
-_SYNC_SHARE = 0.5  # of the time in which others write
 LEAST_NS = 20_000_000  # what holds for less is told as nothing
-_BESIDE_NS = 500_000_000  # a wait right before or after that is longer, and longer than the save, is for something else
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
 _UNTOLD = "how long training was blocked: neither its memory nor its pace tells whether its state was copied before"
 
@@ -101,7 +99,7 @@ def _alone(group: WriterGroup, pace: TrainingActivity, calls: FileCalls) -> _Ver
     """Judge a group whose trainer wrote everything by its main thread."""
     acts = calls.of_names(group.trainer, pace.start_ns, pace.end_ns + _BETWEEN_NS)
     spans = merged([*group.own.spans, *acts], _BETWEEN_NS)
-    most_ns = max(_BESIDE_NS, length(spans))
+    most_ns = max(AT_ONCE_NS, length(spans))  # a longer wait beside it is for something else
     standing = pace.standing_beside(spans)
     held = merged([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)])
     text = "the thread that trains wrote all of it itself"
@@ -120,7 +118,7 @@ def _beside(group: WriterGroup, pace: TrainingActivity, first_ns: int) -> _Verdi
         return _Verdict(group.bytes, None, None, blind=(sentence,))
     still = merged([*merged(group.own.spans, _BETWEEN_NS if mostly_own else 0), *(held or [])])
     sure = pace.was_looked_at
-    if mostly_own or length(cut(still, foreign)) >= _SYNC_SHARE * max(1, length(foreign)):
+    if mostly_own or length(cut(still, foreign)) * 2 >= max(1, length(foreign)):
         still = merged([*still, *pace.standing_beside(still)])
         if pace.background and not mostly_own:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {pace.seen}"

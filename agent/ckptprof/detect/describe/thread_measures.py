@@ -7,6 +7,7 @@ from typing import Any
 
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.writers import by_process
+from ckptprof.detect.events.past_events import TELLING
 from ckptprof.detect.transfers.model.tolerances import CALLS_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.file_calls import Spent
@@ -14,7 +15,6 @@ from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.threads import Use, within_span
 from ckptprof.measures import ThreadMeasure
 
-MAX_TOLD = 64
 _LAST_TOLD = 8  # of those the ones that ended last, whatever they moved
 _BUSY_SHARE = 0.02  # of its process's time: a thread that used less, and was met in no call, took no part
 _HELPS_SHARE = 0.2  # of one that moved nothing: it compresses for others, or computes
@@ -186,9 +186,9 @@ def _weight(act: Act) -> float:
 def measured(draft: Draft, acts: list[Act]) -> tuple[ThreadMeasure, ...]:
     """Return them as they are told: those that moved most first, and those that ended last among them."""
     acts = sorted(acts, key=lambda act: (-act.bytes, -act.end_ns))
-    if len(acts) > MAX_TOLD:
-        late = sorted(acts[MAX_TOLD - _LAST_TOLD :], key=lambda act: -act.end_ns)[:_LAST_TOLD]
-        acts = [*acts[: MAX_TOLD - _LAST_TOLD], *late]
+    if len(acts) > TELLING:
+        late = sorted(acts[TELLING - _LAST_TOLD :], key=lambda act: -act.end_ns)[:_LAST_TOLD]
+        acts = [*acts[: TELLING - _LAST_TOLD], *late]
     return tuple(_measure(draft, act) for act in acts)
 
 

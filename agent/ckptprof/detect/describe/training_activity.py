@@ -7,6 +7,9 @@ from collections.abc import Callable
 from itertools import pairwise, takewhile
 from statistics import median
 
+from ckptprof.detect.events.candidates import AT_ONCE_NS
+from ckptprof.detect.events.signals.series import MANY
+from ckptprof.detect.transfers.model.tolerances import CALLS_NS, LOOK_NS
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.detect.world.stacks import (
@@ -31,19 +34,12 @@ _TELLING_SLICES = 4  # so many are missed before a thread that sleeps is called 
 STEADY_SHARE = 0.3  # of a core: who uses less has no pace that it could have lost
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
 _STAGED_WITHIN_NS = 8_000_000_000
-_NEAR_NS = 450_000_000  # of a moment: what was seen then tells of it
-_STIRS = 5.0  # a second
 _HARDLY = 0.05  # of what is usual
-_WAKES = 1.0  # a second: who is held does not
-_RECENT_NS = 1_500_000_000
-_JUST_NS = 150_000_000
+WAKES = 1.0  # a second: who is held does not, nor a launcher that waits for its workers
 _AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is told as none
 _EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
 REACH_NS = 20_000_000_000  # before a save, or after it: so far lies what is usual
-_LEAST_POINTS = 5
 _LEAST_PERCENT = 10  # a GPU that hardly does anything tells nothing by doing nothing
-_OFTEN = 0.3  # of the time: who idles so often may do so now for another reason
-_LONGEST_NS = 2_000_000_000  # that one point may speak for
 
 
 class TrainingActivity:
@@ -70,9 +66,9 @@ class TrainingActivity:
             return before
         if sum(one.share >= _GOES_ON * before.share for one in after) * 4 >= len(after):
             return before
-        recent = self.book.stretches(self.process, self.start_ns - _RECENT_NS, self.start_ns)
+        recent = self.book.stretches(self.process, self.start_ns - LOOK_NS, self.start_ns)
         now = rhythm_of([*recent, *after])
-        return now if now is not None and now.slices_per_second >= _WAKES else before
+        return now if now is not None and now.slices_per_second >= WAKES else before
 
     @property
     def was_looked_at(self) -> bool:
@@ -116,22 +112,22 @@ class TrainingActivity:
         return lengths[-2] if len(lengths) > 1 else 0
 
     def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
-        at_this = start_ns <= self.end_ns + _JUST_NS and end_ns >= self.start_ns - _JUST_NS
-        return at_this or self.book.in_save(start_ns - _JUST_NS) or self.book.in_save(end_ns + _JUST_NS)
+        at_this = start_ns <= self.end_ns + CALLS_NS and end_ns >= self.start_ns - CALLS_NS
+        return at_this or self.book.in_save(start_ns - CALLS_NS) or self.book.in_save(end_ns + CALLS_NS)
 
     def _is_unusual(self, span: Span) -> bool:
         """Return whether it stood still for longer than it does without a save."""
-        return self._pause_ns == 0 or span[1] - span[0] > 1.5 * self._pause_ns + _JUST_NS
+        return self._pause_ns == 0 or span[1] - span[0] > 1.5 * self._pause_ns + CALLS_NS
 
     def _is_calm(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
         """Return whether it went its usual way at a time: no save, and no waiting for the end of one."""
         if self.start_ns <= at_ns <= self.end_ns or self.book.in_save(at_ns):
             return False
-        if at_ns >= self.start_ns - _NEAR_NS and names_save(frames):
+        if at_ns >= self.start_ns - AT_ONCE_NS and names_save(frames):
             return False  # what comes later may be the next one, of which nothing is known yet
         if runs_library(frames) or is_parked(frames):
             return False
-        return self._pace_at(self._stretches(at_ns - _NEAR_NS, at_ns + _NEAR_NS), at_ns) is not True
+        return self._pace_at(self._stretches(at_ns - AT_ONCE_NS, at_ns + AT_ONCE_NS), at_ns) is not True
 
     def held(self, frames: list[Span]) -> list[Span] | None:
         """Return when it was held within these times; None if nothing tells."""
@@ -149,7 +145,7 @@ class TrainingActivity:
         if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
             return None
         still = [one[:2] for one in told if self._is_still(one)]
-        around = self._still_spans(self.start_ns - _NEAR_NS, self.end_ns + _NEAR_NS)
+        around = self._still_spans(self.start_ns - AT_ONCE_NS, self.end_ns + AT_ONCE_NS)
         held = [
             span
             for span in merged(still)
@@ -188,7 +184,7 @@ class TrainingActivity:
             first, last = max(0, after - 1), min(after, len(times) - 1)
             near = first if middle_ns - times[first] <= times[last] - middle_ns else last
             told = saving[near]
-            if saving[first] != saving[last] or (not told and times[last] - times[first] > 2 * _NEAR_NS):
+            if saving[first] != saving[last] or (not told and times[last] - times[first] > 2 * AT_ONCE_NS):
                 paced = self._pace_at(stretches, middle_ns)
                 told = told if paced is None or (paced and self._pause_ns) else paced
             if told:
@@ -222,14 +218,14 @@ class TrainingActivity:
         seconds = (one.end_ns - one.start_ns) / 1e9
         usual = rhythm.slices_per_second * seconds
         if rhythm.share < _BUSY_SHARE:
-            if one.share >= _BUSY_SHARE or usual < _TELLING_SLICES * 0.75:
+            if one.share >= _BUSY_SHARE or usual < _TELLING_SLICES / 2:
                 return None  # who computes for once runs, though it does not wake as it does else
-            if one.slices < 0.25 * usual:
+            if one.slices < STILL * usual:
                 return True
-            return False if one.slices >= 0.5 * usual else None
+            return False if one.slices >= _GOES_ON * usual else None
         if one.share < STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
             hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
-            stirs = _STIRS * seconds + (_HARDLY * usual if hardly else 0.0)
+            stirs = _TELLING_SLICES * seconds + (_HARDLY * usual if hardly else 0.0)
             return True if one.slices <= max(1.0, stirs) else None
         least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
         return False if one.share >= least * rhythm.share and not self._spins else None
@@ -261,7 +257,7 @@ class TrainingActivity:
         for one in reversed(grown):
             if one[2] < size // 50:
                 continue
-            if edge - one[1] > _NEAR_NS:
+            if edge - one[1] > AT_ONCE_NS:
                 break
             chain.append(one)
             edge = one[0]
@@ -296,18 +292,16 @@ def _idle_spans(points: list[tuple[int, int]], frames: list[Span], in_save: Call
     if not frames or not points:
         return None
     start_ns = min(frame[0] for frame in frames)
-    periods = [
-        (max(before[0], after[0] - _LONGEST_NS), after[0], after[1]) for before, after in pairwise(sorted(points))
-    ]
+    periods = [(max(before[0], after[0] - LOOK_NS), after[0], after[1]) for before, after in pairwise(sorted(points))]
     usual = [
         percent
         for low_ns, high_ns, percent in periods
         if start_ns - REACH_NS <= low_ns and high_ns <= start_ns and not in_save(low_ns) and not in_save(high_ns)
     ]
-    if len(usual) < _LEAST_POINTS or median(usual) < _LEAST_PERCENT:
+    if len(usual) < MANY or median(usual) < _LEAST_PERCENT:
         return None
     least = STILL * median(usual)
-    if sum(percent < least for percent in usual) > _OFTEN * len(usual):
+    if sum(percent < least for percent in usual) * 3 > len(usual):  # it idles often
         return None
     if sum(overlap_ns(period[:2], frames) for period in periods) * 2 < length(frames):
         return None

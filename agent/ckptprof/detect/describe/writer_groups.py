@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.describe.training_activity import REACH_NS
+from ckptprof.detect.describe.training_activity import REACH_NS, WAKES
 from ckptprof.detect.describe.writers import by_process
-from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.candidates import LITTLE_SHARE, Candidate
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.transfers.model.tolerances import CALLS_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -20,9 +21,6 @@ from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
 _RUNNING = ("running", "unknown")
-_TELLING = 20  # of a flood of files the trace drops most: the writer of one byte in so many is that of all
-_ACTIVE_SLICES = 0.3  # a second: a launcher that waits for its workers has none
-_DAEMON_NS = 10_000_000_000  # older than the save by so much: it was not started for it
 
 
 @dataclass(slots=True)
@@ -65,7 +63,7 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
             group.roles[process] = _add_own(group, parts, known)
             continue
         first_ns = trainers.first_ns(process)
-        is_daemon = first_ns is not None and first_ns < candidate.start_ns - _DAEMON_NS
+        is_daemon = first_ns is not None and first_ns < candidate.start_ns - CERTAIN_GAP_NS  # it was not started for it
         group.roles[process] = "daemon" if is_daemon else "child"
         for part in parts:
             group.others.add(_whole(part))
@@ -96,9 +94,7 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> b
     seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
     if seen_ns < 1_000_000_000:
         return False
-    return sum(one.slices for one in stretches) * 1e9 / seen_ns >= _ACTIVE_SLICES or any(
-        one.share > 0.5 for one in stretches
-    )
+    return sum(one.slices for one in stretches) * 1e9 / seen_ns >= WAKES or any(one.share > 0.5 for one in stretches)
 
 
 def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:
@@ -117,7 +113,8 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
         mostly = mine * 2 >= total
         group.own.add(Moved(mine, whole if mostly else [(session.first_ns, session.last_ns) for session in main]))
         group.others.add(Moved(max(0, total - mine), [] if mostly else whole))
-    if group.others.bytes == by_others and group.own.bytes * _TELLING >= group.unknown.bytes > 0:
+    # of a flood of files the trace drops most
+    if group.others.bytes == by_others and group.own.bytes >= LITTLE_SHARE * group.unknown.bytes:
         group.own.add(group.unknown)
         group.unknown = Moved()
     return "trainer" if group.own.bytes + group.unknown.bytes >= group.others.bytes else "thread"

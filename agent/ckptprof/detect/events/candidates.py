@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.model.tolerances import WHOLE_SHARE
+from ckptprof.detect.transfers.model.tolerances import HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
 FEW = 16  # of many files, processes or readings so many are looked at, the first or the latest
-SMALL_BYTES = 64 << 10  # a manifest, a note: it tells nothing by its size, and is written anew as others come
+LITTLE_SHARE = 0.1  # of some bytes: less of them is none, or something beside them
 LIKE = 0.15  # sizes of two states of one training differ by less; the last bytes of one may be unseen yet
+AT_ONCE_NS = 500_000_000  # what follows so soon is a piece of the same
 _AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end
 
 
@@ -91,6 +92,11 @@ class Candidate:
             yield from part.carried
 
 
+def is_like(size: int, other: int) -> bool:
+    """Return whether one size differs little from another."""
+    return abs(size - other) <= LIKE * other
+
+
 def _is_read_again(parts: list[Transfer], later: Transfer) -> bool:
     """Return whether a process reads bytes of a file again that it has read: any, if it had read all of it."""
     size = max((later.size, later.mapped_bytes, *(one.size for one in parts)))
@@ -110,4 +116,4 @@ def _is_again(earlier: Transfer, later: Transfer) -> bool:
 def _is_kept_up(earlier: Transfer, later: Transfer) -> bool:
     """Return whether it is a small file in a step's folder: a manifest is written anew as the others come."""
     in_step = later.name.certain and later.name.step is not None
-    return in_step and max(earlier.bytes, later.bytes) <= SMALL_BYTES
+    return in_step and max(earlier.bytes, later.bytes) <= HEADER_BYTES

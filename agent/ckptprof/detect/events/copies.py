@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from ckptprof.detect.events.candidates import is_like
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.life import State, Trigger, after
-from ckptprof.detect.events.signals.copies import SAME, counterparts
+from ckptprof.detect.events.signals.copies import counterparts
 from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.transfers.transfers import QUIET_NS
 from ckptprof.detect.world.bounded import MAX_RECENT
@@ -56,5 +57,4 @@ def _is_one(read: _Side, written: _Side) -> bool:
     apart_ns = max(read.start_ns, written.start_ns) - min(read.end_ns, written.end_ns)
     if apart_ns > LOOSE_GAP_NS:
         return False
-    alike = SAME[0] <= read.copy.bytes / max(1, written.copy.bytes) <= SAME[1]
-    return alike or bool(read.names & written.names)
+    return is_like(read.copy.bytes, written.copy.bytes) or bool(read.names & written.names)

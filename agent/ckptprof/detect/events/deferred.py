@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ckptprof.detect.events.candidates import LIKE
+from ckptprof.detect.events.candidates import is_like
 from ckptprof.detect.events.decision import evidence_of
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.event import Event
@@ -62,7 +62,7 @@ class DeferredEvents:
         """Return the earlier ones of a series that was recognised: too little for one is enough for several."""
 
         def is_such(held: Deferred) -> bool:
-            return held.is_of(event) and abs(held.event.bytes - event.bytes) <= LIKE * event.bytes
+            return held.is_of(event) and is_like(held.event.bytes, event.bytes)
 
         again = Signal("recurs", "recurs", "the job wrote the like of it again", strength=2)
         return self._turn(Trigger.SERIES_RECURS, is_such, again)

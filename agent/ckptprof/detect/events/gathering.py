@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptprof.detect.events.candidates import FEW, Candidate
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
-from ckptprof.detect.events.life import OPEN_FILE_NS, Trigger, patience_ns
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, PATIENCE_NS, further_gap_ns, group
+from ckptprof.detect.events.life import Trigger, patience_ns
 from ckptprof.detect.transfers.estimates import is_nothing, untangle
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.staging import join_stages
@@ -91,7 +91,7 @@ class Gatherer:
         found = []
         for transfer in waiting:
             written = self._estimates.unsaid_bytes(transfer)
-            if written and now_ns - transfer.last_ns < OPEN_FILE_NS:
+            if written and now_ns - transfer.last_ns < PATIENCE_NS:
                 found.append(transfer)
             elif written:
                 transfer.size, transfer.is_size_said = written, False
@@ -110,7 +110,7 @@ class Gatherer:
         signs = [max(part.end_ns, part.last_ns) for part in candidate.parts if not part.is_open]
         signs += [transfer.last_ns for part in candidate.parts for transfer in part.carried]
         quiet_ns = now_ns - max(signs, default=0)
-        if quiet_ns < (OPEN_FILE_NS if candidate.open_parts else QUIET_NS):
+        if quiet_ns < (PATIENCE_NS if candidate.open_parts else QUIET_NS):
             return False
         return quiet_ns >= self._patience_ns(candidate)
 

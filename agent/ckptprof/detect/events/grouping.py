@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.events.candidates import FEW, LIKE, SMALL_BYTES, Candidate
+from ckptprof.detect.events.candidates import FEW, LIKE, Candidate, is_like
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, HEADER_BYTES
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins, or folders that were written in one go
-NUMBERED_GAP_NS = (
-    150_000_000  # between files that differ in a number of unknown meaning: parts follow at once, steps do not
-)
 CERTAIN_GAP_NS = 10_000_000_000  # between files whose names say that they belong together: gather, barriers
-RANKS_GAP_NS = 60_000_000_000  # between files of one step's folder: a rank may be late
-AGAIN_NS = 1_000_000_000  # what is read again so much later is another restore
+PATIENCE_NS = 60_000_000_000  # nobody waits longer for a rank that is late, a file that stays open, a second save
 _PICKLING = 4  # times as long as it takes to write it
 
 
@@ -36,11 +33,11 @@ def group(job: str, parts: list[Transfer]) -> list[Candidate]:
 def _belongs(candidate: Candidate, part: Transfer) -> bool:
     """Return whether a part is one of a candidate's, of the same unit."""
     gap_ns = part.start_ns - candidate.end_ns
-    if candidate.has(part) and (part.writes or gap_ns > AGAIN_NS):
+    if candidate.has(part) and (part.writes or gap_ns > LOOSE_GAP_NS):
         return False
     step, steps = part.name.step, candidate.steps
     if step is not None and steps and step not in steps:
-        return gap_ns <= NUMBERED_GAP_NS
+        return gap_ns <= BESIDE_NS
     return gap_ns <= _reach_ns(candidate, part)
 
 
@@ -49,7 +46,7 @@ def _reach_ns(candidate: Candidate, part: Transfer) -> int:
     if candidate.committed_ns is not None and part.start_ns > candidate.committed_ns and not part.name.commit:
         return LOOSE_GAP_NS
     if part.name.certain:
-        return RANKS_GAP_NS if part.writes and part.name.step is not None else CERTAIN_GAP_NS
+        return PATIENCE_NS if part.writes and part.name.step is not None else CERTAIN_GAP_NS
     same_step = part.name.step is not None and part.name.step in candidate.steps
     other_reader = not part.writes and candidate.moved(part.path)
     return CERTAIN_GAP_NS if same_step or other_reader else LOOSE_GAP_NS
@@ -96,7 +93,7 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
     if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
         return False
     gap_ns = later.start_ns - earlier.end_ns
-    if (later.writes or gap_ns > AGAIN_NS) and any(earlier.has(part) for part in later.parts):
+    if (later.writes or gap_ns > LOOSE_GAP_NS) and any(earlier.has(part) for part in later.parts):
         return False
     if earlier.steps and later.steps:
         if earlier.step is None or earlier.step != later.step or gap_ns > LOOSE_GAP_NS:
@@ -112,8 +109,7 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
         own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
         return gap_ns <= 0 and own
-    numbered = bool(earlier.steps or later.steps) and not (_is_named(earlier) and _is_named(later))
-    return gap_ns <= (NUMBERED_GAP_NS if numbered else LOOSE_GAP_NS // 2)
+    return gap_ns <= BESIDE_NS
 
 
 def _is_certain(candidate: Candidate) -> bool:
@@ -123,12 +119,6 @@ def _is_certain(candidate: Candidate) -> bool:
 def _is_known(candidate: Candidate) -> bool:
     """Return whether it is named as something that is saved."""
     return all(part.name.framework is not None or part.name.hint for part in candidate.parts[:FEW])
-
-
-def _is_named(candidate: Candidate) -> bool:
-    """Return whether a framework names all of it so, and no mere format."""
-    found = [part.name.framework for part in candidate.parts[:FEW]]
-    return all(framework is not None and not framework.weak for framework in found)
 
 
 def _is_alias(candidate: Candidate) -> bool:
@@ -143,7 +133,7 @@ def _is_further(earlier: Candidate, later: Candidate) -> bool:
     own, more = (sum(part.bytes for part in one.parts) for one in (earlier, later))
     if later.open_parts:
         return more <= own * (1 + LIKE)
-    return any(abs(size - more) <= LIKE * more for size in (own, *(part.bytes for part in earlier.parts[:FEW])))
+    return any(is_like(size, more) for size in (own, *(part.bytes for part in earlier.parts[:FEW])))
 
 
 def further_gap_ns(candidate: Candidate) -> int:
@@ -158,7 +148,7 @@ def _is_marker(candidate: Candidate) -> bool:
 
 def _is_aside(candidate: Candidate) -> bool:
     """Whether it is but a small file that no framework knows: a note beside a checkpoint, not a part of it."""
-    small = sum(part.bytes for part in candidate.parts) < SMALL_BYTES
+    small = sum(part.bytes for part in candidate.parts) < HEADER_BYTES
     return small and not any(part.name.commit or part.name.framework or part.is_open for part in candidate.parts)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, RANKS_GAP_NS
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS, PATIENCE_NS
 from ckptprof.detect.transfers.transfers import QUIET_NS
 
 
@@ -92,16 +92,12 @@ TRANSITIONS: dict[State, dict[Trigger, State]] = {
 }
 
 # OPEN: how long after its last sign more of an event may follow (from its last write to judgement).
-OPEN_FILE_NS = 60_000_000_000  # a file that is kept open holds up no judgement for longer
 LONGEST_CLOSING_NS = 900_000_000_000  # a server that hangs holds no judgement up for longer
 # DEFERRED: from the end of the event.
-ALONE_SAVE_NS = 60_000_000_000  # a single save is told after so long
 SERIES_NS = 3_600_000_000_000  # an unknown trainer may take so long from save to save
-WRITERS_ENDED_NS = 3_000_000_000  # no next of the series comes from them
 # REPORTED, UPDATED: from the end of the event.
 FOLLOWED_NS = 150_000_000_000  # longer than the sampler asks what is durable
 CLEAN_UP_NS = 30_000_000_000  # a deletion that comes later makes room for the next one
-SETTLED_NS = 1_500_000_000  # after the last deletion: they come in rows
 
 
 def after(state: State, trigger: Trigger) -> State:
@@ -118,18 +114,18 @@ def patience_ns(*, ended: bool, writes: bool, lacks_ranks: bool, lacks_files: bo
     if ended:
         return QUIET_NS
     if lacks_ranks:
-        return RANKS_GAP_NS if writes else CERTAIN_GAP_NS
+        return PATIENCE_NS if writes else CERTAIN_GAP_NS
     return CERTAIN_GAP_NS if lacks_files else max(QUIET_NS, again_ns)
 
 
 def deferred_until_ns(if_alone: Hypothesis, end_ns: int, writers_ended_ns: int | None) -> int:
     """Return when a deferred event is what it is alone; `writers_ended_ns`: all its writers are over since then."""
-    due_ns = end_ns + (ALONE_SAVE_NS if if_alone is Hypothesis.SAVE else SERIES_NS)
+    due_ns = end_ns + (PATIENCE_NS if if_alone is Hypothesis.SAVE else SERIES_NS)
     if writers_ended_ns is None or if_alone not in (Hypothesis.SAVE, Hypothesis.COPY):
         return due_ns  # a later run may read what is nothing alone
-    return min(due_ns, writers_ended_ns + WRITERS_ENDED_NS)
+    return min(due_ns, writers_ended_ns + LOOSE_GAP_NS)
 
 
 def is_followed(age_ns: int, *, durable: bool) -> bool:
     """Return whether nothing more is to be learnt of a reported event that ended so long ago."""
-    return age_ns > FOLLOWED_NS or (durable and age_ns > CLEAN_UP_NS + SETTLED_NS)
+    return age_ns > FOLLOWED_NS or (durable and age_ns > CLEAN_UP_NS + LOOSE_GAP_NS)

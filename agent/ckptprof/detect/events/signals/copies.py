@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.events.candidates import SMALL_BYTES
+from ckptprof.detect.events.candidates import LIKE, LITTLE_SHARE, is_like
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.transfers.flows import AHEAD_NS
 from ckptprof.detect.transfers.ledger import counted
-from ckptprof.detect.transfers.model.tolerances import CALLS_NS
+from ckptprof.detect.transfers.model.tolerances import CALLS_NS, HEADER_BYTES, NEARLY_ALL
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.formats import ARCHIVES
-
-SAME = (0.95, 1.05)
-_LIKE = (0.8, 1.25)
-_ARCHIVE_SHARE = 0.1  # of what is written, read from one
 
 
 def copies(event: Event) -> Found | None:
@@ -49,7 +45,7 @@ def _counterparts(event: Event) -> list[Transfer]:
         sizes.setdefault(move.used_size, []).append(move)
     explained, counted_bytes, found = 0, 0, []
     for part in event.largest if sizes else ():
-        if part.bytes < SMALL_BYTES or part.staged is not None:
+        if part.bytes < HEADER_BYTES or part.staged is not None:
             continue
         counted_bytes += part.bytes
         for move in sizes.get(part.stored_size, ()):
@@ -66,7 +62,7 @@ def _counterparts(event: Event) -> list[Transfer]:
 def _unpacked(event: Event) -> Found | None:
     """Weigh that an archive was read meanwhile: what comes out of it may be more than what went in."""
     for move, moved in _other_way(event, AHEAD_NS).items() if event.writes else ():
-        if move.path.endswith(ARCHIVES) and moved > _ARCHIVE_SHARE * event.bytes:
+        if move.path.endswith(ARCHIVES) and moved > LITTLE_SHARE * event.bytes:
             text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
             return Found(text, "copies-exactly")
     return None
@@ -75,14 +71,13 @@ def _unpacked(event: Event) -> Found | None:
 def _in_both_ways(event: Event) -> Found | None:
     """Weigh the sums: packing, splitting, or many at once; a trainer may read data while it saves."""
     flow = event.known.transfers.flow_of(event.parts, _own_files(event))
-    if flow is None or not flow.written or not _LIKE[0] <= flow.read / flow.written <= _LIKE[1]:
+    if flow is None or not flow.written or not is_like(flow.read, flow.written):
         return None
     if flow.in_kernel * 2 > (flow.written if event.writes else flow.read):
         return Found("copied by the kernel from file to file, as much read as written", "copies-exactly")
     if flow.read_while_writing is None or not event.trains:
         return Found("its process read as much as it wrote, at the same time", "copies-in-sum")
-    same = any(SAME[0] <= some / flow.written <= SAME[1] for some in (flow.read, flow.read_while_writing))
-    if not same or flow.hand_in_hand < _LIKE[0] * flow.written:
+    if flow.hand_in_hand < (1 - LIKE) * flow.written:
         return None
     return Found("its process read as much as it wrote, hand in hand", "copies-exactly")
 
@@ -110,7 +105,7 @@ def _moved(move: Transfer, event: Event) -> int:
     start_ns, end_ns = move.data_span
     frame = min(start_ns, event.start_ns), max(end_ns, event.end_ns)
     moved = history.returned_bytes(*frame) if event.writes else counted(history, *frame, writes=True)
-    return size if moved >= SAME[0] * size else best
+    return size if moved >= NEARLY_ALL * size else best
 
 
 def _own_files(event: Event) -> set[FileKey]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.events.candidates import SMALL_BYTES
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.events.signals.series import MOST, is_row_of_data
-
-_LARGE_BYTES = 1 << 20
-_SIZES = 4  # powers of two among the sizes of its operations
+from ckptprof.detect.events.signals.series import MANY, MOST, is_row_of_data
+from ckptprof.detect.transfers.model.operations import LARGE_BYTES
+from ckptprof.detect.transfers.model.tolerances import HEADER_BYTES
 
 
 def renamed(event: Event) -> bool:
@@ -30,8 +28,8 @@ def tensors(event: Event) -> bool:
         for session in part.threads:
             for low, _operations, moved in session.sizes:
                 sizes[low] = sizes.get(low, 0) + moved
-    large = sum(moved for low, moved in sizes.items() if low >= _LARGE_BYTES)
-    return len(sizes) >= _SIZES and large * 2 >= sum(sizes.values())
+    large = sum(moved for low, moved in sizes.items() if low >= LARGE_BYTES)
+    return len(sizes) >= MANY and large * 2 >= sum(sizes.values())
 
 
 def bulk(event: Event) -> bool:
@@ -53,6 +51,6 @@ def random(event: Event) -> bool:
     sums = [part.operations for part in event.parts if part.operations is not None]
     moved = sum(one.bytes for one in sums)
     operations = sum(one.number for one in sums)
-    if not event.writes or not operations or moved / operations >= SMALL_BYTES:
+    if not event.writes or not operations or moved / operations >= HEADER_BYTES:
         return False
     return sum(one.consecutive_bytes for one in sums) * 2 <= moved

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.transfers import pieces
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval
 from ckptprof.frameworks.formats import SOUGHT
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 
-_KEPT = 0.5
-_UNKEPT = 0.3  # what its process imported meanwhile is in it
+_KEPT = 0.5  # less of what was read is not kept: what its process imported meanwhile is in it
 _SEEN = 0.7  # of the bytes must have been counted while memory was looked at
 _ENDS_NS = 2_000_000_000  # a library of machine learning takes a second to unload where others compute, too
 _AS_MUCH = (0.9, 1.6)  # went over the network as was moved: headers and neighbours are counted, too
 _EXACTLY = (0.97, 1.2)  # likewise, of what a trainer writes
 _LEAST_BYTES = 8 << 20  # to be told from the rest of the network
-_BUFFERED_NS = 1_000_000_000
 
 
 def straight(event: Event) -> bool:
@@ -45,8 +44,7 @@ def several(event: Event) -> bool:
 
 def unkept(event: Event) -> bool:
     """Return whether memory did not grow by what was read: who loads a model has it then."""
-    share = _kept_share(event)
-    return share is not None and share < _UNKEPT and straight(event)
+    return straight(event) and _kept_share(event) is not None
 
 
 def sent(event: Event) -> bool:
@@ -79,7 +77,7 @@ def received(event: Event) -> bool:
     if came is not None and low * event.bytes <= came <= high * event.bytes:
         return True
     # others receive, too, and what waited in buffers came before the file was there: then its pieces must tell
-    came = event.world.devices.received_bytes(event.start_ns - _BUFFERED_NS, event.end_ns)
+    came = event.world.devices.received_bytes(event.start_ns - BESIDE_NS, event.end_ns)
     return came is not None and came >= low * event.bytes and _is_poured(event)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from ckptprof.detect.events.event import Event
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.past_events import shape_of
 from ckptprof.detect.events.signals.series import MANY
-
-_BESIDE_NS = 30_000_000_000
 
 
 def read_back(event: Event) -> bool:
@@ -38,7 +37,7 @@ def _is_row(event: Event) -> bool:
         move.path
         for process in event.first_processes
         for move in event.known.transfers.recent.of(
-            process, event.start_ns - _BESIDE_NS, event.end_ns + _BESIDE_NS, writes=False
+            process, event.start_ns - CERTAIN_GAP_NS, event.end_ns + CERTAIN_GAP_NS, writes=False
         )
     }
     return max(Counter(map(shape_of, event.remembered.paths | beside)).values()) >= MANY

@@ -7,7 +7,7 @@ import re
 import statistics
 from collections import Counter
 
-from ckptprof.detect.events.candidates import FEW, LIKE
+from ckptprof.detect.events.candidates import AT_ONCE_NS, FEW, is_like
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.past_events import PastEvent, shape_of
@@ -15,12 +15,9 @@ from ckptprof.detect.events.signal import Found
 from ckptprof.frameworks.words import NUMBERED_PIECE
 
 _TIMES = 2  # that a recurrence counts
-_APART_NS = 500_000_000  # pieces of one thing follow sooner
 _EVEN = 0.35  # spread of the periods, over their mean
 MOST = 0.8  # of the time, or of what a job writes
-_RAPID = 3  # events
-MANY = 4  # files of one shape, or processes
-_SAME = 0.7
+MANY = 4  # files of one shape, processes, events, looks: so many of them are no chance
 _NUMBERS = re.compile(r"\d{1,12}")
 
 
@@ -77,7 +74,7 @@ def continuous(event: Event) -> bool:
 
 def rapid(event: Event) -> bool:
     """Return whether one follows the other without a pause, each a little: nobody saves a state so often."""
-    return event.writes and _comes_soon_after(event, _RAPID) and _is_nameless(event)
+    return event.writes and _comes_soon_after(event, MANY) and _is_nameless(event)
 
 
 def is_row_of_data(event: Event) -> bool:
@@ -100,14 +97,14 @@ def _alike(event: Event) -> list[PastEvent]:
     return [
         earlier
         for earlier in (event.series if event.writes else ())
-        if abs(earlier.bytes - event.bytes) <= LIKE * event.bytes and earlier.end_ns <= event.start_ns - _APART_NS
+        if is_like(earlier.bytes, event.bytes) and earlier.end_ns <= event.start_ns - AT_ONCE_NS
     ]
 
 
 def _comes_soon_after(event: Event, count: int) -> bool:
     """Return whether so many of its series came just before, each soon after the other."""
     events = event.series[-count:]
-    return len(events) == count and event.start_ns - events[0].start_ns <= count * 2 * _APART_NS
+    return len(events) == count and event.start_ns - events[0].start_ns <= count * 2 * AT_ONCE_NS
 
 
 def _takes_turns(event: Event) -> bool:
@@ -121,7 +118,7 @@ def _takes_turns(event: Event) -> bool:
     likeness = statistics.fmean(
         len(earlier & later) / len(earlier | later) for earlier, later in itertools.pairwise(crews)
     )
-    return likeness < _SAME
+    return likeness < MOST
 
 
 def _is_row(event: Event) -> bool:
