@@ -17,6 +17,8 @@ from ckptprof_collectors.ebpf.layouts import (
     Session,
     SessionRecord,
 )
+from ckptprof_collectors.files.views import HOST, Elsewhere, View
+from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent, text
 
 _CODES = {4: "I", 8: "Q"}
@@ -104,11 +106,18 @@ def _names(state: int, raw: bytes) -> tuple[str, ...]:
     return ()
 
 
-def _device_of(*folders: str) -> int | None:
-    """Return st_dev of the first of these folders that is there."""
-    for folder in folders:
-        with suppress(OSError, ValueError):
-            return os.stat(folder).st_dev
+def _device_of(view: View, folder: str) -> int | None:
+    """Return st_dev of a folder of a process; None where it is not local, or cannot be reached.
+
+    This is a walk by steps, which enters nothing that may hang: it is done in the thread that reads the trace.
+    """
+    for whose in (view, HOST):
+        with suppress(OSError, ValueError, Elsewhere), WORKERS.views.enter(whose) as root:
+            found = root.find(os.fsencode(folder))
+            try:
+                return found.status.device
+            finally:
+                found.close()
     return None
 
 
@@ -125,7 +134,7 @@ class Decoder:
         """Return a start time as /proc/PID/stat gives it (fs/proc/array.c: nsec_to_clock_t)."""
         return start_ns * self._ticks_per_second // 1_000_000_000
 
-    def device(self, kernel_device: int, file_system: int, process: int, path: str | None) -> int:
+    def device(self, kernel_device: int, file_system: int, process: View, path: str | None) -> int:
         """Return st_dev of a file."""
         plain = os.makedev(kernel_device >> 20, kernel_device & 0xFFFFF)
         if file_system not in _SUBVOLUMES or path is None:
@@ -133,8 +142,7 @@ class Decoder:
         folder = os.path.dirname(path)
         known = self._subvolumes.get((kernel_device, folder))
         if known is None:
-            # through its process, or, if that has ended, as we see it
-            known = _device_of(f"{self._proc}/{process}/root{folder}", folder)
+            known = _device_of(process, folder)
             if known is None:
                 return plain
             if len(self._subvolumes) >= 4096:
@@ -161,7 +169,7 @@ class Decoder:
             start_ticks=self.ticks(start_ns),
             tid=tid,
             comm=text(fields[_COMM].partition(b"\0")[0]),
-            device=self.device(kernel_device, file_system, process, path),
+            device=self.device(kernel_device, file_system, View(process, self.ticks(start_ns)), path),
             inode=inode,
             generation=generation,
             writes=bool(tail & 1),
@@ -202,13 +210,14 @@ class Decoder:
             names = tuple(self._absolute(record, folders, near))
         path = names[0] if names else path
         placed = record.of_file or (record.kind == RecordKind.SYNCED and kernel_device)  # syncfs(2) tells a device only
+        process = View(record.process, self.ticks(record.process_start_ns))
         return FileLifeEvent(
             at_ns=record.at_ns,
             kind=LIFE[RecordKind(record.kind)],
             pid=record.process,
             start_ticks=self.ticks(record.process_start_ns),
             tid=tid,
-            device=self.device(kernel_device, record.file_system, record.process, path) if placed else None,
+            device=self.device(kernel_device, record.file_system, process, path) if placed else None,
             inode=inode if record.of_file else None,
             duration_ns=record.duration_ns or None,
             path=path,

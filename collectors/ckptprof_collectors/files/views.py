@@ -140,7 +140,7 @@ class Views:
         try:
             yield entered
         finally:
-            os.close(entered.root)
+            entered.close()
 
     def _of_living(self, view: View) -> Entered | None:
         folder = b"%s/%d" % (self._proc, view.pid)
@@ -195,12 +195,35 @@ class Entered:
         self._access = None if noted is None or noted.uid == 0 else noted
         self._start: Found | None = None
         self._apart: str | None = None
+        self._parent: tuple[bytes, Found, _Noted | None] | None = None  # of what was found last
 
     def find(self, path: bytes, lane: str = LOCAL) -> Found:
         """Walk to a path, links followed; the result is to be closed.
 
         Raises OSError, PermissionError where its user may not go, Elsewhere for what neither is local nor in `lane`.
         """
+        path = path.rstrip(b"/")
+        folder, _, name = path.rpartition(b"/")
+        if name in {b"", b".", b".."}:
+            return self._find(path, lane)[0]
+        if self._parent is None or self._parent[0] != folder:  # neighbours are often asked for one after the other
+            self._forget_parent()
+            self._parent = (folder, *self._find(folder, lane))
+        _, above, access = self._parent
+        found = self._step(above, name, lane, access)
+        if stat.S_ISLNK(found.status.mode):
+            found.close()
+            return self._find(path, lane)[0]
+        if access is not None and found.is_folder:
+            try:
+                _admit(found, access)
+            except PermissionError:
+                found.close()
+                raise
+        return found
+
+    def _find(self, path: bytes, lane: str) -> tuple[Found, _Noted | None]:
+        """Walk all of a path; return who has to be admitted to what comes below, too."""
         if self._start is None:
             self._start = self._begin(lane)
         above = [self._start]
@@ -208,10 +231,20 @@ class Entered:
             access = self._walk(above, path, lane)
             if access is not None and above[-1].is_folder:
                 _admit(above[-1], access)
-            return above.pop() if len(above) > 1 else self._start.copy()
+            return above.pop() if len(above) > 1 else self._start.copy(), access
         finally:
             for passed in above[1:]:
                 passed.close()
+
+    def _forget_parent(self) -> None:
+        if self._parent is not None:
+            self._parent[1].close()
+            self._parent = None
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self._forget_parent()
+        os.close(self.root)
 
     def _walk(self, above: list[Found], path: bytes, lane: str) -> _Noted | None:
         """Append each step to `above`, the last one last; return who has to be admitted there."""
