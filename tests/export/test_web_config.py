@@ -205,6 +205,7 @@ def test_what_is_no_password_is_refused(authorization: str) -> None:
         ("tls_server_config:\n  cert_file: web.crt\n", "tls_server_config has no key_file"),
         ("\ntls_server_config:\n  cert_file: web.crt\n  key: x\n", "line 4: 'key' is not supported"),
         ("basic_auth_users:\n  me: secret\n", "line 2: basic_auth_users.me is no bcrypt hash"),
+        ("basic_auth_users:\n  me: $2b$31$" + "." * 53, "line 2: basic_auth_users.me is no bcrypt hash of a cost"),
         ("basic_auth_users:\n  me: [1]\n", "line 2: basic_auth_users.me is not a text"),
         ("basic_auth_users:\n- me\n", "line 2: names with values belong here, as in `a: b`"),
         ("tls_server_config:\n  min_version: TLS10\n", "line 2: tls_server_config.min_version is 'TLS10'"),

@@ -84,7 +84,7 @@ def _section(path: Path, section: str, node: yaml.Node) -> Iterator[tuple[str, s
             raise CkptprofError(f"{where} is {value.value!r}", hint=f"one of {', '.join(_CHOICES[key])}")
         if section == _USERS and not BCRYPT.fullmatch(value.value):
             raise CkptprofError(
-                f"{where} is no bcrypt hash",
+                f"{where} is no bcrypt hash of a cost from 4 to 15",
                 hint="`htpasswd -nBC 10 USER` (apache2-utils) makes one",
             )
         yield key, value.value
