@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import functools
+import hashlib
 import importlib.util
 import os
 import shutil
@@ -94,10 +95,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker that this file itself serves, and make room for its locks."""
     config.addinivalue_line("markers", "alone: measures time, so no other test runs beside it")
     _hand_on_no_deafness()
+    # Each pytest that starts closes pytest-of-USER to others: in a place of its own it closes no other checkout's
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_temporary_root())
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the environment
         os.environ[LOCKS] = tempfile.mkdtemp(prefix="ckptprof-tests-")
     elif _may_give_way():
         os.setsid()  # a session of its own, which gives way by itself
+
+
+def _temporary_root() -> Path:
+    """Return a folder for this checkout, by a short name: the path of a socket has 107 bytes."""
+    checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve())).hexdigest()[:4]
+    root = Path(tempfile.gettempdir()) / f"ckpt-{checkout}-{os.getuid()}"
+    root.mkdir(mode=0o711, exist_ok=True)
+    return root
 
 
 def _hand_on_no_deafness() -> None:

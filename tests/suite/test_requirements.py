@@ -72,7 +72,7 @@ def run_suite(directory: Path, cases: str, *arguments: str, **environment: str) 
         check=False,
         timeout=240,
         cwd=directory,
-        env={**inherited, **environment},
+        env={**inherited, "PYTEST_DEBUG_TEMPROOT": str(directory), **environment},
     )
 
 
