@@ -88,9 +88,9 @@ STATS = (
     ),
     Panel(
         "Saved",
-        "bytes",
+        "decbytes",
         "Bytes of all saves within the time shown, summed over nodes.",
-        (Query(f"sum(increase(ckptprof_checkpoint_bytes_total{{{_SAVE}}}[$__range]))", "bytes"),),
+        (Query(f"sum(increase(ckptprof_checkpoint_bytes_total{{{_SAVE}}}[$__range]))", "decbytes"),),
     ),
 )
 
@@ -103,7 +103,7 @@ _NODES = Panel(
         Query(_AGE, "since the newest save", "s"),
         Query(f"{_AGE} / on (instance) ($__range_s / ({_SAVES} >= 2))", "intervals", "suffix:x", _TWICE),
         Query(f"max by (instance) (ckptprof_last_checkpoint_duration_seconds{{{_SAVE}}})", "duration", "s"),
-        Query(f"max by (instance) (ckptprof_last_checkpoint_bytes{{{_SAVE}}})", "size", "bytes"),
+        Query(f"max by (instance) (ckptprof_last_checkpoint_bytes{{{_SAVE}}})", "size", "decbytes"),
         Query(f"max by (instance, limit, confidence) (ckptprof_last_checkpoint_limit{{{_SAVE}}})", ""),
         Query(share("checkpoint_stall_seconds_total"), "training blocked", "percentunit", _HELD),
         Query("max by (instance) (ckptprof_trace_active{NODE})", "level", "level"),
@@ -174,7 +174,7 @@ GROUPS = (
             ),
             Panel(
                 "Size",
-                "bytes",
+                "decbytes",
                 "Bytes of the newest save and restore of each node, shown until the next one ends.",
                 (Query("ckptprof_last_checkpoint_bytes{NODE}", "{{instance}} {{kind}}"),),
                 holds=True,
@@ -296,7 +296,7 @@ GROUPS = (
         (
             Panel(
                 "Waiting for the disk",
-                "bytes",
+                "decbytes",
                 "Dirty pages, pages under writeback, and the amount of dirty pages at which the kernel blocks writers.",
                 (
                     Query("ckptprof_memory_dirty_bytes{NODE}", "{{instance}} dirty"),
@@ -327,7 +327,7 @@ GROUPS = (
             ),
             Panel(
                 "Resident memory",
-                "bytes",
+                "decbytes",
                 "Memory of ckptprof itself.",
                 (Query("ckptprof_resident_memory_bytes{NODE}", "{{instance}} {{process}}"),),
             ),
@@ -358,7 +358,7 @@ GROUPS = (
             ),
             Panel(
                 "Store",
-                "bytes",
+                "decbytes",
                 "Size of the node's database.",
                 (Query("ckptprof_store_size_bytes{NODE}"),),
             ),

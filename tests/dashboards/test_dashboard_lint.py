@@ -131,7 +131,7 @@ def test_panel_units(board: dict[str, Any]) -> None:
     """Rule 7: every panel has a unit, and a plain number only where the panel counts two things or tells words."""
     units = {panel["title"]: panel["fieldConfig"]["defaults"]["unit"] for panel in panels(board)}
     assert {unit for unit in units.values() if not unit.startswith("suffix:")} == {
-        "short", "s", "bytes", "Bps", "percentunit"
+        "short", "s", "decbytes", "Bps", "percentunit"
     }  # fmt: skip
     assert {title for title, unit in units.items() if unit == "short"} == {
         "Nodes, the longest without a save first",

@@ -46,7 +46,7 @@ def plan(directory: str | Path, *, size_bytes: int, phase_seconds: float, fs: Ke
     if footprint < _LEAST_FOOTPRINT:
         raise CkptprofError(
             f"{text(path)} has too little free space to probe: {footprint} bytes could be used",
-            hint=f"at most a {FREE_SHARE}th of the free space is taken, and 1 GiB or a {_RESERVE_SHARE}th stays free",
+            hint=f"at most a {FREE_SHARE}th of the free space is taken, and 1.07 GB or a {_RESERVE_SHARE}th stays free",
         )
     try:
         kept = KeptFile(fs.proc / "self" / "mountinfo")

@@ -20,7 +20,7 @@ RULE = Rule(
     applies=applies,
     exclusion="copying goes at memory speed",
     remedy=(
-        "write in pieces of 1 MiB and more, with several writers; O_DIRECT where the device is faster than "
+        "write in pieces of 1 MB and more, with several writers; O_DIRECT where the device is faster than "
         "one thread copies"
     ),
     reference="DDN hybrid I/O (x1.7 per thread, 40 % of peak with buffered writes)",

@@ -19,6 +19,6 @@ RULE = Rule(
     limits=(Limit.FLUSH,),
     applies=applies,
     exclusion="one flush at the end",
-    remedy="drop the flush after each item: buffer 64 MiB and more, and flush once at the end of the file",
+    remedy="drop the flush after each item: buffer 64 MB and more, and flush once at the end of the file",
     reference="pytorch/pytorch#194034 (up to 60 % of the time)",
 )

@@ -23,6 +23,6 @@ RULE = Rule(
         "read instead of mapping: vLLM `--safetensors-load-strategy eager`, SGLang prefetch, "
         "`torch.load(mmap=False)`; or copy to local NVMe first"
     ),
-    reference="sglang PR#37806 (28 MiB/s mapped; 704 GiB in 42.6 s prefetched); safetensors#562; vllm PR#24469",
+    reference="sglang PR#37806 (29 MB/s mapped; 756 GB in 42.6 s prefetched); safetensors#562; vllm PR#24469",
     without="read by calls",
 )

@@ -20,12 +20,12 @@ RULE = Rule(
     applies=applies,
     exclusion="large requests at the device",
     remedy=(
-        'write in pieces of 1 MiB and more: `open(path, "wb", buffering=16 << 20)`, tensors packed into one '
+        'write in pieces of 1 MB and more: `open(path, "wb", buffering=16 << 20)`, tensors packed into one '
         "file, no O_DIRECT for small pieces"
     ),
     reference="Darshan job summary: small accesses; huggingface/diffusers#10280",
     without="in large pieces",
     remedy_of_restore=(
-        'read in pieces of 1 MiB and more: `open(path, "rb", buffering=16 << 20)`, whole tensors instead of slices'
+        'read in pieces of 1 MB and more: `open(path, "rb", buffering=16 << 20)`, whole tensors instead of slices'
     ),
 )
