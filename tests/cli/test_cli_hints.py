@@ -156,6 +156,15 @@ def test_a_hint_works(command: str, place: Path) -> None:
     check(command)
 
 
+@pytest.mark.parametrize(
+    "command", ["ckptprof frobnicate", "ckptprof show NUMBER", "ckptprof report --now", "ckptprof show 77"]
+)
+def test_a_hint_that_does_not_work_is_found(command: str, place: Path) -> None:
+    """No such command, a word that nobody fills in, no such option, nothing there."""
+    with pytest.raises(AssertionError):
+        check(command)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_names_parses(page: Path) -> None:
     """A line to paste is whole; in a sentence, and in an alert, a command may stand without its arguments."""
