@@ -55,7 +55,6 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     moved = sum(part.bytes for part in candidate.parts)
     usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < WHOLE_SHARE * usual
-    smaller = smaller and all(part.operations is not None or part.fact is not None for part in large)
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         smaller = False  # its own framework completed it: what lacks was not seen
     removed_ns = known.transfers.removals.removed_ns
@@ -87,10 +86,9 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
         fact = part.fact
         if fact is None or fact.whole is not False:
             continue
-        reached = part.stretch[1] if part.stretch is not None else 0
         ended_ns = known.world.ended.get(part.process)
         late = part.fact_at_ns - part.active_ns >= _LOOKED_AFTER_NS or part.was_looked_at_after(ended_ns)
-        if late and fact.size >= reached:
+        if late:
             yield f"{_name(part)} ends before its format does"
 
 

@@ -30,7 +30,6 @@ _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of it
 STILL = 0.2  # of what is usual
 _GOES_ON = 0.4
 _RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
-_TELLING_SLICES = 4  # so many are missed before a thread that sleeps is called still
 STEADY_SHARE = 0.3  # of a core: who uses less has no pace that it could have lost
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
 _STAGED_WITHIN_NS = 8_000_000_000
@@ -145,12 +144,7 @@ class TrainingActivity:
         if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
             return None
         still = [one[:2] for one in told if self._is_still(one)]
-        around = self._still_spans(self.start_ns - AT_ONCE_NS, self.end_ns + AT_ONCE_NS)
-        held = [
-            span
-            for span in merged(still)
-            if any(self._is_unusual(one) for one in merged([span, *around]) if one[0] <= span[1] and span[0] <= one[1])
-        ]
+        held = [span for span in merged(still) if self._is_unusual(span)]
         if still and len(still) * 2 >= len(told) and not held:
             self._as_usual = True
             return None
@@ -184,7 +178,7 @@ class TrainingActivity:
             first, last = max(0, after - 1), min(after, len(times) - 1)
             near = first if middle_ns - times[first] <= times[last] - middle_ns else last
             told = saving[near]
-            if saving[first] != saving[last] or (not told and times[last] - times[first] > 2 * AT_ONCE_NS):
+            if saving[first] != saving[last]:
                 paced = self._pace_at(stretches, middle_ns)
                 told = told if paced is None or (paced and self._pause_ns) else paced
             if told:
@@ -207,7 +201,7 @@ class TrainingActivity:
         rhythm = self._rhythm
         least_ns = SPACING_NS
         if rhythm is not None and rhythm.share < _BUSY_SHARE and rhythm.slices_per_second > 0:
-            least_ns = max(least_ns, int(_TELLING_SLICES / rhythm.slices_per_second * 1e9))
+            least_ns = max(least_ns, int(MANY / rhythm.slices_per_second * 1e9))
         return self.book.stretches(self.process, start_ns, end_ns, least_ns)
 
     def _is_still(self, one: Stretch) -> bool | None:
@@ -218,14 +212,14 @@ class TrainingActivity:
         seconds = (one.end_ns - one.start_ns) / 1e9
         usual = rhythm.slices_per_second * seconds
         if rhythm.share < _BUSY_SHARE:
-            if one.share >= _BUSY_SHARE or usual < _TELLING_SLICES / 2:
+            if one.share >= _BUSY_SHARE or usual < MANY / 2:  # too few were to be missed
                 return None  # who computes for once runs, though it does not wake as it does else
             if one.slices < STILL * usual:
                 return True
             return False if one.slices >= _GOES_ON * usual else None
         if one.share < STILL * rhythm.share:  # one that sleeps and wakes may have another way by now
             hardly = one.share < _HARDLY * rhythm.share  # it stirs, as who waits with a timeout does
-            stirs = _TELLING_SLICES * seconds + (_HARDLY * usual if hardly else 0.0)
+            stirs = MANY * seconds + (_HARDLY * usual if hardly else 0.0)
             return True if one.slices <= max(1.0, stirs) else None
         least = _GOES_ON if one.slices >= _GOES_ON * usual else _RUNS_ON  # it may have computed for a part, then waited
         return False if one.share >= least * rhythm.share and not self._spins else None

@@ -60,10 +60,6 @@ class Candidate:
                 return part.bytes * _AMENDED > earlier.bytes and not _is_kept_up(earlier, part)
         return False
 
-    def moved(self, path: str) -> bool:
-        """Return whether any process moved the file in it."""
-        return path in self._moved
-
     @property
     def step(self) -> int | None:
         """The step that its names say, if they agree."""

@@ -43,13 +43,10 @@ def _belongs(candidate: Candidate, part: Transfer) -> bool:
 
 def _reach_ns(candidate: Candidate, part: Transfer) -> int:
     """Return how long after a candidate's last sign a part of the same unit still is one of it."""
-    if candidate.committed_ns is not None and part.start_ns > candidate.committed_ns and not part.name.commit:
-        return LOOSE_GAP_NS
     if part.name.certain:
         return PATIENCE_NS if part.writes and part.name.step is not None else CERTAIN_GAP_NS
     same_step = part.name.step is not None and part.name.step in candidate.steps
-    other_reader = not part.writes and candidate.moved(part.path)
-    return CERTAIN_GAP_NS if same_step or other_reader else LOOSE_GAP_NS
+    return CERTAIN_GAP_NS if same_step else LOOSE_GAP_NS
 
 
 def _split(candidate: Candidate) -> list[Candidate]:
@@ -74,19 +71,12 @@ def _joined(candidates: list[Candidate]) -> list[Candidate]:
         near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-FEW:]
         alike = [] if aside else [earlier for earlier in near if _same_save(earlier, candidate)]
         if alike:
-            best = min(alike, key=lambda earlier: _distance(earlier, candidate))
             for part in candidate.parts:
-                best.add(part)
+                alike[-1].add(part)
         else:
             done.append(candidate)
             near += [] if aside else [candidate]
     return done
-
-
-def _distance(earlier: Candidate, later: Candidate) -> tuple[bool, int]:
-    """Return how far they are from each other: the same step is nearest, then what ended just before."""
-    same_step = earlier.step is not None and earlier.step == later.step
-    return not same_step, abs(later.start_ns - earlier.end_ns)
 
 
 def _same_save(earlier: Candidate, later: Candidate) -> bool:

@@ -143,19 +143,7 @@ def _goes_on(event: Event) -> bool:
         return True
     if len(frozenset(event.processes).union(*(earlier.processes for earlier in event.series))) == 1:
         return False  # one process may well count its states one by one
-    return _is_nameless(event) and (_is_dense(own | before) or _follow(own, before))
-
-
-def _is_dense(paths: set[str]) -> bool:
-    """Return whether the numbers of the files leave few out: steps are counted in hundreds."""
-    numbers: dict[str, set[int]] = {}
-    for path in paths:
-        number = _number(path)
-        if number is not None:
-            numbers.setdefault(_folder(path), set()).add(number)
-    return bool(numbers) and all(
-        len(known) > 1 and max(known) - min(known) < 2 * len(known) for known in numbers.values()
-    )
+    return _is_nameless(event) and _follow(own, before)
 
 
 def _follow(own: set[str], before: set[str]) -> bool:
