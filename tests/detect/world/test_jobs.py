@@ -323,6 +323,32 @@ def test_a_job_is_named_by_what_trains_and_not_by_its_shim(shim: str) -> None:
     assert book.job_of((11, 11)) == "python3-10"
 
 
+@pytest.mark.parametrize("environment", [{}, {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "29500"}])
+def test_a_process_that_was_met_as_a_shell_is_named_by_what_it_becomes(environment: dict[str, str]) -> None:
+    """A shell forks itself and becomes the program later: the job was asked for meanwhile, by who forked, too."""
+    book = Jobs()
+    for info in (shell(10, **environment), shell(11, 10, **environment)):
+        book.observe(info)
+    before = [book.job_of((pid, pid)) for pid in (11, 10)]
+    book.observe(process(11, 10, "train.py", environment=environment))
+    job = "train.py-10" if environment else "train.py-11"
+
+    assert {name.partition("-")[0] for name in before} == {"bash"}
+    assert book.job_of((11, 11)) == job
+    assert book.job_of((10, 10)) == (job if environment else "bash-10")
+
+
+def test_a_rank_that_joins_its_shell_names_their_job() -> None:
+    """The shell was asked for first, because it had read something itself."""
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "29500"}
+    book = Jobs()
+    book.observe(shell(10, **rank))
+    assert book.job_of((10, 10)) == "bash-10"
+    book.observe(process(11, 10, "python3", environment=rank))
+
+    assert book.job_of((11, 11)) == book.job_of((10, 10)) == "python3-10"
+
+
 def test_an_orphan_keeps_the_parent_that_it_had() -> None:
     """A launcher that ends hands its ranks to init; they stay one job."""
     book = Jobs()

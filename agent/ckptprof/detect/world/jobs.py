@@ -9,14 +9,16 @@ from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, is_launcher, is_script, key_of, title
+from ckptprof.frameworks.launchers import RUNNERS
 from ckptprof_collectors.samples import ProcessInfo
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """The processes of one job; its name is given once and kept."""
+    """The processes of one job; its name is given once and kept, but for one that a shell gave it."""
 
     name: str
+    program: str  # that it is named by
     top: ProcessInfo  # the one that was met first
     root: int  # pid of what started them
     living: dict[ProcessKey, int | None] = field(default_factory=dict)  # with their ranks
@@ -95,11 +97,13 @@ class Jobs(Processes):
         key = self._key(info, top)
         known = self._group_of.get(process)
         if known is not None and known[0] == key:
+            self._rename(known[1], info, top)
             return known[1]
         groups = self._groups.get(key, [])
         group = next((group for group in reversed(groups) if self._may_join(group, info, top)), None)
         if group is None:
             group = self._found(key, info, top)
+        self._rename(group, info, top)
         self._group_of[process] = key, group
         group.living[process] = rendezvous.rank_of(info.environment) if process == key_of(top) else None
         return group
@@ -131,28 +135,42 @@ class Jobs(Processes):
 
     def _found(self, key: tuple[object, ...], info: ProcessInfo, top: ProcessInfo) -> _Group:
         """Begin a group, under a name that no other job of now has."""
-        started_by = self._launcher(top) if rendezvous.is_rank(info.environment) else top
-        root = started_by.pid if started_by is not None else self._number(info, top)
-        name, more = self._name(info, top, started_by or top, root)
-        group = _Group(name, top, root)
-        for wanted in (name, *more):
-            holder = self._holders.get(wanted)
-            if holder is None or not holder.living or self._are_one(holder, group):
-                group.name = wanted
-                break
+        group = _Group("", "", top, 0)
+        self._call(group, info, top)
         self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]
         self._holders[group.name] = group
         return group
 
-    def _name(self, info: ProcessInfo, top: ProcessInfo, root: ProcessInfo, number: int) -> tuple[str, tuple[str, ...]]:
-        line = self.ancestors(info)
-        program = title(*(line[: line.index(root) + 1] if root in line else (info, root)))
+    def _call(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> None:
+        started_by = self._launcher(top) if rendezvous.is_rank(info.environment) else top
+        group.root = started_by.pid if started_by is not None else self._number(info, top)
+        root, line = started_by or top, self.ancestors(info)
+        group.program = title(*(line[: line.index(root) + 1] if root in line else (info, root)))
+        group.name, *more = self._names_of(group.program, info, top, group.root)
+        for wanted in (group.name, *more):
+            holder = self._holders.get(wanted)
+            if holder is None or not holder.living or self._are_one(holder, group):
+                group.name = wanted
+                break
+
+    def _rename(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> None:
+        """Name a group that a shell gave its name by what one of its processes runs now."""
+        if group.program not in RUNNERS or info.program in RUNNERS:
+            return
+        if self._holders.get(group.name) is group:
+            del self._holders[group.name]
+        self._call(group, info, top)
+        self._holders[group.name] = group
+
+    @staticmethod
+    def _names_of(program: str, info: ProcessInfo, top: ProcessInfo, number: int) -> tuple[str, ...]:
+        """Return the name that a job should have, and what it is called if another has that."""
         port = rendezvous.number(info.environment, ("MASTER_PORT",))
         if "SLURM_JOB_ID" in info.environment:
             name = f"slurm-{info.environment['SLURM_JOB_ID']}"
-            return name, (f"{name}:{program}-{number}", f"{name}:{program}-{top.pid}")
+            return name, f"{name}:{program}-{number}", f"{name}:{program}-{top.pid}"
         name = f"{program}-{rendezvous.told_name(info.environment) or number}"
-        return name, (*((f"{name}:{port}",) if port else ()), f"{program}-{top.pid}", f"{name}:{top.pid}")
+        return name, *((f"{name}:{port}",) if port else ()), f"{program}-{top.pid}", f"{name}:{top.pid}"
 
     def _number(self, info: ProcessInfo, top: ProcessInfo) -> int:
         """Return the pid that names a job of ranks whose launcher is not known."""
