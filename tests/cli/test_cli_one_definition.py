@@ -45,8 +45,9 @@ def store(path: Path, durations_seconds: tuple[float, ...]) -> str:
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> str:
-    """Return a database of four saves of one job, of which no two are alike."""
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a database of four saves of one job, of which no two are alike; lines are wide enough not to wrap."""
+    monkeypatch.setenv("COLUMNS", "200")
     return store(tmp_path / "saves.db", SECONDS)
 
 

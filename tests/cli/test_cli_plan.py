@@ -91,7 +91,7 @@ def test_from_a_recorded_job(db: str, printed: Printed) -> None:
     code, out, err = printed("--db", db)
 
     assert (code, err) == (0, "")
-    assert "Job                     train, 6 saves recorded" in out
+    assert "Job                     train, 6 complete saves recorded" in out
     assert "A save blocks training  20.5 s (measured: median stall of 6 saves)" in out
     assert "A checkpoint            40.0 GB (measured: median of 6 saves)" in out
     assert "A restore               20.0 s (measured: median duration of 1 restore)" in out

@@ -118,7 +118,7 @@ def test_nothing_slow_is_an_answer() -> None:
     unseen = msgspec.structs.replace(fine, stall_ns=None)
     for several, ending in (
         ([unseen], "1 save; for how long training was blocked was not seen."),
-        ([fine, unseen], "2 saves blocked training for 2.00 s, seen of 1 of them."),
+        ([fine, unseen], "2 saves blocked training for 2.00 s, seen of 1 of 2."),
     ):
         part = first_advice(several)
         assert part is not None

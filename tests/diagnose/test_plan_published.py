@@ -52,7 +52,7 @@ def test_where_20_per_mttf_is_youngs_optimum() -> None:
     """Only for a save that costs 9.3 s; the plan says so where the cost is not known."""
     assert intervals.young_cost(6.2 * MINUTE, 124 * MINUTE) == pytest.approx(9.3)
     assert intervals.young(9.3, 124 * MINUTE) == pytest.approx(6.2 * MINUTE)
-    assert "blocks training for 9.3 s" in plan(Given(gpus=24_000, size_bytes=5e12)).notes[0]
+    assert "blocks training for 9.30 s" in plan(Given(gpus=24_000, size_bytes=5e12)).notes[0]
 
 
 def test_largest_clusters_fail_within_half_an_hour() -> None:

@@ -19,6 +19,7 @@ HOUR = 3600.0
 MEASURED = Measured(
     job="train.py",
     saves=7,
+    costs=7,
     other_jobs=0,
     ranks=8,
     size=Figure(value=1e12, origin=Origin.MEASURED, text="median of 7 saves"),
@@ -215,7 +216,8 @@ WHOLE = st.none() | st.integers(-2, 10**10)
 NANOSECONDS = st.integers(0, 10**21).map(lambda spent: spent / 1e9)
 FIGURE = st.none() | st.builds(Figure, value=NANOSECONDS, origin=st.just(Origin.MEASURED))
 FOUND = st.builds(
-    Measured, job=st.just("j"), saves=st.just(3), other_jobs=st.integers(0, 3), ranks=st.none() | st.integers(1, 10**6),
+    Measured, job=st.just("j"), saves=st.just(3), costs=st.just(3), other_jobs=st.integers(0, 3),
+    ranks=st.none() | st.integers(1, 10**6),
     size=st.none() | st.builds(Figure, value=st.floats(1, 1e15), origin=st.just(Origin.MEASURED)), cost=FIGURE,
     duration=st.none() | st.builds(Figure, value=st.floats(1e-9, 1e7), origin=st.just(Origin.MEASURED)),
     interval=st.none() | st.builds(Figure, value=st.floats(1e-9, 1e9), origin=st.just(Origin.MEASURED)), restore=FIGURE,
@@ -239,6 +241,10 @@ def test_any_figures_give_a_sane_plan_or_a_reason(wishes: Given, found: Measured
         return
 
     assert all(math.isfinite(number) for number in numbers(msgspec.to_builtins(made)))
+    assert (made.advice is None) == (made.lacking is not None)
+    if made.advice is None:
+        assert not made.rules
+        return
     assert made.advice.interval_seconds > 0
     if made.basis.duration is not None:
         assert made.advice.interval_seconds >= made.basis.duration.value

@@ -145,17 +145,22 @@ def test_a_host_without_cpu_time_to_spare_is_no_storage_and_no_code_problem_for_
     assert verdict.cause == "starved"
 
 
-@pytest.mark.parametrize(("busy", "own"), [((0.4, 3.5), False), ((0.6, 3.5), True), ((0.3, None), True), ((), True)])
-def test_who_had_the_cpus_is_told_by_what_the_job_used(busy: tuple[float | None, ...], own: bool) -> None:  # noqa: FBT001 # a parameter
-    """A job that used less than half of eight cores has no loaders to blame; unseen ones are not known to be idle."""
+@pytest.mark.parametrize(
+    ("busy", "who"), [((0.4, 3.5), "others"), ((0.6, 3.5), "own"), ((0.3, None), "both"), ((), "both")]
+)
+def test_who_had_the_cpus_is_told_by_what_the_job_used(busy: tuple[float | None, ...], who: str) -> None:
+    """A job that used less than half of eight cores has no loaders to blame; where that was not seen, nobody has."""
     at = msgspec.structs.replace(thread(Level.TRACE, 20, copy=19), system_ns=ns(1), on_cpu_ns=ns(1), runqueue_ns=ns(18))
     processes = tuple(ProcessMeasure(pid=number, comm="python", busy=one) for number, one in enumerate(busy, 1))
     verdict = told(save(Level.TRACE, 20, measured(at, devices=(device(20),), processes=processes)))
 
     assert verdict.cause == "starved"
     assert verdict.remedy is not None
-    assert ("data loader workers" in verdict.remedy) == own
-    assert ("other jobs of this host" in verdict.remedy) != own
+    assert ("data loader workers" in verdict.remedy) == (who in ("own", "both"))
+    assert ("other jobs" in verdict.remedy) == (who in ("others", "both"))
+    assert ("was not seen" in verdict.remedy) == (who == "both")
+    assert "short of processors" in verdict.sentence
+    assert "serialisation" not in verdict.sentence
 
 
 def test_words_are_those_of_a_restore() -> None:

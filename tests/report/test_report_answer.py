@@ -44,7 +44,10 @@ def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Check
     pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=often))
 
     assert pairs == [
-        ("Answer", "No save was slow, but saves blocked train.py for 60.2 % of the run."),
+        (
+            "Answer",
+            "No save was slow, but saves blocked train.py for 60.2 % of the time from first to last checkpoint.",
+        ),
         ("Do first", "save less often, or asynchronously: `ckptprof plan` tells how often"),
     ]
 

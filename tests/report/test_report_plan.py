@@ -26,8 +26,9 @@ def _seen(value: float, text: str) -> Figure:
 
 
 RECORDED = Measured(
-    job="train.py", saves=9, other_jobs=2, ranks=16, size=_seen(1.12e12, "median of 9 saves"),
+    job="train.py", saves=9, costs=8, other_jobs=2, ranks=16, size=_seen(1.12e12, "median of 9 saves"),
     cost=_seen(95.0, "median stall of 8 of 9 saves"), duration=_seen(130.0, "median duration of 9 saves"),
+    rate=_seen(8.7e9, "median rate of 9 saves"),
     interval=_seen(3600.0, "median between 9 saves"), restore=_seen(75.0, "median duration of 2 restores"),
 )  # fmt: skip
 PLANS: dict[str, tuple[Given, Measured | None]] = {
@@ -106,7 +107,7 @@ def test_every_figure_says_where_it_came_from() -> None:
 @pytest.mark.parametrize("saves", [1, 2, 3])
 def test_too_few_saves_advise_nothing(saves: int) -> None:
     """Two short saves of a demo are no reason to save every 103 days; what was measured is told all the same."""
-    few = msgspec.structs.replace(RECORDED, saves=saves)
+    few = msgspec.structs.replace(RECORDED, saves=saves, costs=saves)
     text = " ".join(render(plan(Given(gpus=1), few), width=200, colour=False).split())
     given = render(plan(Given(gpus=1, cost_seconds=2), few), width=200, colour=False)
 
@@ -120,7 +121,8 @@ def test_hostile_texts_are_inert() -> None:
     """Whatever a figure's text holds, nothing of it reaches the terminal raw."""
     evil = Measured(
         job="\x1b[2J",
-        saves=1,
+        saves=3,
+        costs=3,
         other_jobs=0,
         cost=_seen(1.0, "\x1b]0;PWN\x07\n[/red]"),
         interval=_seen(9.0, "\u202ex\r"),

@@ -133,6 +133,8 @@ def _root(
     """See every checkpoint that training saves and restores, from outside the training code.
 
     Begin with: ckptprof run -- python train.py
+
+    Sizes and rates are decimal (MB is 10^6 bytes); CKPTPROF_UNITS=binary prints MiB.
     """
     del version
     if context.invoked_subcommand is None:

@@ -59,11 +59,13 @@ def command(  # each argument is an option of the command line
     limit: filters.Limit = None,
     json: options.Json = False,
     no_color: options.NoColor = False,
-) -> None:
+) -> int:
     """Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.
 
     Recorded checkpoints are read if --db, --since, --until, --job or --limit is given, or if none of --size,
     --parameters, --cost and --write is given. A figure that you give is used instead of a measured one.
+
+    If the recorded saves do not tell what a save costs, the plan says what is missing and the exit code is 3.
     """
     given = Given(
         parameters=parameters,
@@ -94,10 +96,11 @@ def command(  # each argument is an option of the command line
     made = plan(given, measured)
     if json:
         output.write(document.dump(rendering.plan_document(made)))
-        return
-    colour = output.use_colour(off=no_color)
-    output.use_units()
-    output.write(rendering.render(made, width=output.terminal_width(), colour=colour))
+    else:
+        output.use_units()
+        colour = output.use_colour(off=no_color)
+        output.write(rendering.render(made, width=output.terminal_width(), colour=colour))
+    return 0 if made.advice is not None else NothingFoundError.exit_code
 
 
 def _was_typed(context: typer.Context, name: str) -> bool:

@@ -68,6 +68,7 @@ def command(  # each argument is an option of the command line
         message, hint = terminal.explain_empty(report)
         raise NothingFoundError(message, hint=hint)
     if not json:
+        output.use_units()
         colour = output.use_colour(off=no_color)
         output.use_units()
         width = output.terminal_width()

@@ -84,6 +84,7 @@ def _write(report: Report, target: int | None, *, json: bool, no_color: bool) ->
         if json:
             output.write(document.dump(document.report_document(report)), stream)
         else:
+            output.use_units()
             colour = output.use_colour(stream, off=no_color)
             output.use_units()
             text = terminal.render(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ckptprof.diagnose.sight import stall_of
-from ckptprof.diagnose.verdict.sentences import WORDS
-from ckptprof.model import Checkpoint, Kind, Mode
+from ckptprof.diagnose.verdict.sentences import WORDS, word
+from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
+from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import percent, plural, seconds
 from ckptprof.verdicts import Limit
 
@@ -17,20 +17,11 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     """What cost most, and what to do first."""
 
     limit: Limit
-    seconds: float  # lost by it
-    share: float  # of all lost time
+    seconds: float  # lost by it at most: its stall, or where none was seen all of a checkpoint that is not async
+    share: float  # of all time lost at most
     count: int  # checkpoints that it limited
     sentence: str
     remedy: str | None
-
-
-def lost(checkpoint: Checkpoint) -> float:
-    """Return the seconds that training lost by a checkpoint: its stall, or all of it where nothing tells."""
-    held = stall_of(checkpoint)
-    if held is not None:
-        return held
-    length = max(0, checkpoint.end_ns - checkpoint.start_ns) / 1e9
-    return 0.0 if checkpoint.mode is Mode.ASYNC else length
 
 
 def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
@@ -44,7 +35,7 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     sums: dict[Limit, float] = {}
     for one in judged:
         if one.verdict is not None:
-            sums[one.verdict.limit] = sums.get(one.verdict.limit, 0.0) + lost(one)
+            sums[one.verdict.limit] = sums.get(one.verdict.limit, 0.0) + lost_seconds(one)
     whole = sum(sums.values())
     slow = [limit for limit in sums if limit not in (Limit.NONE, Limit.UNCLEAR)]
     limit = max(slow or set(sums) - {Limit.NONE} or set(sums), key=lambda one: sums[one])
@@ -54,30 +45,43 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
         seconds=sums[limit],
         share=sums[limit] / whole if whole > 0 else 0.0,
         count=len(mine),
-        sentence=_sentence(limit, mine, judged, sums[limit]),
+        sentence=_sentence(limit, mine, judged),
         remedy=_remedy(mine),
     )
 
 
-def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint], own: float) -> str:
+def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
     if limit is Limit.NONE:
         return f"Nothing was slow: {_blocked(mine)}."
-    whole = sum(lost(one) for one in judged)
-    did = "lost" if all(stall_of(one) is not None for one in judged) else "may have lost"
-    part = f"{seconds(own)} of the {seconds(whole)} that training {did} ({percent(own / whole)})" if whole > 0 else ""
+    part = _part(mine, judged)
     of = f"{len(mine):,} of {plural(len(judged), 'checkpoint')}"
     if limit is Limit.UNCLEAR:
         return f"What limited {of} is unclear" + (f": {part}." if part else ".")
     were = "was" if len(mine) == 1 else "were"
-    what = f"{of} {were} {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
+    called = " or ".join(dict.fromkeys(word(limit, one.verdict.cause) for one in mine if one.verdict is not None))
+    what = f"{of} {were} {called}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
     return f"{what}: {part}." if part else f"{what}, beside training: it lost nothing."
 
 
+def _part(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
+    """Return what is known to be lost by these, of what all lost: never more than was seen; empty if it is nothing."""
+    own, every = of_all(mine, stall_seconds), of_all(judged, stall_seconds)
+    if not own:
+        took = seconds(sum(of_all(mine, duration_seconds)))
+        them = "it" if len(mine) == 1 else "they"
+        return f"{them} took {took}, and for how long training was blocked was not seen"
+    if not sum(every):
+        return ""
+    part = f"{seconds(sum(own))} of the {seconds(sum(every))} that training lost ({percent(sum(own) / sum(every))})"
+    unseen = len(judged) - len(every)
+    return part if not unseen else f"{part}, as far as was seen: of {plural(unseen, 'checkpoint')} it was not"
+
+
 def _blocked(mine: list[Checkpoint]) -> str:
-    stalls = [stall for one in mine if (stall := stall_of(one)) is not None]
+    stalls = of_all(mine, stall_seconds)
     if not stalls:
         return f"{_named(mine)}; for how long training was blocked was not seen"
-    seen = "" if len(stalls) == len(mine) else f", seen of {len(stalls):,} of them"
+    seen = "" if len(stalls) == len(mine) else f", seen of {len(stalls):,} of {len(mine):,}"
     return f"{_named(mine)} blocked training for {seconds(sum(stalls))}{seen}"
 
 
@@ -94,5 +98,5 @@ def _remedy(mine: list[Checkpoint]) -> str | None:
     sums: dict[str, float] = {}
     for one in mine:
         if one.verdict is not None and one.verdict.remedy is not None:
-            sums[one.verdict.remedy] = sums.get(one.verdict.remedy, 0.0) + lost(one) + 1e-9
+            sums[one.verdict.remedy] = sums.get(one.verdict.remedy, 0.0) + lost_seconds(one) + 1e-9
     return max(sums, key=lambda one: sums[one], default=None)

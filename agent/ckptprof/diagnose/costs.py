@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import statistics
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ckptprof import figures
 from ckptprof.diagnose.advice import Headline, first_advice
-from ckptprof.diagnose.sight import NS, Sight, number, some, stall_of
+from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.diagnose.tiers import reached
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.verdicts import Cost
@@ -27,8 +26,8 @@ class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float  # MLPerf: each as long as its slowest rank; all together
     stall_seconds: float | None  # of those of which it is known
     bytes: int
-    mean_seconds: float
-    worst_seconds: float
+    mean_seconds: float | None  # of the complete ones, as all that follows; None without any
+    worst_seconds: float | None
     bytes_per_second: float | None  # MLPerf: of the median one, by its slowest rank
     gibibytes_per_second: float | None
     bytes_per_second_per_gpu: float | None
@@ -96,13 +95,12 @@ def job_costs(
 
 def _job(job: str, mine: list[Checkpoint], run_seconds: float | None, gpus: int | None) -> JobCost:
     mine = sorted(mine, key=lambda one: one.start_ns)
-    stalls = [value for one in mine if (value := stall_of(one)) is not None]
+    stalls = figures.of_all(mine, figures.stall_seconds)
     stall = sum(stalls) if stalls else None
-    run = run_seconds if run_seconds is not None and run_seconds > 0 else _span(mine)
+    run = run_seconds if run_seconds is not None and run_seconds > 0 else _span(mine, stall)
     known, origin = _most(mine, gpus)
     share = min(1.0, stall / run) if stall is not None and run else None
-    starts = [one.start_ns for one in mine if one.kind is Kind.SAVE]
-    apart = [(later - earlier) / NS for earlier, later in itertools.pairwise(starts) if later > earlier]
+    apart = figures.intervals_seconds(mine)
     background = [some(one.cost.background_seconds) for one in mine if one.cost is not None]
     return JobCost(
         job=job,
@@ -117,7 +115,7 @@ def _job(job: str, mine: list[Checkpoint], run_seconds: float | None, gpus: int 
         share=share,
         over_snia=share > SNIA_SHARE if share is not None else None,
         judgement=judged(share) if share is not None else None,
-        interval_seconds=statistics.median(apart) if apart else None,
+        interval_seconds=figures.median(apart) if apart else None,
         saves=_direction([one for one in mine if one.kind is Kind.SAVE], known),
         restores=_direction([one for one in mine if one.kind is Kind.RESTORE], known),
     )
@@ -145,24 +143,24 @@ def judged(share: float) -> str:
 def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None:
     if not mine:
         return None
-    lengths = [max(0, one.end_ns - one.start_ns) / NS for one in mine]
-    speeds = [one.bytes / length for one, length in zip(mine, lengths, strict=True) if length > 0]
-    speed = statistics.median(speeds) if speeds else None
+    lengths = figures.of_complete(mine, figures.duration_seconds)
+    speeds = figures.of_complete(mine, figures.rate_bytes_per_second)
+    speed = figures.median(speeds) if speeds else None
     each = speed / gpus if speed is not None and gpus else None
-    stalls = [value for one in mine if (value := stall_of(one)) is not None]
-    shares = [one.cost.ceiling_share for one in mine if one.cost is not None and one.cost.ceiling_share is not None]
+    stalls = figures.of_all(mine, figures.stall_seconds)
+    shares = figures.of_complete(mine, lambda one: None if one.cost is None else one.cost.ceiling_share)
     return DirectionCost(
         count=len(mine),
-        seconds=sum(lengths),
+        seconds=sum(figures.of_all(mine, figures.duration_seconds)),
         stall_seconds=sum(stalls) if stalls else None,
         bytes=sum(one.bytes for one in mine),
-        mean_seconds=statistics.fmean(lengths),
-        worst_seconds=max(lengths),
+        mean_seconds=sum(lengths) / len(lengths) if lengths else None,
+        worst_seconds=max(lengths, default=None),
         bytes_per_second=speed,
         gibibytes_per_second=speed / 2**30 if speed is not None else None,
         bytes_per_second_per_gpu=each,
         tier=_tier(mine[0].kind, each),
-        ceiling_share=statistics.median(shares) if shares else None,
+        ceiling_share=figures.median(shares) if shares else None,
     )
 
 
@@ -184,10 +182,11 @@ def _most(mine: Iterable[Checkpoint], given: int | None) -> tuple[int | None, st
     return max(told, key=lambda pair: pair[0] or 0, default=(None, None))
 
 
-def _span(mine: list[Checkpoint]) -> float | None:
+def _span(mine: list[Checkpoint], stall: float | None) -> float | None:
+    """Return from the first of several to the end of the last; no less than the stall, which may begin before it."""
     if len(mine) < 2:
         return None
-    length = (max(one.end_ns for one in mine) - mine[0].start_ns) / NS
+    length = max((max(one.end_ns for one in mine) - mine[0].start_ns) / NS, stall or 0.0)
     return length if length > 0 else None
 
 

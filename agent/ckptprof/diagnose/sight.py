@@ -35,11 +35,6 @@ def seconds(value_ns: int | None) -> float | None:
     return None if known is None else known / NS
 
 
-def stall_of(checkpoint: Checkpoint) -> float | None:
-    """Return the seconds that training was blocked by a checkpoint."""
-    return seconds(checkpoint.stall_ns)
-
-
 @dataclass(frozen=True)
 class Sight:
     """A checkpoint, and what was measured and shown around it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.report import chart, sureness
 from ckptprof.report.clean import clean, recorded
@@ -105,10 +105,10 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         if cost.bytes_per_second_per_gpu is not None and not guessed:
             rate += f", {units.rate(cost.bytes_per_second_per_gpu)} for each GPU"
             rate += f": {tier(cost.tier)}" if cost.tier is not None else ""
-        pairs.append(("Throughput", rate))
+        pairs.append(("Rate", rate))
     share = ceiling(cost.ceiling_share)
     if share is not None:
-        source = "" if cost.ceiling_from is None else f" ({clean(cost.ceiling_from)})"
+        source = "" if cost.ceiling_from is None else f" ({recorded(cost.ceiling_from)})"
         pairs.append(("Ceiling", f"{share}{source}"))
     return pairs
 
@@ -197,7 +197,7 @@ def _reasons(verdict: Verdict, width: int, *, colour: bool) -> list[str]:
     ):
         if texts:
             lines += ["", paint(heading, "bold", colour=colour), *bullets(texts, width)]
-    pairs = [("Seen before", clean(verdict.reference))] if verdict.reference else []
+    pairs = [("Seen before", recorded(verdict.reference))] if verdict.reference else []
     return [*lines[1:], *([""] if lines and pairs else []), *facts(pairs, width, colour=colour)]
 
 
@@ -206,9 +206,9 @@ def gain_text(checkpoint: Checkpoint, verdict: Verdict) -> str | None:
     expected = verdict.expected_seconds
     if expected is None or not math.isfinite(expected):
         return None
-    now_ns = checkpoint.end_ns - checkpoint.start_ns
-    text = f"about {units.seconds(expected)} instead of {units.duration(now_ns)}"
-    return text if verdict.capped_by is None else f"{text}, then bounded by {clean(verdict.capped_by)}"
+    now = figures.duration_seconds(checkpoint)
+    text = f"about {units.seconds(expected)} instead of {units.seconds(now)}"
+    return text if verdict.capped_by is None else f"{text}, then bounded by {recorded(verdict.capped_by)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

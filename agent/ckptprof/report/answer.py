@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 5  # whose costs are told; --json has them all
 _JOB_CELLS = 60
+_RUN = "the time from first to last checkpoint"
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -89,7 +90,7 @@ def _too_often(report: Report) -> list[tuple[str, str]]:
     if worst <= SNIA_SHARE:
         return []
     return [
-        ("Answer", f"No save was slow, but saves blocked {clean(job)} for {units.percent(worst)} of the run."),
+        ("Answer", f"No save was slow, but saves blocked {clean(job)} for {units.percent(worst)} of {_RUN}."),
         ("Do first", "save less often, or asynchronously: `ckptprof plan` tells how often"),
     ]
 
@@ -134,7 +135,7 @@ def _blocked(cost: JobCost) -> str:
         return "how long training was blocked was not seen"
     text = units.seconds(cost.stall_seconds)
     if cost.share is not None and cost.run_seconds is not None:
-        text += f" of {units.seconds(cost.run_seconds)}, {units.percent(cost.share)} of the run"
+        text += f" of the {units.seconds(cost.run_seconds)} from first to last checkpoint, {units.percent(cost.share)}"
         text += "" if cost.judgement is None else f": {clean(cost.judgement)}"
     if cost.stalls_unknown:
         text += f"; not seen of {units.plural(cost.stalls_unknown, 'checkpoint')}"
@@ -144,8 +145,9 @@ def _blocked(cost: JobCost) -> str:
 def _direction(kind: Kind, told: DirectionCost, cost: JobCost, interval: float | None) -> str:
     text = units.plural(told.count, kind.value)
     text += "" if interval is None else f", one every {units.seconds(interval)}"
-    text += f", {units.seconds(told.mean_seconds)}"
-    text += f" in the mean, {units.seconds(told.worst_seconds)} at worst" if told.count > 1 else ""
+    if told.mean_seconds is not None:
+        text += f", {units.seconds(told.mean_seconds)}"
+        text += f" in the mean, {units.seconds(told.worst_seconds)} at worst" if told.count > 1 else ""
     if told.bytes_per_second is not None:
         middle = "median rate " if told.count > 1 else ""
         text += f"; {middle}{units.rate(told.bytes_per_second)}"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from dataclasses import dataclass
 
+from ckptprof.figures import median, of_complete, quantile
 from ckptprof.model import Checkpoint, Kind, Report, Status
 from ckptprof.report import gates, noise
 from ckptprof.report.conditions import Condition, Judged, Quantity, show
-from ckptprof.report.summary import quantile
 
 KINDS = (Kind.SAVE, Kind.RESTORE)
 FIGURES = ("duration", "stall", "size", "throughput")  # the first says it all
@@ -37,7 +35,7 @@ class Figure:
     quantity: Quantity
     before: Spread | None
     after: Spread | None
-    shift: noise.Shift | None  # of the median; its interval is that of the shift of all values
+    shift: noise.Shift | None
     ratio: noise.Shift | None  # as a share of what was before; None where something was nothing
 
     @property
@@ -49,8 +47,6 @@ class Figure:
             return FEW
         if not self.shift.is_told:
             return NOISE if self.shift.low != self.shift.high else SAME
-        if self.shift.estimate * (self.shift.low or 0.0) <= 0:  # most values moved one way, and the median another
-            return NOISE
         return (_WORSE if self.shift.estimate > 0 else _BETTER)[self.name]
 
 
@@ -120,13 +116,15 @@ def _limit(checkpoint: Checkpoint) -> str | None:
 
 def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]) -> Figure:
     quantity, of = gates.figure(name)
-    first, second = ([v for one in side if (v := of(one)) is not None and math.isfinite(v)] for side in (before, after))
-    one, other = _spread(first), _spread(second)
-    shift, ratio = noise.shift(first, second), noise.ratio(first, second)
-    if one is not None and other is not None:  # what stands between the two medians is the change from one to the other
-        shift = shift and replace(shift, estimate=other.median - one.median)
-        ratio = ratio and replace(ratio, estimate=other.median / one.median - 1)
-    return Figure(name, quantity, one, other, shift, ratio)
+    first, second = of_complete(before, of), of_complete(after, of)
+    before_all, after_all = _spread(first), _spread(second)
+    if before_all is None or after_all is None:
+        return Figure(name, quantity, before_all, after_all, None, None)
+    shift = noise.around(noise.shift(first, second), after_all.median - before_all.median)
+    ratio = noise.ratio(first, second)
+    if ratio is not None:
+        ratio = noise.around(ratio, after_all.median / before_all.median - 1)
+    return Figure(name, quantity, before_all, after_all, shift, ratio)
 
 
 def _spread(values: Sequence[float]) -> Spread | None:

@@ -30,9 +30,11 @@ _COLUMNS = (
     Column("IS", minimum=6, cut=shorten_end),
 )
 _NOISE = (
-    f"The change is that of the median; the interval at {_SURE} is that of the shift of all values (Mann-Whitney), and "
-    "noise is what chance does as easily. A drift within a run, or other load on the host, is not chance: repeat both."
+    f"The change is that of the medians, its interval at {_SURE} that of the shift between the two sides "
+    "(Hodges-Lehmann); noise is what chance does as easily. A drift within a run, or other load on the host, is not "
+    "chance: repeat both."
 )
+_NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on keep their word
 _UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "bytes_per_second"}
 
 
@@ -107,7 +109,7 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
 def _median_row(figure: Figure) -> list[Cell]:
     medians = [_shown(figure, side and side.median) for side in _sides(figure)]
     shift, outcome = figure.shift, figure.outcome
-    name = f"{'rate' if figure.name == 'throughput' else figure.name} median"
+    name = f"{_NAMED.get(figure.name, figure.name)} median"
     if shift is None:
         return _row(name, *medians)
     ratio = figure.ratio
@@ -155,7 +157,7 @@ def _notes(comparison: Comparison) -> list[str]:
     notes = [_NOISE]
     sizes = [figure for one in comparison.kinds for figure in one.figures if figure.name == "size"]
     if any(figure.outcome in ("larger", "smaller") for figure in sizes):
-        notes.append("The sizes differ: compare throughput, not durations.")
+        notes.append("The sizes differ: compare rates, not durations.")
     return notes
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report, Status
 from ckptprof.report import course, sureness
 from ckptprof.report import summary as summaries
@@ -31,20 +30,6 @@ class _Series:
     of: _Of
 
 
-def _seconds(checkpoint: Checkpoint) -> float:
-    return max(0, checkpoint.end_ns - checkpoint.start_ns) / 1e9
-
-
-def _stall(checkpoint: Checkpoint) -> float | None:
-    return None if checkpoint.stall_ns is None else checkpoint.stall_ns / 1e9
-
-
-def _throughput(checkpoint: Checkpoint) -> float | None:
-    if checkpoint.status is Status.INCOMPLETE:
-        return None
-    return units.speed(checkpoint.bytes, checkpoint.end_ns - checkpoint.start_ns)
-
-
 def _at_risk(checkpoint: Checkpoint) -> float | None:
     return None if checkpoint.at_risk_ns is None else checkpoint.at_risk_ns / 1e9
 
@@ -59,16 +44,16 @@ def _gpu_seconds(checkpoint: Checkpoint) -> float | None:
 
 _BOTH, _SAVES, _RESTORES = (Kind.SAVE, Kind.RESTORE), (Kind.SAVE,), (Kind.RESTORE,)
 _SERIES = {
-    "duration": _Series(Quantity.TIME, _BOTH, _seconds),
-    "save": _Series(Quantity.TIME, _SAVES, _seconds),
-    "restore": _Series(Quantity.TIME, _RESTORES, _seconds),
-    "stall": _Series(Quantity.TIME, _SAVES, _stall),
+    "duration": _Series(Quantity.TIME, _BOTH, figures.duration_seconds),
+    "save": _Series(Quantity.TIME, _SAVES, figures.duration_seconds),
+    "restore": _Series(Quantity.TIME, _RESTORES, figures.duration_seconds),
+    "stall": _Series(Quantity.TIME, _SAVES, figures.stall_seconds),
     "at_risk": _Series(Quantity.TIME, _SAVES, _at_risk),
     "gpu_seconds": _Series(Quantity.TIME, _SAVES, _gpu_seconds),
-    "throughput": _Series(Quantity.RATE, _BOTH, _throughput),
-    "save_throughput": _Series(Quantity.RATE, _SAVES, _throughput),
-    "restore_throughput": _Series(Quantity.RATE, _RESTORES, _throughput),
-    "size": _Series(Quantity.SIZE, _SAVES, lambda checkpoint: float(checkpoint.bytes)),
+    "throughput": _Series(Quantity.RATE, _BOTH, figures.rate_bytes_per_second),
+    "save_throughput": _Series(Quantity.RATE, _SAVES, figures.rate_bytes_per_second),
+    "restore_throughput": _Series(Quantity.RATE, _RESTORES, figures.rate_bytes_per_second),
+    "size": _Series(Quantity.SIZE, _SAVES, figures.size_bytes),
     "amplification": _Series(Quantity.FACTOR, _SAVES, course.amplification),
     "ceiling_share": _Series(Quantity.SHARE, _BOTH, _ceiling_share),
 }
@@ -147,15 +132,19 @@ def _statistic(chosen: Sequence[Checkpoint], series: _Series, statistic: str) ->
     noun = "checkpoint" if len(series.kinds) > 1 else series.kinds[0].value
     if not chosen:
         return None, f"there was no {noun}"
-    values = [value for one in chosen if (value := series.of(one)) is not None and math.isfinite(value)]
+    if statistic != "total":
+        chosen = figures.complete(chosen)
+    if not chosen:
+        return None, f"there was no complete {noun}"
+    values = figures.of_all(chosen, series.of)
     seen = f"seen of {units.count(len(values))} of {units.plural(len(chosen), noun)}"
     if len(values) < _SEEN_SHARE * len(chosen):
         return None, seen if values else f"not seen of any of {units.plural(len(chosen), noun)}"
     remark = "" if len(values) == len(chosen) else f"({seen})"
     if statistic == "median":
-        return median(values), remark
+        return figures.median(values), remark
     if statistic in _QUANTILES:
-        return summaries.quantile(values, _QUANTILES[statistic]), remark
+        return figures.quantile(values, _QUANTILES[statistic]), remark
     total = math.fsum(values)
     return total if statistic == "total" else total / len(values), remark
 

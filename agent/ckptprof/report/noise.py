@@ -1,9 +1,10 @@
 """Whether two sets of measurements differ by more than chance, without assuming how they are distributed.
 
-The shift is Hodges and Lehmann's: the median of all differences between one of the second set and one of the first. Its
-interval is the one that belongs to the test of Mann and Whitney, so that it excludes zero exactly where that test finds
-a difference; exact up to `EXACT` values on a side, by the normal approximation (with ties) beyond. Few values have no
-interval at all: with 3 on either side even the most unequal order happens by chance once in ten times.
+The shift is Hodges and Lehmann's: the median of all differences between one of the second set and one of the first.
+Its interval is the one that belongs to the test of Mann and Whitney, so that it excludes zero exactly where that test
+finds a difference; exact up to `EXACT` values on a side, by the normal approximation (with ties) beyond. Few values
+have no interval at all: with 3 on either side even the most unequal order happens by chance once in ten times.
+`around` puts the change of the medians, which a reader sees, in the place of the shift.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ def ratio(before: Sequence[float], after: Sequence[float]) -> Shift | None:
         return None
     low, high = (None if edge is None else math.expm1(edge) for edge in (found.low, found.high))
     return Shift(estimate=math.expm1(found.estimate), low=low, high=high)
+
+
+def around(found: Shift | None, change: float) -> Shift | None:
+    """Return the shift with this change as its estimate, and the interval wide enough to hold it."""
+    if found is None or found.low is None or found.high is None:
+        return None if found is None else Shift(change, None, None)
+    return Shift(change, min(found.low, change), max(found.high, change))
 
 
 def least_values() -> int:

@@ -9,14 +9,14 @@ import msgspec
 from ckptprof import units
 from ckptprof.diagnose.plan.figures import Figure, Origin
 from ckptprof.diagnose.plan.planning import Plan, Traffic
-from ckptprof.report.clean import clean, shorten_end
+from ckptprof.diagnose.plan.rules import Advice
+from ckptprof.report.clean import clean, recorded, shorten_end
 from ckptprof.report.document import SCHEMA_VERSION
 from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
 _NS = 1_000_000_000
-LEAST_SAVES = 3  # recorded, from which on an interval is advised
 _RULES = (
     Column("RULE"),
     Column("INTERVAL", right=True),
@@ -47,10 +47,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 def render(plan: Plan, *, width: int, colour: bool) -> str:
     """Return the plan as text that ends in a newline."""
     inner = width - len(_INDENT)
-    lacking = _lacking(plan)
-    advice = _advice(plan) if lacking is None else [("Save every", lacking)]
     sections = [("From", facts(_basis(plan), inner, colour=colour))]
-    if lacking is None:
+    if plan.advice is None:
+        advice = [("Save every", f"not known yet: {clean(plan.lacking or units.NOT_SEEN)}")]
+    else:
+        advice = _advice(plan, plan.advice)
         sections += _worked_out(plan, inner, colour=colour)
     lines = facts(advice, width, colour=colour)
     for title, body in sections:
@@ -61,7 +62,10 @@ def render(plan: Plan, *, width: int, colour: bool) -> str:
 
 
 def _worked_out(plan: Plan, width: int, *, colour: bool) -> list[tuple[str, list[str]]]:
-    rules = "Rules (M time between failures, C cost of a save, R recovery, T interval)"
+    rules = (
+        "Rules (M time between failures, C cost of a save, R recovery, T interval; STALL is of T, REDONE and LOST of "
+        "all time)"
+    )
     tiers = f"Tiers (DGX, nodes of {plan.basis.gpus_per_node:,} GPUs; a sync save)"
     return [
         (rules, _rules(plan, width, colour=colour)),
@@ -71,19 +75,7 @@ def _worked_out(plan: Plan, width: int, *, colour: bool) -> list[tuple[str, list
     ]
 
 
-def _lacking(plan: Plan) -> str | None:
-    """Return what is missing where too few saves were recorded to say what one costs; None if nothing is."""
-    cost = plan.basis.cost
-    if plan.job is None or plan.saves >= LEAST_SAVES or (cost is not None and not _is_measured(cost)):
-        return None
-    return (
-        f"not known yet: {units.plural(plan.saves, 'save')} recorded, and fewer than {LEAST_SAVES} do not tell what a "
-        "save costs; record more, or give --cost"
-    )
-
-
-def _advice(plan: Plan) -> list[tuple[str, str]]:
-    advice = plan.advice
+def _advice(plan: Plan, advice: Advice) -> list[tuple[str, str]]:
     steps = "" if advice.steps is None else f", which is every {units.plural(advice.steps, 'step')}"
     pairs = [("Save every", _seconds(advice.interval_seconds) + steps), ("Because", clean(advice.reason))]
     if advice.good_from_seconds is not None and advice.good_until_seconds is not None:
@@ -96,13 +88,12 @@ def _advice(plan: Plan) -> list[tuple[str, str]]:
         parts += f"{units.percent(_rounded(lost.restart_share))} in restarts"
         pairs.append(("Lost there", f"{units.percent(_rounded(lost.lost_share))} of the time: {parts}"))
     if plan.basis.interval is not None:
-        pairs.append(("Today", _today(plan, plan.basis.interval)))
+        pairs.append(("Today", _today(plan, advice, plan.basis.interval)))
     return pairs
 
 
-def _today(plan: Plan, interval: Figure) -> str:
+def _today(plan: Plan, advice: Advice, interval: Figure) -> str:
     text = f"every {_seconds(interval.value)} ({_origin(interval)})"
-    advice = plan.advice
     lost, gained = advice.lost_today_share, advice.gained_gpu_hours_per_day
     if plan.basis.cost is None:
         return text
@@ -122,7 +113,7 @@ def _basis(plan: Plan) -> list[tuple[str, str]]:
     basis = plan.basis
     pairs = []
     if plan.job is not None:
-        pairs.append(("Job", f"{clean(plan.job)}, {units.plural(plan.saves, 'save')} recorded"))
+        pairs.append(("Job", f"{clean(plan.job)}, {units.plural(plan.saves, 'complete save')} recorded"))
     if basis.gpus is not None:
         nodes = -(-int(basis.gpus.value) // basis.gpus_per_node)
         told = f"{basis.gpus.value:,.0f} in {units.plural(nodes, 'node')} of {basis.gpus_per_node:,}"
@@ -184,7 +175,9 @@ def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
     """Return how fast a save is written, against what the advice takes and the tiers give."""
     missing = traffic.burst_bytes_per_second / speed
     verdict = "fast enough for that" if missing <= 1.005 else f"that takes {missing:,.3g} times as much"
-    told = f"{units.rate(speed)}, the size over how long a save takes: {verdict}"
+    own = _is_measured(plan.basis.duration) and _is_measured(plan.basis.size)
+    of = "the median rate of the saves" if own else "the size over how long a save takes"
+    told = f"{units.rate(speed)}, {of}: {verdict}"
     if plan.basis.gpus is None:
         return told
     tier = f"reaches {traffic.reached_tier}" if traffic.reached_tier is not None else "under Light"
@@ -238,7 +231,7 @@ def _tiers(plan: Plan, width: int, *, colour: bool) -> list[str]:
 def _bullets(texts: tuple[str, ...], width: int) -> list[str]:
     lines = []
     for text in texts:
-        first, *more = wrap(clean(text), width - 2)
+        first, *more = wrap(recorded(text), width - 2)
         lines += [f"- {first}", *(f"  {line}" for line in more)]
     return lines
 

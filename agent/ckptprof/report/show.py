@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timezone, tzinfo
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
 from ckptprof.report import account, chart, course
 from ckptprof.report.clean import clean, recorded
@@ -113,8 +113,8 @@ def _title(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
 
 
 def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
-    spent_ns = checkpoint.end_ns - checkpoint.start_ns
-    speed = units.speed(checkpoint.bytes, spent_ns)
+    spent_ns = figures.duration_ns(checkpoint)
+    speed = figures.rate_bytes_per_second(checkpoint)
     end = units.stamp(checkpoint.end_ns, zone, "%H:%M:%S.%f")[:-3]
     begin = units.stamp(checkpoint.start_ns, zone, "%Y-%m-%d %H:%M:%S.%f")[:-3]
     moved = f"{units.size(checkpoint.bytes)} in {units.plural(checkpoint.files, 'file')}"

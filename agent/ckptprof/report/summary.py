@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from statistics import median
-from typing import TypeVar
 
 import msgspec
 
+from ckptprof import figures
 from ckptprof.model import Checkpoint, CheckpointQuery, Gap, Kind, Mode, Report, Status, Watched
 
-_Number = TypeVar("_Number", int, float)
 CACHES = ("cold", "warm", "partly")
 
 
@@ -26,8 +23,9 @@ class KindSummary:
     number: int
     bytes: int
     busy_ns: int  # time in which at least one of them ran
-    median_ns: float
-    p95_ns: int
+    complete: int
+    median_seconds: float | None  # of the complete ones, None without any
+    p95_seconds: float | None
     incomplete: int = 0
     stalled: int = 0  # of how many it was seen how long they blocked training
     stall_ns: int = 0  # of these, in all
@@ -49,11 +47,11 @@ class Summary:
 def summarise(report: Report) -> Summary:
     """Return the summary of a report."""
     watched = report.watched
-    gap_ns = _union_ns((gap.start_ns, gap.end_ns) for gap in watched.gaps)
+    gap_ns = figures.union_ns((gap.start_ns, gap.end_ns) for gap in watched.gaps)
     watched_ns = None
     if watched.start_ns is not None and watched.end_ns is not None:
         watched_ns = max(0, watched.end_ns - watched.start_ns - gap_ns)
-    busy_ns = _busy_ns(checkpoint for checkpoint in report.checkpoints if checkpoint.kind is not Kind.COPY)
+    busy_ns = figures.busy_ns([checkpoint for checkpoint in report.checkpoints if checkpoint.kind is not Kind.COPY])
     kinds = tuple(
         _of_kind(kind, chosen)
         for kind in Kind
@@ -116,15 +114,8 @@ def longest_gap(gaps: tuple[Gap, ...]) -> Gap:
     return max(gaps, key=lambda gap: gap.end_ns - gap.start_ns)
 
 
-def quantile(values: Iterable[_Number], share: float) -> _Number:
-    """Return the value that at least `share` of one or more do not exceed (nearest rank: one that did happen)."""
-    ordered = sorted(values)
-    rank = -int(-share * len(ordered) // 1)
-    return ordered[min(len(ordered), max(1, rank)) - 1]
-
-
 def _of_kind(kind: Kind, checkpoints: list[Checkpoint]) -> KindSummary:
-    spent = [max(0, checkpoint.end_ns - checkpoint.start_ns) for checkpoint in checkpoints]
+    spent = figures.of_complete(checkpoints, figures.duration_seconds)
     stalls = [checkpoint.stall_ns for checkpoint in checkpoints if checkpoint.stall_ns is not None]
     modes = Counter(checkpoint.mode for checkpoint in checkpoints)
     caches = Counter(checkpoint.cache for checkpoint in checkpoints)
@@ -132,27 +123,13 @@ def _of_kind(kind: Kind, checkpoints: list[Checkpoint]) -> KindSummary:
         kind=kind,
         number=len(checkpoints),
         bytes=sum(checkpoint.bytes for checkpoint in checkpoints),
-        busy_ns=_busy_ns(checkpoints),
-        median_ns=median(spent),
-        p95_ns=quantile(spent, 0.95),
+        busy_ns=figures.busy_ns(checkpoints),
+        complete=len(spent),
+        median_seconds=figures.median(spent) if spent else None,
+        p95_seconds=figures.quantile(spent, 0.95) if spent else None,
         incomplete=sum(checkpoint.status is Status.INCOMPLETE for checkpoint in checkpoints),
         stalled=len(stalls),
         stall_ns=sum(stalls),
         modes=tuple((mode, modes[mode]) for mode in Mode if modes[mode]),
         caches=tuple((cache, caches[cache]) for cache in CACHES if caches[cache]),
     )
-
-
-def _busy_ns(checkpoints: Iterable[Checkpoint]) -> int:
-    return _union_ns((checkpoint.start_ns, checkpoint.end_ns) for checkpoint in checkpoints)
-
-
-def _union_ns(spans: Iterable[tuple[int, int]]) -> int:
-    total = 0
-    reached: int | None = None
-    for start, end in sorted(spans):
-        begin = start if reached is None else max(start, reached)
-        if end > begin:
-            total += end - begin
-            reached = end
-    return total

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import timezone, tzinfo
 from itertools import takewhile
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
 from ckptprof.report import answer, course, sureness
 from ckptprof.report import summary as summaries
@@ -54,8 +54,6 @@ _DOCTOR = "`ckptprof doctor` tells what ckptprof can see on this host"
 def explain_empty(report: Report) -> tuple[str, str]:
     """Return what to say of a report without checkpoints: the finding, and what to do."""
     spent = summaries.summarise(report).watched_ns
-    if report.watched.moved_aside:
-        return f"no checkpoint is recorded here; {_damaged(report.watched.moved_aside)}", "ask that one with --db"
     if spent is None:
         return (
             "nothing was recorded in the time asked for",
@@ -156,8 +154,6 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
         pairs = [("Watched", f"{units.duration(found.watched_ns)} on {host}, {span}")]
     if watched.gaps:
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
-    if watched.moved_aside:
-        pairs.append(("Damaged", _damaged(watched.moved_aside)))
     for kind in found.kinds:
         pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind)))
         if kind.kind is Kind.SAVE and (kind.modes or kind.stalled):
@@ -178,8 +174,9 @@ def _kind_line(kind: summaries.KindSummary) -> str:
     text += f" ({units.count(kind.incomplete)} incomplete)" if kind.incomplete else ""
     text += f", {units.size(kind.bytes)} in {units.duration(kind.busy_ns)}"
     text += f" (throughput {units.rate(speed)})" if speed is not None else ""
-    if kind.number > 1:
-        text += f"; duration median {units.duration(kind.median_ns)}, p95 {units.duration(kind.p95_ns)}"
+    if kind.number > 1 and kind.complete:
+        of = "" if kind.complete == kind.number else f" of the {units.count(kind.complete)} complete"
+        text += f"; duration median {units.seconds(kind.median_seconds)}, p95 {units.seconds(kind.p95_seconds)}{of}"
     if kind.caches:
         text += "; " + ", ".join(f"{units.count(number)} {clean(cache)}" for cache, number in kind.caches)
     return text
@@ -204,17 +201,6 @@ def _jobs(checkpoints: Sequence[Checkpoint]) -> str:
     names = list(dict.fromkeys(clean(checkpoint.job) for checkpoint in checkpoints))
     rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
     return ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest
-
-
-def _damaged(moved_aside: Sequence[str]) -> str:
-    """Return what is not told here because its database was damaged; the newest is the last."""
-    name = clean(moved_aside[-1])
-    if len(moved_aside) == 1:
-        return f"what was recorded before is not in this report: its database was damaged, and is kept as {name}"
-    return (
-        f"what was recorded before is not in this report: {len(moved_aside)} databases were damaged and are kept, the "
-        f"newest as {name}"
-    )
 
 
 def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
@@ -272,14 +258,13 @@ def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, wi
 
 
 def _row(checkpoint: Checkpoint, zone: timezone, clock: str, *, full: bool) -> list[Cell]:
-    spent_ns = checkpoint.end_ns - checkpoint.start_ns
-    speed = units.speed(checkpoint.bytes, spent_ns)
+    speed = figures.rate_bytes_per_second(checkpoint)
     return [
         Cell(str(checkpoint.id) if checkpoint.id else NOTHING, "bold"),
         Cell(units.stamp(checkpoint.start_ns, zone, clock)),
         _kind(checkpoint, full=full),
         MISSING if checkpoint.step is None else Cell(str(checkpoint.step)),
-        Cell(units.duration(spent_ns)),
+        Cell(units.seconds(figures.duration_seconds(checkpoint))),
         _limit(checkpoint),
         MISSING if checkpoint.mode is None else Cell(checkpoint.mode.value),
         MISSING if checkpoint.stall_ns is None else Cell(units.duration(checkpoint.stall_ns)),

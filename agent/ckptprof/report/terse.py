@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import tzinfo
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Report
 from ckptprof.report.clean import clean
 from ckptprof.report.table import NOTHING
@@ -27,7 +27,7 @@ def _fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
         str(checkpoint.id),
         NOTHING if when is None else when.isoformat(timespec="milliseconds"),
         checkpoint.kind.value,
-        f"{(checkpoint.end_ns - checkpoint.start_ns) / 1e9:.3f}",
+        f"{figures.duration_seconds(checkpoint):.3f}",
         str(checkpoint.bytes),
         NOTHING if class_ is None else class_.value,
         NOTHING if checkpoint.step is None else str(checkpoint.step),

@@ -21,8 +21,8 @@ from ckptprof.units import percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
 MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
-_QUEUED = "ready to go on in the kernel, but without a CPU: others had them, or its quota was used up"
-_STARVED = "ready to run, but without a CPU: others had them, or its quota was used up"
+_QUEUED = "ready to go on in the kernel, but without a CPU: other threads had them, or its quota was used up"
+_STARVED = "ready to run, but without a CPU: other threads had them, or its quota was used up"
 MANY_FILES = 200
 _COUNTED = 0.5  # of the files were seen to be created: the rest of the time in the kernel is of the others
 SMALL_FILE_BYTES = 128 << 10

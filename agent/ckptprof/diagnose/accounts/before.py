@@ -7,7 +7,8 @@ import math
 from ckptprof.diagnose.accounts.cleaning import deletion
 from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks
 from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import NS, Sight, number, seconds, some, stall_of
+from ckptprof.diagnose.sight import NS, Sight, number, seconds, some
+from ckptprof.figures import stall_seconds
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
 from ckptprof.units import rate, size
@@ -49,7 +50,7 @@ def _most(sight: Sight, *, came_in: bool) -> float:
     ended = [one.end_ns for one in sight.history if one.mode is not Mode.ASYNC and one.end_ns <= start_ns]
     if ended:
         most = (start_ns - max(ended)) / NS
-    stall = stall_of(sight.checkpoint)
+    stall = stall_seconds(sight.checkpoint)
     if stall is None or (came_in and number_of_ranks(sight) > 1):
         return most
     after = deletion(sight)[1]

@@ -24,11 +24,6 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""  # from what, for a person
 
 
-def in_seconds(value: float) -> str:
-    """Return seconds for a sentence: 9.3 s, 7,440 s."""
-    return f"{value:,.3g} s" if value < 999.5 else f"{value:,.0f} s"
-
-
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What was given; None: not. `limits` says which values are possible."""
 
@@ -57,10 +52,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     saves: int  # complete ones
+    costs: int  # of which it is known for how long they blocked training
     other_jobs: int  # whose checkpoints were left out
     ranks: int | None = None
     size: Figure | None = None
     cost: Figure | None = None
     duration: Figure | None = None
+    rate: Figure | None = None
     interval: Figure | None = None
     restore: Figure | None = None

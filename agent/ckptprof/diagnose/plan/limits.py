@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ckptprof.diagnose.plan.figures import Given, in_seconds
+from ckptprof.diagnose.plan.figures import Given
 from ckptprof.errors import UsageError
 
 _CENTURIES = 1e11  # seconds: 3,000 years
@@ -56,7 +56,7 @@ def check(given: Given) -> None:
     cost, duration = given.cost_seconds, given.duration_seconds
     if cost is not None and duration is not None and duration < cost:
         raise UsageError(
-            f"a save that blocks training for {in_seconds(cost)} cannot be written after {in_seconds(duration)}",
+            f"a save that blocks training for {_seconds(cost)} cannot be written after {_seconds(duration)}",
             hint="leave --duration out for a sync save; for an async one --cost is the part in which training waits",
         )
 
@@ -66,10 +66,15 @@ def check_mttf(mttf: float, *, cost: float | None, duration: float | None) -> No
     for value, what in ((cost, "a save blocks training for"), (duration, "a save takes")):
         if value is not None and value >= mttf:
             raise UsageError(
-                f"{what} {in_seconds(value)}, and it is only {in_seconds(mttf)} from one failure to the next: "
+                f"{what} {_seconds(value)}, and it is only {_seconds(mttf)} from one failure to the next: "
                 "most saves would never be completed",
                 hint="check --mttf, --gpus, --cost and --duration; else save less at a time, or write faster",
             )
+
+
+def _seconds(value: float) -> str:
+    """Return seconds that stand beside others, so that 7,201 s are not those of 7,200 s."""
+    return f"{value:,.3g} s" if value < 999.5 else f"{value:,.0f} s"
 
 
 def _check_range(option: str, value: float, lowest: float, highest: float) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ckptprof.diagnose.plan import intervals
 from ckptprof.diagnose.plan.basis import Basis
-from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin, in_seconds
+from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin
 from ckptprof.diagnose.plan.rules import Advice
-from ckptprof.units import plural
+from ckptprof.units import percent, plural, seconds
 
 FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
 _SAME_SIZE = 1.25  # measured and planned sizes that differ by more are told
@@ -31,9 +31,9 @@ def _stall(basis: Basis, advice: Advice) -> str | None:
     if basis.cost is None or share is None or share <= intervals.STALL_SHARE * (1 + 1e-9):
         return None
     text = (
-        f"At this interval saves block training for {share * 100:.1f} % of it, over SNIA's 5 %. Saving less often "
-        "would lose more to failures than it gains: make a save cost "
-        f"{in_seconds(advice.affordable_cost_seconds)} or less instead of {in_seconds(basis.cost.value)}."
+        f"At this interval saves block training for {percent(round(share, 6))} of it, over SNIA's 5 %. "
+        "Saving less often would lose more to failures than it gains: make a save cost "
+        f"{seconds(advice.affordable_cost_seconds)} or less instead of {seconds(basis.cost.value)}."
     )
     if share > FIELD_MEAN_SHARE:
         field = f"{FIELD_MEAN_SHARE * 100:.0f} % on average and up to {FIELD_MOST_SHARE * 100:.0f} %"
@@ -46,7 +46,7 @@ def _needed_cost(basis: Basis, advice: Advice) -> str | None:
         return None
     needed = intervals.young_cost(advice.interval_seconds, basis.mttf.value)
     return (
-        f"This interval is the best one (Young) only for a save that blocks training for {in_seconds(needed)}; "
+        f"This interval is the best one (Young) only for a save that blocks training for {seconds(needed)}; "
         "with --cost, --write or a recorded job the interval and what is lost are worked out."
     )
 
@@ -55,7 +55,7 @@ def _background(basis: Basis) -> str | None:
     if basis.background_seconds <= 0:
         return None
     return (
-        f"An async save counts only once it is written, {in_seconds(basis.background_seconds)} after training went on: "
+        f"An async save counts only once it is written, {seconds(basis.background_seconds)} after training went on: "
         "a failure until then falls back to the save before, which is reckoned as part of the recovery."
     )
 

@@ -7,10 +7,14 @@ import msgspec
 from ckptprof.diagnose import tiers
 from ckptprof.diagnose.plan import limits, sizes
 from ckptprof.diagnose.plan.basis import Basis, settle
-from ckptprof.diagnose.plan.figures import Figure, Given, Measured
+from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin
 from ckptprof.diagnose.plan.notes import notes
 from ckptprof.diagnose.plan.rules import Advice, Rule, advise, compare
 from ckptprof.model import Kind
+from ckptprof.units import plural
+
+LEAST_SAVES = 3  # recorded, from which on an interval is advised
+_MORE = "record more, or give --cost"
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +25,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     burst_seconds: float  # SNIA's share of the interval, in which a sync save should be written
     burst_bytes_per_second: float
     burst_bytes_per_second_per_gpu: float | None
-    measured_bytes_per_second: float | None  # size over the duration of a save
+    measured_bytes_per_second: float | None  # the median rate of the saves; of given figures the size over the duration
     needed_tier: str | None  # the lowest that gives the burst; None: more than the highest, or GPUs not known
     reached_tier: str | None  # that the measured saves reach
 
@@ -46,7 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     job: str | None  # whose checkpoints were measured
     saves: int  # of it
     basis: Basis
-    advice: Advice
+    lacking: str | None  # what is missing to advise an interval, in words; None: nothing
+    advice: Advice | None  # None: something is missing, and so are the rules, the traffic and the filling
     rules: tuple[Rule, ...]
     traffic: Traffic | None  # None: the size is not known
     tiers: tuple[TierFit, ...]
@@ -59,15 +64,19 @@ def plan(given: Given, measured: Measured | None = None) -> Plan:
     limits.check(given)
     basis = settle(given, measured)
     limits.check_mttf(basis.mttf.value, cost=_value(basis.cost), duration=_value(basis.duration))
+    missing = lacking(basis, measured)
+    if missing is not None:
+        return _unadvised(basis, measured, missing)
     advice = advise(basis)
     filling = None
     if given.free_bytes is not None and basis.size is not None:
         filling = sizes.fill(given.free_bytes, basis.size.value, advice.interval_seconds, given.keep)
-    traffic = None if basis.size is None else _traffic(basis, basis.size, advice.interval_seconds)
+    traffic = None if basis.size is None else _traffic(basis, basis.size, advice.interval_seconds, measured)
     return Plan(
         job=None if measured is None else measured.job,
         saves=0 if measured is None else measured.saves,
         basis=basis,
+        lacking=None,
         advice=advice,
         rules=compare(basis, advice),
         traffic=traffic,
@@ -77,9 +86,42 @@ def plan(given: Given, measured: Measured | None = None) -> Plan:
     )
 
 
-def _traffic(basis: Basis, size: Figure, interval: float) -> Traffic:
+def lacking(basis: Basis, measured: Measured | None) -> str | None:
+    """Return what recorded saves do not tell of the cost of one; None if they tell it, or it was given."""
+    cost = basis.cost
+    if measured is None or (cost is not None and cost.origin is not Origin.MEASURED):
+        return None
+    saves = plural(measured.saves, "complete save")
+    if measured.saves < LEAST_SAVES:
+        return f"{saves} recorded, and fewer than {LEAST_SAVES} do not tell what a save costs; {_MORE}"
+    if not _value(cost) and basis.mttf.origin is Origin.ASSUMED:
+        return f"{saves} blocked training for no time that was seen, and failures are assumed; give --cost or --mttf"
+    if cost is not None and measured.costs < LEAST_SAVES:
+        return f"for how long a save blocks training was seen of {measured.costs:,} of {saves}; {_MORE}"
+    return None
+
+
+def _unadvised(basis: Basis, measured: Measured | None, missing: str) -> Plan:
+    """Return what was measured, without an interval and all that rests on one."""
+    return Plan(
+        job=None if measured is None else measured.job,
+        saves=0 if measured is None else measured.saves,
+        basis=basis,
+        lacking=missing,
+        advice=None,
+        rules=(),
+        traffic=None,
+        tiers=tuple(_fit(tier, basis) for tier in tiers.TIERS),
+        filling=None,
+        notes=(),
+    )
+
+
+def _traffic(basis: Basis, size: Figure, interval: float, measured: Measured | None) -> Traffic:
     burst = sizes.burst_rate(size.value, interval)
     speed = None if basis.duration is None else size.value / basis.duration.value
+    if measured is not None and measured.rate is not None and _all_measured(basis.size, basis.duration):
+        speed = measured.rate.value
     gpus = _value(basis.gpus)
     needed = None if gpus is None else tiers.needed(Kind.SAVE, burst / gpus)
     reached = None if gpus is None or speed is None else tiers.reached(Kind.SAVE, speed / gpus)
@@ -109,6 +151,10 @@ def _fit(tier: tiers.Tier, basis: Basis) -> TierFit:
         save_seconds=None if size is None or write is None else size / write,
         restore_seconds=None if size is None or read is None else size / read,
     )
+
+
+def _all_measured(*figures: Figure | None) -> bool:
+    return all(figure is not None and figure.origin is Origin.MEASURED for figure in figures)
 
 
 def _value(figure: Figure | None) -> float | None:

@@ -33,7 +33,7 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     quiet = found.quiet_seconds
     noise = found.seconds - quiet
     if limit is not None and own < _MOMENT_SECONDS and noise >= 0.5 * found.seconds:
-        return f"{seconds(noise)} of it others had the processors, and nothing else took half a second"
+        return f"{seconds(noise)} of it other threads had the processors, and nothing else took half a second"
     copied = found.quiet_of(Limit.NONE)
     if limit is None or found.quiet_of(limit) < LEAST_SHARE * quiet:
         fine = copied >= LEAST_SHARE * quiet and (limit is None or copied >= found.quiet_of(limit))

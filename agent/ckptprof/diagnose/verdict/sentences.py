@@ -5,6 +5,8 @@ from __future__ import annotations
 from ckptprof.diagnose.accounts import cleaning
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.rules.job import starved
+from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.sight import some
 from ckptprof.diagnose.verdict.gains import Gain
 from ckptprof.model import Kind
@@ -46,8 +48,14 @@ WITHOUT = {
     Limit.PAGE_FAULT: "reading it instead",
 }
 STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA})
+STARVED = "short of processors"
 _WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW})  # whose texts name who did it
 _OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
+
+
+def word(limit: Limit, cause: str | None) -> str:
+    """Return what a limit is called: a thread that waits for a processor is not bound by what it would do with it."""
+    return STARVED if limit is Limit.SERIALIZE and cause == starved.RULE.name else WORDS[limit]
 
 
 def begin(found: Accounting) -> str:
@@ -67,19 +75,19 @@ def subject(found: Accounting, one: Spent) -> str:
     return f"the {single}{verb} thread was {one.text}"
 
 
-def limited(found: Accounting, limit: Limit, told: Gain, without: str | None, shown: str | None) -> str:
+def limited(found: Accounting, limit: Limit, told: Gain, rule: Rule | None, shown: str | None) -> str:
     """Return the sentence of a limit; `shown` is what shows it where no account does."""
-    own = found.of(limit)
+    own, called = found.of(limit), word(limit, rule.name if rule else None)
     mine = [one for one in found.accounts if one.limit is limit]
     cleared = cleaning.more(found.sight) if limit is Limit.CLEAN_UP else None
     if cleared is not None:
         clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
     elif mine:
         what = subject(found, mine[0])
-        clause = f"{begin(found)}, of which {seconds(own)} {what}{_beside(found, limit)}: {WORDS[limit]}"
+        clause = f"{begin(found)}, of which {seconds(own)} {what}{_beside(found, limit)}: {called}"
     else:
         clause = f"{begin(found)}: {shown or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
-    return f"{clause}{_promise(found, limit, told, without)}{_comfort(found, limit)}"
+    return f"{clause}{_promise(found, limit, told, rule.without if rule else None)}{_comfort(found, limit)}"
 
 
 def _slow_by(found: Accounting) -> str:

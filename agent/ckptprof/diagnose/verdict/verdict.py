@@ -54,7 +54,7 @@ def verdict(found: Accounting) -> Verdict:
     promised = gain(found, choice.limit)
     return Verdict(
         limit=choice.limit,
-        sentence=sentences.limited(found, choice.limit, promised, rule.without if rule else None, choice.why),
+        sentence=sentences.limited(found, choice.limit, promised, rule, choice.why),
         confidence=sure,
         seconds=found.seconds,
         accounts=accounts,

@@ -18,7 +18,7 @@ import psutil
 
 from ckptprof import __version__
 from ckptprof.diagnose.ceilings import MIB, Ceilings, Ended, Measure, Work
-from ckptprof.report.summary import quantile
+from ckptprof.figures import quantile
 from ckptprof.service.probing import moving
 from ckptprof.service.probing.moving import Limits, Tally
 from ckptprof.service.probing.phases import PHASES, Phase

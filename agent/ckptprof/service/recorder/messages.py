@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.report.clean import clean
 
@@ -32,8 +32,8 @@ def warn(text: str) -> None:
 def describe(checkpoint: Checkpoint) -> str:
     """Return the line that tells of a checkpoint as it is recognised."""
     step = f" of step {checkpoint.step}" if checkpoint.step is not None else ""
-    took_ns = checkpoint.end_ns - checkpoint.start_ns
-    rate = units.rate(units.speed(checkpoint.bytes, took_ns))
+    took_ns = figures.duration_ns(checkpoint)
+    rate = units.rate(figures.rate_bytes_per_second(checkpoint))
     held = f", training blocked for {units.duration(checkpoint.stall_ns)}" if checkpoint.stall_ns is not None else ""
     cache = f" ({checkpoint.cache})" if checkpoint.cache is not None else ""
     return (

@@ -6,10 +6,11 @@ from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import due_to, spent
 from ckptprof.diagnose.sight import number
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, Kind
 from ckptprof.verdicts import Limit
 
 WITHOUT_CPU = (Cause.QUEUED, Cause.STARVED)
+_MOST = 0.5  # of the processors: a job that used less left them to others
 
 
 def applies(_checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | None:
@@ -18,19 +19,27 @@ def applies(_checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | Non
     return due_to(accounts, *WITHOUT_CPU) if largest is not None and largest.cause in WITHOUT_CPU else None
 
 
-def _others(checkpoint: Checkpoint) -> str | None:
-    """Return what to do where the whole job used less than half of the processors: others took more than it did."""
+def _used(checkpoint: Checkpoint) -> float | None:
+    """Return the share of the host's processors that the whole job used; None if that was not seen of all of it."""
     measures = checkpoint.measures
-    if measures is None or not measures.cores:
-        return None
-    busy = [number(one.busy) for one in measures.processes]
+    busy = [number(one.busy) for one in measures.processes] if measures is not None else []
     known = [one for one in busy if one is not None]
-    if not known or len(known) < len(busy) or sum(known) >= 0.5 * measures.cores:
+    if measures is None or not measures.cores or not known or len(known) < len(busy):
         return None
-    return (
-        "other jobs of this host, or a quota, had the CPUs: run fewer jobs beside it, reserve cores for it (Slurm "
-        "`--cpus-per-task`, `cpuset.cpus`), or raise `cpu.max`"
-    )
+    return sum(known) / measures.cores
+
+
+def _of_whom(checkpoint: Checkpoint) -> str | None:
+    """Return what to do where the job itself is not known to have had most of the processors; None if it had."""
+    used = _used(checkpoint)
+    if used is not None and used >= _MOST:
+        return None
+    others = "run fewer jobs beside it, reserve cores for it (Slurm `--cpus-per-task`, `cpuset.cpus`), raise `cpu.max`"
+    if used is not None:
+        return f"other jobs of this host, or a quota, had the CPUs: {others}"
+    is_restore = checkpoint.kind is Kind.RESTORE
+    own = "start data loader workers after the restore" if is_restore else "fewer data loader workers"
+    return f"who had the CPUs was not seen: if its own threads, {own}; if other jobs or a quota, {others}"
 
 
 RULE = Rule(
@@ -48,5 +57,5 @@ RULE = Rule(
         "leave the reader a core: start data loader workers after the restore, OMP_NUM_THREADS below "
         "the cores, more CPUs"
     ),
-    instead=_others,
+    instead=_of_whom,
 )
