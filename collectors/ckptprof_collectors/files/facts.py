@@ -202,7 +202,7 @@ def _known(search: _Search, root: Entered) -> _Found:
     at: tuple[bytes, Found] | None = None
     try:
         for path in search.question.files:
-            above, name = os.path.split(path)
+            above, _, name = path.rpartition(b"/")
             try:
                 if at is None or at[0] != above:
                     if at is not None:

@@ -20,9 +20,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ckptprof_collectors.files.statx import FileStatus, status_of
-from ckptprof_collectors.mounts.failuredomains import LOCAL, FailureDomains, Mounted, MountTable
+from ckptprof_collectors.mounts.failuredomains import FRESH_NS, LOCAL, FailureDomains, Mounted, MountTable
 
 MAX_NOTED = 4096
+NOTED_NS = 500_000_000  # who a process is, and where, may be as old when it is looked for
+MAX_DISKS = 256
 MAX_LINKS = 40  # include/linux/namei.h: MAXSYMLINKS
 MAX_KIN = 16
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,6 +62,7 @@ class _Noted(NamedTuple):
     space: tuple[bytes, bytes]  # its mount namespace and its root, as links name them
     uid: int
     groups: frozenset[int]
+    at_ns: int = 0
 
 
 class Found(NamedTuple):
@@ -101,6 +104,7 @@ class Views:
         """Know nobody yet."""
         self._proc = proc
         self.mounts = FailureDomains()
+        self._disks: dict[int, tuple[int, Mounted]] = {}
         self._noted: dict[View, _Noted] = {}
 
     def note(self, pid: int, start_ticks: int) -> View:
@@ -124,17 +128,20 @@ class Views:
             groups = (_field(status, b"Gid")[3], *_field(status, b"Groups"))
         except (OSError, ValueError, IndexError):
             return None
-        return _Noted(space, uid, frozenset(map(int, groups)))
+        return _Noted(space, uid, frozenset(map(int, groups)), time.monotonic_ns())
 
     @contextlib.contextmanager
-    def enter(self, view: View) -> Iterator[Entered]:
-        """Stand at the root of a process, or of one that shares its mounts if it has ended; raises NotSeen."""
+    def enter(self, view: View, *, noted_ns: int = NOTED_NS) -> Iterator[Entered]:
+        """Stand at the root of a process, or of one that shares its mounts if it has ended; raises NotSeen.
+
+        Who it is may have been noted so long ago; who compares device and inode of what he finds need not know.
+        """
         if view == HERE:
             entered = self._at(self._proc + b"/self", None)
         elif view == HOST:
             entered = self._at(self._proc + b"/1", None) or self._at(self._proc + b"/self", None)
         else:
-            entered = self._of_living(view) or self._of_kin(view)
+            entered = self._of_living(view, noted_ns) or self._of_kin(view)
         if entered is None:
             raise NotSeen(errno.ESRCH, os.strerror(errno.ESRCH))
         try:
@@ -142,9 +149,11 @@ class Views:
         finally:
             entered.close()
 
-    def _of_living(self, view: View) -> Entered | None:
+    def _of_living(self, view: View, noted_ns: int) -> Entered | None:
         folder = b"%s/%d" % (self._proc, view.pid)
-        noted = self._read(folder)
+        noted = self._noted.get(view)
+        if noted is None or time.monotonic_ns() - noted.at_ns > noted_ns:
+            noted = self._read(folder)
         entered = None if noted is None else self._at(folder, noted)
         if entered is None or noted is None:
             return None
@@ -177,7 +186,7 @@ class Views:
             fd = os.open(folder + b"/root", os.O_PATH | os.O_CLOEXEC)
         except OSError:
             return None
-        return Entered(fd, folder, self.mounts, noted)
+        return Entered(fd, folder, self.mounts, noted, self._disks)
 
 
 _NOBODY = _Noted((b"", b""), -1, frozenset())
@@ -186,8 +195,19 @@ _NOBODY = _Noted((b"", b""), -1, frozenset())
 class Entered:
     """A root, and how to go on from there."""
 
-    def __init__(self, root: int, folder: bytes, mounts: FailureDomains, noted: _Noted | None) -> None:
-        """Take a descriptor of the root, and the folder in /proc of who has it; `noted` None: whoever asks may go."""
+    def __init__(
+        self,
+        root: int,
+        folder: bytes,
+        mounts: FailureDomains,
+        noted: _Noted | None,
+        disks: dict[int, tuple[int, Mounted]],
+    ) -> None:
+        """Take a descriptor of the root, and the folder in /proc of who has it; `noted` None: whoever asks may go.
+
+        `disks` is what was found of mounts on devices, and when: only root can change what those are.
+        """
+        self._disks = disks
         self.root = root
         self.noted = noted
         self._folder = folder
@@ -309,9 +329,16 @@ class Entered:
         status = status_of(fd)
         if folder is not None and status.device == folder.status.device:
             return Found(fd, status, folder.mounted)
+        known = self._disks.get(status.device)
+        if known is not None and at_ns - known[0] < FRESH_NS:
+            return Found(fd, status, known[1])
         mounted = self._mounted(fd, status.device, at_ns)
         if mounted.domain not in (LOCAL, lane):
             raise Elsewhere(mounted.domain)
+        if os.major(status.device) and mounted.domain == LOCAL:
+            if len(self._disks) >= MAX_DISKS:
+                self._disks.clear()
+            self._disks[status.device] = (at_ns, mounted)
         return Found(fd, status, mounted)
 
     def _mounted(self, fd: int, device: int, at_ns: int) -> Mounted:

@@ -42,6 +42,7 @@ MAX_BELOW = 64
 MAX_LISTED = 1024
 MAX_MOVES = 3  # from the thread of one domain to that of another
 MAX_ASKED = 1024
+_NOTED_NS = 60_000_000_000
 _ASK_AGAIN_NS = 5_000_000_000  # for a place that could not be watched
 
 _Places = Iterator[tuple[bytes, Found]]
@@ -196,7 +197,7 @@ class Folders:
     def _tell(self, watched: _Watched, events: list[FolderEvent], *, wake: bool) -> bool:
         """Tell openings and closings of files that are large."""
         try:
-            with self._workers.views.enter(watched.view) as root:
+            with self._workers.views.enter(watched.view, noted_ns=_NOTED_NS) as root:
                 folder = root.find(os.path.dirname(events[0].path), watched.domain)
                 try:
                     if (folder.status.device, folder.status.inode) == watched.key:
