@@ -44,7 +44,7 @@ def test_data_is_told_from_nothing() -> None:
     """What speaks for data decides that."""
     text = lines_of("data-set")
 
-    assert "data    +0.60 of the 0.60 needed <- decided" in text
+    assert "data    +1.20 of the 0.60 needed <- decided" in text
     assert "-1.00, copy -1.00, data +0.60   data: its name has a word" in text
 
 
