@@ -176,7 +176,7 @@ def test_what_a_page_names_parses(page: Path) -> None:
     named = commands_in(re.sub(r"```.*?```", "", text, flags=re.DOTALL))
 
     for command in [*pasted, *named]:
-        words = list(itertools.takewhile(lambda word: word != "|", shlex.split(command, comments=True)))
+        words = list(itertools.takewhile(lambda word: word not in ("|", "&&"), shlex.split(command, comments=True)))
         name, *arguments = [
             FILLED.get(word, word) for word in words[words.index("sudo") + 2 if "sudo" in words else 1 :]
         ]

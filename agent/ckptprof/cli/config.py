@@ -9,8 +9,8 @@ from ckptprof.cli import options, output, settings
 EXAMPLES = """
 # Before a restart of the service
 ckptprof config
-# What an agent would do with another file
-ckptprof config --config mine.toml
+# What an agent would do with an option of its own, for a script
+ckptprof config --rate 5 --json
 """
 
 

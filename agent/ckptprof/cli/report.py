@@ -70,7 +70,6 @@ def command(  # each argument is an option of the command line
     if not json:
         output.use_units()
         colour = output.use_colour(off=no_color)
-        output.use_units()
         width = output.terminal_width()
         text = terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), gpus=gpus)
         if not output.page(text, off=no_pager):

@@ -86,7 +86,6 @@ def _write(report: Report, target: int | None, *, json: bool, no_color: bool) ->
         else:
             output.use_units()
             colour = output.use_colour(stream, off=no_color)
-            output.use_units()
             text = terminal.render(
                 report,
                 width=output.terminal_width(),
