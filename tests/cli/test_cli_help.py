@@ -21,6 +21,8 @@ JOB = "import time; time.sleep(0.1)\n"
 NO_HIT = {3}  # the recording is of another day than the one that the example asks for
 # Exit codes of examples, if not 0; None: it is parsed, and not executed
 CODES: dict[str, set[int] | None] = {
+    "ckptprof plan": {3},  # one save does not tell what a save costs
+    "ckptprof plan --job 'train*' --failures 12/30d": {3},
     "ckptprof agent": None,  # watches until Ctrl-C; tests/service/commands does that
     "ckptprof agent --db mine.db --no-metrics": None,
     "ckptprof service install": None,  # changes this host
