@@ -87,7 +87,7 @@ def population(pids: Sequence[int], *, watched: bool) -> Population:
     """Return a population that holds these processes only."""
     made = Population(KernelFs(), frozenset(), None)
     for pid in pids:
-        made._meet(pid, 1)  # noqa: SLF001 - `find` would take in the whole host
+        made._meet(pid, 1, [])  # noqa: SLF001 - `find` would take in the whole host
         if watched and pid in made.known:
             made.watch(made.known[pid], 1, keep=True)
     return made

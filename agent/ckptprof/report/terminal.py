@@ -54,6 +54,8 @@ _DOCTOR = "`ckptprof doctor` tells what ckptprof can see on this host"
 def explain_empty(report: Report) -> tuple[str, str]:
     """Return what to say of a report without checkpoints: the finding, and what to do."""
     spent = summaries.summarise(report).watched_ns
+    if report.watched.moved_aside:
+        return f"no checkpoint is recorded here; {_damaged(report.watched.moved_aside)}", "ask that one with --db"
     if spent is None:
         return (
             "nothing was recorded in the time asked for",
@@ -154,6 +156,8 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
         pairs = [("Watched", f"{units.duration(found.watched_ns)} on {host}, {span}")]
     if watched.gaps:
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
+    if watched.moved_aside:
+        pairs.append(("Damaged", _damaged(watched.moved_aside)))
     for kind in found.kinds:
         pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind)))
         if kind.kind is Kind.SAVE and (kind.modes or kind.stalled):
@@ -201,6 +205,17 @@ def _jobs(checkpoints: Sequence[Checkpoint]) -> str:
     names = list(dict.fromkeys(clean(checkpoint.job) for checkpoint in checkpoints))
     rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
     return ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest
+
+
+def _damaged(moved_aside: Sequence[str]) -> str:
+    """Return what is not told here because its database was damaged; the newest is the last."""
+    many = len(moved_aside) > 1
+    kept = (
+        f"{len(moved_aside)} databases were damaged and are kept, the newest"
+        if many
+        else ("its database was damaged, and is kept")
+    )
+    return f"what was recorded before is not in this report: {kept} as {clean(moved_aside[-1])}"
 
 
 def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ckptprof_collectors.ebpf.files import HEAD, Decoder, record_of
 from ckptprof_collectors.ebpf.layouts import Head, Key, PathState, RecordKind, Session
+from ckptprof_collectors.files.views import View
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 
 BTRFS = 0x9123683E
@@ -129,14 +130,14 @@ def test_a_process_that_is_gone_leaves_its_relative_names(tmp_path: Path) -> Non
 
 def test_a_subvolume_has_the_device_that_stat_gives(tmp_path: Path) -> None:
     """On btrfs the kernel's device of a file is not that of stat(2)."""
-    folder = tmp_path / "42/root/data"
-    folder.mkdir(parents=True)
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    mine, ended = View(os.getpid(), started), View(os.getpid(), started - 1)
     make = decoder(tmp_path)
 
-    assert make.device(8 << 20 | 1, BTRFS, 42, "/data/x") == folder.stat().st_dev
-    assert make.device(8 << 20 | 1, BTRFS, 43, f"{folder}/x") == folder.stat().st_dev
-    assert make.device(8 << 20 | 1, BTRFS, 42, "/nowhere/x") == os.makedev(8, 1)
-    assert make.device(8 << 20 | 1, 0xEF53, 42, "/data/x") == os.makedev(8, 1)
+    assert make.device(8 << 20 | 1, BTRFS, mine, f"{tmp_path}/x") == tmp_path.stat().st_dev
+    assert make.device(8 << 20 | 2, BTRFS, ended, f"{tmp_path}/x") == tmp_path.stat().st_dev
+    assert make.device(8 << 20 | 1, BTRFS, mine, "/nowhere/x") == os.makedev(8, 1)
+    assert make.device(8 << 20 | 1, 0xEF53, mine, f"{tmp_path}/x") == os.makedev(8, 1)
 
 
 @given(st.binary(max_size=HEAD.size + 4096))

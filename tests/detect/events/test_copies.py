@@ -169,6 +169,20 @@ def test_who_keeps_what_it_reads_from_end_to_end_loads_it(kept: float, kind: Kin
     assert (found.kind, found.bytes) == (kind, 900 * MIB)
 
 
+@pytest.mark.parametrize(("kept", "speaks"), [(0.25, True), (0.4, False)])
+def test_a_third_of_a_state_is_a_model_without_its_optimizer(kept: float, speaks: bool) -> None:  # noqa: FBT001 - a parameter
+    """Who loads a state of Adam and keeps the model alone has kept what he came for."""
+    stage = Stage(trace=True)
+    job = stage.process()
+    for number in range(3):
+        path = f"/ckpt/checkpoint-500/model-0000{number + 1}-of-00003.safetensors"
+        stage.read(job, path, 2.0 + number, 1.0, 300 * MIB, kept=kept)
+
+    (found,) = stage.play(60, saved_paths=("/ckpt/checkpoint-500",))
+
+    assert ("unkept" in {one.name for one in found.evidence}) is speaks
+
+
 def test_a_download_by_a_script_is_a_copy() -> None:
     """It comes once, from a process without any library of machine learning, which then ends."""
     stage = Stage()

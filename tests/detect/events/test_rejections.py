@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 import msgspec
@@ -68,6 +69,20 @@ def test_samples_that_are_numbered_are_no_saves(name: str, trace: bool) -> None:
 
     assert found
     assert all("shards" in against for against in found)
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_samples_that_are_named_by_their_hash_are_no_saves(trace: bool) -> None:  # noqa: FBT001 - a parameter
+    """A cache of features has no number to count by, and is no save all the same."""
+    stage = Stage(trace=trace)
+    job = stage.process(program="embed.py", runtimes=("torch",))
+    for number in range(24):
+        name = hashlib.sha256(b"%d" % number).hexdigest()
+        stage.write(job, f"/scratch/x/{name}.pt", 2.0 + number * 0.4, 0.1, 4 * MIB, magic=TORCH_ZIP)
+
+    found = rejected_for(stage, 40)
+
+    assert found
 
 
 def test_a_state_that_is_numbered_in_a_folder_of_no_name_is_a_save() -> None:

@@ -122,7 +122,6 @@ ROWS = (
     Row("rotates",                 0.3,  0.0,  0.0, "only the last few states are wanted"),
     Row("shards",                 -0.7,  0.0,  0.6, "numbers of a data set go on, those of ranks begin anew"),
     Row("continuous",             -0.5,  0.0,  0.6, "films and captures have no pauses"),
-    Row("rapid",                  -0.7,  0.0,  0.6, "nobody saves a state several times a second"),
     Row("endless",                -2.0,  0.0,  0.6, "a data set that is made or read, a stream"),
     # Of reads.
     Row("read-back",               0.5,  0.5,  0.0, "seen being saved"),
@@ -183,7 +182,7 @@ OVERRIDES = (
     ),
 )  # fmt: skip
 
-SERIES_OF_DATA = frozenset(("shards", "continuous", "rapid"))
+SERIES_OF_DATA = frozenset(("shards", "continuous"))
 
 DEFERRALS = (  # of what is written; `decided-data` holds where the sum for data suffices
     Combination(

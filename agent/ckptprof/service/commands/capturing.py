@@ -181,8 +181,8 @@ class _Recording:
 
 def capture_host(path: Path, wanted: Wanted) -> None:
     """Write frames of the whole host to `path` until the time is over or a signal comes; raises CkptprofError."""
-    trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
     recording = _Recording(path, wanted, "this host")
+    trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
     sampler = SamplerProcess(wanted.sampling(base_hz=HOST_HZ, burst_hz=2.5 * HOST_HZ, only_family=False))
     until = "until Ctrl-C" if wanted.seconds is None else f"for {wanted.seconds:g} s; Ctrl-C ends it earlier"
     progress = Progress(quiet=wanted.quiet)
@@ -233,9 +233,9 @@ def capture_command(path: Path, wanted: Wanted, arguments: Sequence[str]) -> int
 
     If the time is over before, the command goes on. Raises NotStartedError and CkptprofError, nothing once it runs.
     """
-    trap = SignalTrap(TRAPPED)
     name = shorten_end(clean(shlex.join(arguments)), _NAME_CELLS)
     recording = _Recording(path, wanted, f"{name} and its descendants")
+    trap = SignalTrap(TRAPPED)
     sampler = start_sampler(wanted.sampling(base_hz=BASE_HZ, burst_hz=BURST_HZ, only_family=True))
     until = "until it ends" if wanted.seconds is None else f"for {wanted.seconds:g} s"
 

@@ -132,6 +132,8 @@ class Population:
         if is_kernel_thread(self._fs, pid) is not False:
             self._ignored.add(pid)
             return
+        if len(self.known) >= self._max_known and not self._make_room(pid, samples):
+            return
         try:
             process = Process(self._fs, pid)
         except ProcessGone:
@@ -140,9 +142,6 @@ class Population:
             self._ignored.add(pid)
             self.unreadable += 1
             return
-        if len(self.known) >= self._max_known and not self._make_room(process, samples):
-            process.close()
-            return
         self.known[pid] = process
         self._known_shares.take(pid, process.uid)
         if self.root_pid is not None or is_interpreter(process):
@@ -150,10 +149,14 @@ class Population:
         else:
             self._young[pid] = now_ns
 
-    def _make_room(self, newcomer: Process, samples: list[Sample]) -> bool:
+    def _make_room(self, newcomer: int, samples: list[Sample]) -> bool:
         """Forget a process of the user who has most of those that are known; not one that trains or moves bytes."""
         self.over_limit += 1
-        for pid in self._known_shares.givers(newcomer.uid):
+        try:
+            uid = os.stat(self._fs.proc / str(newcomer)).st_uid
+        except OSError:
+            return False
+        for pid in self._known_shares.givers(uid):
             watching = self.watched.get(pid)
             if watching is None or not (watching.trains or watching.activity.in_burst()):
                 if watching is not None:

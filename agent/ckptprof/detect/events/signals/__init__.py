@@ -40,7 +40,6 @@ CHECKS: tuple[_Check, ...] = (
     _Check("rotates", series.rotates, "its job deletes older files of this kind"),
     _Check("shards", series.shards, "numbered pieces that only go on counting, as data sets do"),
     _Check("continuous", series.continuous, "its job writes such files without a pause"),
-    _Check("rapid", series.rapid, "its job writes one after the other, several a second"),
     _Check("read-back", reads.read_back, "these files were seen being saved"),
     _Check("read-again", reads.read_again, "an earlier run of the same program wrote it"),
     _Check("feeds", reads.feeds, "files of one shape in a row or again, as data sets are read"),

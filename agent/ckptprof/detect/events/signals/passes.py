@@ -15,7 +15,8 @@ from ckptprof.detect.world.process_counters import Interval
 from ckptprof.frameworks.formats import SOUGHT
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 
-_KEPT = 0.5  # less of what was read is not kept: what its process imported meanwhile is in it
+_KEPT = 0.5
+_UNKEPT = 0.3  # what its process imported meanwhile is in it; a model without the state of its optimizer is a third
 _SEEN = 0.7  # of the bytes must have been counted while memory was looked at
 _ENDS_NS = 2_000_000_000  # a library of machine learning takes a second to unload where others compute, too
 _AS_MUCH = (0.9, 1.6)  # went over the network as was moved: headers and neighbours are counted, too
@@ -44,7 +45,8 @@ def several(event: Event) -> bool:
 
 def unkept(event: Event) -> bool:
     """Return whether memory did not grow by what was read: who loads a model has it then."""
-    return straight(event) and _kept_share(event) is not None
+    share = _kept_share(event)
+    return share is not None and share < _UNKEPT and straight(event)
 
 
 def sent(event: Event) -> bool:

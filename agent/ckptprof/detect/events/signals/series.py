@@ -72,11 +72,6 @@ def continuous(event: Event) -> bool:
     return whole_ns >= CERTAIN_GAP_NS and written_ns >= MOST * whole_ns
 
 
-def rapid(event: Event) -> bool:
-    """Return whether one follows the other without a pause, each a little: nobody saves a state so often."""
-    return event.writes and _comes_soon_after(event, MANY) and _is_nameless(event)
-
-
 def is_row_of_data(event: Event) -> bool:
     """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too."""
     return shards(event) or ((_takes_turns(event) or _comes_soon_after(event, 1)) and _is_nameless(event))
