@@ -142,9 +142,11 @@ class FileFacts:
         birth, modified = born_and_written(fact, self._world.clock)
         around = history.between(min(birth, modified) - STAMP_NS, modified + STAMP_NS)
         small = fact.size < TELLING_BYTES  # markers and metadata are lost in the noise of the counters
+        beside = ledger.is_beside(fact.path.rpartition("/")[0], process, birth, modified)
+        if self._traced.moved_by(process) and not (small and beside):
+            return None  # whose calls are counted has written it by none: a trace misses but small ones among many
         enough = any(interval.wrote_bytes for interval in around)
         if enough and not small:
-            beside = ledger.is_beside(fact.path.rpartition("/")[0], process, birth, modified)
             share = _CREDIT_BESIDE if beside else _CREDIT
             enough = ledger.unexplained_written(process, birth, modified) >= share * fact.size
         if not enough:

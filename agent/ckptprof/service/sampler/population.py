@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 
@@ -138,7 +139,10 @@ class Population:
             process = Process(self._fs, pid)
         except ProcessGone:
             return
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self.over_limit += 1
+                return
             self._ignored.add(pid)
             self.unreadable += 1
             return
