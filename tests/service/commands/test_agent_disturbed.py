@@ -188,8 +188,8 @@ def test_after_a_full_disk_every_event_is_stored(ckptprof: Ckptprof, watch: Watc
 
 @pytest.mark.root
 def test_few_descriptors_narrow_the_sight_and_are_told(ckptprof: Ckptprof, watch: Watch) -> None:
-    """With 68 of them, as many as it needs for itself, it watches fewer processes; it does not die and start again."""
-    watching = watch(prefix=("prlimit", "--nofile=68:68"))
+    """With 76 of them, as many as it needs for itself, it watches fewer processes; it does not die and start again."""
+    watching = watch(prefix=("prlimit", "--nofile=76:76"))
     watching.until(b"READY=1")
     time.sleep(3)
     code = watching.end()

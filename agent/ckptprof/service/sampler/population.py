@@ -33,7 +33,7 @@ MAX_MET = 128  # at one look, of those for whom somebody would have to give way;
 YOUNG_NS = 3_000_000_000  # so long a new process may turn into another program
 LIST_AGAIN_NS = 5_000_000_000  # however little the kernel says has changed
 DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
-DESCRIPTORS_SPARE = 40  # for the collectors, and what is open for a moment only; besides what is open already
+DESCRIPTORS_SPARE = 48  # for the collectors, and what is open for a moment only; besides what is open already
 
 
 class Population:
