@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from livecommand import CKPTPROF, SAVE, Ckptprof, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.xdist_group("live")]
 
 BEGINS = rb"ckptprof: recording (.*) at (poll|trace) level to (\S+), (.*)\n"
 
