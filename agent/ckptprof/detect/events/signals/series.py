@@ -74,7 +74,7 @@ def continuous(event: Event) -> bool:
 
 def is_row_of_data(event: Event) -> bool:
     """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too."""
-    return shards(event) or ((_takes_turns(event) or _comes_soon_after(event, 1)) and _is_nameless(event))
+    return shards(event) or ((_takes_turns(event) or _comes_soon_after(event)) and _is_nameless(event))
 
 
 def _is_nameless(event: Event) -> bool:
@@ -96,10 +96,9 @@ def _alike(event: Event) -> list[PastEvent]:
     ]
 
 
-def _comes_soon_after(event: Event, count: int) -> bool:
-    """Return whether so many of its series came just before, each soon after the other."""
-    events = event.series[-count:]
-    return len(events) == count and event.start_ns - events[0].start_ns <= count * 2 * AT_ONCE_NS
+def _comes_soon_after(event: Event) -> bool:
+    """Return whether one of its series came just before."""
+    return bool(event.series) and event.start_ns - event.series[-1].start_ns <= 2 * AT_ONCE_NS
 
 
 def _takes_turns(event: Event) -> bool:
