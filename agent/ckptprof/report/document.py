@@ -10,6 +10,7 @@ import msgspec
 from ckptprof.model import Checkpoint, Report
 from ckptprof.report import answer
 from ckptprof.report.clean import encodable
+from ckptprof.report.summary import ordered
 
 SCHEMA_VERSION = 1
 DETAIL = ("streams", "timeline", "devices", "measures")  # in `show --json` only
@@ -22,7 +23,6 @@ _UNSAFE = re.compile(
 
 def report_document(report: Report) -> dict[str, Any]:
     """Return the document of `report --json` and `list --json`, checkpoints in the order of their start."""
-    ordered = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
     return {
         "schema_version": SCHEMA_VERSION,
         "host": report.host,
@@ -30,7 +30,7 @@ def report_document(report: Report) -> dict[str, Any]:
         "copies_left_out": report.copies_left_out,
         "answer": msgspec.to_builtins(answer.headline(report)),
         "jobs": msgspec.to_builtins(answer.costs(report)),
-        "checkpoints": [_summary(checkpoint) for checkpoint in ordered],
+        "checkpoints": [_summary(checkpoint) for checkpoint in ordered(report.checkpoints)],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -89,8 +90,13 @@ def selected(report: Report, query: CheckpointQuery) -> Report:
     found = of_kind(msgspec.structs.replace(report, checkpoints=tuple(fitting), watched=watched), query.kind)
     if query.limit is None:
         return found
-    newest = sorted(found.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))[-query.limit :]
+    newest = ordered(found.checkpoints)[-query.limit :]
     return msgspec.structs.replace(found, checkpoints=tuple(newest))
+
+
+def ordered(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Return checkpoints in the order of their start; what began at once, in that of their ids."""
+    return sorted(checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
 
 
 def is_of_job(job: str, wanted: str | None) -> bool:

@@ -55,7 +55,7 @@ def explain_empty(report: Report) -> tuple[str, str]:
     """Return what to say of a report without checkpoints: the finding, and what to do."""
     spent = summaries.summarise(report).watched_ns
     if report.watched.moved_aside:
-        return f"no checkpoint is recorded here; {_damaged(report.watched.moved_aside)}", "ask that one with --db"
+        return f"no checkpoint here fits the question; {_damaged(report.watched.moved_aside)}", "ask that one with --db"
     if spent is None:
         return (
             "nothing was recorded in the time asked for",
@@ -99,7 +99,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen, and
     `empty` what there is to say where there are no checkpoints.
     """
-    checkpoints = _ordered(report)
+    checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
     lines = facts([*answer.opening(report), *_opening(report, offset)], width, colour=colour)
     if not checkpoints:
@@ -115,13 +115,9 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
 
 def table(report: Report, *, width: int, colour: bool, zone: tzinfo) -> str:
     """Return the line of each checkpoint alone, as text that ends in a newline; empty without checkpoints."""
-    checkpoints = _ordered(report)
+    checkpoints = summaries.ordered(report.checkpoints)
     lines = _table(report, checkpoints, _offset(report, checkpoints, zone), width, colour=colour)
     return "".join(f"{line}\n" for line in lines)
-
-
-def _ordered(report: Report) -> list[Checkpoint]:
-    return sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
 
 
 def who(checkpoint: Checkpoint) -> str:
@@ -209,12 +205,9 @@ def _jobs(checkpoints: Sequence[Checkpoint]) -> str:
 
 def _damaged(moved_aside: Sequence[str]) -> str:
     """Return what is not told here because its database was damaged; the newest is the last."""
-    many = len(moved_aside) > 1
-    kept = (
-        f"{len(moved_aside)} databases were damaged and are kept, the newest"
-        if many
-        else ("its database was damaged, and is kept")
-    )
+    kept = "its database was damaged, and is kept"
+    if len(moved_aside) > 1:
+        kept = f"{len(moved_aside)} databases were damaged and are kept, the newest"
     return f"what was recorded before is not in this report: {kept} as {clean(moved_aside[-1])}"
 
 

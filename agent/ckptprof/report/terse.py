@@ -7,6 +7,7 @@ from datetime import tzinfo
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Report
 from ckptprof.report.clean import clean
+from ckptprof.report.summary import ordered
 from ckptprof.report.table import NOTHING
 
 
@@ -16,8 +17,7 @@ def render(report: Report, *, zone: tzinfo) -> str:
     Their fields: id, start (RFC 3339), kind, seconds, bytes, pattern, step, job, path, status, mode, stall, limit,
     confidence of that limit.
     """
-    ordered = sorted(report.checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
-    return "".join("\t".join(_fields(checkpoint, zone)) + "\n" for checkpoint in ordered)
+    return "".join("\t".join(_fields(checkpoint, zone)) + "\n" for checkpoint in ordered(report.checkpoints))
 
 
 def _fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
