@@ -18,18 +18,18 @@ from ckptprof.cli import options
 from ckptprof.errors import CkptprofError, UsageError
 
 FILE = Path("/etc/ckptprof/config.toml")
-_DAYS = msgspec.Meta(ge=1, le=36500)
 LEAST_BYTES = 1 << 24
-_RATE = msgspec.Meta(ge=0.5, le=100.0)
+_LEAST_DAYS, _MOST_DAYS = 1, 36500
+_LEAST_HZ, _MOST_HZ = 0.5, 100.0
 _ADDRESS = msgspec.Meta(pattern=r"^\S+:[0-9]{1,5}$")
 # What the file may say. `db` is not among them: the unit gives the service one place to write to.
 TYPES: dict[str, Any] = {
     "level": str,
-    "rate": Annotated[float, _RATE],
+    "rate": Annotated[float, msgspec.Meta(ge=_LEAST_HZ, le=_MOST_HZ)],
     "no_metrics": bool,
     "listen": Annotated[str, _ADDRESS],
     "web_config": str,
-    "timeline_days": Annotated[int, _DAYS],
+    "timeline_days": Annotated[int, msgspec.Meta(ge=_LEAST_DAYS, le=_MOST_DAYS)],
     "max_bytes": Annotated[int, msgspec.Meta(ge=LEAST_BYTES)],
 }
 _LEVELS = ("auto", "trace", "poll")
@@ -125,7 +125,7 @@ Rate = Annotated[
     typer.Option(
         "--rate",
         metavar="HZ",
-        parser=options.between("--rate", 0.5, 100),
+        parser=options.between("--rate", _LEAST_HZ, _MOST_HZ),
         help="How often to read the processes that train, per second; 2.5 times as often while one moves data.",
     ),
 ]
@@ -134,7 +134,7 @@ TimelineDays = Annotated[
     typer.Option(
         "--timeline-days",
         metavar="N",
-        parser=options.whole("--timeline-days", least=1, most=36500),
+        parser=options.whole("--timeline-days", least=_LEAST_DAYS, most=_MOST_DAYS),
         help="How long raw samples are kept, in days.",
     ),
 ]
