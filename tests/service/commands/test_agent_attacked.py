@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -149,7 +150,8 @@ def test_a_folder_swapped_for_a_mount_that_hangs_stops_nobody(
         seconds = time.monotonic() - began
         hangs = ckptprof.call("doctor").stdout.decode()
 
-    assert f"sampler {sampler.pid}" in hangs  # what was asked in the mount's own thread; it ends with the mount
+    # What was asked in the mount's own thread, until the mount ends; samplers of other agents may hang beside it.
+    assert re.search(rf"sampler [0-9,\s]*\b{sampler.pid}\b", hangs), hangs
     assert still < 1.5
     assert same
     assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())
