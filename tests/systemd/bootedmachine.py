@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TREES = REPOSITORY / ".build" / "systemd-trees"  # kept: making one takes a minute
+RELEASE = platform.freedesktop_os_release()["VERSION_CODENAME"]  # this host's
 PROGRAM = "/opt/ckptprof/bin/ckptprof"
 STATE = "/var/lib/ckptprof"
 DATABASE = f"{STATE}/ckptprof.db"
@@ -77,9 +78,8 @@ def inside(root: Path, script: str) -> None:
     quietly("chroot", root, "env", "-i", f"PATH={PATH}", "HOME=/root", "sh", "-euc", script)
 
 
-def tree() -> Path:
-    """Return a minimal tree of this host's release, with numpy in /opt/train and the users `trainer` and `reader`."""
-    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
+def tree(release: str) -> Path:
+    """Return a minimal tree of a release, with numpy in /opt/train and the users `trainer` and `reader`."""
     made = TREES / f"{release}-{_TREE_VERSION}"
     TREES.mkdir(parents=True, exist_ok=True)
     with (TREES / "lock").open("w") as lock:  # other workers wait for the one that makes it
@@ -101,10 +101,10 @@ def tree() -> Path:
     return made
 
 
-def copy_of_tree(work: Path) -> Path:
+def copy_of_tree(work: Path, release: str = RELEASE) -> Path:
     """Return a copy of the tree that holds the wheel of this checkout with what it needs, and the examples."""
     root = work / "root"
-    quietly("cp", "--archive", "--reflink=auto", tree(), root)
+    quietly("cp", "--archive", "--reflink=auto", tree(release), root)
     shutil.copytree(REPOSITORY / "examples", root / "opt/examples")
     quietly(sys.executable, "-m", "build", "--wheel", "--outdir", work, REPOSITORY)
     fetch(root, next(work.glob("ckptprof-*.whl")))

@@ -1,4 +1,7 @@
-"""The README's installation, typed as it stands there on a minimal Debian: no pip, PEP 668, and nothing prepared."""
+"""The README's installation, typed as it stands there on a minimal Debian: no pip, PEP 668, and nothing prepared.
+
+On this host's release and on one with a newer Python.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from bootedmachine import REPOSITORY, Machine, booted, copy_of_tree, fetch
+from bootedmachine import RELEASE, REPOSITORY, Machine, booted, copy_of_tree, fetch, tree
 
 pytestmark = [
     pytest.mark.root, pytest.mark.nspawn, pytest.mark.slow, pytest.mark.xdist_group("systemd"), pytest.mark.timeout(600)
 ]  # fmt: skip
 
+NEWER = "trixie"  # Debian 13, with Python 3.13
 README = REPOSITORY / "README.md"
 NEEDED = ("agent", "collectors", "dashboards", "systemd", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE")
 OFFLINE = ("PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels", "UV_OFFLINE=1", "UV_NO_INDEX=1", "UV_FIND_LINKS=/wheels")
@@ -26,11 +30,16 @@ def block(name: str) -> str:
     return found[1]
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+@pytest.fixture(scope="module", params=[RELEASE, NEWER])
+def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """Return a booted machine with a checkout in /checkout, and what PyPI would give in /wheels."""
+    if request.param != RELEASE:
+        try:
+            tree(request.param)
+        except RuntimeError as error:
+            pytest.xfail(f"the mirror of this host has no {request.param}: {error}")
     work = tmp_path_factory.mktemp("readme")
-    root = copy_of_tree(work)
+    root = copy_of_tree(work, request.param)
     fetch(root, "hatchling", "pip", "pipx", "uv")
     next((root / "wheels").glob("ckptprof-*.whl")).unlink()
     (root / "checkout").mkdir()
@@ -54,6 +63,13 @@ def test_pip_of_the_system_refuses(machine: Machine) -> None:
     """The oracle: this is the machine on which `pip install .` does not work."""
     assert machine.call("python3", "-m", "pip", "--version").returncode != 0
     assert list(machine.root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"))
+
+
+def test_the_newer_machine_has_a_newer_python(machine: Machine) -> None:
+    """The oracle of the second machine."""
+    newer = tuple(map(int, machine.run("/usr/bin/python3", "-c", "import sys; print(*sys.version_info[:2])").split()))
+
+    assert newer >= ((3, 13) if "trixie" in machine.run("cat", "/etc/os-release") else (3, 11))
 
 
 def test_a_user_installs_and_records(machine: Machine) -> None:
