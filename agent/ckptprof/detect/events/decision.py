@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ckptprof.detect.events.decision_table import TABLE, Combination, DecisionTable, Hypothesis
@@ -39,7 +40,7 @@ def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decisio
     made = Hypothesis.SAVE if "writes" in names else Hypothesis.RESTORE
     possible = (made, Hypothesis.COPY, Hypothesis.STREAM, Hypothesis.DATA)
     rows = [(table.rows[signal.row], signal.strength) for signal in signals if signal.row in table.rows]
-    scores = {one: sum(row.weight(one) * strength for row, strength in rows) for one in possible}
+    scores = {one: math.fsum(row.weight(one) * strength for row, strength in rows) for one in possible}
     override = _first(table.overrides, names, scores[made])
     if scores[Hypothesis.DATA] >= table.needed[Hypothesis.DATA]:
         names |= {"decided-data"}

@@ -24,6 +24,7 @@ MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host
 _QUEUED = "ready to go on in the kernel, but without a CPU: other threads had them, or its quota was used up"
 _STARVED = "ready to run, but without a CPU: other threads had them, or its quota was used up"
 MANY_FILES = 200
+_ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
 _COUNTED = 0.5  # of the files were seen to be created: the rest of the time in the kernel is of the others
 SMALL_FILE_BYTES = 128 << 10
 _STARVED_SECONDS = 3.0
@@ -168,7 +169,7 @@ def _main(
         found.append(held_up)
         parts.pop("lock")
     left = sum(max(0.0, value) for value in parts.values())
-    if left > 0:
+    if left >= _ROUNDING_SECONDS:
         found.append(Spent(Cause.UNEXPLAINED, None, left, "nothing that was looked at explains it"))
     return found, storage, waiting
 
