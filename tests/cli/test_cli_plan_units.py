@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptprof.cli import plan_units
+from ckptprof.cli.planning import units
 from ckptprof.errors import UsageError
 
 PARSERS = (
-    plan_units.seconds, plan_units.size, plan_units.rate, plan_units.count, plan_units.whole, plan_units.plain,
-    plan_units.failures,
+    units.seconds, units.size, units.rate, units.count, units.whole, units.plain,
+    units.failures,
 )  # fmt: skip
 
 
@@ -27,7 +27,7 @@ PARSERS = (
 )  # fmt: skip
 def test_times(text: str, seconds: float) -> None:
     """With a unit always, several of them where wanted."""
-    assert plan_units.seconds(text, "--x") == pytest.approx(seconds)
+    assert units.seconds(text, "--x") == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_times(text: str, seconds: float) -> None:
 )  # fmt: skip
 def test_sizes(text: str, size: float) -> None:
     """Without an i decimal, with it binary."""
-    assert plan_units.size(text, "--x") == size
+    assert units.size(text, "--x") == size
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_sizes(text: str, size: float) -> None:
 )
 def test_rates(text: str, rate: float) -> None:
     """Of bytes, per second."""
-    assert plan_units.rate(text, "--x") == rate
+    assert units.rate(text, "--x") == rate
 
 
 @pytest.mark.parametrize(
@@ -62,34 +62,34 @@ def test_counts(text: str, count: float | None) -> None:
     """Thousands, millions, billions and trillions by their letters."""
     if count is None:
         with pytest.raises(UsageError, match="no unit of this"):
-            plan_units.count(text, "--x")
+            units.count(text, "--x")
     else:
-        assert plan_units.count(text, "--x") == pytest.approx(count)
+        assert units.count(text, "--x") == pytest.approx(count)
 
 
 def test_failures() -> None:
     """So many in that time."""
-    assert plan_units.failures("419/54d", "--x") == plan_units.Failures(419, 54 * 86_400)
-    assert plan_units.failures("12 / 30 d", "--x") == plan_units.Failures(12, 30 * 86_400)
+    assert units.failures("419/54d", "--x") == units.Failures(419, 54 * 86_400)
+    assert units.failures("12 / 30 d", "--x") == units.Failures(12, 30 * 86_400)
 
 
 @pytest.mark.parametrize(
     ("parse", "text", "reason"),
     [
-        (plan_units.seconds, "30", "has no unit"), (plan_units.seconds, "5x", "'x' is no unit of this"),
-        (plan_units.seconds, "1h5", "'h5' is no unit of this"), (plan_units.seconds, "", "no number with a unit"),
-        (plan_units.seconds, "1,5h", "no unit of this"), (plan_units.seconds, "5 TB", "'TB' is no unit of this"),
-        (plan_units.seconds, "soon", "no number with a unit"), (plan_units.seconds, "--", "no number with a unit"),
-        (plan_units.size, "405B", "would be 405 bytes"), (plan_units.size, "5T", "'T' is no unit of this"),
-        (plan_units.size, "5Tb", "counts bits"), (plan_units.size, "5Gbit", "counts bits"),
-        (plan_units.size, "5Gib", "counts bits"), (plan_units.size, "5b", "counts bits"),
-        (plan_units.size, "5 XB", "no unit of this"), (plan_units.size, "1.2.3TB", "no unit of this"),
-        (plan_units.rate, "65GB", "'GB' is no unit of this"), (plan_units.rate, "65", "no unit of this"),
-        (plan_units.rate, "100Gb/s", "counts bits"), (plan_units.rate, "1GB/h", "no unit of this"),
-        (plan_units.count, "405GB", "no unit of this"), (plan_units.whole, "2.5", "not a whole number"),
-        (plan_units.whole, "inf", "no number of things"), (plan_units.whole, "nan", "no number of things"),
-        (plan_units.plain, "14 bytes", "no unit of this"), (plan_units.failures, "12", "in what time"),
-        (plan_units.failures, "1.5/3d", "not a whole number"), (plan_units.failures, "12/3", "has no unit"),
+        (units.seconds, "30", "has no unit"), (units.seconds, "5x", "'x' is no unit of this"),
+        (units.seconds, "1h5", "'h5' is no unit of this"), (units.seconds, "", "no number with a unit"),
+        (units.seconds, "1,5h", "no unit of this"), (units.seconds, "5 TB", "'TB' is no unit of this"),
+        (units.seconds, "soon", "no number with a unit"), (units.seconds, "--", "no number with a unit"),
+        (units.size, "405B", "would be 405 bytes"), (units.size, "5T", "'T' is no unit of this"),
+        (units.size, "5Tb", "counts bits"), (units.size, "5Gbit", "counts bits"),
+        (units.size, "5Gib", "counts bits"), (units.size, "5b", "counts bits"),
+        (units.size, "5 XB", "no unit of this"), (units.size, "1.2.3TB", "no unit of this"),
+        (units.rate, "65GB", "'GB' is no unit of this"), (units.rate, "65", "no unit of this"),
+        (units.rate, "100Gb/s", "counts bits"), (units.rate, "1GB/h", "no unit of this"),
+        (units.count, "405GB", "no unit of this"), (units.whole, "2.5", "not a whole number"),
+        (units.whole, "inf", "no number of things"), (units.whole, "nan", "no number of things"),
+        (units.plain, "14 bytes", "no unit of this"), (units.failures, "12", "in what time"),
+        (units.failures, "1.5/3d", "not a whole number"), (units.failures, "12/3", "has no unit"),
     ],
 )  # fmt: skip
 def test_refused(parse: object, text: str, reason: str) -> None:
@@ -105,9 +105,9 @@ def test_refused(parse: object, text: str, reason: str) -> None:
 
 def test_no_number_is_passed_on() -> None:
     """What is none is the plan's to refuse, by its name."""
-    assert math.isnan(plan_units.size("nanTB", "--x"))
-    assert math.isinf(plan_units.seconds("1e999s", "--x"))
-    assert math.isinf(plan_units.seconds("inf s", "--x"))
+    assert math.isnan(units.size("nanTB", "--x"))
+    assert math.isinf(units.seconds("1e999s", "--x"))
+    assert math.isinf(units.seconds("inf s", "--x"))
 
 
 @settings(max_examples=200, deadline=None)
@@ -133,5 +133,5 @@ def test_binary_is_more_than_decimal(value: float, prefix: str) -> None:
     power = "kMGTPE".index(prefix) + 1
     text = f"{value:.6f}"
 
-    assert plan_units.size(f"{text}{prefix}B", "--x") == pytest.approx(float(text) * 1000**power)
-    assert plan_units.size(f"{text}{prefix}iB", "--x") == pytest.approx(float(text) * 1024**power)
+    assert units.size(f"{text}{prefix}B", "--x") == pytest.approx(float(text) * 1000**power)
+    assert units.size(f"{text}{prefix}iB", "--x") == pytest.approx(float(text) * 1024**power)

@@ -8,8 +8,8 @@ import time
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli import plan_options as figures
 from ckptprof.cli.database import reading
+from ckptprof.cli.planning import options as figures
 from ckptprof.diagnose.plan.figures import Given, Measured
 from ckptprof.diagnose.plan.limits import check
 from ckptprof.diagnose.plan.measured import measure
