@@ -63,7 +63,7 @@ class DiskSample(msgspec.Struct, frozen=True, array_like=True, tag="disk"):
     flush_ios: int | None = None  # since 5.5
     flush_ms: int | None = None
 
-    counted: ClassVar = Counted(
+    counted: ClassVar[Counted] = Counted(
         "disk",
         (
             Column("read_sectors", "disk_read_bytes_total", "Bytes read from the device.", Unit.SECTOR),
@@ -116,7 +116,7 @@ class NicSample(msgspec.Struct, frozen=True, array_like=True, tag="nic"):
     tx_errors: int
     tx_dropped: int
 
-    counted: ClassVar = Counted(
+    counted: ClassVar[Counted] = Counted(
         "nic",
         (
             Column("rx_bytes", "network_receive_bytes_total", "Bytes received."),
@@ -151,7 +151,7 @@ class RdmaSample(msgspec.Struct, frozen=True, array_like=True, tag="rdma"):
     tx_packets: int | None
     tx_wait_ticks: int | None
 
-    counted: ClassVar = Counted(
+    counted: ClassVar[Counted] = Counted(
         "rdma",
         (
             Column("rx_bytes", "infiniband_port_data_received_bytes_total", "Bytes received by the RDMA port."),
@@ -199,7 +199,7 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
     psi_memory_full_us: int | None
     psi_cpu_some_us: int | None = None
 
-    counted: ClassVar = Counted(
+    counted: ClassVar[Counted] = Counted(
         "memory",
         (
             Column("total_bytes", "memory_total_bytes", "Memory of the host.", gauge=True),
@@ -313,7 +313,7 @@ class ProcessIo(msgspec.Struct, frozen=True, array_like=True, tag="io"):
     write_bytes: int
     cancelled_write_bytes: int
 
-    counted: ClassVar = Counted(
+    counted: ClassVar[Counted] = Counted(
         "process",
         tuple(
             map(
@@ -341,7 +341,7 @@ class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
     rss_file_bytes: int | None  # statm "shared": pages of mapped files and shared memory; grows as an mmap is read
     child_minor_faults: int | None = None  # of children that it has waited for: grows with each of them
 
-    counted: ClassVar = Counted(
+    counted: ClassVar[Counted] = Counted(
         "process",
         (
             *map(Column, ("user_ticks", "system_ticks", "minor_faults", "major_faults")),
