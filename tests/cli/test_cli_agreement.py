@@ -128,7 +128,7 @@ def test_texts_agree(db: str, told: Told) -> None:
     assert f"one every {units.seconds(APART)}" in report
     assert f"Today every {units.seconds(APART)} (measured" in plan
     assert f"training blocked for {units.seconds(LOST)}, seen of 4 of 5 saves" in report
-    assert re.search(rf"Blocked +{re.escape(units.seconds(LOST))} of the ", report)
+    assert re.search(rf"Blocked +{re.escape(units.seconds(LOST))} of a run of ", report)
     assert " ".join(diff["duration median"][2:6]) == f"{duration} {duration}"
     assert " ".join(diff["stall median"][2:6]) == f"{stall} {stall}"
     assert " ".join(diff["rate median"][2:6]) == f"{rate} {rate}"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -106,3 +110,40 @@ def test_the_installed_file_names_every_setting_with_its_default(
     main(["config", "--config", str(file), "--json"])
     told = json.loads(capsys.readouterr().out)["settings"]
     assert [(one["name"], one["value"]) for one in told] == [(one["name"], one["value"]) for one in default]
+
+
+@pytest.mark.root
+def test_what_only_a_capability_lets_read_is_read() -> None:
+    """The service reads what root keeps to itself (0600); who may not read it is shown the settings all the same."""
+    folder = Path(tempfile.mkdtemp(prefix="ckptprof-config-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    try:
+        (folder / "web.yml").write_text("basic_auth_userz:\n  a: b\n")
+        (folder / "web.yml").chmod(0o600)
+        (folder / "config.toml").write_text(f'web_config = "{folder}/web.yml"\n')
+        become = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        capable = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+        # from outside of the checkout, which may be closed to others
+        program = "from ckptprof.cli.main import main; import sys; raise SystemExit(main(sys.argv[1:]))"
+        asks = (sys.executable, "-c", program, "config", "--config", str(folder / "config.toml"))
+        service = subprocess.run([*become, *capable, *asks], capture_output=True, text=True, check=False, cwd="/")
+        user = subprocess.run([*become, *asks], capture_output=True, text=True, check=False, cwd="/")
+    finally:
+        shutil.rmtree(folder)
+
+    assert (service.returncode, "'basic_auth_userz' is not supported" in service.stderr) == (1, True), service.stderr
+    if "Permission" not in user.stderr:  # the interpreter itself lies where that user may read
+        assert (user.returncode, user.stderr) == (0, "")
+        assert f"{folder}/web.yml" in user.stdout
+
+
+def test_what_the_file_of_passwords_says_is_checked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before a restart of the service, and not by its failure."""
+    web = file.with_name("web.yml")
+    file.write_text(f'web_config = "{web}"\n')
+    assert main(["config", "--config", str(file)]) == 1
+    assert "web.yml: No such file or directory" in capsys.readouterr().err
+
+    web.write_text("basic_auth_users:\n  alice: secret\n")
+    assert main(["config", "--config", str(file)]) == 1
+    assert "line 2: basic_auth_users.alice is no bcrypt hash" in capsys.readouterr().err

@@ -32,13 +32,16 @@ def command(
 
     It takes the options of `ckptprof agent` and reads the file of the service, so it shows what an agent does that is
     started like this. The environment is that of this shell: `systemctl show -p Environment ckptprof` tells that of the
-    service.
+    service. What the file of `web_config` says is checked, if this user may read it.
     """
     from ckptprof.export.http import DEFAULT_PORT  # noqa: PLC0415 - `--help` needs none of them
+    from ckptprof.export.web_config import check  # noqa: PLC0415
     from ckptprof.report import document  # noqa: PLC0415
     from ckptprof.report import settings as rendering  # noqa: PLC0415
     from ckptprof.store.location import default_path  # noqa: PLC0415
 
+    if web_config is not None:
+        check(web_config)
     values: dict[str, str | float | bool | None] = {
         "db": str(default_path()) if db is None else db,
         "level": level,

@@ -88,10 +88,13 @@ def command(  # each argument is an option of the command line
     if replayed.damage is not None:
         raise replayed.damage
     if not report.checkpoints:
-        raise _nothing_found(file, kind, others=len(without_copies(replayed.report).checkpoints), report=report)
+        others = len(without_copies(replayed.report).checkpoints)
+        raise _nothing_found(file, kind, others=others, report=report, explained=why, judged=len(judged))
 
 
-def _nothing_found(file: Path, kind: Kind | None, *, others: int, report: Report) -> NothingFoundError:
+def _nothing_found(
+    file: Path, kind: Kind | None, *, others: int, report: Report, explained: bool, judged: int
+) -> NothingFoundError:
     """Return what to say of a recording in which nothing fits the question, `others` of which do not."""
     found = f"{file}: no {'checkpoint' if kind is None else kind.value} in it"
     if report.copies_left_out:
@@ -99,4 +102,6 @@ def _nothing_found(file: Path, kind: Kind | None, *, others: int, report: Report
     if others:
         hint = f"it holds {units.plural(others, 'checkpoint')}: loosen --since, --until, --job or --kind"
         return NothingFoundError(f"{found} that fits the question", hint=hint)
+    if explained:
+        return NothingFoundError(found, hint=None if judged else "no process in it moved files as a checkpoint does")
     return NothingFoundError(found, hint="--why tells what was seen and left out")

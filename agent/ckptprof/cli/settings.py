@@ -92,6 +92,7 @@ def _config(default_help: str) -> Any:
         "--config",
         metavar="FILE",
         is_eager=True,
+        readable=False,
         callback=_take,
         show_default=False,
         help=f"The file of settings, in TOML; options and the environment win over it. {default_help}",
@@ -116,6 +117,7 @@ WebConfig = Annotated[
     typer.Option(
         "--web-config",
         metavar="FILE",
+        readable=False,  # access(2) asks the mode alone: the service reads by its capability what is for root only
         help="TLS and passwords of /metrics: a web.yml as that of Prometheus' exporters. Default: neither.",
         show_default=False,
     ),

@@ -83,7 +83,7 @@ def job_costs(
 ) -> tuple[JobCost, ...]:
     """Return what each job's checkpoints cost, the dearest first; copies do not count.
 
-    `run_seconds`: how long the jobs were watched; None: from the first checkpoint of a job to its last.
+    `run_seconds`: how long the jobs were watched; None: from the first checkpoint of a job until its next is due.
     """
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
@@ -183,10 +183,17 @@ def _most(mine: Iterable[Checkpoint], given: int | None) -> tuple[int | None, st
 
 
 def _span(mine: list[Checkpoint], stall: float | None) -> float | None:
-    """Return from the first of several to the end of the last; no less than the stall, which may begin before it."""
+    """Return from the first of several to where the next save is due, as far off as saves are apart.
+
+    To the end of the last, four saves would stand against three intervals. No less than the stall, which may begin
+    before the first.
+    """
     if len(mine) < 2:
         return None
-    length = max((max(one.end_ns for one in mine) - mine[0].start_ns) / NS, stall or 0.0)
+    ends = [one.end_ns / NS for one in mine]
+    if mine[-1].kind is Kind.SAVE and (apart := figures.intervals_seconds(mine)):
+        ends.append(mine[-1].start_ns / NS + figures.median(apart))
+    length = max(max(ends) - mine[0].start_ns / NS, stall or 0.0)
     return length if length > 0 else None
 
 

@@ -102,6 +102,11 @@ class Sight:
         return some(self.device_bytes) / self.device_operations
 
     @property
+    def device_flushes(self) -> float | None:
+        """Flushes of the device with the fewest in its stack: what others flush comes in below a loop or a mapping."""
+        return min((known for one in self.measures.devices if (known := number(one.flushes)) is not None), default=None)
+
+    @property
     def device_busy(self) -> float | None:
         """The share of the time in which the device had work."""
         if self.device is None or number(self.device.busy_seconds) is None or not number(self.device.seconds):

@@ -62,6 +62,15 @@ def load(path: Path) -> WebConfig:
     return WebConfig(_context(path, tls) if tls else None, users, (path, *files))
 
 
+def check(path: Path) -> None:
+    """Raise CkptprofError with what is wrong in the file, as far as whoever asks may read it and what it names."""
+    try:
+        load(path)
+    except CkptprofError as error:
+        if not isinstance(error.__cause__, PermissionError):
+            raise
+
+
 def state(files: tuple[Path, ...]) -> tuple[object, ...]:
     """Return what changes when one of the files does: a renewed certificate counts from the next connection on."""
     return tuple(_stamp(file) for file in files)

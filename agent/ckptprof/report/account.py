@@ -202,11 +202,13 @@ def _reasons(verdict: Verdict, width: int, *, colour: bool) -> list[str]:
 
 
 def gain_text(checkpoint: Checkpoint, verdict: Verdict) -> str | None:
-    """Return what the duration would be without the limit, None if that is not known."""
+    """Return what the duration would be without the limit; None if that is not known, or no less to be read."""
     expected = verdict.expected_seconds
     if expected is None or not math.isfinite(expected):
         return None
     now = figures.duration_seconds(checkpoint)
+    if units.seconds(expected) == units.seconds(now):
+        return None
     text = f"about {units.seconds(expected)} instead of {units.seconds(now)}"
     return text if verdict.capped_by is None else f"{text}, then bounded by {recorded(verdict.capped_by)}"
 

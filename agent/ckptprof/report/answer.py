@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 5  # whose costs are told; --json has them all
 _JOB_CELLS = 60
-_RUN = "the time from first to last checkpoint"
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -57,7 +56,10 @@ def headline(report: Report) -> Headline | None:
     """Return what limited most of the lost time."""
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
 
-    return first_advice(report.checkpoints)
+    found = first_advice(report.checkpoints)
+    if found is None or found.limit is not Limit.NONE:
+        return found
+    return msgspec.structs.replace(found, **{"remedy": None, **_too_often(report)})
 
 
 def costs(report: Report, gpus: int | None = None) -> tuple[JobCost, ...]:
@@ -72,27 +74,26 @@ def opening(report: Report) -> list[tuple[str, str]]:
     found = headline(report)
     if found is None:
         return []
-    if found.limit is Limit.NONE:
-        return _too_often(report) or [("Answer", recorded(found.sentence))]
-    sure = "" if found.limit is Limit.UNCLEAR else f"{_sure(report.checkpoints, found.limit)}: "
+    is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
+    sure = "" if is_plain else f"{_sure(report.checkpoints, found.limit)}: "
     pairs = [("Answer", f"{sure}{recorded(found.sentence)}")]
     if found.remedy is not None:
         pairs.append(("Do first", recorded(found.remedy)))
     return pairs
 
 
-def _too_often(report: Report) -> list[tuple[str, str]]:
-    """Return the answer where no save is slow, and their number blocks training too long all the same."""
+def _too_often(report: Report) -> dict[str, str]:
+    """Return another sentence and a remedy where no save is slow, but their number blocks training too long."""
     from ckptprof.diagnose.costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
 
     shares = [(share, cost.job) for cost in costs(report) if (share := saves_share(cost)) is not None]
     worst, job = max(shares, default=(0.0, ""))
     if worst <= SNIA_SHARE:
-        return []
-    return [
-        ("Answer", f"No save was slow, but saves blocked {clean(job)} for {units.percent(worst)} of {_RUN}."),
-        ("Do first", "save less often, or asynchronously: `ckptprof plan` tells how often"),
-    ]
+        return {}
+    return {
+        "sentence": f"No save was slow, but saves blocked {job} for {units.percent(worst)} of its run.",
+        "remedy": "save less often, or asynchronously: `ckptprof plan` tells how often",
+    }
 
 
 def _sure(checkpoints: Sequence[Checkpoint], limit: Limit) -> str:
@@ -135,7 +136,7 @@ def _blocked(cost: JobCost) -> str:
         return "how long training was blocked was not seen"
     text = units.seconds(cost.stall_seconds)
     if cost.share is not None and cost.run_seconds is not None:
-        text += f" of the {units.seconds(cost.run_seconds)} from first to last checkpoint, {units.percent(cost.share)}"
+        text += f" of a run of {units.seconds(cost.run_seconds)}, {units.percent(cost.share)}"
         text += "" if cost.judgement is None else f": {clean(cost.judgement)}"
     if cost.stalls_unknown:
         text += f"; not seen of {units.plural(cost.stalls_unknown, 'checkpoint')}"

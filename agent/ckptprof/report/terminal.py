@@ -69,7 +69,7 @@ def explain_empty(report: Report) -> tuple[str, str]:
         )
     return (
         f"watched for {units.duration(spent)} and saw no checkpoint that fits the question",
-        f"if --since, --job or --kind were given, loosen them; {_DOCTOR}",
+        f"what has just ended is told some seconds later; loosen --since, --job and --kind if given; {_DOCTOR}",
     )
 
 

@@ -15,6 +15,7 @@ SERVICE_DATABASE = SERVICE_DIRECTORY / FILE_NAME
 RUNNING = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
 SYSTEMD = Path("/run/systemd/system")  # sd_booted(3)
 _SQLITE = "sqlite:///"
+_GROUP = "root and the group ckptprof may read the record of the service: `usermod -aG ckptprof USER` as root"
 _URL_OPTIONS = re.compile(r"\?\w+=[^/]*$")
 
 
@@ -61,9 +62,12 @@ def where_to_get_data(path: Path) -> str:
         return "the service has only just begun: ask again in a few seconds"
     if os.access(SERVICE_DATABASE, os.R_OK):
         return f"the service on this host records to {SERVICE_DATABASE}: ask that with --db"
-    return (
-        "the service on this host lets root and the group ckptprof read its record: `usermod -aG ckptprof USER` as root"
-    )
+    return _GROUP
+
+
+def hint_if_refused(path: Path) -> str:
+    """Return what to do where the system refuses the database at `path`."""
+    return _GROUP if SERVICE_DIRECTORY in (path, path.parent) else "give another path with --db"
 
 
 def to_url(text: str | Path) -> str:

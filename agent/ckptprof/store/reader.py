@@ -15,7 +15,7 @@ from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Report, Session
 from ckptprof.store import schema
 from ckptprof.store.connection import check_file, close, open_reader, snapshot
-from ckptprof.store.location import shown, to_path, where_to_get_data
+from ckptprof.store.location import hint_if_refused, shown, to_path, where_to_get_data
 from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.migrations import LATEST, check_version
 from ckptprof.store.points import read_series
@@ -140,7 +140,7 @@ def _check_file(path: Path) -> None:
     except FileNotFoundError:
         raise StoreError(f"no database at {shown(path)}", hint=where_to_get_data(path)) from None
     except OSError as error:
-        raise StoreError(f"{shown(path)}: {error.strerror}", hint="give another path with --db") from error
+        raise StoreError(f"{shown(path)}: {error.strerror}", hint=hint_if_refused(path)) from error
     if size == 0:
         raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
 

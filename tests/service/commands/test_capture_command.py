@@ -89,6 +89,7 @@ def test_a_full_disk_costs_the_recording_and_not_the_command(ckptprof: Ckptprof)
 
     assert result.returncode == 4
     assert b"runs unwatched: /dev/full: No space left" in result.stderr
+    assert b"nothing was recorded" in result.stderr
 
 
 def test_the_time_may_be_over_before_the_command(ckptprof: Ckptprof) -> None:

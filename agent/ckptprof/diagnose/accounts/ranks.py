@@ -86,9 +86,8 @@ def _saturated(sight: Sight, asleep_share: float) -> bool:
     """Return whether the ranks shared a device that was never idle: then who ends last is chance."""
     if asleep_share < 0.5:
         return False
-    if throttle(sight, sight.span) is not None:
-        bound = throttle(sight, sight.span)
-        return bound is not None and bound[0] >= _BUSY
+    if (bound := throttle(sight, sight.span)) is not None:
+        return bound.share >= _BUSY
     busy = sight.device_busy
     return busy is not None and busy >= 0.9
 

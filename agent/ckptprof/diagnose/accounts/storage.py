@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import Sight, number, some
@@ -46,20 +47,31 @@ def _flushes(sight: Sight, data: float, sync: float) -> Storage | None:
         return None
     syncs = sight.syncs
     counted = "syncs"
-    flushes = number(sight.device.flushes) if sight.device is not None else None
-    if syncs is None and flushes is not None and not sight.remote:
-        syncs, counted = flushes, "flushes of the device"
+    if syncs is None and not sight.remote:
+        syncs, counted = sight.device_flushes, "flushes of the device"
     if syncs is None:
         return None
+    bound = throttle(sight, data + sync)
+    if counted != "syncs" and bound is not None and bound.bytes_per_second is not None and bound.share >= _EVEN:
+        return None  # the bytes are what a limit holds, whoever flushed meanwhile
     each = sight.moved / max(1.0, syncs)
     if syncs >= SYNCS and each < SYNC_BYTES:
         return Storage(Cause.FLUSHES, Limit.FLUSH, f"asleep in {int(syncs):,} {counted}, {size(each)} for each")
     return None
 
 
-def throttle(sight: Sight, waiting: float) -> tuple[float, float | None, float | None] | None:
-    """Return (share of the limit reached, its bytes per second, its operations per second) of a limit that is hit."""
-    best: tuple[float, float | None, float | None] | None = None
+class Bound(NamedTuple):
+    """A limit that somebody set on a device, and that was hit."""
+
+    share: float  # of the limit that was reached, at most 1
+    bytes_per_second: float | None
+    operations_per_second: float | None
+    device: str  # one of those below the files: a file system on a loop device has two
+
+
+def throttle(sight: Sight, waiting: float) -> Bound | None:
+    """Return the limit that was hit the most."""
+    best: Bound | None = None
     for device in sight.measures.devices:
         active = max(1e-3, min(some(device.seconds) or waiting, waiting) if waiting else some(device.seconds))
         moved = some(device.written_bytes if sight.writes else device.read_bytes)
@@ -69,9 +81,10 @@ def throttle(sight: Sight, waiting: float) -> tuple[float, float | None, float |
         reached_bytes = max(moved, 0.0) / active / by_bytes if by_bytes else 0.0
         reached_operations = operations / active / by_operations if by_operations else 0.0
         reached = max(reached_bytes, reached_operations)
-        if reached >= 0.5 and (best is None or reached > best[0]):
-            hit = (by_bytes, None) if reached_bytes >= reached_operations else (None, by_operations)
-            best = (min(reached, 1.0), *hit)
+        if reached >= 0.5 and (best is None or reached > best.share):
+            is_bytes = reached_bytes >= reached_operations
+            known = by_bytes if is_bytes else None, None if is_bytes else by_operations
+            best = Bound(min(reached, 1.0), *known, device.device)
     return best
 
 
@@ -88,7 +101,7 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
     if request is not None and request >= SMALL_REQUEST_BYTES:
         return None
     bound = throttle(sight, waiting)
-    if bound is not None and bound[1] is not None:
+    if bound is not None and bound.bytes_per_second is not None:
         return None  # the bytes are what a limit holds
     moved = (sight.device_bytes or sight.moved) / max(waiting, 1e-3)
     shown = _shown(sight)
@@ -96,9 +109,10 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
         return None
     text = f"asleep in small operations, {size(request if request is not None else call or 0)} each"
     if sight.device_operations:
-        text += f", {per_second(min(sight.device_operations / max(waiting, 1e-3), _most(bound, 2)))}"
-    if bound is not None and bound[2] is not None:
-        text += f" of the {per_second(bound[2])} that the device is limited to"
+        most = _most(bound and bound.operations_per_second)
+        text += f", {per_second(min(sight.device_operations / max(waiting, 1e-3), most))}"
+    if bound is not None and bound.operations_per_second is not None:
+        text += f" of the {per_second(bound.operations_per_second)} that the device is limited to"
     excluded = [f"not by bytes: {rate(moved)}" + (f", it has shown {rate(shown)}" if shown else "")]
     cause = Cause.SMALL_OPERATIONS if bound is None else Cause.SMALL_OPERATIONS_CAPPED
     return Storage(cause, Limit.SMALL_IO, text, tuple(excluded), imposed=bound is not None)
@@ -114,12 +128,13 @@ def _device(sight: Sight, waiting: float) -> Storage:
     busy = sight.device_busy
     bound = throttle(sight, waiting)
     moved = sight.device_bytes
-    speed = (
-        "" if moved is None or waiting < _MOMENT else f" at {rate(min(moved / max(waiting, 1e-3), _most(bound, 1)))}"
-    )
+    speed = ""
+    if moved is not None and waiting >= _MOMENT:
+        speed = f" at {rate(min(moved / max(waiting, 1e-3), _most(bound and bound.bytes_per_second)))}"
     if bound is not None:
-        limit = rate(bound[1]) if bound[1] is not None else per_second(bound[2] or 0.0)
-        text = f"asleep waiting for {name}{speed}, which is limited to {limit}"
+        of_bytes, of_operations = bound.bytes_per_second, bound.operations_per_second
+        limit = rate(of_bytes) if of_bytes is not None else per_second(of_operations or 0.0)
+        text = f"asleep waiting for {bound.device}{speed}, which is limited to {limit}"
         return Storage(Cause.DEVICE_CAPPED, Limit.DEVICE, text, (_off_cpu(busy),), imposed=True)
     text = f"asleep waiting for {name}{speed}"
     if busy is not None:
@@ -132,10 +147,9 @@ def _device(sight: Sight, waiting: float) -> Storage:
     return Storage(cause, Limit.DEVICE, text, imposed=held, sure=sight.device is not None)
 
 
-def _most(bound: tuple[float, float | None, float | None] | None, place: int) -> float:
-    """Return the limit that is set on bytes (1) or operations (2): no more went through, whatever a clock says."""
-    known = bound[place] if bound is not None else None
-    return math.inf if known is None else known
+def _most(limit: float | None) -> float:
+    """Return the limit that is set: no more went through, whatever a clock says."""
+    return math.inf if limit is None else limit
 
 
 def _off_cpu(busy: float | None) -> str:

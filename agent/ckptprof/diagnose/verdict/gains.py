@@ -109,9 +109,9 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
     else:
         best, name = _best(sight), "the device"
         bound = throttle(sight, found.waiting)
-        if limit is Limit.FLUSH and bound is not None and bound[1] is not None:
-            best = bound[1]
-        elif best is not None and best <= _MORE * max(now, some(bound[1]) if bound is not None else 0.0):
+        if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
+            best = bound.bytes_per_second
+        elif best is not None and best <= _MORE * max(now, some(bound.bytes_per_second) if bound is not None else 0.0):
             best = None
     floor = min(found.cpu_in_calls, found.waiting)
     if best is None:

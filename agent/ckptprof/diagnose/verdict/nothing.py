@@ -46,7 +46,7 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
 def _as_memory(found: Accounting) -> str:
     fine = [one for one in found.accounts if one.limit is Limit.NONE]
     copying = next((one for one in fine if one.cause is Cause.COPYING), None)
-    return f"{copying.text}, as fast as memory is" if copying is not None else fine[0].text
+    return f"{copying.text}, not slow for one thread" if copying is not None else fine[0].text
 
 
 def _short(length: float, held: float | None) -> str | None:

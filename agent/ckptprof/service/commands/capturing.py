@@ -51,10 +51,16 @@ class _Sink:
         self._writer: FileWriter | None = None
         self.frames = 0
         self.size_bytes = 0  # as of the last flush; 0 of what is no regular file
+        self._failed = False
 
     @property
     def begun(self) -> bool:
         return self._writer is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to replay."""
+        return not self.begun or (self._failed and not self.size_bytes)
 
     def take(self, message: Header | Frame) -> None:
         try:
@@ -94,7 +100,9 @@ class _Sink:
             self.path.unlink(missing_ok=True)
 
     def _failure(self, error: OSError) -> CkptprofError:
-        return CkptprofError(f"{self.path}: {error.strerror}", hint="what was written before can be replayed")
+        self._failed = True
+        hint = "nothing was written" if self.is_empty else "what was written before can be replayed"
+        return CkptprofError(f"{self.path}: {error.strerror}", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ class _Recording:
 
     def end(self) -> None:
         """Tell what was recorded."""
-        if not self.sink.begun:
+        if self.sink.is_empty:
             self.say("nothing was recorded")
             return
         self.say(f"{self.so_far()} in {self._path}")
