@@ -338,6 +338,21 @@ def test_a_process_that_was_met_as_a_shell_is_named_by_what_it_becomes(environme
     assert book.job_of((10, 10)) == (job if environment else "bash-10")
 
 
+@pytest.mark.parametrize("program", ["bash", "-bash"])
+def test_what_a_shell_becomes_has_not_started_what_the_shell_had(program: str) -> None:
+    """`bash -c "python train.py; python train.py"` runs the second one in its own place."""
+    book = Jobs()
+    first = process(5, 4, runtimes=())
+    for info in (shell(4, program=program), first):
+        book.observe(info)
+    names = [book.job_of((5, 5))]
+    book.observe(process(4, runtimes=()))
+    names += [book.job_of((5, 5)), book.job_of((4, 4))]
+    book.observe(first)  # it is described again
+
+    assert [*names, book.job_of((5, 5))] == ["train.py-5", "train.py-5", "train.py-4", "train.py-5"]
+
+
 def test_a_rank_that_joins_its_shell_names_their_job() -> None:
     """The shell was asked for first, because it had read something itself."""
     rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "29500"}

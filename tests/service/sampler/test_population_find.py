@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,25 @@ def test_what_comes_and_goes_is_found_at_once() -> None:
 
         assert known
         assert child.pid not in people.known
+    finally:
+        people.close()
+
+
+def test_a_shell_that_becomes_a_script_is_watched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last command takes its place: long after its own start, and no process is born by it."""
+    monkeypatch.setattr(population, "YOUNG_NS", 100_000_000)
+    people = Population(KernelFs(), frozenset({os.getpid()}), None)
+    script = f"sleep 1; exec {sys.executable} -c 'import time; time.sleep(60)'"
+    try:
+        with subprocess.Popen(["sh", "-c", script]) as child:
+            deadline = time.monotonic() + 20
+            while child.pid not in people.watched and time.monotonic() < deadline:
+                people.find(time.monotonic_ns(), [])
+                time.sleep(0.05)
+            watched = child.pid in people.watched
+            child.kill()
+
+        assert watched
     finally:
         people.close()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, is_launcher, is_script, key_of, title
+from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, is_launcher, is_runner, is_script, key_of, title
 from ckptprof.frameworks.launchers import RUNNERS
 from ckptprof_collectors.samples import ProcessInfo
 
@@ -155,7 +155,7 @@ class Jobs(Processes):
 
     def _rename(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> None:
         """Name a group that a shell gave its name by what one of its processes runs now."""
-        if group.program not in RUNNERS or info.program in RUNNERS:
+        if group.program.removeprefix("-") not in RUNNERS or is_runner(info):
             return
         if self._holders.get(group.name) is group:
             del self._holders[group.name]

@@ -29,6 +29,8 @@ class Processes:
         self._monitors = frozenset(monitor_pids)
         # name and parent of those that were traced, but lived too shortly to be described
         self._traced: Bounded[ProcessKey, tuple[str, int | None]] = Bounded(MAX_KNOWN)
+        # those whose parent has become another program since: that did not start them
+        self._left_over: Bounded[ProcessKey, None] = Bounded(MAX_KNOWN)
 
     def _describe(self, info: ProcessInfo) -> ProcessInfo:
         """Keep a description, completed by what was known before; return it. An orphan keeps the parent that it had."""
@@ -39,6 +41,8 @@ class Processes:
             info = msgspec.structs.replace(info, parent_pid=known.parent_pid)
         if known is not None and known.program == info.program and not info.runtimes:
             info = msgspec.structs.replace(info, runtimes=known.runtimes)  # it was looked at from a child only
+        if known is not None and is_runner(known) and not is_runner(info):  # exec: a shell runs its last command so
+            self._left_over.update((child, None) for child, one in self._infos.items() if one.parent_pid == info.pid)
         self._infos[key] = info
         self._current[info.pid] = key
         return info
@@ -78,7 +82,7 @@ class Processes:
 
     def _above(self, info: ProcessInfo) -> ProcessInfo | None:
         """Return the process that started it, if it is known and no part of ckptprof."""
-        if info.parent_pid in self._monitors:
+        if info.parent_pid in self._monitors or key_of(info) in self._left_over:
             return None
         key = self._current.get(info.parent_pid)
         parent = self._infos.get(key) if key is not None else None
@@ -163,6 +167,11 @@ def is_script(info: ProcessInfo) -> bool:
     return is_interpreter(info.comm) or info.program.endswith(".py") or is_helper(info)
 
 
+def is_runner(info: ProcessInfo) -> bool:
+    """Return whether it is a shell or the like, which runs another program; a login shell has a dash in front."""
+    return info.program.removeprefix("-") in RUNNERS
+
+
 def is_launcher(info: ProcessInfo) -> bool:
     """Return whether it starts the ranks of one job, and is none itself."""
     return info.program in LAUNCHERS
@@ -199,7 +208,7 @@ def title(*family: ProcessInfo) -> str:
     for info in family:
         if info.program.endswith(".py"):
             return info.program
-    working = [info for info in family if info.program.removeprefix("-") not in RUNNERS] or list(family)
+    working = [info for info in family if not is_runner(info)] or list(family)
     for info in working:
         if info.program and not is_helper(info) and not info.program.startswith(INTERPRETERS):
             return info.program

@@ -30,7 +30,8 @@ MAX_WATCHED = 1024
 MAX_ALERTED = 16  # by one opened file
 MAX_KNOWN = 16384
 MAX_MET = 128  # at one look, of those for whom somebody would have to give way; picked at random, so none can hide
-YOUNG_NS = 3_000_000_000  # so long a new process may turn into another program
+YOUNG_NS = 3_000_000_000  # so long a new process may turn into another program,
+TURNING_NS = 1_000_000_000  # and so long one whose child has ended: a shell runs its last command in its own place
 LIST_AGAIN_NS = 5_000_000_000  # however little the kernel says has changed
 DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
 DESCRIPTORS_SPARE = 48  # for the collectors, and what is open for a moment only; besides what is open already
@@ -57,7 +58,7 @@ class Population:
         self._parents: dict[int, int] = {}
         self._swept_ns = 0
         self._moved: dict[int, int] = {}
-        self._young: dict[int, int] = {}
+        self._young: dict[int, int] = {}  # and until when each is
         self._max_known = _max_known()
         self.unreadable = 0
         self.over_limit = 0
@@ -74,8 +75,9 @@ class Population:
         self._listed = state
         present = set(pids)
         self._ignored &= present
-        ended = [pid for pid in self.known if pid not in present]
-        gone = [watching for pid in ended if (watching := self.forget(pid, samples)) is not None]
+        ended = [process for pid, process in self.known.items() if pid not in present]
+        gone = [watching for process in ended if (watching := self.forget(process.pid, samples)) is not None]
+        self._young.update((process.parent_pid, now_ns + TURNING_NS) for process in ended)
         fresh = [pid for pid in pids if pid not in self.known and pid not in self._ignored]
         if self.root_pid is not None:
             fresh = self._family(fresh, present)
@@ -151,7 +153,7 @@ class Population:
         if self.root_pid is not None or is_interpreter(process):
             self.watch(process, now_ns, keep=self.root_pid is not None)
         else:
-            self._young[pid] = now_ns
+            self._young[pid] = now_ns + YOUNG_NS
 
     def _make_room(self, newcomer: int, samples: list[Sample]) -> bool:
         """Forget a process of the user who has most of those that are known; not one that trains or moves bytes."""
@@ -170,10 +172,10 @@ class Population:
         return False
 
     def _look_again(self, now_ns: int) -> None:
-        """See what the young have become: met between fork and exec, a process still is its parent's program."""
-        for pid, met_ns in list(self._young.items()):
+        """See what has become of those who may just have turned into another program."""
+        for pid, until_ns in list(self._young.items()):
             process = self.known.get(pid)
-            if process is None or pid in self.watched or now_ns - met_ns > YOUNG_NS:
+            if process is None or pid in self.watched or now_ns > until_ns:
                 del self._young[pid]
             elif is_interpreter(process):
                 self.watch(process, now_ns)
