@@ -11,7 +11,7 @@ CLOSED_SOON_NS = 500_000_000  # a file that is closed within this time of its la
 BESIDE_NS = 1_000_000_000  # what one process does to a file, or to files of one folder, at a time is that near
 LOOK_NS = 1_500_000_000  # a process that uses files is looked at, and counted, within this time
 BORN_NS = 2_000_000_000  # a file is created, or read, so long before the first that was seen of it, at most
-COMMIT_NS = 30_000_000_000  # what led to a save, a sync, a rename or the copying of its stage is part of it for as long
+COMMIT_NS = 30_000_000_000  # the creation, sync, rename or copying of the stage of a save is part of it for as long
 
 # So much of something is all of it.
 WHOLE_SHARE = 0.9  # as counters tell: they lag by a tick

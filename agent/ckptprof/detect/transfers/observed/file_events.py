@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, BORN_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
+from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, COMMIT_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey
@@ -54,7 +54,7 @@ class FileEvents:
     def _note(self, transfer: TracedTransfer, event: FileLifeEvent) -> bool:
         """Give the event to a transfer; return whether it is about it."""
         if event.kind == "created":
-            if not 0 <= transfer.first_ns - event.at_ns <= BORN_NS:
+            if not 0 <= transfer.first_ns - event.at_ns <= COMMIT_NS:
                 return False
             transfer.created_ns = event.at_ns
             if event.path is not None and event.path.startswith("/"):
