@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.spans import Span
 
 
 def counted(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
@@ -25,6 +27,67 @@ def counted_evenly(history: ProcessHistory, start_ns: int, end_ns: int, *, write
     )
 
 
+class _Write(NamedTuple):
+    """What a ledger has of a transfer that writes, or of several together."""
+
+    first_ns: int  # first seen, of several the first of them
+    last_ns: int  # last seen, of several the last of them
+    span: Span  # the longest time that it can have taken
+    bytes: int
+
+    def with_(self, other: _Write) -> _Write:
+        """Return both together."""
+        span = min(self.span[0], other.span[0]), max(self.span[1], other.span[1])
+        first_ns, last_ns = min(self.first_ns, other.first_ns), max(self.last_ns, other.last_ns)
+        return _Write(first_ns, last_ns, span, self.bytes + other.bytes)
+
+
+class _Writes:
+    """What one process wrote, and together what was first seen in one moment: a save may have thousands of files."""
+
+    def __init__(self, history: ProcessHistory | None) -> None:
+        self.bytes = 0
+        self._history = history
+        self._moments: dict[int, list[_Write]] = {}
+        self._sums: dict[int, _Write] = {}
+        self._explained: dict[int, int] = {}  # of the intervals that were asked for, by their end: bytes
+
+    def enter(self, transfer: Transfer) -> None:
+        """Enter one more transfer."""
+        write = _Write(transfer.first_ns, transfer.last_ns, transfer.span, transfer.stored_size)
+        self.bytes += write.bytes
+        moment = write.first_ns // STAMP_NS
+        self._moments.setdefault(moment, []).append(write)
+        self._sums[moment] = self._sums[moment].with_(write) if moment in self._sums else write
+        for interval in self._history.between(*write.span) if self._history and self._explained else ():
+            if interval.end_ns in self._explained:
+                self._explained[interval.end_ns] += evenly(write.bytes, write.span, interval[:2])
+
+    def explained(self, interval: Interval) -> int:
+        """Return what of an interval's bytes is theirs, if each was written at an even rate."""
+        frame = interval[:2]
+        if interval.end_ns not in self._explained:
+            near = (
+                write
+                for moment, both in self._sums.items()
+                if both.span[1] > frame[0] and both.span[0] < frame[1]
+                for write in self._moments[moment]
+            )
+            self._explained[interval.end_ns] = sum(evenly(write.bytes, write.span, frame) for write in near)
+        return self._explained[interval.end_ns]
+
+    def seen(self, low_ns: int, high_ns: int) -> Iterator[_Write]:
+        """Yield what was seen being written in a time, or together what all of it was."""
+        for moment, both in self._sums.items():
+            if both.last_ns < low_ns or both.first_ns > high_ns:
+                continue
+            # a credited one may have been first seen a tick after it was last written
+            if low_ns + STAMP_NS <= moment * STAMP_NS and (moment + 1) * STAMP_NS <= high_ns:
+                yield both
+            else:
+                yield from (one for one in self._moments[moment] if one.last_ns >= low_ns and one.first_ns <= high_ns)
+
+
 class Ledger:
     """What is known by now, by process, so that a save of very many files is not held against all of them."""
 
@@ -32,15 +95,25 @@ class Ledger:
         """Enter what is known."""
         self._histories = histories
         self._of: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
+        self._writes: dict[ProcessKey, _Writes] = {}  # of those that were asked for
         self._seen: dict[tuple[ProcessKey, str], list[Transfer]] = {}  # by folder, what was seen being written
         for transfer in transfers:
             self.enter(transfer)
 
     def enter(self, transfer: Transfer) -> None:
-        """Enter one more transfer."""
+        """Enter one more transfer; none of them changes while the ledger is asked."""
         self._of.setdefault((transfer.process, transfer.writes), []).append(transfer)
+        if transfer.writes and transfer.process in self._writes:
+            self._writes[transfer.process].enter(transfer)
         if transfer.writes and (transfer.looks or transfer.operations is not None):
             self._seen.setdefault((transfer.process, transfer.folder), []).append(transfer)
+
+    def _written_by(self, process: ProcessKey) -> _Writes:
+        if process not in self._writes:
+            known = self._writes[process] = _Writes(self._histories.get(process))
+            for transfer in self._of.get((process, True), ()):
+                known.enter(transfer)
+        return self._writes[process]
 
     def is_beside(self, folder: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
         """Return whether the process was seen writing a file of the folder then, give or take a second."""
@@ -59,27 +132,20 @@ class Ledger:
         around = history.between(min(start_ns, end_ns) - STAMP_NS, end_ns + STAMP_NS) if history is not None else []
         if history is None or not around:
             return 0
-        others = self._of.get((process, True), [])
-        low_ns, high_ns = around[0].start_ns, around[-1].end_ns
-        near = [(other.span, other.stored_size) for other in others]
-        near = [(span, size) for span, size in near if span[1] > low_ns and span[0] < high_ns]
-        left = 0
-        for interval in around:
-            if written := interval.wrote_bytes:
-                frame = interval.start_ns, interval.end_ns
-                left += max(0, written - sum(evenly(size, span, frame) for span, size in near))
-        beside = [one for one in others if one.last_ns >= start_ns - BESIDE_NS and one.first_ns <= end_ns + BESIDE_NS]
+        known = self._written_by(process)
+        left = sum(max(0, one.wrote_bytes - known.explained(one)) for one in around if one.wrote_bytes)
+        beside = list(known.seen(start_ns - BESIDE_NS, end_ns + BESIDE_NS))
         first_ns = min([start_ns, *(other.span[0] for other in beside)])
         last_ns = max([end_ns, *(other.span[1] for other in beside)])
         in_all = counted(history, first_ns - STAMP_NS, last_ns + STAMP_NS, writes=True)
-        return min(left, in_all - sum(other.stored_size for other in beside))
+        return min(left, in_all - sum(other.bytes for other in beside))
 
     def unexplained_since_it_began(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life beside its known transfers: the kernel counts from 0."""
         history = self._histories.get(process)
         if history is None or history.last_io is None:
             return 0
-        return history.last_io.write_chars - sum(other.stored_size for other in self._of.get((process, True), ()))
+        return history.last_io.write_chars - self._written_by(process).bytes
 
     def unexplained_read(self, process: ProcessKey, start_ns: int, end_ns: int, openings: Openings) -> int:
         """Return what a process read between two times beside what its known transfers read, at an even rate.

@@ -1,0 +1,57 @@
+"""What a ledger keeps together tells the same as what each of its transfers tells alone."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+from ckptprof.detect.transfers.ledger import Ledger
+from ckptprof.detect.transfers.model.transfer import Transfer, evenly
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+
+SECOND_NS = 1_000_000_000
+WRITER = (100, 1000)
+
+
+def written(dice: random.Random, number: int) -> Transfer:
+    """Return one of many files, met at an odd moment, and open for as long."""
+    first = dice.randrange(2 * SECOND_NS, 12 * SECOND_NS)
+    last = first + dice.choice((0, 40_000_000, SECOND_NS, 30 * SECOND_NS))
+    return Transfer(
+        process=WRITER, file=(8, number), writes=True, path=f"/run/{number}", first_ns=first, last_ns=last,
+        before_ns=first - dice.choice((0, 40_000_000)), size=dice.randrange(1 << 22),
+    )  # fmt: skip
+
+
+def unexplained(history: ProcessHistory, transfers: list[Transfer], start_ns: int, end_ns: int) -> int:
+    """Return what is left of what was written, asked of each transfer anew."""
+    left = sum(
+        max(0, one.wrote_bytes - sum(evenly(it.size, it.span, (one.start_ns, one.end_ns)) for it in transfers))
+        for one in history.between(start_ns - 60_000_000, end_ns + 60_000_000)
+    )
+    beside = [it for it in transfers if it.last_ns >= start_ns - SECOND_NS and it.first_ns <= end_ns + SECOND_NS]
+    low = min([start_ns, *(it.span[0] for it in beside)]) - 60_000_000
+    high = max([end_ns, *(it.span[1] for it in beside)]) + 60_000_000
+    in_all = sum(one.wrote_bytes for one in history.between(low, high))
+    return min(left, in_all - sum(it.size for it in beside))
+
+
+def test_what_is_unexplained_is_what_all_of_it_leaves() -> None:
+    """Asked while more is entered: a save of thousands of files is credited one after the other."""
+    dice = random.Random(11)  # noqa: S311 - the same files in every run
+    ticks = range(0, 60 * SECOND_NS, 40_000_000)
+    history = ProcessHistory(
+        deque(Interval(at, at + 40_000_000, wrote_bytes=dice.randrange(1 << 25)) for at in ticks), None, None, 1
+    )
+    known = [written(dice, number) for number in range(50)]
+    ledger = Ledger({WRITER: history}, known)
+    told = []
+    for number in range(50, 150):
+        start = dice.randrange(SECOND_NS, 13 * SECOND_NS)
+        end = start + dice.choice((0, 200_000_000, 3 * SECOND_NS))
+        told.append(ledger.unexplained_written(WRITER, start, end))
+        assert told[-1] == unexplained(history, known, start, end)
+        known.append(written(dice, number))
+        ledger.enter(known[-1])
+
+    assert len(set(told)) > 50
