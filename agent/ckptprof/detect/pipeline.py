@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from ckptprof.detect.describe.revisions import Revisions
-from ckptprof.detect.events.candidates import FEW, Candidate
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.gathering import MANY, Gatherer, settled
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
 from ckptprof.detect.recognition import Judged, Recogniser
+from ckptprof.detect.tolerances import FEW
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World

@@ -22,7 +22,7 @@ from ckptprof.detect.events.life import State, Trigger, after
 from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
-from ckptprof.detect.transfers.model.tolerances import TELLING_BYTES
+from ckptprof.detect.tolerances import TELLING_BYTES
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.model import Checkpoint, Evidence, Kind, Status
 

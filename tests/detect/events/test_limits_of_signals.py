@@ -136,9 +136,9 @@ def test_of_many_that_wait_for_the_next_of_their_series_the_oldest_is_told_early
 
 
 def test_the_last_two_of_a_series_are_kept_however_many_files_they_have() -> None:
-    """What recurs twice is found; room for 4096 files of all that wait is not given to a third."""
+    """What recurs twice is found; room for 8192 files of all that wait is not given to a third."""
     waiting = DeferredEvents()
-    held = [Deferred(Mock(parts=range(2500)), Mock(), Hypothesis.SAVE) for _ in range(4)]
+    held = [Deferred(Mock(parts=range(4500)), Mock(), Hypothesis.SAVE) for _ in range(4)]
     for one in held:
         waiting.hold(one)
 
@@ -148,8 +148,8 @@ def test_the_last_two_of_a_series_are_kept_however_many_files_they_have() -> Non
 @pytest.mark.parametrize(
     ("files", "seconds", "named", "turn"),
     [
-        (2_000, 600, False, Trigger.ENDLESS),
-        (2_000, 400, False, Trigger.PATIENCE_OVER),
+        (2_000, 900, False, Trigger.ENDLESS),
+        (2_000, 800, False, Trigger.PATIENCE_OVER),
         (10_000, 400, False, Trigger.ENDLESS),
         (10_000, 600, True, Trigger.PATIENCE_OVER),
         (250_000, 600, True, Trigger.TOO_MANY_FILES),

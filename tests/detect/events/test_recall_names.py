@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.detect.stage import MIB, Stage
 
-from ckptprof.detect.transfers.model.tolerances import MAX_FILES
+from ckptprof.detect.tolerances import MAX_FILES
 from ckptprof.detect.transfers.remembered import Saved, SavedFiles
 from ckptprof.model import Kind
 

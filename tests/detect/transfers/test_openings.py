@@ -8,8 +8,8 @@ import pytest
 from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS
 
+from ckptprof.detect.tolerances import MAX_FILES
 from ckptprof.detect.transfers.edges import read_edges
-from ckptprof.detect.transfers.model.tolerances import MAX_FILES
 from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.remembered import SavedFiles

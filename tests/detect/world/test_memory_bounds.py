@@ -124,7 +124,7 @@ def test_a_log_that_is_open_for_ever_keeps_nothing_of_others(monkeypatch: pytest
     assert len(detector._world.histories) < 200, sizes(detector)
     assert len(detector._world.ended) < 200
     assert len(detector._world.histories[writer].intervals) > 500
-    monkeypatch.setattr("ckptprof.detect.world.world._MAX_INTERVALS", 500)
+    monkeypatch.setattr("ckptprof.detect.world.world.MAX_LOOKS", 500)
     feed(306, [])
     assert len(detector._world.histories[writer].intervals) < 300
 

@@ -6,14 +6,12 @@ from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import members_of
 from ckptprof.detect.describe.stall import LEAST_NS
 from ckptprof.detect.describe.training_activity import STEADY_SHARE, STILL
-from ckptprof.detect.events.candidates import AT_ONCE_NS
-from ckptprof.detect.transfers.model.tolerances import TELLING_BYTES
+from ckptprof.detect.tolerances import AT_ONCE_NS, NEAR_NS, TELLING_BYTES
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.training_threads import BASELINE_NS
 from ckptprof.measures import BeforeMeasure
 
-_STIR_NS = 250_000_000  # a rank that waits wakes up now and then
 _UNUSUAL = 2.0  # longer than it stands still otherwise
 
 
@@ -26,7 +24,7 @@ def before_of(draft: Draft) -> BeforeMeasure | None:
     gap_ns = AT_ONCE_NS
     for span in sorted((*draft.stall.spans, *stood), reverse=True):
         if span[0] < start_ns and span[1] >= start_ns - gap_ns:
-            start_ns, gap_ns = span[0], _STIR_NS
+            start_ns, gap_ns = span[0], NEAR_NS
     start_ns = max(start_ns, draft.known.past.blocked_until_ns(draft.candidate.job, first_ns))
     if first_ns - start_ns < LEAST_NS:
         return None
@@ -71,7 +69,7 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
     for one in stretches:
         if one.share >= STILL * usual:
             continue
-        if runs and one.start_ns - runs[-1][1] <= min(_STIR_NS, runs[-1][1] - runs[-1][0]):
+        if runs and one.start_ns - runs[-1][1] <= min(NEAR_NS, runs[-1][1] - runs[-1][0]):
             runs[-1] = runs[-1][0], one.end_ns
         else:
             runs.append((one.start_ns, one.end_ns))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ckptprof.detect.describe.layout import SEEN_SHARE
-from ckptprof.detect.describe.sources import CODE_BYTES
-from ckptprof.detect.events.candidates import LITTLE_SHARE, Candidate
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.tolerances import CODE_BYTES, LITTLE_SHARE, TELLING_BYTES
 from ckptprof.detect.transfers.ledger import counted_evenly
 from ckptprof.detect.transfers.model.group import level_of
 from ckptprof.detect.transfers.model.operations import Operations
-from ckptprof.detect.transfers.model.tolerances import TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory

@@ -19,12 +19,11 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import framework_of
 from ckptprof.detect.events.gathering import MANY
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.tolerances import MAX_POINTS
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof.model import Checkpoint, Evidence, Kind, Point, Status, Stream
-
-MAX_POINTS = 600
 
 
 def assemble(

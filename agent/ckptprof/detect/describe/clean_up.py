@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.events.candidates import AT_ONCE_NS
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
-from ckptprof.detect.events.life import CLEAN_UP_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof.model import Mode
@@ -44,7 +43,7 @@ def clean_up_of(draft: Draft) -> tuple[int | None, int | None, int | None]:
         until_ns = candidate.end_ns + LOOSE_GAP_NS
         files, spent_ns = known.transfers.removals.spent(paths, candidate.start_ns, until_ns, candidate.processes)
     if draft.stall.mode is not Mode.ASYNC:
-        until_ns = candidate.end_ns + CLEAN_UP_NS
+        until_ns = candidate.end_ns + COMMIT_NS
         row = clearing_after(draft.world, candidate.processes, candidate.end_ns, until_ns)
     return files, spent_ns, row.lasts_ns if row is not None else None if files is None else 0
 

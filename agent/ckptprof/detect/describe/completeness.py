@@ -9,10 +9,10 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.events.candidates import LITTLE_SHARE, Candidate
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import PastEvents
-from ckptprof.detect.transfers.model.tolerances import HEADER_BYTES, WHOLE_SHARE
+from ckptprof.detect.tolerances import CALLS_NS, HEADER_BYTES, LITTLE_SHARE, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.frameworks.names import shape
@@ -20,7 +20,6 @@ from ckptprof.frameworks.table import COMPANIONS
 from ckptprof.model import Evidence, Status
 
 SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
-_LOOKED_AFTER_NS = 200_000_000  # what a file looks like so long after its last write is what is left of it
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
         if fact is None or fact.whole is not False:
             continue
         ended_ns = known.world.ended.get(part.process)
-        late = part.fact_at_ns - part.active_ns >= _LOOKED_AFTER_NS or part.was_looked_at_after(ended_ns)
+        late = part.fact_at_ns - part.active_ns >= CALLS_NS or part.was_looked_at_after(ended_ns)
         if late:
             yield f"{_name(part)} ends before its format does"
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.tolerances import HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.group import Histories
-from ckptprof.detect.transfers.model.tolerances import HEADER_BYTES
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import Order, Sizes, layout_of, layout_of_one
 from ckptprof.model import Pattern, PatternClass
 
-SEQUENTIAL_SHARE = 0.9  # the rest are headers and gaps of alignment
 SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
 _RANDOM_SEQUENTIAL = 0.75  # of random operations every other one goes ahead
 _RANDOM_CONSECUTIVE = 0.25
@@ -51,9 +50,9 @@ def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:
         return None
     consecutive = (order.consecutive + order.inferred) / order.known
     sequential = (order.known - order.back) / order.known
-    if sequential >= SEQUENTIAL_SHARE:
-        dense = order.gap is not None and order.known >= SEQUENTIAL_SHARE * (order.known + order.gap)
-        if consecutive < SEQUENTIAL_SHARE and not dense:
+    if sequential >= WHOLE_SHARE:
+        dense = order.gap is not None and order.known >= WHOLE_SHARE * (order.known + order.gap)
+        if consecutive < WHOLE_SHARE and not dense:
             return PatternClass.STRIDED
         small = sizes.called_median_bytes is not None and sizes.called_median_bytes < HEADER_BYTES
         large = order.large * 2 >= order.known

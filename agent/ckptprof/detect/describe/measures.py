@@ -7,7 +7,7 @@ from ckptprof.detect.describe.clean_up import clean_up_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import processes_of
 from ckptprof.detect.describe.thread_measures import acts_of, measured
-from ckptprof.detect.transfers.model.tolerances import WHOLE_SHARE
+from ckptprof.detect.tolerances import WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import Users
 from ckptprof.measures import DeviceMeasure, Measures
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.transfers.model.tolerances import STAMP_NS
+from ckptprof.detect.tolerances import STAMP_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.world import World
 from ckptprof.model import Metadata, Moments

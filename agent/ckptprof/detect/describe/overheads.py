@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.events.candidates import Candidate, is_like
-from ckptprof.detect.transfers.model.tolerances import ALL_SHARE, HEADER_BYTES, TELLING_BYTES
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.tolerances import ALL_SHARE, HEADER_BYTES, TELLING_BYTES, is_like
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.names import is_alias
 from ckptprof.frameworks.table import CONSOLIDATED, SHARDED
 from ckptprof.model import Overhead
-
-_NAMED_SHARE = 0.002  # of a file is its own name, which torch.save writes twice for each tensor
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,8 @@ def _nearly_copies(parts: list[Transfer]) -> Iterator[Transfer]:
             else:
                 own.setdefault(_kind(part), []).append(part.bytes)
     for part in aliases:
-        if any(abs(part.bytes - size) <= _NAMED_SHARE * size for size in own.get(_kind(part), ())):
+        # of a file little is its own name, which torch.save writes twice for each tensor
+        if any(ALL_SHARE * size <= part.bytes <= size / ALL_SHARE for size in own.get(_kind(part), ())):
             yield part
 
 

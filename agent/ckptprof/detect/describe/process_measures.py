@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.thread_measures import Act
-from ckptprof.detect.events.past_events import TELLING
+from ckptprof.detect.tolerances import MAX_EACH
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.stacks import act
 from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
@@ -33,7 +33,7 @@ def members_of(draft: Draft) -> list[ProcessKey]:
         and jobs.job_of(process) == draft.candidate.job
     ]
     others.sort(key=lambda process: (jobs.rank(process) or 0, process))
-    return [*draft.writers, *others][:TELLING]
+    return [*draft.writers, *others][:MAX_EACH]
 
 
 def _trains(draft: Draft, process: ProcessKey) -> bool:

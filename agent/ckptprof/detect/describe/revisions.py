@@ -13,8 +13,9 @@ from ckptprof.detect.describe.durability import FileEnd, durability, durable_evi
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import CLEAN_UP_NS, FOLLOWED_NS, State, Trigger, after, is_followed
-from ckptprof.detect.events.past_events import MAX_REMEMBERED, TELLING
+from ckptprof.detect.events.life import FOLLOWED_NS, State, Trigger, after, is_followed
+from ckptprof.detect.events.past_events import MAX_REMEMBERED
+from ckptprof.detect.tolerances import COMMIT_NS, MAX_EACH
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
@@ -167,14 +168,14 @@ class Revisions:
         """Return the deletion that held training right after the save; beside it, nothing was held by it."""
         if awaited.checkpoint.mode is Mode.ASYNC:
             return None
-        until_ns = min(awaited.end_ns + CLEAN_UP_NS, self._next_ns(awaited))
+        until_ns = min(awaited.end_ns + COMMIT_NS, self._next_ns(awaited))
         return clearing_after(self._known.world, awaited.processes, awaited.end_ns, until_ns)
 
     def _cleaned_ns(self, awaited: _Awaited) -> int | None:
         """Return when the last old file of its kind was deleted for it, which is before the next save of the kind."""
         kind = awaited.shapes, awaited.paths, awaited.start_ns
         removals, job = self._known.transfers.removals, awaited.checkpoint.job
-        found_ns = removals.last_ns(*kind, awaited.end_ns + CLEAN_UP_NS, job)
+        found_ns = removals.last_ns(*kind, awaited.end_ns + COMMIT_NS, job)
         if found_ns is None or found_ns <= awaited.end_ns:
             return found_ns
         return removals.last_ns(*kind, min(found_ns, self._next_ns(awaited)), job)
@@ -188,13 +189,13 @@ class Revisions:
             if stream.writes and stream.first_ns > awaited.end_ns and stream.path not in awaited.paths
             and shape(stream.path) in awaited.shapes
         ]  # fmt: skip
-        return min(later, default=awaited.end_ns + CLEAN_UP_NS)
+        return min(later, default=awaited.end_ns + COMMIT_NS)
 
 
 def _put(awaited: dict[str, _Awaited], new: _Awaited) -> None:
     """Add one; the oldest make room for it."""
     files = sum(len(one.paths) for one in awaited.values())
-    while awaited and (len(awaited) >= TELLING or files > MAX_REMEMBERED):
+    while awaited and (len(awaited) >= MAX_EACH or files > MAX_REMEMBERED):
         files -= len(awaited.pop(next(iter(awaited))).paths)
     awaited[new.checkpoint.uid] = new
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.detect.describe.writers import by_process
-from ckptprof.detect.events.candidates import LITTLE_SHARE, Candidate
-from ckptprof.detect.transfers.model.tolerances import EDGE_NS, WHOLE_SHARE
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.tolerances import CODE_BYTES, EDGE_NS, LITTLE_SHARE, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
@@ -20,7 +20,6 @@ from ckptprof.detect.world.spans import length, merged
 from ckptprof.frameworks.places import COUNTED, IN_MEMORY
 from ckptprof_collectors.samples import MountInfo
 
-CODE_BYTES = 32 << 20  # are read of programs and libraries beside a checkpoint
 _FAULT_BYTES = 1 << 20  # of them may come with one page fault
 
 

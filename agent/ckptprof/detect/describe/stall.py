@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
-from ckptprof.detect.events.candidates import AT_ONCE_NS, Candidate
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.tolerances import AT_ONCE_NS
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged

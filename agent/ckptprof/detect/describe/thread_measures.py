@@ -7,8 +7,7 @@ from typing import Any
 
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.writers import by_process
-from ckptprof.detect.events.past_events import TELLING
-from ckptprof.detect.transfers.model.tolerances import CALLS_NS
+from ckptprof.detect.tolerances import CALLS_NS, MAX_EACH
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.file_calls import Spent
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -186,9 +185,9 @@ def _weight(act: Act) -> float:
 def measured(draft: Draft, acts: list[Act]) -> tuple[ThreadMeasure, ...]:
     """Return them as they are told: those that moved most first, and those that ended last among them."""
     acts = sorted(acts, key=lambda act: (-act.bytes, -act.end_ns))
-    if len(acts) > TELLING:
-        late = sorted(acts[TELLING - _LAST_TOLD :], key=lambda act: -act.end_ns)[:_LAST_TOLD]
-        acts = [*acts[: TELLING - _LAST_TOLD], *late]
+    if len(acts) > MAX_EACH:
+        late = sorted(acts[MAX_EACH - _LAST_TOLD :], key=lambda act: -act.end_ns)[:_LAST_TOLD]
+        acts = [*acts[: MAX_EACH - _LAST_TOLD], *late]
     return tuple(_measure(draft, act) for act in acts)
 
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise, takewhile
 from statistics import median
 
-from ckptprof.detect.events.candidates import AT_ONCE_NS
-from ckptprof.detect.events.signals.series import MANY
-from ckptprof.detect.transfers.model.tolerances import CALLS_NS, LOOK_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LOOK_NS, MANY
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.detect.world.stacks import (

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from ckptprof.detect.describe.training_activity import REACH_NS, WAKES
 from ckptprof.detect.describe.writers import by_process
-from ckptprof.detect.events.candidates import LITTLE_SHARE, Candidate
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.transfers.model.tolerances import CALLS_NS
+from ckptprof.detect.tolerances import CALLS_NS, LITTLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import key_of

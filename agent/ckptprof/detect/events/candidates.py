@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.model.tolerances import HEADER_BYTES, WHOLE_SHARE
+from ckptprof.detect.tolerances import FEW, HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
-FEW = 16  # of many files, processes or readings so many are looked at, the first or the latest
-LITTLE_SHARE = 0.1  # of some bytes: less of them is none, or something beside them
-LIKE = 0.15  # sizes of two states of one training differ by less; the last bytes of one may be unseen yet
-AT_ONCE_NS = 500_000_000  # what follows so soon is a piece of the same
 _AMENDED = 16  # what is written so much less of again completes the file: a header, an index at its end
 
 
@@ -86,11 +82,6 @@ class Candidate:
             if not part.is_open:
                 yield part
             yield from part.carried
-
-
-def is_like(size: int, other: int) -> bool:
-    """Return whether one size differs little from another."""
-    return abs(size - other) <= LIKE * other
 
 
 def _is_read_again(parts: list[Transfer], later: Transfer) -> bool:

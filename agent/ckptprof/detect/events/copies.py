@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from ckptprof.detect.events.candidates import is_like
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.life import State, Trigger, after
 from ckptprof.detect.events.signals.copies import counterparts
+from ckptprof.detect.tolerances import is_like
 from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.transfers.transfers import QUIET_NS
 from ckptprof.detect.world.bounded import MAX_RECENT

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ckptprof.detect.events.candidates import is_like
 from ckptprof.detect.events.decision import evidence_of
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.life import State, Trigger, after, deferred_until_ns
-from ckptprof.detect.events.past_events import TELLING
 from ckptprof.detect.events.signal import Signal
+from ckptprof.detect.tolerances import MAX_EACH, MAX_FILES, is_like
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.model import Checkpoint
 
-MAX_HELD_FILES = 4096  # of all of them together, but for the last two
 _LEAST_HELD = 2
 
 
@@ -54,7 +52,7 @@ class DeferredEvents:
         self._held.append(held)
         kept = [one for one in self._held if one.has_room]
         files = sum(len(one.event.parts) for one in kept)
-        while len(kept) > TELLING or (len(kept) > _LEAST_HELD and files > MAX_HELD_FILES):
+        while len(kept) > MAX_EACH or (len(kept) > _LEAST_HELD and files > MAX_FILES):
             files -= len(kept[0].event.parts)
             kept.pop(0).has_room = False
 

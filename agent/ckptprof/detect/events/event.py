@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import cached_property
 from heapq import nlargest
 
-from ckptprof.detect.events.candidates import FEW, Candidate
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.past_events import TELLING, PastEvent, shape_of
+from ckptprof.detect.events.past_events import PastEvent, shape_of
+from ckptprof.detect.tolerances import FEW, MAX_EACH
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks import identity
 from ckptprof.frameworks.table import BY_NAME
@@ -25,7 +26,7 @@ class Event:
         self.job, self.writes, self.parts = candidate.job, candidate.writes, candidate.parts
         self.start_ns, self.end_ns = candidate.start_ns, candidate.end_ns
         self.processes = candidate.processes
-        self.first_processes = self.processes[:TELLING]
+        self.first_processes = self.processes[:MAX_EACH]
         self.bytes = candidate.bytes
         # what several signals ask, once it was
         self.counterparts: list[Transfer] | None = None  # what moved the other way meanwhile
@@ -101,7 +102,7 @@ class Event:
 
 def largest(candidate: Candidate) -> list[Transfer]:
     """Return the parts with most bytes."""
-    return nlargest(TELLING, candidate.parts, key=lambda part: part.bytes)
+    return nlargest(MAX_EACH, candidate.parts, key=lambda part: part.bytes)
 
 
 def framework_of(candidate: Candidate, known: Knowledge) -> str | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptprof.detect.events.candidates import FEW, Candidate
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, PATIENCE_NS, further_gap_ns, group
-from ckptprof.detect.events.life import Trigger, patience_ns
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
+from ckptprof.detect.events.life import LONGEST_CLOSING_NS, Trigger, patience_ns
+from ckptprof.detect.tolerances import FEW, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_nothing, untangle
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.staging import join_stages
@@ -15,7 +16,6 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 
 MANY = 2_000  # parts, of which few saves have more, under names of no framework
-_LONG_NS = 600_000_000_000
 _MOST = 10_000  # of these nobody waits for the end: 5 KB each
 _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
 
@@ -156,7 +156,7 @@ def _is_endless(candidate: Candidate) -> bool:
     number = len(candidate.parts)
     if number < MANY or _speaks_of_checkpoint(candidate):
         return False
-    return number >= _MOST or candidate.end_ns - candidate.start_ns >= _LONG_NS
+    return number >= _MOST or candidate.end_ns - candidate.start_ns >= LONGEST_CLOSING_NS
 
 
 def _speaks_of_checkpoint(candidate: Candidate) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.events.candidates import FEW, LIKE, Candidate, is_like
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, HEADER_BYTES
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.tolerances import BESIDE_NS, FEW, HEADER_BYTES, LIKE, PATIENCE_NS, is_like
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins, or folders that were written in one go
 CERTAIN_GAP_NS = 10_000_000_000  # between files whose names say that they belong together: gather, barriers
-PATIENCE_NS = 60_000_000_000  # nobody waits longer for a rank that is late, a file that stays open, a second save
 _PICKLING = 4  # times as long as it takes to write it
 
 

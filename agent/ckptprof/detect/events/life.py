@@ -23,7 +23,8 @@ from __future__ import annotations
 from enum import Enum
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS, PATIENCE_NS
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
+from ckptprof.detect.tolerances import COMMIT_NS, PATIENCE_NS
 from ckptprof.detect.transfers.transfers import QUIET_NS
 
 
@@ -97,7 +98,6 @@ LONGEST_CLOSING_NS = 900_000_000_000  # a server that hangs holds no judgement u
 SERIES_NS = 3_600_000_000_000  # an unknown trainer may take so long from save to save
 # REPORTED, UPDATED: from the end of the event.
 FOLLOWED_NS = 150_000_000_000  # longer than the sampler asks what is durable
-CLEAN_UP_NS = 30_000_000_000  # a deletion that comes later makes room for the next one
 
 
 def after(state: State, trigger: Trigger) -> State:
@@ -128,4 +128,4 @@ def deferred_until_ns(if_alone: Hypothesis, end_ns: int, writers_ended_ns: int |
 
 def is_followed(age_ns: int, *, durable: bool) -> bool:
     """Return whether nothing more is to be learnt of a reported event that ended so long ago."""
-    return age_ns > FOLLOWED_NS or (durable and age_ns > CLEAN_UP_NS + LOOSE_GAP_NS)
+    return age_ns > FOLLOWED_NS or (durable and age_ns > COMMIT_NS + LOOSE_GAP_NS)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ckptprof.detect.events.candidates import FEW
+from ckptprof.detect.tolerances import FEW, MAX_EACH
 from ckptprof.detect.world.bounded import MAX_RECENT, Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.jobs import Jobs
@@ -16,7 +16,6 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.names import shape
 from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
-TELLING = 64  # of a job's events, of one's biggest files and first processes, of what waits, so many tell enough
 MAX_REMEMBERED = 32_768  # paths of all jobs
 _HASH = re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*\d)[0-9a-f]{8,64}(?![0-9A-Za-z])")
 
@@ -59,7 +58,7 @@ class PastEvents:
     def note(self, job: str, event: PastEvent, *, writes: bool) -> None:
         """Take note of one candidate."""
         events = self._events.update_of((job, writes), deque)
-        if len(events) == TELLING:
+        if len(events) == MAX_EACH:
             self._remembered -= len(events.popleft().paths)
         events.append(event)
         self._remembered += len(event.paths)
@@ -95,7 +94,7 @@ class PastEvents:
         found = self._authors.get(path)
         if found is None or (job is not None and found[0] != job):
             return
-        self._gone.update_of(found[0], lambda: Bounded(TELLING))[path] = None
+        self._gone.update_of(found[0], lambda: Bounded(MAX_EACH))[path] = None
 
     def rotated(self, job: str, shapes: frozenset[str]) -> int:
         """Return how many files of these shapes the job wrote and deleted again."""

@@ -6,7 +6,7 @@ seldom we look, but anyone may set them and a server's clock may be another: the
 
 from __future__ import annotations
 
-from ckptprof.detect.transfers.model.tolerances import BORN_NS, CLOSED_SOON_NS, STAMP_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
@@ -68,7 +68,7 @@ def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bo
 
 def _closed(transfer: Transfer, history: ProcessHistory, openings: Openings, end: int, sent: int | None) -> int:
     """Return when a file that was written until `end` was closed, by who heard of it, else by who was met closing."""
-    closed = openings.closed_between(transfer.file, end - STAMP_NS, max(end, sent or 0) + CLOSED_SOON_NS)
+    closed = openings.closed_between(transfer.file, end - STAMP_NS, max(end, sent or 0) + AT_ONCE_NS)
     if closed is not None or sent is None:
         return closed or end
     wrote_on = any(interval.wrote_bytes >= ACTIVE_BYTES for interval in history.between(end + STAMP_NS, sent))

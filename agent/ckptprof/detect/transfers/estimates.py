@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from ckptprof.detect.tolerances import BESIDE_NS, LATE_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.edges import read_edges, write_edges
 from ckptprof.detect.transfers.ledger import counted
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, part_bytes
@@ -21,7 +21,6 @@ from ckptprof.frameworks.formats import COMPRESSED, file_format
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import OperationKind
 
-_SETTLED_NS = 2_000_000_000  # after it was written nothing more comes of its writing
 _SUPPORTED = 0.5  # of its bytes were counted while a file was open: it is not that one which was looked at only
 _FEW = 256  # files of one process, of each of which the counters are asked
 
@@ -131,7 +130,7 @@ class Estimates:
         if isinstance(transfer, TracedTransfer):
             return None if transfer.mapping is not None else (transfer.version,)
         last_ns, history = transfer.end.most, self._world.histories.get(transfer.process)
-        if not transfer.is_credited or history is None or history.last_ns < last_ns + _SETTLED_NS:
+        if not transfer.is_credited or history is None or history.last_ns < last_ns + LATE_NS:
             return None
         fact = transfer.fact
         stamps = fact and (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)

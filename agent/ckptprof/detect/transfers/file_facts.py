@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from ckptprof.detect.tolerances import BESIDE_NS, BORN_NS, MAX_FILES, MOST_SHARE, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.edges import born_and_written, is_coarse
 from ckptprof.detect.transfers.ledger import Ledger, counted
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, BORN_NS, MAX_FILES, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
@@ -23,7 +23,6 @@ from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000  # of files that nobody asked about yet: those of a save come at once
 _ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
-_CREDIT = 0.8  # of a file's bytes its process must have written: counters and stamps are some ticks apart
 _CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
 
 
@@ -147,11 +146,11 @@ class FileFacts:
             return None  # whose calls are counted has written it by none: a trace misses but small ones among many
         enough = any(interval.wrote_bytes for interval in around)
         if enough and not small:
-            share = _CREDIT_BESIDE if beside else _CREDIT
+            share = _CREDIT_BESIDE if beside else MOST_SHARE
             enough = ledger.unexplained_written(process, birth, modified) >= share * fact.size
         if not enough:
             met_late = birth <= history.first_ns <= birth + BORN_NS and not small
-            if not met_late or ledger.unexplained_since_it_began(process) < _CREDIT * fact.size:
+            if not met_late or ledger.unexplained_since_it_began(process) < MOST_SHARE * fact.size:
                 return None
         start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified
         if small and modified - birth > BESIDE_NS:
@@ -245,7 +244,7 @@ def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
     history = world.histories.get(process)
     birth, modified = born_and_written(fact, world.clock)
     frame = min(birth, modified) - STAMP_NS, modified + BESIDE_NS
-    return history is not None and counted(history, *frame, writes=True) >= _CREDIT * fact.size
+    return history is not None and counted(history, *frame, writes=True) >= MOST_SHARE * fact.size
 
 
 def _goes_on(found: Transfer, other: Transfer) -> bool:

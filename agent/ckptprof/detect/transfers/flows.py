@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from ckptprof.detect.tolerances import AT_ONCE_NS, CODE_BYTES, MAX_EACH
 from ckptprof.detect.transfers.model.group import edges_of, level_of
 from ckptprof.detect.transfers.model.operations import copies_in_kernel
-from ckptprof.detect.transfers.model.tolerances import MAX_EACH
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers
@@ -16,8 +16,6 @@ from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof.model import Level
 
-AHEAD_NS = 500_000_000  # what is written was read before
-_LOADED_BYTES = 32 << 20  # at most, of Python's modules (PyTorch: 24 MB); libraries are mapped
 _YOUNG_NS = 5_000_000_000
 
 
@@ -46,7 +44,7 @@ def flow_of(
     start_ns, end_ns = edges_of(group)
     processes = dict.fromkeys(one.process for one in group)
     if level_of(group) is Level.TRACE:
-        ahead_ns, after_ns = (AHEAD_NS, 0) if writes else (0, AHEAD_NS)
+        ahead_ns, after_ns = (AT_ONCE_NS, 0) if writes else (0, AT_ONCE_NS)
         return _by_file(processes, own, traced, (start_ns - ahead_ns, end_ns + after_ns), writes=writes)
     if writes and any(
         move.file in own
@@ -55,7 +53,7 @@ def flow_of(
     ):
         return None
     opened = [one for one in group if not one.is_mapped]
-    start_ns = min([start_ns - (AHEAD_NS if writes else 0), *(one.first_ns for one in opened)])
+    start_ns = min([start_ns - (AT_ONCE_NS if writes else 0), *(one.first_ns for one in opened)])
     end_ns = max([end_ns, *(one.last_ns for one in opened)])  # one call may copy all: it reads at its end
     return _by_counters(processes, world, start_ns, end_ns)
 
@@ -97,6 +95,6 @@ def _by_counters(processes: dict[ProcessKey, None], world: World, start_ns: int,
             written += wrote
             together += min(interval.read_bytes, wrote)
         # what one that has just begun read besides its modules may be what it wrote
-        loaded = _LOADED_BYTES <= young_written < young_read <= young_written + _LOADED_BYTES
+        loaded = CODE_BYTES <= young_written < young_read <= young_written + CODE_BYTES
         read += young_written if loaded else young_read
     return Flow(read, written, 0, meanwhile, together)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from ckptprof.detect.tolerances import AT_ONCE_NS, EDGE_NS, LATE_TICK_NS, LITTLE_SHARE, NEAR_NS, WHOLE_SHARE
 from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.operations import FAULT_AROUND_BYTES
-from ckptprof.detect.transfers.model.tolerances import EDGE_NS, LATE_TICK_NS, WHOLE_SHARE
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.process_counters import ProcessHistory
 
-_GLIMPSED = 0.1  # of one that was being touched when it was seen, and gone at the next look: in large folios, at once
 _LEAPS = 8  # faults, of which nearly all went on
-_ONWARD = 0.9
 _LEAPT_TO = 0.7  # of the file: the last tensor may be large
 _HOLLOW = 0.5  # of the way of a position must have been written, or it was not written at all
-_SHORT_NS = 400_000_000
-_MIDST_NS = 250_000_000
 _FAULTED = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
 
 
@@ -57,7 +53,7 @@ def leapt_bytes_of(transfer: TracedTransfer) -> int:
     sums = transfer.operations
     if sums is None or transfer.size <= 0:
         return 0
-    onward = sums.sequential_operations >= _ONWARD * sums.number
+    onward = sums.sequential_operations >= WHOLE_SHARE * sums.number
     over = sums.low_offset <= FAULT_AROUND_BYTES and sums.high_offset >= _LEAPT_TO * transfer.size
     return transfer.size if over and onward and sums.number >= _LEAPS else 0
 
@@ -82,13 +78,13 @@ def _written_whole(transfer: Transfer, moved: int, size: int, edges: tuple[int, 
 def _mapped(transfer: Transfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
     """Return the bytes that came in by a mapping: memory shows what was touched, until it is unmapped again."""
     size, closed_ns = transfer.mapped_bytes, transfer.closed_ns
-    if closed_ns is not None and closed_ns - transfer.first_ns < _SHORT_NS:  # its last look may be its only one
+    if closed_ns is not None and closed_ns - transfer.first_ns < AT_ONCE_NS:  # its last look may be its only one
         around = history.between(edges[0], closed_ns)
         faulted = sum(interval.minor_faults for interval in around) * FAULT_AROUND_BYTES  # these remain
         touched = sum(interval.resident_bytes for interval in around)
-        return size if touched >= _GLIMPSED * size or faulted >= _FAULTED * size else 0
+        return size if touched >= LITTLE_SHARE * size or faulted >= _FAULTED * size else 0
     around = history.between(edges[0], edges[1] + 1)
     touched_ns = max((interval.end_ns for interval in around if interval.resident_bytes > 0), default=0)
-    in_midst = closed_ns is not None and closed_ns - touched_ns < _MIDST_NS  # what came after went with the mapping
+    in_midst = closed_ns is not None and closed_ns - touched_ns < NEAR_NS  # what came after went with the mapping
     touched = sum(interval.resident_bytes for interval in around)
     return size if touched >= (_FAULTED if in_midst else WHOLE_SHARE) * size else touched

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL, STAMP_NS
 from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.group import Histories, intervals_of, level_of
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, HEADER_BYTES, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Look, Transfer, evenly
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity
 
 _SKEW_BYTES = 32 << 20  # counters and positions are read one after the other, and a busy machine may come in between
-_ONCE = 1.05  # times the bytes of the files, at most, if they were moved once
 
 
 @dataclass(slots=True)
@@ -156,7 +155,7 @@ def _infer(order: Order, total: int, sizes: Sizes) -> None:
     unseen = total - order.known
     if sizes.number is None or sizes.mean_bytes is None or unseen <= 0 or order.back or order.jumped:
         return
-    if sizes.mean_bytes >= LARGE_BYTES and sizes.number * sizes.mean_bytes <= _ONCE * total:
+    if sizes.mean_bytes >= LARGE_BYTES and sizes.number * sizes.mean_bytes * NEARLY_ALL <= total:
         order.inferred += unseen
         order.large += unseen
 

@@ -6,20 +6,16 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
+from ckptprof.detect.tolerances import CALLS_NS, HEADER_BYTES, MANY, MOST_SHARE, NEARLY_ALL, WHOLE_SHARE, is_like
 from ckptprof.detect.transfers.model.group import edges_of, level_of
-from ckptprof.detect.transfers.model.tolerances import CALLS_NS, HEADER_BYTES, NEARLY_ALL
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import OperationKind
 
 _PIECES = 8
-_EVEN = 0.9  # of the operations have one size
 _PAGE_BYTES = 4096  # there are no smaller ones
 _NEAR = (0.8, 1.02)  # of a power of two: the last piece of a file is shorter, and the one that meets its end is empty
-_ALIKE = (0.85, 1.15)
-_MOST = 0.8
-_LOOKS = 4
 _GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
 _POURED_BYTES = 16 << 20  # at most, of one piece: what hubs' clients and trackers hold at a time
 
@@ -55,7 +51,7 @@ def is_poured(group: Sequence[Transfer], counters: Sequence[Interval] | None) ->
             pieces[piece] = pieces.get(piece, 0) + one.writes
     piece = max(pieces, key=lambda size: pieces[size] * size, default=0.0)
     moved = sum(transfer.bytes for transfer in big)
-    return _is_piece(piece) and pieces[piece] >= _PIECES and pieces[piece] * piece >= _MOST * moved
+    return _is_piece(piece) and pieces[piece] >= _PIECES and pieces[piece] * piece >= MOST_SHARE * moved
 
 
 def kept_and_seen(group: Sequence[Transfer], histories: Iterable[ProcessHistory]) -> tuple[int, int]:
@@ -97,7 +93,7 @@ def is_whole(transfer: Transfer, *, pooled: bool) -> bool:
             return False
         operations += session.operations
         biggest += max((count for _, count, _ in session.sizes), default=0)
-    return operations >= _PIECES and biggest >= _EVEN * operations
+    return operations >= _PIECES and biggest >= WHOLE_SHARE * operations
 
 
 def _is_poured(transfer: Transfer) -> bool:
@@ -108,7 +104,7 @@ def _is_poured(transfer: Transfer) -> bool:
     _, operations, moved = max(
         (size for session in transfer.threads for size in session.sizes), key=lambda size: size[2]
     )
-    return _is_piece(moved / operations) and moved >= _MOST * sums.bytes
+    return _is_piece(moved / operations) and moved >= MOST_SHARE * sums.bytes
 
 
 def _is_piece(size: float) -> bool:
@@ -174,8 +170,8 @@ def _is_power_of_two(looks: list[tuple[int, int]]) -> bool:
 
 
 def _is_one_size(looks: list[tuple[int, int]]) -> bool:
-    if len(looks) < _LOOKS or sum(count for _, count in looks) < _PIECES:
+    if len(looks) < MANY or sum(count for _, count in looks) < _PIECES:
         return False
     middle = sorted(size / count for size, count in looks)[len(looks) // 2]
-    alike = sum(size for size, count in looks if _ALIKE[0] <= size / count / middle <= _ALIKE[1])
-    return middle >= _PAGE_BYTES and alike >= _MOST * _moved(looks)
+    alike = sum(size for size, count in looks if is_like(size / count, middle))
+    return middle >= _PAGE_BYTES and alike >= MOST_SHARE * _moved(looks)

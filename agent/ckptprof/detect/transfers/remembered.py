@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ckptprof.detect.transfers.model.tolerances import MAX_FILES
+from ckptprof.detect.tolerances import MAX_FILES
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers

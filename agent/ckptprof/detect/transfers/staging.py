@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from ckptprof.detect.transfers.model.tolerances import COMMIT_NS, HEADER_BYTES, MAX_EACH, STAMP_NS
+from ckptprof.detect.tolerances import ALL_SHARE, COMMIT_NS, HEADER_BYTES, MAX_EACH, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
-_LIKE = 0.01
-_UNSEEN = 0.5  # of a file may be written after the last look at it
+_UNSEEN = 0.5  # of a file at least was seen by the last look at it
 
 
 def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
@@ -59,7 +58,7 @@ def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Tr
         return None
     for part in readings:
         after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + COMMIT_NS
-        whole = part.is_open or part.bytes >= stage.bytes * (1 - _LIKE)
+        whole = part.is_open or part.bytes >= stage.bytes * ALL_SHARE
         if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
             return part
     return None
@@ -85,5 +84,5 @@ def _is_as_big(target: Transfer, stage: Transfer, reading: Transfer) -> bool:
     is what was seen of a target of which the file system has not said yet.
     """
     size = stage.bytes if stage.operations is not None else max(stage.bytes, reading.size)
-    least = _LIKE if target.operations is not None or target.fact is not None else _UNSEEN
-    return size * (1 - least) <= target.bytes <= size * (1 + _LIKE)
+    least = ALL_SHARE if target.operations is not None or target.fact is not None else _UNSEEN
+    return size * least <= target.bytes and target.bytes * ALL_SHARE <= size

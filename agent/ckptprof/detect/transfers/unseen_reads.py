@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ckptprof.detect.tolerances import FEW, LATE_TICK_NS, LOOK_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.ledger import Ledger
-from ckptprof.detect.transfers.model.tolerances import LATE_TICK_NS, LOOK_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Opening, Openings
 from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
-
-_FEW = 16  # openings of one file
 
 
 def unseen_reads(
@@ -51,7 +49,7 @@ def _is_explained(opening: Opening, known: Sequence[Transfer], openings: Opening
     if any(transfer.writes or transfer.is_mapped for transfer in beside):
         return True
     of_file = openings.of_file(opening.file)
-    if not beside or len(of_file) > _FEW:  # a data set is read again and again
+    if not beside or len(of_file) > FEW:  # a data set is read again and again
         return bool(beside)
     about = [other for other in of_file if not other.written and any(_explains(one, other) for one in beside)]
     return len(about) <= len(beside)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from operator import lt
 from statistics import median
 
+from ckptprof.detect.tolerances import AT_ONCE_NS, NEAR_NS
+
 SECOND_NS = 1_000_000_000
 UNSEEN = (1 << 64) - 1  # stands for None, which an array cannot hold
 MOST_BYTES = 1 << 17  # of one history
@@ -19,8 +21,6 @@ _RISE = 1.02  # a best that is better by less is not noted: it would be a long l
 _NEAR = 0.2  # of the median is a steady rate
 _ACTIVE = 0.05  # of the best window is activity
 _LEAST_WINDOWS = 4
-_WINDOW_NS = 500_000_000
-_NEAR_NS = 250_000_000  # devices are read five times a second while something goes on: no window is shorter
 
 Timed = tuple[int, tuple[int, ...]]  # a look: its time, and the counters
 
@@ -155,8 +155,8 @@ class CounterHistory:
             return None
         before_ns = self.by(start_ns)
         after_ns = self.times[min(bisect_left(self.times, end_ns), len(self.times) - 1)]
-        start_ns = before_ns if start_ns - _NEAR_NS <= before_ns <= start_ns else start_ns
-        end_ns = after_ns if end_ns <= after_ns <= end_ns + _NEAR_NS else end_ns
+        start_ns = before_ns if start_ns - NEAR_NS <= before_ns <= start_ns else start_ns
+        end_ns = after_ns if end_ns <= after_ns <= end_ns + NEAR_NS else end_ns
         counts = self.difference(start_ns, end_ns)
         return None if counts is None else (start_ns, end_ns, counts)
 
@@ -170,7 +170,7 @@ class CounterHistory:
         span_ns = end_ns - start_ns
         if self.difference(start_ns, end_ns) is None or span_ns <= 0:
             return None
-        window_ns = min(SECOND_NS, max(span_ns, _NEAR_NS))
+        window_ns = min(SECOND_NS, max(span_ns, NEAR_NS))
         ends = self.times[bisect_left(self.times, start_ns + window_ns) : bisect_right(self.times, end_ns)]
         best = 0.0
         for at_ns in {max(end_ns, start_ns + window_ns), *ends}:
@@ -191,7 +191,7 @@ class CounterHistory:
 
     def steadiness(self, column: int, start_ns: int, end_ns: int) -> float | None:
         """Return the share of the active time in which the rate lay near its median; None: too short to tell."""
-        windows = [(span_ns, moved / span_ns) for span_ns, moved in self.windows(column, start_ns, end_ns, _WINDOW_NS)]
+        windows = [(span_ns, moved / span_ns) for span_ns, moved in self.windows(column, start_ns, end_ns, AT_ONCE_NS)]
         least = _ACTIVE * max((rate for _, rate in windows), default=0.0)
         active = [(span_ns, rate) for span_ns, rate in windows if rate > least]
         if len(active) < _LEAST_WINDOWS:

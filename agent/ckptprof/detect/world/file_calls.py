@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import NamedTuple
 
+from ckptprof.detect.tolerances import NEAR_NS
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, merged
@@ -15,7 +16,6 @@ from ckptprof_collectors.samples import FileLifeEvent
 
 KINDS = ("created", "closed-written", "renamed", "unlinked", "synced")
 _OF_NAMES = ("renamed", "unlinked", "synced")
-_NEAR_NS = 200_000_000  # calls that follow so soon are of one row
 MAX_EVENTS = 327_680  # 16 bytes each
 
 
@@ -146,7 +146,7 @@ class FileCalls:
             calls = self._calls.get((process, kind))
             own = [place for place, tid in enumerate(calls.tids) if tid == process[0]] if calls is not None else []
             spans += [(calls.began_ns(place), calls.ends_ns[place]) for place in own if calls is not None]
-        return [row for row in merged(spans, _NEAR_NS) if start_ns <= row[1] and row[0] <= end_ns]
+        return [row for row in merged(spans, NEAR_NS) if start_ns <= row[1] and row[0] <= end_ns]
 
     def is_whole(self, start_ns: int) -> bool:
         """Return whether everything since then is held that was told."""

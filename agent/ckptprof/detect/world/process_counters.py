@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from ckptprof.detect.tolerances import LATE_NS
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof_collectors.samples import ProcessIo, ProcessStat
 
 ACTIVE_BYTES = 16 << 10  # in one interval; less is the rustle of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
-LATE_NS = 2_000_000_000  # a counter tells by then what another told before: a long write(2), or a child that ended
 _INHERITED = ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "write_bytes")
 
 

@@ -6,6 +6,7 @@ import itertools
 
 import msgspec
 
+from ckptprof.detect.tolerances import MAX_EACH
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
@@ -15,7 +16,6 @@ from ckptprof_collectors.samples import ProcessInfo
 
 MAX_KNOWN = 20_000
 INIT = 1
-_MAX_DEPTH = 64  # of a family: whoever forks in a row must not make each question as long as the row
 _UNKNOWN: tuple[str, int | None] = ("", None)
 
 
@@ -91,7 +91,7 @@ class Processes:
     def ancestors(self, info: ProcessInfo) -> list[ProcessInfo]:
         """Return it and the known processes above it, itself first; contradicting samples may make a circle of them."""
         found = {info.pid: info}
-        while len(found) < _MAX_DEPTH and (parent := self._above(info)) is not None and parent.pid not in found:
+        while len(found) < MAX_EACH and (parent := self._above(info)) is not None and parent.pid not in found:
             info = found[parent.pid] = parent
         return list(found.values())
 

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ckptprof.detect.tolerances import LOOK_NS, MAX_LOOKS, NEAR_NS
 from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.processes.syscalls import doing
@@ -15,11 +16,8 @@ WORDS = (
     "data", "sync", "close", "create", "rename", "unlink", "metadata", "fault", "network", "lock", "sleep", "running",
     "other",
 )  # fmt: skip
-MAX_ALL_LOOKS = 45_000  # 160 bytes each
 _PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.index("network")}
 _SPLIT_TICKS = 2  # of less nothing can be told by whom they were used
-_SOON_NS = 200_000_000
-_APART_NS = 1_500_000_000  # of looks that are farther apart one does not tell what was until the next
 _COVERED = 0.3  # of a span must lie between two looks
 
 
@@ -100,7 +98,7 @@ class ThreadLooks:
             thread = threads[look.tid] = _Thread()
         thread.add_look(at_ns, look)
         self._count += len(thread) - before
-        while self._count > MAX_ALL_LOOKS:  # the thread goes that was looked at longest ago
+        while self._count > MAX_LOOKS:  # the thread goes that was looked at longest ago
             every = ((process, tid) for process, threads in self._threads.items() for tid in threads)
             self._drop(*min(every, key=lambda key: self._threads[key[0]][key[1]].last_ns))
 
@@ -118,11 +116,11 @@ class ThreadLooks:
         for one in self._threads.get(process, {}).values():
             if not one.last[place]:
                 continue  # never met in it
-            look = bisect_left(one.times, from_ns - _SOON_NS)
-            while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + _SOON_NS:
+            look = bisect_left(one.times, from_ns - NEAR_NS)
+            while look < len(one.times) and not one.met_at(look, place) and one.times[look] < from_ns + NEAR_NS:
                 look += 1
             before_ns = max(from_ns, one.times[look - 1]) if look else from_ns
-            while look < len(one.times) and one.met_at(look, place) and one.times[look] - before_ns <= _APART_NS:
+            while look < len(one.times) and one.met_at(look, place) and one.times[look] - before_ns <= LOOK_NS:
                 before_ns = one.times[look]
                 last_ns = max(last_ns or 0, before_ns)
                 look += 1

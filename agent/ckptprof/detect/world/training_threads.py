@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from ckptprof.detect.tolerances import MAX_POINTS
 from ckptprof.detect.world.bounded import MAX_RECENT, MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import UNSEEN, CounterHistory, Timed, interpolated
 from ckptprof.detect.world.frame_samples import FrameSamples
@@ -22,7 +23,6 @@ BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
 _USUAL_NS = 5_000_000_000  # before that it may have done something else: imported, read, evaluated
 _LEAST_SEEN_NS = 500_000_000
 _MAX_GPUS = 16  # of one process
-_MAX_USES = 600  # of one GPU
 
 
 class Stretch(NamedTuple):
@@ -88,7 +88,7 @@ class TrainingThreads:
         for use in samples.of(GpuUse):
             gpus = self._of(use).gpus
             if use.gpu in gpus or len(gpus) < _MAX_GPUS:
-                gpus.setdefault(use.gpu, deque(maxlen=_MAX_USES)).extend(use.points)
+                gpus.setdefault(use.gpu, deque(maxlen=MAX_POINTS)).extend(use.points)
 
     def _of(self, process: ProcessKey | ProcessExit | StackSample | GpuUse) -> _Thread:
         """Return what is known of a main thread; of one that was not looked at nothing, and that is not kept."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ckptprof.detect.tolerances import MAX_LOOKS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
@@ -35,7 +36,6 @@ from ckptprof_collectors.samples import (
 )
 
 MAX_HISTORIES = 4096  # more than a sampler watches at once
-_MAX_INTERVALS = 40_000  # of all of them, 330 bytes each: of more only the last two minutes are kept
 _COUNTED: frozenset[type] = frozenset((ProcessIo, ProcessStat))
 
 
@@ -201,7 +201,7 @@ class World:
         since_ns: dict[ProcessKey, int] = {}
         for process, first_ns in in_use:
             since_ns[process] = min(since_ns.get(process, at_ns), first_ns)
-        if sum(len(history.intervals) for history in self.histories.values()) > _MAX_INTERVALS:
+        if sum(len(history.intervals) for history in self.histories.values()) > MAX_LOOKS:
             since_ns = {}
         for process, history in self.histories.items():
             history.forget_before(since_ns.get(process, at_ns))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.events.candidates import LIKE, LITTLE_SHARE, is_like
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.signal import Found
-from ckptprof.detect.transfers.flows import AHEAD_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, HEADER_BYTES, LIKE, LITTLE_SHARE, NEARLY_ALL, is_like
 from ckptprof.detect.transfers.ledger import counted
-from ckptprof.detect.transfers.model.tolerances import CALLS_NS, HEADER_BYTES, NEARLY_ALL
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.formats import ARCHIVES
@@ -61,7 +59,7 @@ def _counterparts(event: Event) -> list[Transfer]:
 
 def _unpacked(event: Event) -> Found | None:
     """Weigh that an archive was read meanwhile: what comes out of it may be more than what went in."""
-    for move, moved in _other_way(event, AHEAD_NS).items() if event.writes else ():
+    for move, moved in _other_way(event, AT_ONCE_NS).items() if event.writes else ():
         if move.path.endswith(ARCHIVES) and moved > LITTLE_SHARE * event.bytes:
             text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
             return Found(text, "copies-exactly")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.events.signals.series import MANY, MOST, is_row_of_data
+from ckptprof.detect.events.signals.series import is_row_of_data
+from ckptprof.detect.tolerances import HEADER_BYTES, MANY, MOST_SHARE
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES
-from ckptprof.detect.transfers.model.tolerances import HEADER_BYTES
 
 
 def renamed(event: Event) -> bool:
@@ -38,7 +38,7 @@ def bulk(event: Event) -> bool:
         return False
     alike = event.bytes + sum(earlier.bytes for earlier in event.series)
     written = event.bytes + sum(earlier.bytes for earlier in event.known.past.events(event.job, writes=True))
-    return alike >= MOST * written
+    return alike >= MOST_SHARE * written
 
 
 def appends(event: Event) -> bool:

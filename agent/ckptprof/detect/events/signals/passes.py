@@ -7,8 +7,8 @@ reading from end to end in even pieces only: a restore may well leave no trace i
 from __future__ import annotations
 
 from ckptprof.detect.events.event import Event
+from ckptprof.detect.tolerances import BESIDE_NS
 from ckptprof.detect.transfers import pieces
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Interval

@@ -7,7 +7,7 @@ from collections import Counter
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.past_events import shape_of
-from ckptprof.detect.events.signals.series import MANY
+from ckptprof.detect.tolerances import MANY
 
 
 def read_back(event: Event) -> bool:

@@ -7,17 +7,15 @@ import re
 import statistics
 from collections import Counter
 
-from ckptprof.detect.events.candidates import AT_ONCE_NS, FEW, is_like
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.events.signal import Found
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, MANY, MOST_SHARE, is_like
 from ckptprof.frameworks.words import NUMBERED_PIECE
 
 _TIMES = 2  # that a recurrence counts
 _EVEN = 0.35  # spread of the periods, over their mean
-MOST = 0.8  # of the time, or of what a job writes
-MANY = 4  # files of one shape, processes, events, looks: so many of them are no chance
 _NUMBERS = re.compile(r"\d{1,12}")
 
 
@@ -69,7 +67,7 @@ def continuous(event: Event) -> bool:
         written_ns += max(0, end_ns - max(start_ns, reached_ns))
         reached_ns = max(reached_ns, end_ns)
     whole_ns = reached_ns - spans[0][0]
-    return whole_ns >= CERTAIN_GAP_NS and written_ns >= MOST * whole_ns
+    return whole_ns >= CERTAIN_GAP_NS and written_ns >= MOST_SHARE * whole_ns
 
 
 def is_row_of_data(event: Event) -> bool:
@@ -112,7 +110,7 @@ def _takes_turns(event: Event) -> bool:
     likeness = statistics.fmean(
         len(earlier & later) / len(earlier | later) for earlier, later in itertools.pairwise(crews)
     )
-    return likeness < MOST
+    return likeness < MOST_SHARE
 
 
 def _is_row(event: Event) -> bool:

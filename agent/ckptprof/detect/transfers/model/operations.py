@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.transfers.model.tolerances import ALL_SHARE
+from ckptprof.detect.tolerances import ALL_SHARE
 from ckptprof_collectors.samples import FileActivity, OperationKind
 
 LARGE_BYTES = 1 << 20

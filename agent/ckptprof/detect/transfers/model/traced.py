@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
 from ckptprof.detect.transfers.model.operations import Operations, since, sums_of
-from ckptprof.detect.transfers.model.tolerances import CLOSED_SOON_NS, COMMIT_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
 from ckptprof_collectors.samples import FileActivity
@@ -134,7 +134,7 @@ class TracedTransfer(Transfer):
             return self.first_ns, self.last_ns
         start = min(sums.first_ns, self.created_ns or sums.first_ns)
         end = max([sums.last_ns, *(until for since, until in self.syncs if since <= sums.last_ns + COMMIT_NS)])
-        if self.closed_ns is not None and (self.closing_ns or self.closed_ns) <= end + CLOSED_SOON_NS:
+        if self.closed_ns is not None and (self.closing_ns or self.closed_ns) <= end + AT_ONCE_NS:
             end = max(end, self.closed_ns)
         if self.name_given_ns is not None and self.name_given_ns <= end + COMMIT_NS:
             end = max(end, self.name_given_ns)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from ckptprof.detect.tolerances import COMMIT_NS, EDGE_NS
 from ckptprof.detect.transfers.model.operations import Operations
-from ckptprof.detect.transfers.model.tolerances import COMMIT_NS, EDGE_NS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import Name, read_name

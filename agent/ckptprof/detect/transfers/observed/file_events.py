@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, COMMIT_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
+from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptprof.detect.transfers.model.tolerances import LATE_TICK_NS, MAX_FILES
+from ckptprof.detect.tolerances import LATE_TICK_NS, MAX_FILES
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof_collectors.samples import FileEvent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.transfers.model.tolerances import ALL_SHARE, LOOK_NS
+from ckptprof.detect.tolerances import ALL_SHARE, LOOK_NS
 from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ckptprof.detect.tolerances import BESIDE_NS, LOOK_NS, MAX_FILES, NEARLY_ALL, PATIENCE_NS
 from ckptprof.detect.transfers.model.operations import Operations, minus, since
-from ckptprof.detect.transfers.model.tolerances import BESIDE_NS, LOOK_NS, MAX_FILES, NEARLY_ALL
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import FileEvents, is_of_all
@@ -19,7 +19,6 @@ from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 
 _INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
-IDLE_NS = 60_000_000_000  # a file that stays open without any operation for so long is taken as done with
 
 
 @dataclass(slots=True)
@@ -162,7 +161,7 @@ class TracedTransfers:
         """Return the transfers that are over since the last call, and those that stand still for long."""
         while self._open:
             transfer = next(iter(self._open.values()))
-            if now_ns - transfer.last_ns < IDLE_NS:
+            if now_ns - transfer.last_ns < PATIENCE_NS:
                 break
             self._finish(transfer)
         done, self._done = list(self._done.values()), {}

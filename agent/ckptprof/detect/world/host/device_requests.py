@@ -12,12 +12,12 @@ from itertools import accumulate
 
 import msgspec
 
+from ckptprof.detect.tolerances import LATE_NS
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
 from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import BlockActivity, DeviceInfo
 
-READ_AFTER_NS = 2_000_000_000  # by then the counters have been read again: they are once a second, at a tick
 _FIRST_BUCKET, _BUCKETS = 8, 32  # log2 of nanoseconds: no request takes less than 256 ns, the last holds 9 minutes
 
 
@@ -46,7 +46,7 @@ class DeviceRequests:
         past = self._pasts.get((disk.major, disk.minor, writes))
         if past is None or start_ns < past.first_ns:
             return share
-        if past.last_ns <= end_ns and now_ns - end_ns < READ_AFTER_NS:
+        if past.last_ns <= end_ns and now_ns - end_ns < LATE_NS:
             return share  # what came last was not told
         pair = past.around(start_ns, end_ns)
         if pair is None:
