@@ -70,10 +70,8 @@ class Detector:
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)
 
     def finish(self) -> list[Checkpoint]:
-        """Judge what is left: the recording is over."""
-        now_ns = self._world.counted_ns
-        self._transfers.finish(now_ns)
-        return self._revisions.follow(self._evaluate(now_ns + 1_000_000_000_000), None)
+        """Judge what is left: the recording is over, and with that all patience."""
+        return self._revisions.follow(self._evaluate(self._world.counted_ns + 1_000_000_000_000), None)
 
     def _evaluate(self, now_ns: int) -> list[Checkpoint]:
         self._evaluated_ns = now_ns

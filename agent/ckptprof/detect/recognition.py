@@ -23,6 +23,7 @@ from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
 from ckptprof.detect.tolerances import TELLING_BYTES
+from ckptprof.detect.transfers.remembered import Saved
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.model import Checkpoint, Evidence, Kind, Status
 
@@ -138,7 +139,7 @@ class Recogniser:
             return recalled(candidate, checkpoint, self._known)
         checkpoint = named_as_its_like(candidate, checkpoint, self._known)
         for path in (*(part.path for part in candidate.parts), candidate.unit):
-            self._known.transfers.saved.add(path, checkpoint.framework, checkpoint.step)
+            self._known.transfers.saved[path] = Saved(checkpoint.framework, checkpoint.step)
         return checkpoint
 
     def _note(

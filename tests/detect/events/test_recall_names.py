@@ -78,8 +78,8 @@ def test_no_more_is_remembered_than_there_is_room_for() -> None:
     """The oldest are forgotten, the newest save of a path is known."""
     saved = SavedFiles(("/old",))
     for number in range(MAX_FILES):
-        saved.add(f"/run/{number}", "lightning", number)
-    saved.add("/run/1", "lightning", 7)
+        saved[f"/run/{number}"] = Saved("lightning", number)
+    saved["/run/1"] = Saved("lightning", 7)
 
-    assert (saved.last_save("/old"), saved.contains("/old")) == (None, False)
-    assert saved.last_save("/run/1") == Saved("lightning", 7)
+    assert (saved.get("/old"), saved.contains("/old")) == (None, False)
+    assert saved.get("/run/1") == Saved("lightning", 7)

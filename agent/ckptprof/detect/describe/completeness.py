@@ -51,7 +51,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     """Yield what was to come and did not."""
     large = _large(candidate)
     earlier = known.past.complete(candidate.job, _kinds(candidate))
-    moved = sum(part.bytes for part in candidate.parts)
+    moved = candidate.bytes
     usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < WHOLE_SHARE * usual
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
@@ -63,7 +63,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     if smaller and (soon or full or deleted):
         yield f"it has {moved} bytes, and the saves before it have {usual}"
     if deleted and (smaller or any(part.temporary for part in deleted)):
-        yield f"{_name(deleted[0])} was deleted again"
+        yield f"{deleted[0].file_name} was deleted again"
     if full and (smaller or (soon and usual is None)):
         yield "its file system has no room left"
     if not dead:
@@ -71,7 +71,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
     stuck = [part for part in unstaged if is_temporary(part.path) and part.kept_its_name(ended_ns)]
     if stuck and not earlier:  # a temporary name stayed until its writers ended
-        yield f"{_name(stuck[0])} never got its final name"
+        yield f"{stuck[0].file_name} never got its final name"
     missing = _missing_marker(candidate, known)
     if missing is not None:
         yield f"{missing} was never written"
@@ -88,17 +88,17 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
         ended_ns = known.world.ended.get(part.process)
         late = part.fact_at_ns - part.active_ns >= CALLS_NS or part.was_looked_at_after(ended_ns)
         if late:
-            yield f"{_name(part)} ends before its format does"
+            yield f"{part.file_name} ends before its format does"
 
 
 def note_complete(candidate: Candidate, past: PastEvents) -> None:
     """Take note of a save that came to its end: later ones of its series are held against it."""
-    size = sum(part.bytes for part in candidate.parts)
+    size = candidate.bytes
     past.note_complete(candidate.job, _kinds(candidate), size, _marker(candidate))
 
 
 def _large(candidate: Candidate) -> list[Transfer]:
-    whole = sum(part.bytes for part in candidate.parts)
+    whole = candidate.bytes
     return [part for part in candidate.parts if part.bytes >= LITTLE_SHARE * whole]  # the rest are notes
 
 
@@ -144,7 +144,3 @@ def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledg
 
 def _kinds(candidate: Candidate) -> frozenset[str]:
     return frozenset(shape(part.path) for part in _large(candidate)[:8])
-
-
-def _name(part: Transfer) -> str:
-    return part.path.rpartition("/")[2]

@@ -6,7 +6,7 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.tolerances import HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.group import Histories
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.order import Order, Sizes, layout_of, layout_of_one
+from ckptprof.detect.transfers.order import Order, Sizes, layout_of, share_of
 from ckptprof.model import Pattern, PatternClass
 
 SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
@@ -16,33 +16,32 @@ _RANDOM_CONSECUTIVE = 0.25
 
 def pattern_of(candidate: Candidate, histories: Histories) -> Pattern:
     """Return the pattern of a candidate; None wherever it could not be seen."""
-    total = sum(part.bytes for part in candidate.parts)
+    total = candidate.bytes
     order, sizes = layout_of(candidate.parts, histories)
     known = order.known
     mapped = sum(part.bytes for part in candidate.parts if part.is_mapped)
     direct = sum(part.direct_bytes for part in candidate.parts)
     return Pattern(
         class_=_class_of(order, sizes) if known >= SEEN_SHARE * total else None,  # the rest: mappings, mostly
-        sequential_share_bytes=_share(known - order.back, known),
-        consecutive_share_bytes=_share(order.consecutive + order.inferred, known),
-        large_share_bytes=_share(order.large, known),
+        sequential_share_bytes=share_of(known - order.back, known),
+        consecutive_share_bytes=share_of(order.consecutive + order.inferred, known),
+        large_share_bytes=share_of(order.large, known),
         sequential_share_operations=sizes.sequential_share,
         consecutive_share_operations=sizes.consecutive_share,
-        order_seen_share_bytes=_share(order.seen, total),
+        order_seen_share_bytes=share_of(order.seen, total),
         operations=sizes.number,
         mean_operation_bytes=sizes.mean_bytes,
         median_operation_bytes=sizes.median_bytes,
         size_histogram=None if sizes.histogram is None else {str(k): list(v) for k, v in sizes.histogram.items()},
-        buffered_share_bytes=_share(total - direct - mapped, total),
-        direct_share_bytes=_share(direct, total),
-        mapped_share_bytes=_share(mapped, total),
+        buffered_share_bytes=share_of(total - direct - mapped, total),
+        direct_share_bytes=share_of(direct, total),
+        mapped_share_bytes=share_of(mapped, total),
     )
 
 
 def class_of(transfer: Transfer) -> PatternClass | None:
     """Return the class of a single transfer; None if its operations were not counted."""
-    layout = layout_of_one(transfer)
-    return None if layout is None else _class_of(*layout)
+    return None if transfer.operations is None else _class_of(*layout_of([transfer], {}))
 
 
 def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:
@@ -60,7 +59,3 @@ def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:
     if sequential < _RANDOM_SEQUENTIAL and consecutive < _RANDOM_CONSECUTIVE:
         return PatternClass.RANDOM
     return PatternClass.MIXED
-
-
-def _share(part: int, whole: int) -> float | None:
-    return min(1.0, max(0.0, part / whole)) if whole > 0 else None

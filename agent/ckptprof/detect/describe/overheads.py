@@ -27,13 +27,13 @@ def amplification_of(candidate: Candidate) -> Amplification:
     if not candidate.writes:
         return Amplification()
     staged = list({id(part.staged): part.staged for part in candidate.parts if part.staged is not None}.values())
-    written = sum(part.bytes for part in candidate.parts) + sum(map(_bytes_of, staged))
+    written = candidate.bytes + sum(map(_bytes_of, staged))
     found = [*_staging(staged), *_rewrites(candidate.parts)]
     left = candidate.parts  # whose bytes are not explained yet
     for reason, text, find in _EXPLAINED:
         again = find(left)
         if moved := sum(part.bytes for part in again):
-            names = ", ".join(dict.fromkeys(map(_name, again[:3])))
+            names = ", ".join(dict.fromkeys(part.file_name for part in again[:3]))
             found.append(Overhead(reason=reason, bytes=moved, text=f"{names}: {text}"))
         explained = set(map(id, again))
         left = [part for part in left if id(part) not in explained]
@@ -43,10 +43,6 @@ def amplification_of(candidate: Candidate) -> Amplification:
 
 def _bytes_of(stream: Transfer) -> int:
     return stream.counted_bytes or stream.stored_size
-
-
-def _name(part: Transfer) -> str:
-    return part.path.rpartition("/")[2]
 
 
 def _staging(staged: list[Transfer]) -> Iterator[Overhead]:
@@ -112,7 +108,7 @@ def _nearly_copies(parts: list[Transfer]) -> Iterator[Transfer]:
 
 
 def _kind(part: Transfer) -> Hashable:
-    return part.process, part.folder, _name(part).rpartition(".")[2]
+    return part.process, part.folder, part.file_name.rpartition(".")[2]
 
 
 def _consolidated(parts: list[Transfer]) -> list[Transfer]:
@@ -128,7 +124,7 @@ def _consolidated(parts: list[Transfer]) -> list[Transfer]:
 def _duplicates(parts: list[Transfer]) -> list[Transfer]:
     """Return the files that one process wrote to two folders under the same names, in the same sizes."""
     pairs: dict[tuple[str, str], list[Transfer]] = {}
-    for first, *others in _alike(parts, lambda part: (_name(part), part.bytes)):
+    for first, *others in _alike(parts, lambda part: (part.file_name, part.bytes)):
         for later in others:
             if later.folder != first.folder:
                 pairs.setdefault((first.folder, later.folder), []).append(later)

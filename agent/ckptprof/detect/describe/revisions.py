@@ -185,7 +185,7 @@ class Revisions:
         later = [
             stream.first_ns
             for process in awaited.processes
-            for stream in self._known.transfers.counted_of(process)
+            for stream in self._known.transfers.traced.moved_by(process)
             if stream.writes and stream.first_ns > awaited.end_ns and stream.path not in awaited.paths
             and shape(stream.path) in awaited.shapes
         ]  # fmt: skip

@@ -83,7 +83,7 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
         return _restore(group, pace)
     if group.own.bytes and not group.others.spans and not group.unknown.spans:
         return _alone(group, pace, known.world.calls)
-    size = sum(part.bytes for part in candidate.parts)
+    size = candidate.bytes
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
     return _beside(group, pace, max(first_ns, start_ns))  # a small file tells only that it is about to begin
 

@@ -121,7 +121,7 @@ def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
 
 def _add_others(draft: Draft, process: ProcessKey, acts: dict[int, Act], seen: set[int]) -> None:
     """Add what they moved of other files meanwhile: what was read back, what is no checkpoint's."""
-    for stream in draft.known.transfers.counted_of(process):
+    for stream in draft.known.transfers.traced.moved_by(process):
         if id(stream) in seen:
             continue
         for session in stream.threads:

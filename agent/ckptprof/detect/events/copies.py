@@ -34,7 +34,7 @@ class Copies:
 
     def add(self, copy: Checkpoint, event: Event) -> list[Checkpoint]:
         """Take one side; return it if it may be told."""
-        names = frozenset(part.path.rpartition("/")[2] for part in event.largest)
+        names = frozenset(part.file_name for part in event.largest)
         others = frozenset(move.path for move in counterparts(event))
         side = _Side(copy, event.start_ns, event.end_ns, names, others)
         (self._written if event.writes else self._read).append(side)

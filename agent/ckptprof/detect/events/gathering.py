@@ -75,7 +75,7 @@ class Gatherer:
             since[party] = min(part.start_ns for part in (*written, *read)) - CERTAIN_GAP_NS
             units[party] = {part.name.unit for part in read}
             files[party] = {part.file for part in written}
-        for transfer in (*still_open, *self._transfers.counted_open()):
+        for transfer in (*still_open, *self._transfers.traced.open_transfers()):
             party = self._party(transfer, parties)
             if party not in moved or transfer.first_ns < since[party]:
                 continue

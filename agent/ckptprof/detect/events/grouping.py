@@ -119,7 +119,7 @@ def _is_further(earlier: Candidate, later: Candidate) -> bool:
     """Return whether a process that wrote the one wrote as much again under the other name, or may yet."""
     if not later.writes or set(earlier.processes[:FEW]).isdisjoint(later.processes[:FEW]):
         return False
-    own, more = (sum(part.bytes for part in one.parts) for one in (earlier, later))
+    own, more = (one.bytes for one in (earlier, later))
     if later.open_parts:
         return more <= own * (1 + LIKE)
     return any(is_like(size, more) for size in (own, *(part.bytes for part in earlier.parts[:FEW])))
@@ -137,7 +137,7 @@ def _is_marker(candidate: Candidate) -> bool:
 
 def _is_aside(candidate: Candidate) -> bool:
     """Whether it is but a small file that no framework knows: a note beside a checkpoint, not a part of it."""
-    small = sum(part.bytes for part in candidate.parts) < HEADER_BYTES
+    small = candidate.bytes < HEADER_BYTES
     return small and not any(part.name.commit or part.name.framework or part.is_open for part in candidate.parts)
 
 

@@ -13,7 +13,7 @@ from ckptprof.model import Checkpoint
 
 def recalled(candidate: Candidate, restore: Checkpoint, known: Knowledge) -> Checkpoint:
     """Return the restore with framework and step of the save that wrote its files, if all of them are of one."""
-    found = {known.transfers.saved.last_save(part.path) for part in largest(candidate)}
+    found = {known.transfers.saved.get(part.path) for part in largest(candidate)}
     if len(found) != 1:
         return restore
     save = found.pop()

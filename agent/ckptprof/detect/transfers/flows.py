@@ -25,8 +25,7 @@ class Flow(NamedTuple):
     read: int
     written: int
     in_kernel: int = 0  # of what was moved as the group was: from file to file, without passing through the process
-    read_while_writing: int | None = None  # None: what is not the group's is left out file by file already
-    hand_in_hand: int = 0  # of both, within the same ticks
+    hand_in_hand: int | None = None  # of both, within the same ticks; None: only the group's was counted, file by file
 
 
 def flow_of(
@@ -80,7 +79,7 @@ def _by_file(
 
 
 def _by_counters(processes: dict[ProcessKey, None], world: World, start_ns: int, end_ns: int) -> Flow:
-    read = meanwhile = written = together = 0
+    read = written = together = 0
     for history in (world.histories[process] for process in processes if process in world.histories):
         young_ns = history.first_ns + _YOUNG_NS
         young_read = young_written = 0
@@ -91,10 +90,9 @@ def _by_counters(processes: dict[ProcessKey, None], world: World, start_ns: int,
                 young_written += wrote
             else:
                 read += interval.read_bytes
-            meanwhile += interval.read_bytes if wrote else 0  # before it wrote it may have loaded its modules
             written += wrote
             together += min(interval.read_bytes, wrote)
         # what one that has just begun read besides its modules may be what it wrote
         loaded = CODE_BYTES <= young_written < young_read <= young_written + CODE_BYTES
         read += young_written if loaded else young_read
-    return Flow(read, written, 0, meanwhile, together)
+    return Flow(read, written, 0, together)

@@ -86,12 +86,6 @@ def layout_of(group: Sequence[Transfer], histories: Histories) -> tuple[Order, S
     return order, sizes
 
 
-def layout_of_one(transfer: Transfer) -> tuple[Order, Sizes] | None:
-    """Return the order and the sizes of the operations of a single transfer; None: they were not counted."""
-    sums = transfer.operations
-    return None if sums is None else (_counted(sums), sizes_of([transfer]))
-
-
 def _counted(sums: Operations) -> Order:
     moved = sums.bytes - sums.silent_bytes
     sequential = max(sums.sequential_bytes, sums.consecutive_bytes)
@@ -101,7 +95,8 @@ def _counted(sums: Operations) -> Order:
     )  # fmt: skip
 
 
-def _share(part: int, whole: int) -> float | None:
+def share_of(part: int, whole: int) -> float | None:
+    """Return the share of a part, None of nothing."""
     return min(1.0, max(0.0, part / whole)) if whole > 0 else None
 
 
@@ -117,8 +112,8 @@ def sizes_of(group: Iterable[Transfer]) -> Sizes:
         mean_bytes=moved / number if number else None,
         median_bytes=_median_bytes(histogram.values()),
         called_median_bytes=_median_bytes(called.values()),
-        sequential_share=_share(sum(sums.sequential_operations for _, sums in seen), number),
-        consecutive_share=_share(sum(sums.consecutive_operations for _, sums in seen), number),
+        sequential_share=share_of(sum(sums.sequential_operations for _, sums in seen), number),
+        consecutive_share=share_of(sum(sums.consecutive_operations for _, sums in seen), number),
         histogram=histogram,
     )
 

@@ -75,29 +75,21 @@ class Saved(NamedTuple):
     step: int | None = None
 
 
-class SavedFiles:
-    """Bounded: what was saved longest ago is forgotten first."""
+class SavedFiles(Bounded[str, Saved]):
+    """What the last save of each file or folder told of it; what was saved longest ago is forgotten first."""
 
     def __init__(self, paths: tuple[str, ...] = ()) -> None:
         """Start with the paths that the store knows."""
-        self._saved: Bounded[str, Saved] = Bounded(MAX_FILES)
-        self._saved.update(dict.fromkeys(paths[:MAX_FILES], Saved()))
-
-    def add(self, path: str, framework: str | None = None, step: int | None = None) -> None:
-        """Add a saved file, by whom it was made and what step it holds, as far as the save told."""
-        self._saved[path] = Saved(framework, step)
-
-    def last_save(self, path: str) -> Saved | None:
-        """Return what the last save of a file told of it; None if it was not seen."""
-        return self._saved.get(path)
+        super().__init__(MAX_FILES)
+        self.update(dict.fromkeys(paths[:MAX_FILES], Saved()))
 
     def contains(self, path: str) -> bool:
         """Return whether the file, or the folder that it is in, was saved."""
-        return path in self._saved or path.rpartition("/")[0] in self._saved
+        return path in self or path.rpartition("/")[0] in self
 
     def in_folder(self, folder: str) -> list[str]:
         """Return the saved files of a folder."""
-        return [path for path in self._saved if path.rpartition("/")[0] == folder]
+        return [path for path in self if path.rpartition("/")[0] == folder]
 
 
 class Removal(NamedTuple):

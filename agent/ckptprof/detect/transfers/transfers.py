@@ -69,11 +69,6 @@ class Transfers:
             self.writeback.note(at_ns, fact)
             self.facts.note(at_ns, fact)
 
-    def finish(self, now_ns: int) -> None:
-        """Take everything as over: the recording is."""
-        self.polled.close_idle(now_ns + 1, 0)
-        self.traced.take_idle()
-
     def update(self, now_ns: int) -> list[Transfer]:
         """Bring what waits up to date; return the polled transfers that are still open."""
         self.polled.close_idle(now_ns, QUIET_NS)
@@ -104,14 +99,6 @@ class Transfers:
         # one that was opened again goes back to those that are open
         self.waiting = [one for one in self.waiting if not (isinstance(one, TracedTransfer) and one.is_unclosed)]
         return polled_open
-
-    def counted_of(self, process: ProcessKey) -> Sequence[Transfer]:
-        """Return what a process did of late, as far as its operations were counted."""
-        return self.traced.moved_by(process)
-
-    def counted_open(self) -> Sequence[Transfer]:
-        """Return what is still open, as far as its operations are counted."""
-        return self.traced.open_transfers()
 
     def flow_of(self, group: Sequence[Transfer], own: AbstractSet[FileKey]) -> Flow | None:
         """Return what the processes of a group moved in both directions while it went on, but for their `own` files."""

@@ -21,10 +21,6 @@ class FrameSamples:
         for sample in frame.samples:
             self._of.setdefault(type(sample), []).append(sample)
 
-    def has(self, kinds: frozenset[type]) -> bool:
-        """Return whether there is a sample of one of some kinds."""
-        return not kinds.isdisjoint(self._of)
-
     def of(self, kind: type[S]) -> Sequence[S]:
         """Return the samples of one kind, in their order."""
         return self._of.get(kind, ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from ckptprof.detect.tolerances import LOOK_NS, MAX_LOOKS, NEAR_NS
@@ -210,11 +209,6 @@ class ThreadLooks:
             return None, None
         share = user / (user + system)
         return on_cpu_ns * share, on_cpu_ns * (1 - share)
-
-    def moved(self, process: ProcessKey, start_ns: int, end_ns: int) -> Mapping[int, int]:
-        """Return how often each thread was met moving data, of those that were."""
-        found = self._threads.get(process, {})
-        return {tid: number for tid, thread in found.items() if (number := thread.met(start_ns, end_ns).get("data"))}
 
     def forget_before(self, at_ns: int) -> None:
         """Drop the threads that were not looked at since."""

@@ -36,7 +36,6 @@ from ckptprof_collectors.samples import (
 )
 
 MAX_HISTORIES = 4096  # more than a sampler watches at once
-_COUNTED: frozenset[type] = frozenset((ProcessIo, ProcessStat))
 
 
 class World:
@@ -95,8 +94,6 @@ class World:
 
     def _take_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
         """Take what was counted for processes."""
-        if not samples.has(_COUNTED):
-            return
         at_ns, unchanged_ns = samples.at_ns, samples.unchanged_ns("processes")
         ios = {(io.pid, io.start_ticks): io for io in samples.of(ProcessIo)}
         stats = {(stat.pid, stat.start_ticks): stat for stat in samples.of(ProcessStat)}

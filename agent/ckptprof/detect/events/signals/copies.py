@@ -18,7 +18,7 @@ def copies(event: Event) -> Found | None:
         return None  # written elsewhere first, by the same hand: one save
     found = counterparts(event)
     if found:
-        other = found[0].path.rpartition("/")[2][:40]
+        other = found[0].file_name[:40]
         text = f"{'copied from' if event.writes else 'copied to'} a file of the same size, {other!r}"
         return Found(text, "copies-exactly")
     return _unpacked(event) or _in_both_ways(event)
@@ -61,7 +61,7 @@ def _unpacked(event: Event) -> Found | None:
     """Weigh that an archive was read meanwhile: what comes out of it may be more than what went in."""
     for move, moved in _other_way(event, AT_ONCE_NS).items() if event.writes else ():
         if move.path.endswith(ARCHIVES) and moved > LITTLE_SHARE * event.bytes:
-            text = f"unpacked from {move.path.rpartition('/')[2][:40]!r}, which its process read at the same time"
+            text = f"unpacked from {move.file_name[:40]!r}, which its process read at the same time"
             return Found(text, "copies-exactly")
     return None
 
@@ -73,7 +73,7 @@ def _in_both_ways(event: Event) -> Found | None:
         return None
     if flow.in_kernel * 2 > (flow.written if event.writes else flow.read):
         return Found("copied by the kernel from file to file, as much read as written", "copies-exactly")
-    if flow.read_while_writing is None or not event.trains:
+    if flow.hand_in_hand is None or not event.trains:
         return Found("its process read as much as it wrote, at the same time", "copies-in-sum")
     if flow.hand_in_hand < (1 - LIKE) * flow.written:
         return None

@@ -15,7 +15,7 @@ def renamed(event: Event) -> bool:
 
 def committed(event: Event) -> str | None:
     """Return the marker with which its framework completed it."""
-    marks = (part.path.rpartition("/")[2] for part in event.parts if part.name.commit)
+    marks = (part.file_name for part in event.parts if part.name.commit)
     return next(marks, None) if event.writes else None
 
 

@@ -122,6 +122,11 @@ class Transfer:
         return self.path.rpartition("/")[0]
 
     @property
+    def file_name(self) -> str:
+        """How its file is called there."""
+        return self.path.rpartition("/")[2]
+
+    @property
     def stored_size(self) -> int:
         """How large the file is, as its file system says, else as far as it was seen."""
         return self.fact.size if self.fact is not None else self.size

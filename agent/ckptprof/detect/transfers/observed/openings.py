@@ -69,18 +69,15 @@ class Openings:
 
     def closed_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
         """Return when a file that had been written was closed in the given time, the first time if more than once."""
-        for key, closed_ns, _ in self._written:
-            if key == file and low_ns <= closed_ns <= high_ns:
-                return closed_ns
-        return None
+        return next((closed_ns for closed_ns, _ in self._closings(file, low_ns, high_ns)), None)
 
     def size_when_closed(self, transfer: Transfer) -> int:
         """Return how large a file was when it was closed after a transfer had written it; 0: nobody heard of it."""
         low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.end.most + LATE_TICK_NS
-        sizes = (
-            size for key, closed_ns, size in self._written if key == transfer.file and low_ns <= closed_ns <= high_ns
-        )
-        return max(sizes, default=0)
+        return max((size for _, size in self._closings(transfer.file, low_ns, high_ns)), default=0)
+
+    def _closings(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[tuple[int, int]]:
+        return ((at_ns, size) for key, at_ns, size in self._written if key == file and low_ns <= at_ns <= high_ns)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what was opened before `at_ns`."""

@@ -167,11 +167,6 @@ class TracedTransfers:
         done, self._done = list(self._done.values()), {}
         return done
 
-    def take_idle(self) -> None:
-        """Take everything as over: the recording is."""
-        for transfer in list(self._open.values()):
-            self._finish(transfer)
-
     def is_moving(self, since_ns: int) -> bool:
         """Return whether any open file was used after that."""
         return bool(self._open) and next(reversed(self._open.values())).last_ns > since_ns

@@ -12,14 +12,8 @@ from ckptprof.detect.world.spans import overlap_ns
 from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
 from ckptprof.measures import MountMeasure
 from ckptprof.model import DeviceShare
-from ckptprof_collectors import samples as kinds
 from ckptprof_collectors.mounts.remotefs import is_remote
 from ckptprof_collectors.samples import BlockActivity, FuseSample, Gone, MountInfo
-
-_KINDS: frozenset[type] = frozenset((
-    BlockActivity, Gone, MountInfo, kinds.DeviceInfo, kinds.DiskSample, kinds.NicInfo, kinds.NicSample,
-    kinds.QdiscSample, kinds.RdmaInfo, kinds.RdmaSample, kinds.ThrottleInfo,
-))  # fmt: skip
 
 
 class Devices:
@@ -36,8 +30,6 @@ class Devices:
     def take(self, samples: FrameSamples) -> None:
         """Take what a frame tells of mounts, disks and links; what is gone first, as another may have its name."""
         self._now_ns = samples.at_ns
-        if not samples.has(_KINDS):  # as in most frames
-            return
         for gone in samples.of(Gone):
             if gone.entity == "device":
                 self.disks.forget(gone.name)
