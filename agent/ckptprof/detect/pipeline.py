@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.gathering import MANY, Gatherer, settled
+from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer, settled
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
 from ckptprof.detect.recognition import Judged, Recogniser
@@ -64,7 +64,7 @@ class Detector:
         self._world.end(samples)
         waiting = len(self._transfers.waiting)
         # many that wait are looked at less often, by one turn for each so many
-        crowded = 0 if self._transfers.facts.is_pressing else min(waiting // MANY, FEW)
+        crowded = 0 if self._transfers.facts.is_pressing else min(waiting // MANY_PARTS, FEW)
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS * (1 + crowded):
             return []
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)

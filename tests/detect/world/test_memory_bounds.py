@@ -313,7 +313,7 @@ def test_nobody_waits_for_the_end_of_what_has_none(
     monkeypatch: pytest.MonkeyPatch, folder: str, dismissed: int, saves: int
 ) -> None:
     """A data set is made, a file twenty times a second; but a checkpoint of as many files is waited for."""
-    monkeypatch.setattr("ckptprof.detect.events.gathering.MANY", 100)
+    monkeypatch.setattr("ckptprof.detect.events.gathering.MANY_PARTS", 100)
     monkeypatch.setattr("ckptprof.detect.events.gathering._MOST", 200)
     stage = Stage()
     detector = Detector(stage.header())

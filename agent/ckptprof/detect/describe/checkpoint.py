@@ -17,7 +17,7 @@ from ckptprof.detect.describe.stall import stall_of
 from ckptprof.detect.describe.writers import ranks_of, writers_of
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import framework_of
-from ckptprof.detect.events.gathering import MANY
+from ckptprof.detect.events.gathering import MANY_PARTS
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.tolerances import MAX_POINTS
 from ckptprof.detect.transfers.model.group import level_of, points_of
@@ -77,7 +77,7 @@ def assemble(
         blind=(*blind, *(() if settled else (unsettled(candidate),)), *unseen),
         evidence=(*evidence, *stall.evidence, *ending.evidence, *durable_evidence(durable)),
         confidence=confidence,
-        streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MANY]),
+        streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MANY_PARTS]),
         timeline=_timeline(candidate, known, clock),
         devices=world.devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )

@@ -15,7 +15,7 @@ from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 
-MANY = 2_000  # parts, of which few saves have more, under names of no framework
+MANY_PARTS = 2_000  # of which few saves have more, under names of no framework
 _MOST = 10_000  # of these nobody waits for the end: 5 KB each
 _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
 
@@ -154,7 +154,7 @@ def _is_endless(candidate: Candidate) -> bool:
     Who waits for the end of such a thing keeps all of it in memory, for days.
     """
     number = len(candidate.parts)
-    if number < MANY or _speaks_of_checkpoint(candidate):
+    if number < MANY_PARTS or _speaks_of_checkpoint(candidate):
         return False
     return number >= _MOST or candidate.end_ns - candidate.start_ns >= LONGEST_CLOSING_NS
 
