@@ -14,6 +14,7 @@ OLD ?= main
 NEW ?=
 ONLY ?=
 DEMO_FLAGS ?=
+LOCK_FLAGS ?=
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -23,10 +24,9 @@ SHELL := /bin/bash
 TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
 PIP = -m pip --disable-pip-version-check -qq
-EXTRA_INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test check record shadow weights constants bench bpf fmt lint clean packages
+.PHONY: help demo test check record shadow weights constants bench bpf fmt lint audit lock clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,12 @@ bpf: ## compile the eBPF programs again, after a change to them; needs clang 14 
 bench: packages $(VENV)/.installed-all ## measure ckptprof against its budgets
 	$(VENV)/bin/python benchmarks/run.py $(BENCH_FLAGS)
 
+audit: .build/audit/.installed ## ask PyPI's advisories for known faults of all that the locks name; needs the network
+	.build/audit/bin/pip-audit --strict --disable-pip --requirement .ci/locks/dev.txt --requirement .ci/locks/all.txt
+
+lock: ## renew .ci/locks after a change of the dependencies; LOCK_FLAGS=--upgrade takes the newest versions
+	@.ci/lock $(LOCK_FLAGS)
+
 clean: ## remove what the other targets made
 	rm -rf .build .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
@@ -78,7 +84,7 @@ packages: ## as root on Debian and Ubuntu: install the programs that tests run a
 		rsync zstd unzip git gcc curl wget pidstat:sysstat /usr/sbin/logrotate:logrotate \
 		pg_createcluster:postgresql sshfs s3fs socat tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server zsh fish
 
-# The next three make a virtual environment and put into it what a target needs; again when pyproject.toml changes.
+# The next make a virtual environment and put into it what a target needs; again when that changes.
 $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')
 	@echo "Installing into $(DEMO_VENV) (once) ..."
 	@.ci/venv $(PYTHON) $(DEMO_VENV)
@@ -86,12 +92,16 @@ $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards
 	@$(if $(filter torch,$(FRAMEWORK)),.ci/torch $(DEMO_VENV)/bin/python $(TORCH_VERSION) $(TORCH_INDEX))
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml .ci/locks/dev.txt
 	@.ci/venv $(PYTHON) $(VENV)
-	@$(VENV)/bin/python $(PIP) install --upgrade 'pip>=25.1'
-	@$(VENV)/bin/python $(PIP) install --group dev --editable .
+	@.ci/install $(VENV)/bin/python dev
 	@touch $@
 
-$(VENV)/.installed-all: $(VENV)/.installed
-	@$(VENV)/bin/python $(PIP) install --group torch --group orbax --group frameworks $(EXTRA_INDEX)
+$(VENV)/.installed-all: $(VENV)/.installed .ci/locks/all.txt
+	@.ci/install $(VENV)/bin/python all $(TORCH_INDEX)
+	@touch $@
+
+.build/audit/.installed:
+	@.ci/venv $(PYTHON) .build/audit
+	@.build/audit/bin/python $(PIP) install pip-audit
 	@touch $@
