@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LONGEST_LINE = 2000  # characters
+_HALF = LONGEST_LINE // 2 - 2
+
 
 class CkptprofError(Exception):
     """Anything that a person should read as one clear line; `hint` says what to do next."""
@@ -9,8 +12,9 @@ class CkptprofError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        """Keep the line and the hint apart."""
-        super().__init__(message)
+        """Keep the line and the hint apart; what quotes lines, or megabytes, of a damaged file is one line."""
+        line = message.replace("\n", "\\x0a")
+        super().__init__(line if len(line) <= LONGEST_LINE else f"{line[:_HALF]}...{line[-_HALF:]}")
         self.hint = hint
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ FORMAT = "ckptprof-recording"
 VERSION = 1
 MAX_FRAME_BYTES = 64 << 20
 _LENGTH = struct.Struct("<I")
+_MANY_DIGITS = re.compile(rb"[0-9]{20}|[0-9][eE]\+?[0-9]{2}")
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ _A_RECORDING = "give the path of a file that `ckptprof capture` wrote"
 _encoder = msgspec.msgpack.Encoder()
 _decode_frame = msgspec.msgpack.Decoder(Frame).decode
 _decode_header = msgspec.msgpack.Decoder(Header).decode
+_DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of msgspec, by bytes of any kind
 
 
 def pack(message: Header | Frame) -> bytes:
@@ -95,7 +98,7 @@ class Unpacker:
             body = bytes(buffer[offset + _LENGTH.size : end])
             try:
                 messages.append(_decode_frame(body) if self._have_header else _decode_header(body))
-            except msgspec.MsgspecError as error:
+            except _DAMAGE as error:
                 raise RecordingError(f"a damaged frame: {error}") from error
             self._have_header = True
             offset = end
@@ -155,12 +158,28 @@ def _header(path: Path, line: bytes) -> Header:
                 f"({stamp.ckptprof}, format {stamp.version}; this one reads up to {VERSION})",
                 hint="upgrade ckptprof here, or replay it where it was recorded",
             )
+        _check_numbers(line)
         header = msgspec.json.decode(line, type=Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _DAMAGE as error:
         raise RecordingError(f"{path}: not a recording of ckptprof ({error})", hint=_A_RECORDING) from error
     if min(header.ticks_per_second, header.page_size) < 1:
         raise RecordingError(f"{path}: not a recording of ckptprof (impossible units)", hint=_A_RECORDING)
     return header
+
+
+def _check_numbers(line: bytes) -> None:
+    """Raise msgspec.ValidationError if a line of JSON has a number that no 64 bits hold, as none of the kernel has."""
+    if _MANY_DIGITS.search(line) is None:  # true of nearly every line, and looked up in no time
+        return
+    inside = [msgspec.json.decode(line)]
+    while inside:
+        value = inside.pop()
+        if isinstance(value, dict):
+            inside.extend(value.values())
+        elif isinstance(value, list):
+            inside.extend(value)
+        elif isinstance(value, (int, float)) and not -(1 << 63) <= value < 1 << 64:
+            raise msgspec.ValidationError(f"a number of {len(str(value))} digits")
 
 
 def _lines(path: Path, told: Callable[[float], None]) -> Iterator[bytes]:
@@ -190,8 +209,9 @@ def _frames(path: Path, header: Header, lines: Iterator[bytes]) -> Iterator[Fram
     decode = msgspec.json.Decoder(Frame).decode
     for number, line in enumerate(lines, start=2):
         try:
+            _check_numbers(line)
             yield decode(line)
-        except msgspec.MsgspecError as error:  # noqa: PERF203 - the line's number is wanted
+        except _DAMAGE as error:  # noqa: PERF203 - the line's number is wanted
             hint = "copy it again from where it was recorded"
             if header.ckptprof != __version__:
                 hint += f", or replay it by ckptprof {header.ckptprof}, which recorded it; this is {__version__}"

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 MAX_WORDS_BYTES = 256 << 10  # of a command line or an environment: whoever makes one of megabytes is not waited for
+_NOT_READ = (psutil.Error, OSError, ValueError, IndexError)  # psutil checks no file of /proc for what it looks like
 _ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)  # arg_start and arg_end, env_start and env_end, counted from `state`
 
 
@@ -50,7 +51,7 @@ class Known:
         self.pid = int(pid)
         self.stat: list[bytes] = []  # the fields of its `stat`, from the state on
         self._process: psutil.Process | None = None
-        with contextlib.suppress(psutil.Error, OSError, ValueError, IndexError), reading(proc):
+        with contextlib.suppress(*_NOT_READ), reading(proc):
             with open(folder + b"/stat", "rb") as file:
                 self.stat = file.read().rpartition(b")")[2].split()
             self._process = psutil.Process(self.pid)
@@ -61,7 +62,7 @@ class Known:
             return []
         try:
             return [os.fsencode(word) for word in self._process.cmdline()]
-        except (psutil.Error, OSError):
+        except _NOT_READ:
             return []
 
     def environment(self) -> dict[str, str]:
@@ -70,14 +71,14 @@ class Known:
             return {}
         try:
             return self._process.environ()
-        except (psutil.Error, OSError):
+        except _NOT_READ:
             return {}
 
     def uid(self) -> int | None:
         """Return its effective user."""
         try:
             return None if self._process is None else int(self._process.uids().effective)
-        except (psutil.Error, OSError):
+        except _NOT_READ:
             return None
 
     def _bytes(self, edges: tuple[int, int]) -> int:

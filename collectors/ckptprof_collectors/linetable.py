@@ -7,14 +7,15 @@ from typing import TypeVar
 
 NOTHING: frozenset[bytes] = frozenset()
 T = TypeVar("T")
+_NO_FILES = frozenset((b"", b".", b".."))  # sysfs has a folder for each entity, so none has such a name, or a slash
 
 
 class LineTable:
     """The lines as they were. They are compared as bytes and by position, so what did not change is never parsed."""
 
     def __init__(self, name_of: Callable[[bytes], bytes | None]) -> None:
-        """Start empty; `name_of` returns the entity of a line, None if it has none."""
-        self._name_of = name_of
+        """Start empty; `name_of` returns the entity of a line, None if it has none; one that names no file is none."""
+        self._line_name = name_of
         self._data = b""
         self._lines: list[bytes] = [b""]
         self._names: list[bytes | None] = [None]
@@ -41,6 +42,10 @@ class LineTable:
                     return self._relist(lines, before)
                 changed.append(line)
         return changed
+
+    def _name_of(self, line: bytes) -> bytes | None:
+        name = self._line_name(line)
+        return None if name is None or b"\0" in name or b"/" in name or name in _NO_FILES else name
 
     def samples(self, data: bytes, parse: Callable[[bytes], T | None]) -> list[T]:
         """Take the file as it is now; return the samples of the lines that are new or differ and are well formed."""

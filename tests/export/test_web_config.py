@@ -136,6 +136,17 @@ def test_passwords_work_without_tls(serve: Serve) -> None:
     assert served.curl("--user", f"prometheus:{SECRET}") == (0, PAGE.decode() + "200")
 
 
+def test_who_may_not_ask_cannot_end_the_server(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that are no ASCII in the place of a password are refused, and a fault of ours is a 500; it serves on."""
+    served = serve(f"basic_auth_users:\n  prometheus: {HASH}\n")
+
+    assert served.curl("--header", "Authorization: Basic \udc80")[1].endswith("401")
+    with monkeypatch.context() as patched:
+        patched.setattr(Guard, "refusal", lambda *_: 1 / 0)
+        assert served.curl()[1].endswith("500")
+    assert served.curl("--user", f"prometheus:{SECRET}") == (0, PAGE.decode() + "200")
+
+
 def test_a_renewed_certificate_counts_at_once(serve: Serve) -> None:
     """Without a restart; a broken one changes nothing and is told once."""
     served = serve("tls_server_config:\n  cert_file: web.crt\n  key_file: web.key\n")
@@ -190,7 +201,7 @@ def test_guessing_costs_two_hashes_a_second_and_who_is_known_none(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    "authorization", ["", "Basic", "Basic %%%", "Basic eA==", "Bearer x", "Basic /w==", "basic Og=="]
+    "authorization", ["", "Basic", "Basic %%%", "Basic eA==", "Bearer x", "Basic /w==", "basic Og==", "Basic \x80"]
 )
 def test_what_is_no_password_is_refused(authorization: str) -> None:
     """Without an error."""

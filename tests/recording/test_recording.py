@@ -121,7 +121,17 @@ def test_a_recording_that_was_cut_off_gives_what_it_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"{}", b"[1,2]", b"\xff\xfe", b'[1,2,["processes"],[["exit","x",1]]]', b"[" * 100_000]
+    "line",
+    [
+        b"{}",
+        b"[1,2]",
+        b"\xff\xfe",
+        b'[1,2,["\xff"],[]]',  # no UTF-8
+        b"[1,%d,[],[]]" % (1 << 64),  # no counter of a kernel
+        b"[1,-1e99,[],[]]",
+        b'[1,2,["processes"],[["exit","x",1]]]',
+        b"[" * 100_000,
+    ],
 )
 def test_a_damaged_frame_is_told_with_its_line(tmp_path: Path, line: bytes) -> None:
     """Whatever stands there."""

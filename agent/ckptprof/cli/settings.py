@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, Any]:
         raise CkptprofError(f"{path}: {error.strerror}", hint="`ckptprof service install` puts one in place") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: it is no UTF-8") from error
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors; a number may have too many digits
         raise UsageError(f"{path}: {error}", hint="it is TOML: `key = value`, texts in quotes") from error
     for key, value in table.items():
         _check(f"{path} line {_line(text, key)}", key, value)

@@ -190,6 +190,12 @@ class MetricsServer:
     def _answer(self, request: Request | None) -> bytes:
         if request is None:
             return refuse(HTTPStatus.BAD_REQUEST)
+        try:
+            return self._page(request)
+        except Exception:  # noqa: BLE001 - a fault in one scrape must not end this thread and with it all further ones
+            return refuse(HTTPStatus.INTERNAL_SERVER_ERROR, request)
+
+    def _page(self, request: Request) -> bytes:
         if self._guard is not None and (refusal := self._guard.refusal(request)) is not None:
             return refusal
         if request.path not in {"/", "/metrics", "/status", "/healthz"}:
@@ -202,13 +208,10 @@ class MetricsServer:
             return answer(HTTPStatus.OK, b"ok\n", request=request)
         if self._is_local and not is_local_name(request.host):
             return refuse(HTTPStatus.MISDIRECTED_REQUEST, request)
-        try:
-            if request.path == "/status":
-                body, content_type = self._status(), "application/json"
-            else:
-                body, content_type = self._render(request.accept)
-        except Exception:  # noqa: BLE001 - a fault in one scrape must not end this thread and with it all further ones
-            return refuse(HTTPStatus.INTERNAL_SERVER_ERROR, request)
+        if request.path == "/status":
+            body, content_type = self._status(), "application/json"
+        else:
+            body, content_type = self._render(request.accept)
         return answer(HTTPStatus.OK, body, request=request, content_type=content_type)
 
     def _reply(self, connection: _Connection, response: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import os
@@ -72,5 +71,5 @@ def _basic(authorization: str) -> tuple[str, bytes] | None:
     try:
         name, colon, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
         return (name.decode(), password) if colon else None
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no ASCII, no base64 or no UTF-8
         return None

@@ -52,7 +52,7 @@ def load(path: Path) -> WebConfig:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
         raise CkptprofError(f"{path} line {line}: {error.problem}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise CkptprofError(f"{path}: it is no YAML") from error
     tls: dict[str, str] = {}
     users: dict[str, str] = {}

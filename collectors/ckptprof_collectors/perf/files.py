@@ -17,6 +17,7 @@ _FD = 0xFFFFFFFF
 _CURRENT = (1 << 64) - 1  # an offset of -1: at the position (preadv2, pwritev2)
 _WRITABLE, _SEEK_CUR, _KEEP_OPEN = 3, 1, 4  # O_WRONLY | O_RDWR, lseek, CLOSE_RANGE_CLOEXEC
 _DUPLICATES = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC)  # what os.dup is, and with it ndarray.tofile
+_MOST_BYTES = 1 << 31  # of one call: include/linux/fs.h, MAX_RW_COUNT
 _PENDING, _OPENINGS, _LOOKS = 65536, 65536, 4096
 
 
@@ -144,7 +145,7 @@ class Files:
             if result >= 0:
                 self._calls[role](process, begun, result, at_ns)
             return
-        if result <= 0:
+        if not 0 < result < _MOST_BYTES:
             return
         opening = self._opening(process, begun[4] & _FD, result)
         if opening is not None:
@@ -183,7 +184,7 @@ class Files:
         self, process: Process, begun: Event, result: int, at_ns: int, sides: tuple[tuple[int, bool, int], ...]
     ) -> None:
         """Take in an operation between two files; a side is a descriptor, a direction and where its offset is told."""
-        if result <= 0:
+        if not 0 < result < _MOST_BYTES:
             return
         kind, span = KINDS[ROLES[begun[3]]], (begun[2], at_ns)
         for fd, writes, pointer in sides:

@@ -12,6 +12,7 @@ from ckptprof_collectors.processes.openfiles import parse_fdinfo
 from ckptprof_collectors.samples import FileActivity, text
 
 _LARGE_BYTES = 1 << 20
+_FARTHEST = 1 << 63  # where no offset can be
 _KERNELS_OWN = (b"/proc/", b"/sys/")
 
 
@@ -194,9 +195,12 @@ def size_of(folder: str, fd: int, seen: Seen) -> int | None:
 
 
 def sample_of(opening: Opening, session: Session, start_ticks: int) -> FileActivity | None:
-    """Return the sample of a session; None while its file is not known."""
+    """Return the sample of a session; None while its file is not known, or if no file is as long as it would be.
+
+    A caller may name any offset. The kernel refuses those, but where events were lost a call may be taken for another.
+    """
     seen = opening.seen
-    if seen is None:
+    if seen is None or session.high >= _FARTHEST or session.low < -_FARTHEST:
         return None
     return FileActivity(
         session=f"p{session.tid:x}.{seen.device:x}.{seen.inode:x}.{session.writes:d}.{session.first_ns:x}",

@@ -63,7 +63,9 @@ class OpenFiles:
             raise ProcessGone from error
         files = []
         self.raw_paths = {}
-        for name in sorted(names, key=int, reverse=True):  # of too many the latest count: their numbers are the highest
+        for name in sorted(
+            filter(str.isdecimal, names), key=int, reverse=True
+        ):  # of too many the latest count: their numbers are the highest
             found = self._look(name)
             if found is not None:
                 files.append(found)
@@ -156,7 +158,7 @@ def parse_maps(raw: bytes) -> dict[bytes, MappedFile]:
             major, _, minor = fields[3].partition(b":")
             device = os.makedev(int(major, 16), int(minor, 16))
             inode = int(fields[4])
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
         path = fields[5].replace(b"\\012", b"\n")
         earlier = found.get(path)

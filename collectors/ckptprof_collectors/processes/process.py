@@ -167,25 +167,32 @@ def _stat_fields(raw: bytes) -> list[bytes]:
     return raw[raw.rindex(b")") + 1 :].split() if b")" in raw else []
 
 
+def _number(fields: list[bytes], at: int) -> int | None:
+    """Return one of the fields of `stat`; None if it is not there, or is none."""
+    return int(fields[at]) if len(fields) > at and fields[at].lstrip(b"-").isdigit() else None
+
+
 def _is_fork(fields: list[bytes]) -> bool | None:
-    return bool(int(fields[6]) & _PF_FORKNOEXEC) if len(fields) > 6 else None
+    flags = _number(fields, 6)
+    return None if flags is None else bool(flags & _PF_FORKNOEXEC)
 
 
 def list_pids(fs: KernelFs) -> list[int]:
     """Return the pids that are there; raises OSError."""
-    return [int(name) for name in os.listdir(fs.proc) if name.isdigit()]
+    return [int(name) for name in os.listdir(fs.proc) if name.isdecimal()]
 
 
 def is_kernel_thread(fs: KernelFs, pid: int) -> bool | None:
     """Return whether it is the kernel's own (PF_KTHREAD); None if it is gone."""
     fields = _stat_fields(_read(os.fsencode(fs.proc) + b"/%d/stat" % pid, 1024) or b"")
-    return bool(int(fields[6]) & _PF_KTHREAD) if len(fields) > 6 else None
+    flags = _number(fields, 6)
+    return None if flags is None else bool(flags & _PF_KTHREAD)
 
 
 def parent_of(fs: KernelFs, pid: int) -> int | None:
     """Return the pid of its parent; None if it is gone."""
     fields = _stat_fields(_read(os.fsencode(fs.proc) + b"/%d/stat" % pid, 1024) or b"")
-    return int(fields[1]) if len(fields) > 1 else None
+    return _number(fields, 1)
 
 
 def describe(process: Process, known: ProcessInfo | None = None) -> ProcessInfo:
@@ -230,9 +237,10 @@ def starters(process: Process) -> list[ProcessInfo]:
     while pid > _INIT and len(found) < _MAX_ABOVE:
         folder = proc + b"/%d" % pid
         fields = _stat_fields(_read(folder + b"/stat", 1024) or b"")
-        if len(fields) < 20 or _runs_interpreter(folder):
+        started, above = _number(fields, 19), _number(fields, 1)
+        if started is None or above is None or _runs_interpreter(folder):
             break
-        found.append(_described(folder, int(fields[19]), int(fields[1])))
+        found.append(_described(folder, started, above))
         pid = found[-1].parent_pid
     return found
 
