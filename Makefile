@@ -15,6 +15,9 @@ NEW ?=
 ONLY ?=
 DEMO_FLAGS ?=
 LOCK_FLAGS ?=
+FUZZ_SECONDS ?= 60
+TARGETS ?=
+SEED ?=
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -26,7 +29,7 @@ DEMO_VENV := .build/demo-$(FRAMEWORK)
 PIP = -m pip --disable-pip-version-check -qq
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test check record shadow weights constants bench bpf fmt lint audit lock clean packages
+.PHONY: help demo test check record shadow weights constants bench bpf fmt lint fuzz audit lock clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -67,6 +70,10 @@ bpf: ## compile the eBPF programs again, after a change to them; needs clang 14 
 
 bench: packages $(VENV)/.installed-all ## measure ckptprof against its budgets
 	$(VENV)/bin/python benchmarks/run.py $(BENCH_FLAGS)
+
+fuzz: $(VENV)/.installed ## feed what reads foreign bytes with damaged ones: FUZZ_SECONDS=60 for each of 12 targets (TARGETS='web tree')
+	@$(VENV)/bin/python $(PIP) install --group fuzz
+	$(VENV)/bin/python tests/fuzz/fuzz.py $(TARGETS) --seconds=$(FUZZ_SECONDS) --seed=$(or $(SEED),$$RANDOM)
 
 audit: .build/audit/.installed ## ask PyPI's advisories for known faults of all that the locks name; needs the network
 	.build/audit/bin/pip-audit --strict --disable-pip --requirement .ci/locks/dev.txt --requirement .ci/locks/all.txt

@@ -1,0 +1,473 @@
+"""What reads foreign bytes, one line each in TARGETS: how it is fed, and the error that it may end in.
+
+`make` gets an empty folder, imports and prepares what is needed once, and returns what takes one input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import re
+import shutil
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timezone
+from pathlib import Path
+from typing import Any
+
+from ckptprof.errors import CkptprofError, RecordingError, StoreError
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+Feed = Callable[[bytes], None]
+_PLACE = re.compile(rb"=== (@?)((?:proc|sys)/[\w.:/-]{1,150})")
+_AGAIN = b"=== again"  # what follows in a tree is there at the second reading
+_PID = 4242  # of `job`
+
+
+@dataclass(frozen=True)
+class Target:
+    """One way into ckptprof."""
+
+    make: Callable[[Path], Feed]
+    refusals: tuple[type[Exception], ...]
+
+
+def recording(folder: Path) -> Feed:
+    """Feed `ckptprof replay FILE`: detection, diagnosis, each page and the metrics, of a file in JSON or packed."""
+    from ckptprof.export.metrics import Metrics
+    from ckptprof.recording import read_file
+    from ckptprof.service.commands.replaying import replay
+
+    path = folder / "capture"
+
+    def feed(data: bytes) -> None:
+        path.write_bytes(data)
+        replayed = replay(path, None)
+        _read(replayed.report.checkpoints, replayed.report)
+        metrics = Metrics()
+        for frame in itertools.islice(read_file(path)[1], 2000):
+            metrics.observe(frame)
+        for checkpoint in replayed.report.checkpoints:
+            metrics.checkpoint(checkpoint)
+        metrics.render()
+
+    return feed
+
+
+def _read(checkpoints: Any, report: Any) -> None:
+    """Make every page of a report; raises AssertionError if a line holds what moves a cursor."""
+    from ckptprof.report import document, show, terminal
+    from ckptprof.report.clean import clean
+
+    pages = [terminal.render(report, width=100, colour=False, zone=timezone.utc, copies="")] if report else []
+    for checkpoint in checkpoints:
+        pages += [make(checkpoint, width=60, colour=False, zone=timezone.utc) for make in (show.brief, show.render)]
+        document.dump(document.checkpoint_document(checkpoint))
+    for line in "".join(pages).split("\n"):
+        assert clean(line) == line, line
+    if report:
+        document.dump(document.report_document(report)).encode()
+
+
+def pipe(_: Path) -> Feed:
+    """Feed what the sampler sends to the recorder, in two pieces."""
+    from ckptprof.recording import Unpacker
+
+    def feed(data: bytes) -> None:
+        unpacker = Unpacker()
+        for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
+            unpacker.feed(piece)
+
+    return feed
+
+
+def database(folder: Path) -> Feed:
+    """Feed all that queries read, and what a writer does to a database that it finds."""
+    from ckptprof.model import CheckpointQuery
+    from ckptprof.store.reader import StoreReader
+    from ckptprof.store.writer import StoreWriter
+
+    path = folder / "a.db"
+
+    def feed(data: bytes) -> None:
+        for old in folder.iterdir():
+            old.unlink()
+        path.write_bytes(data)
+        path.chmod(0o600)
+        try:
+            with StoreReader(path) as reader:
+                report = reader.report(CheckpointQuery())
+                found = [reader.checkpoint(one.id) for one in report.checkpoints[:50]]
+                _read([one for one in found if one is not None], report)
+                reader.sessions()
+                reader.recent_paths(9)
+                for entity in reader.entities()[:50]:
+                    reader.series(entity, 0, 1 << 62)
+                    reader.series(entity, 0, 1 << 62, step_seconds=60)
+        finally:
+            writer = StoreWriter(path, ballast_bytes=0)
+            try:
+                writer.maintain(1_700_000_000_000_000_000)
+            finally:
+                writer.close()
+
+    return feed
+
+
+def request(folder: Path) -> Feed:
+    """Feed one request to the port, in two pieces, before a page with a password; the answer is HTTP."""
+    from ckptprof.export.guard import Guard
+    from ckptprof.export.http import MetricsServer, _Connection
+
+    hash_ = "$2b$04$" + "." * 53
+    (folder / "web.yml").write_text(f"basic_auth_users:\n  prometheus: {hash_}\n")
+    said: list[str] = []
+
+    def feed(data: bytes) -> None:
+        guard = Guard(folder / "web.yml", said.append) if data[:1] == b"P" else None
+        server = MetricsServer(lambda _: (b"x 1\n" * 500, "text/plain"), guard=guard)
+        ours, theirs = socket.socketpair()
+        ours.settimeout(0)
+        connection = _Connection(ours, 0.0)
+        server._connections[ours] = connection
+        server._selector.register(ours, 1, connection)
+        theirs.settimeout(5)
+        with theirs:
+            for piece in (data[1 : len(data) // 2], data[max(1, len(data) // 2) :][:60_000]):
+                with contextlib.suppress(OSError):
+                    if piece and ours.fileno() >= 0 and ours in server._connections:
+                        theirs.sendall(piece)
+                        server._advance(connection)
+            if connection.out is not None or ours.fileno() < 0:
+                answer = theirs.recv(1 << 16)
+                assert re.match(rb"HTTP/1\.1 [245]\d\d [A-Za-z -]+\r\nContent-Type: ", answer), answer[:200]
+            assert len(connection.received) < 1 << 16
+            server._drop(connection)
+        server.close()
+
+    return feed
+
+
+def _lay_out(data: bytes, folder: Path) -> list[bytes]:
+    """Put the files of a tree into a folder; return what is to be there at the second reading."""
+    first, _, again = data.partition(_AGAIN)
+    pieces = re.split(rb"(?m)^(?==== )", first)
+    for piece in pieces[:200]:
+        head, _, content = piece.partition(b"\n")
+        found = _PLACE.fullmatch(head)
+        if found is None or b".." in found[2].split(b"/"):
+            continue
+        path = os.fsencode(folder) + b"/" + found[2]
+        with contextlib.suppress(OSError, ValueError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if not found[1]:
+                Path(os.fsdecode(path)).write_bytes(content)
+            elif b"/fd/" in path or path.endswith((b"/cwd", b"/root", b"/exe")):
+                os.symlink(content.rstrip(b"\n"), path)  # the kernel's own: nobody follows it by name
+            elif re.fullmatch(rb"[\w.:/-]+", target := content.strip()) and _stays(folder, path, target):
+                os.symlink(target, path)
+    return [again] if again else []
+
+
+def _stays(folder: Path, link: bytes, target: bytes) -> bool:
+    whole = os.path.normpath(os.path.join(os.path.dirname(link), target))
+    return whole.startswith(os.fsencode(folder) + b"/")
+
+
+def tree(folder: Path) -> Feed:
+    """Feed a made /proc and /sys, read twice by the collectors of the host and by what looks at processes."""
+    from ckptprof.service.sampler.population import Population
+    from ckptprof_collectors.kernelfs import KernelFs
+    from ckptprof_collectors.registry import make
+
+    home = folder / "host"
+    fs = KernelFs(home / "proc", home / "sys", home / "dev")
+
+    def feed(data: bytes) -> None:
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "proc").mkdir(parents=True)
+        again = _lay_out(data, home)
+        collectors, _ = make(fs)
+        population = Population(fs, frozenset(), None)
+        try:
+            for now_ns in (10**9, 10**11):
+                for collector in collectors:
+                    with contextlib.suppress(OSError):
+                        collector.read()
+                _look_around(population, now_ns)
+                for piece in again:
+                    _lay_out(piece, home)
+        finally:
+            population.close()
+            for collector in collectors:
+                collector.close()
+
+    return feed
+
+
+def _look_around(population: Any, now_ns: int) -> None:
+    from ckptprof_collectors.processes.process import ProcessGone
+    from ckptprof_collectors.processes.threadlooks import ThreadGone, ThreadReader, list_threads
+
+    samples: list[Any] = []
+    population.find(now_ns, samples)
+    population.sweep(now_ns, samples)
+    for process in list(population.known.values()):
+        watching = population.watched.get(process.pid) or population.watch(process, now_ns)
+        if watching is None:
+            continue
+        with contextlib.suppress(ProcessGone, ThreadGone, OSError):
+            watching.tick(now_ns, 4096, samples)
+            watching.describe_if_due(now_ns, samples)
+            watching.activity.alert(now_ns, mappings=True)
+            watching.scan_if_due(now_ns, samples)
+            watching.time(samples, traced=False)
+            for tid in list_threads(process)[:8]:
+                with contextlib.closing(ThreadReader(process, tid, delays=None)) as reader:
+                    reader.look(now_ns)
+
+
+def job(folder: Path) -> Feed:
+    """Feed command line, environment, name and cgroup of a process that saves, and what a report makes of them."""
+    import msgspec
+
+    from ckptprof.detect.pipeline import Detector
+    from ckptprof.model import Report, Watched
+    from ckptprof.recording import read_file
+    from ckptprof_collectors.kernelfs import KernelFs
+    from ckptprof_collectors.processes.process import Process, describe, is_interpreter, places
+    from ckptprof_collectors.samples import ProcessInfo
+
+    header, frames = read_file(ROOT / "tests/fixtures/streams/ending-written-back.trace.ckptrec.gz")
+    recorded = list(frames)
+    proc = folder / "proc"
+    own = proc / str(_PID)
+    own.mkdir(parents=True)
+    (proc / "stat").write_text("btime 1700000000\n")
+    (own / "io").write_text("rchar: 1\n")
+    (own / "maps").write_text("")
+    (own / "status").write_text("Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
+
+    def feed(data: bytes) -> None:
+        parts = (data.split(b"\n---\n") + [b""] * 4)[:4]
+        words, environment, comm, cgroup = parts
+        for name, content in (("cmdline", words), ("environ", environment), ("comm", comm), ("cgroup", cgroup)):
+            (own / name).write_bytes(content)
+        ends = f"1 {1 + len(words)} 1 {1 + len(environment)}"
+        (own / "stat").write_bytes(
+            b"4242 (" + comm[:15] + b") S 1" + b" 0" * 17 + b" 77" + b" 0" * 22 + b" 1 1 1 " + ends.encode() + b" 0\n"
+        )
+        process = Process(KernelFs(proc, folder, folder), _PID)
+        try:
+            is_interpreter(process)
+            places(process)
+            known = describe(process)
+        finally:
+            process.close()
+        msgspec.json.encode(known)
+        named = {"comm": known.comm, "program": known.program, "environment": known.environment, "cgroup": known.cgroup}
+        detector = Detector(header)
+        found = []
+        for frame in recorded:
+            samples = tuple(
+                msgspec.structs.replace(sample, **named) if isinstance(sample, ProcessInfo) else sample
+                for sample in frame.samples
+            )
+            found += detector.feed(msgspec.structs.replace(frame, samples=samples))
+        found += detector.finish()
+        _read(found, Report(host="h", watched=Watched(start_ns=header.wall_ns, end_ns=None), checkpoints=tuple(found)))
+
+    return feed
+
+
+_COMMANDS = ("report", "list", "show", "diff", "plan", "replay", "config", "version", "completion")
+
+
+def arguments(folder: Path) -> Feed:
+    """Feed a command line, words between zeros; commands that watch or change the host become `report`."""
+    import gzip
+
+    from ckptprof.cli.main import main
+
+    (folder / "a.db").write_bytes(gzip.decompress((HERE / "corpus/database/events.gz").read_bytes()))
+    shutil.copy(ROOT / "tests/fixtures/streams/tar.ckptrec.gz", folder / "r.gz")
+    (folder / "c.toml").write_text('level = "poll"\n')
+
+    def feed(data: bytes) -> None:
+        words = [os.fsdecode(word) for word in data.split(b"\0")]
+        commands = [word for word in words if not word.startswith("-")][:1]
+        if commands and commands[0] not in _COMMANDS:
+            words[words.index(commands[0])] = "report"
+        os.environ["CKPTPROF_DB"] = str(folder / "a.db")
+        out, told = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        before = sys.stdout, sys.stderr, sys.stdin
+        sys.stdout, sys.stderr = out, told
+        try:
+            code = main(words)
+        finally:
+            sys.stdout, sys.stderr, sys.stdin = before
+        said = told.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        assert 0 <= code < 256, code
+        assert "CKPTPROF_DEBUG=1 to see where" not in said, said[:2000]
+        assert "\x1b" not in said
+        assert all(line.startswith(("ckptprof:", "hint:")) for line in said.splitlines()), said[:2000]
+
+    return feed
+
+
+class _Tripwire:
+    """libbpf, which no damaged object may reach: some end the process."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a damaged object has reached libbpf: {name}")
+
+
+def bpf_object(folder: Path) -> Feed:
+    """Feed an object file of eBPF programs, or the list of checksums beside it, damaged."""
+    from ckptprof_collectors.ebpf.libbpf import CHECKSUMS, BpfObject, checksum
+
+    kept = ROOT / "collectors/ckptprof_collectors/bpf"
+    name = "block.x86_64.bpf.o"
+    whole = (kept / name).read_bytes()
+    path = folder / name
+
+    def feed(data: bytes) -> None:
+        edits = data[1:] if data[:1] == b"C" else data
+        if data[:1] == b"C":  # the list: then the object is whole, and only what the list says may refuse it
+            path.write_bytes(whole)
+            (folder / CHECKSUMS).write_bytes(edits)
+            lines = edits.decode("utf-8", "replace").splitlines()
+            line = next((line for line in lines if line.split(" ", 1)[0] == name), None)
+            if line is None or line == checksum(name, whole):
+                return
+        else:
+            path.write_bytes(edits)
+            shutil.copy(kept / CHECKSUMS, folder)
+            if edits == whole:
+                return
+        BpfObject(_Tripwire(), path)  # type: ignore[arg-type]
+        raise AssertionError("a damaged object was opened")
+
+    return feed
+
+
+def ring(folder: Path) -> Feed:
+    """Feed records of the eBPF programs' ring, each behind its length, as the sampler takes them in."""
+    from ckptprof_collectors.ebpf.files import HEAD, RECORD_BYTES, Decoder, RecordKind
+    from ckptprof_collectors.ebpf.paths import SessionPaths
+    from ckptprof_collectors.ebpf.trace import Trace
+
+    class _Nothing:
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: None
+
+    def feed(data: bytes) -> None:
+        records = []
+        while len(data) >= 2 and len(records) < 500:
+            length = int.from_bytes(data[:2], "little")
+            record = data[2 : 2 + length]
+            data = data[2 + length :]
+            wanted = RECORD_BYTES if record[:4].ljust(4, b"\0") == struct.pack("<I", RecordKind.SESSION) else HEAD.size
+            records.append(record.ljust(wanted, b"\0"))  # the programs send whole ones
+        trace = Trace.__new__(Trace)
+        trace._ring = type("Given", (), {"consume": lambda _, limit: records[:limit]})()  # type: ignore[assignment]
+        trace._paths, trace._decoder = SessionPaths(), Decoder(str(folder), 100)
+        trace._mapped = trace._files = _Nothing()  # type: ignore[assignment]
+        samples: list[Any] = []
+        trace._take_records(1, samples)
+        _pack(samples)
+
+    return feed
+
+
+def _pack(samples: list[Any]) -> None:
+    """Send them as the sampler does, and take them as the recorder does: what cannot be sent ends the sampler."""
+    from ckptprof.recording import Frame, Unpacker, pack
+
+    unpacker = Unpacker()
+    unpacker._have_header = True
+    (frame,) = unpacker.feed(pack(Frame(1, 1, (), tuple(samples))))
+    assert len(frame.samples) == len(samples)
+
+
+def perf(folder: Path) -> Feed:
+    """Feed the ring of perf events, which holds what any user passes to system calls."""
+    from ckptprof_collectors.perf.events import Event, parse
+    from ckptprof_collectors.perf.files import Files
+
+    for pid in (1, 2, 3):
+        own = folder / "proc" / str(pid)
+        (own / "fd").mkdir(parents=True)
+        (own / "fdinfo").mkdir()
+        (own / "stat").write_text(f"{pid} (python3) S 1" + " 0" * 17 + " 77 0 0\n")
+        (folder / "data").write_bytes(b"x" * 100)
+        for number in range(3, 9):
+            (own / "fd" / str(number)).symlink_to(folder / "data")
+            (own / "fdinfo" / str(number)).write_text(f"pos:\t{number * 1000}\nflags:\t0100001\nmnt_id:\t1\n")
+
+    def feed(data: bytes) -> None:
+        files = Files(str(folder / "proc"), frozenset({3}))
+        samples: list[Any] = []
+        events: list[Event] = []
+        taken, lost = parse(data, events)
+        assert 0 <= taken <= len(data)
+        assert lost >= 0
+        for at in range(0, len(events), 8):  # eight in each reading
+            some = [(*event[:2], event[2] % (1 << 60), *event[3:]) for event in events[at : at + 8]]  # times are true
+            files.process(sorted(some, key=lambda event: event[2]))
+            files.look()
+            samples += files.take(1 << 63)
+        files.sweep()
+        _pack(samples)
+
+    return feed
+
+
+def config(folder: Path) -> Feed:
+    """Feed the service's config.toml."""
+    from ckptprof.cli.settings import read
+
+    path = folder / "config.toml"
+
+    def feed(data: bytes) -> None:
+        path.write_bytes(data)
+        read(path)
+
+    return feed
+
+
+def web(folder: Path) -> Feed:
+    """Feed the web.yml of /metrics, with a certificate beside it."""
+    from ckptprof.export import web_config
+
+    for name in ("web.crt", "web.key"):
+        (folder / name).write_text(f"-----BEGIN {name}-----\n")
+    path = folder / "web.yml"
+
+    def feed(data: bytes) -> None:
+        path.write_bytes(data)
+        web_config.state(web_config.load(path).files)
+
+    return feed
+
+
+TARGETS = {
+    "arguments": Target(arguments, ()),
+    "bpf-object": Target(bpf_object, (OSError,)),
+    "config": Target(config, (CkptprofError,)),
+    "database": Target(database, (StoreError,)),
+    "job": Target(job, ()),
+    "perf": Target(perf, ()),
+    "pipe": Target(pipe, (RecordingError,)),
+    "recording": Target(recording, (RecordingError,)),
+    "request": Target(request, ()),
+    "ring": Target(ring, ()),
+    "tree": Target(tree, ()),
+    "web": Target(web, (CkptprofError,)),
+}
