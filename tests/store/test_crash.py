@@ -24,24 +24,7 @@ from ckptprof_collectors.samples import Frame
 
 _Make = Callable[..., Checkpoint]
 _FLIPS = 120
-_COMMITTER = """
-import sys
-from ckptprof.model import *
-from ckptprof.store.timeline import Window
-from ckptprof.store.writer import StoreWriter
-writer = StoreWriter(sys.argv[1])
-number = int(sys.argv[2])
-print("ready", flush=True)
-while True:
-    number += 1
-    streams = tuple(Stream(pid=1, comm="c", path=f"/{i}", bytes=i, size=i, start_ns=1, end_ns=2) for i in range(20))
-    one = Checkpoint(uid=str(number), kind=Kind.SAVE, job="j", framework=None, step=number, ranks=None, start_ns=number,
-        end_ns=number, bytes=1, files=1, path="/", writers=(), pattern=Pattern(class_=None), level=Level.POLL, blind=(),
-        evidence=(), confidence=1.0, streams=streams)
-    writer.add_windows([Window(f"disk:{number % 7}", number * 60 * 10**9, ("a",), [number * 60 * 10**9], ([number],))])
-    writer.add_checkpoints([one])
-    print(number, flush=True)
-"""
+_COMMITTER = Path(__file__).with_name("committer.py")
 
 
 @pytest.mark.slow
@@ -50,7 +33,7 @@ def test_a_dozen_kills_lose_nothing_that_was_acknowledged(db: Path) -> None:
     chance = random.Random(3)  # noqa: S311 # data for a test
     acknowledged = 0
     for _ in range(12):
-        command = [sys.executable, "-c", _COMMITTER, str(db), str(acknowledged)]
+        command = [sys.executable, str(_COMMITTER), str(db), str(acknowledged)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"

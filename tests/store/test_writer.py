@@ -224,11 +224,12 @@ def test_a_damaged_database_of_ours_is_kept_beside_a_new_one(db: Path, checkpoin
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("what", ["file", "link"])
-def test_what_another_user_put_into_a_shared_folder_is_refused(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(("what", "owner"), [("file", 0), ("link", 0), ("link", 65534)])
+def test_what_another_user_put_into_a_shared_folder_is_refused(tmp_path: Path, what: str, owner: int) -> None:
     """An empty file of theirs would let them read what root records; a link of theirs would choose where it goes."""
     shared = tmp_path / "shared"
     shared.mkdir()
+    os.chown(shared, owner, owner)
     shared.chmod(0o1777)
     planted = shared / "ckptprof.db"
     if what == "file":
@@ -241,6 +242,7 @@ def test_what_another_user_put_into_a_shared_folder_is_refused(tmp_path: Path, w
     with pytest.raises(StoreError, match="belongs to another user"):
         StoreWriter(planted)
     assert planted.stat().st_size == 0
+    assert [path.name for path in shared.iterdir()] == [planted.name]
 
 
 def test_a_database_of_another_program_is_refused_and_kept(db: Path) -> None:

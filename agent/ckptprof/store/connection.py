@@ -42,9 +42,13 @@ def check_file(path: Path) -> int:
 
 
 def _check_owner(path: Path) -> None:
-    """Refuse what another user put there: a file or link that is neither ours, nor root's, nor the folder owner's."""
-    trusted = {os.geteuid(), 0, path.parent.stat().st_uid}
-    for owner in (path.lstat().st_uid, path.stat().st_uid):
+    """Refuse what another user put there: a file that is neither ours, nor root's, nor the folder owner's.
+
+    A link has to be ours or root's: that of a folder's owner would choose which file of ours is written.
+    """
+    there = path.lstat()
+    trusted = {os.geteuid(), 0} if stat.S_ISLNK(there.st_mode) else {os.geteuid(), 0, path.parent.stat().st_uid}
+    for owner in (there.st_uid, path.stat().st_uid):
         if owner not in trusted:
             raise StoreError(f"{shown(path)} belongs to another user (uid {owner})", hint="give another path with --db")
 
