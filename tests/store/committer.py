@@ -1,6 +1,7 @@
 """A process that stores event after event and acknowledges each: `committer.py DATABASE NUMBER`.
 
-The first event is NUMBER + 1. It prints "ready", then the number of each event once it is stored, until it is killed or cannot store.
+The first event is NUMBER + 1. It prints "ready", then the number of each event once it is stored, until it is killed or
+cannot store.
 """
 
 from __future__ import annotations
