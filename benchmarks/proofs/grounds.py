@@ -1,0 +1,91 @@
+"""File systems that can be broken: on loop devices, which are gone when the block ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+PATH = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+MAKERS = {
+    "ext4": ("mkfs.ext4", "-q", "-F"),
+    "ext4-plain": ("mkfs.ext4", "-q", "-F", "-O", "^has_journal"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+}
+_GOING_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN are one: _IOR('X', 125, __u32)
+LOG_FLUSHED, LOG_LOST = 1, 2
+_IMAGE_BYTES = 512 << 20
+
+
+def call(*command: str | Path) -> None:
+    """Run a program; raises RuntimeError with what it said."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, check=False, env=PATH)
+    if done.returncode:
+        raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
+
+
+class Ground:
+    """A file system of its own on an image, mounted at a place."""
+
+    def __init__(self, base: Path, kind: str, at: Path, options: str = "noatime") -> None:
+        """Make and mount it."""
+        self.at = at
+        self._options = options
+        self._type = kind.partition("-")[0]
+        self._image = base / f"{kind}.img"
+        with self._image.open("wb") as image:
+            image.truncate(_IMAGE_BYTES)
+        call(*MAKERS[kind], self._image)
+        at.mkdir(exist_ok=True)
+        self.mount()
+
+    def mount(self) -> None:
+        """Mount it, which replays its log."""
+        call("mount", "-t", self._type, "-o", f"loop,{self._options}", self._image, self.at)
+
+    def unmount(self) -> None:
+        """Unmount it, so that nothing of it is in memory any more; lazily where somebody still holds it."""
+        try:
+            call("umount", self.at)
+        except RuntimeError:
+            call("umount", "--lazy", self.at)
+
+    def shut_down(self, how: int) -> None:
+        """Let it fail at once as if its power had gone: with the log in memory flushed, or lost."""
+        fd = os.open(self.at, os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, _GOING_DOWN, struct.pack("I", how))
+        finally:
+            os.close(fd)
+
+    def error(self) -> None:
+        """Let ext4 find itself damaged: with errors=remount-ro it is read-only from here on."""
+        number = self.at.stat().st_dev
+        device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name
+        Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("1")
+
+
+@contextlib.contextmanager
+def ground(base: Path, kind: str, at: Path, options: str = "noatime") -> Iterator[Ground]:
+    """Make one for a while."""
+    made = Ground(base, kind, at, options)
+    try:
+        yield made
+    finally:
+        with contextlib.suppress(RuntimeError):
+            made.unmount()
+
+
+@contextlib.contextmanager
+def memory(at: Path, size: str, options: Sequence[str] = ()) -> Iterator[None]:
+    """Mount a tmpfs of this size there for a while."""
+    at.mkdir(exist_ok=True)
+    call("mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "ckptprof-proof", at)
+    try:
+        yield
+    finally:
+        call("umount", "--lazy", at)

@@ -1,0 +1,71 @@
+"""Whether what is promised under faults and attacks holds: each proof does it to a real agent and says what was seen.
+
+    python benchmarks/reliability.py --only kills shutdowns --scale 0.1
+
+Needs root. `--scale` shortens the long ones: 1 is what docs/reliability.md asks for. `--markdown` prints the table of
+that page. The exit code is 1 if something does not hold.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from figures import parser, show
+from proofs import brokendisks, crowds, kills, limits, shutdowns
+from proofs.proving import Row, say
+
+PROOFS: dict[str, Callable[[float], list[Row]]] = {
+    "kills": lambda scale: kills.prove(_count(500, scale)),
+    "shutdowns": lambda scale: shutdowns.prove(_count(50, scale)),
+    "disks": lambda _: brokendisks.prove(),
+    "descriptors": lambda _: limits.descriptors(),
+    "clock": lambda scale: limits.clock(_count(60, scale)),
+    "hotplugs": lambda scale: limits.hotplugs(_count(1000, scale)),
+    "processes": lambda scale: crowds.processes((2000, 5000), max(10.0, 60 * scale)),
+    "files": lambda scale: crowds.files(_count(100_000, scale)),
+    "forks": lambda scale: crowds.forks(500, max(5.0, 80 * scale)),
+}
+
+
+def _count(whole: int, scale: float) -> int:
+    return max(2, round(whole * scale))
+
+
+def markdown(rows: list[Row]) -> str:
+    """Return rows as a table of docs/reliability.md."""
+    heads = ["proof", "done", "promised", "seen", "holds"]
+    lines = [heads, ["---"] * len(heads)]
+    lines += [[row.proof, row.done, row.promised, row.seen, "yes" if row.holds else "**no**"] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> int:
+    """Run them one after the other."""
+    made = parser(__doc__)
+    made.add_argument("--only", nargs="*", choices=list(PROOFS), default=list(PROOFS))
+    made.add_argument("--scale", type=float, default=0.1, help="of the full counts")
+    made.add_argument("--markdown", action="store_true", help="print the table of the page")
+    options = made.parse_args()
+    rows: list[Row] = []
+    for name in options.only:
+        began = time.monotonic()
+        try:
+            found = PROOFS[name](options.scale)
+        except (RuntimeError, OSError, AssertionError) as error:
+            found = [Row(name, "it was tried", "to end", f"{type(error).__name__}: {str(error)[-500:]}", holds=False)]
+        for row in found:
+            say(f"{row.proof}: {row.seen}: {'holds' if row.holds else 'DOES NOT HOLD'}")
+        say(f"{name}: {time.monotonic() - began:.0f} s")
+        rows += found
+    if options.markdown:
+        print(markdown(rows))
+    else:
+        show("reliability", [asdict(row) for row in rows], as_json=options.json)
+    return 0 if all(row.holds for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
