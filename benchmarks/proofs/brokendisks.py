@@ -42,7 +42,7 @@ Ways = tuple[Callable[[], None], Callable[[], None]]
 @contextlib.contextmanager
 def _full(state: Path) -> Iterator[Ways]:
     with memory(state, "2m"):
-        yield lambda: fill(state), lambda: (state / "filler").unlink()
+        yield lambda: fill(state), (state / "filler").unlink
 
 
 @contextlib.contextmanager
@@ -61,7 +61,7 @@ def _failing(state: Path) -> Iterator[Ways]:
     """Each write that needs a new block of the device fails with EIO: the file below the loop device has no room."""
     below = state.parent / "below"
     with memory(below, "40m"), ground(below, "ext4-plain", state, "noatime,errors=continue"):
-        yield lambda: fill(below), lambda: (below / "filler").unlink()
+        yield lambda: fill(below), (below / "filler").unlink
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import time
@@ -37,7 +38,8 @@ for n in range(3):
     os.mkdir(f"step_{n}")
     for i in range(count if n == 1 else 10):
         with open(f"step_{n}/part_{i}.npy", "wb") as file:
-            file.write(b"\\x93NUMPY\\x01\\x00\\x76\\x00{'descr': '|u1', 'fortran_order': False, 'shape': (4096,), }".ljust(128))
+            file.write(b"\\x93NUMPY\\x01\\x00\\x76\\x00")
+            file.write(b"{'descr': '|u1', 'fortran_order': False, 'shape': (4096,), }".ljust(117) + b"\\n")
             file.write(bytes(4096))
 print("ready", flush=True)
 time.sleep(10)
@@ -137,10 +139,8 @@ def told(agent: Live, truth: Path, since_ns: int) -> tuple[int, int, int, int]:
         for one in agent.saves():
             if one["path"] in saves:
                 found.setdefault(one["path"], []).append(one["bytes"])
-    wrong = [
-        path for path, sizes in found.items() if abs(sizes[0] - saves[path]["bytes"]) > NEAR * saves[path]["bytes"]
-    ]
-    return len(saves), len(found), sum(len(sizes) > 1 for sizes in found.values()), len(wrong)
+    near = [abs(sizes[0] / saves[path]["bytes"] - 1) <= NEAR for path, sizes in found.items()]
+    return len(saves), len(found), sum(len(sizes) > 1 for sizes in found.values()), near.count(False)
 
 
 def _sentence(watch: Watch, counts: tuple[int, int, int, int], late: float) -> str:
@@ -212,20 +212,16 @@ def files(count: int) -> list[Row]:
 
 
 def _line(process: subprocess.Popen[str]) -> bool:
-    import select  # noqa: PLC0415
-
     return bool(select.select([process.stdout], [], [], 0.5)[0])
 
 
 def forks(rate: int, seconds: float) -> list[Row]:
     """Fork so often for so long that pids are used again, and watch at both levels at once."""
     with place() as work, contextlib.ExitStack() as stack:
-        agents = {
-            level: stack.enter_context(live(work / level, level=level))
-            for level in LEVELS
-            if not (work / level).mkdir()
-        }
-        for agent in agents.values():
+        agents: dict[str, Live] = {}
+        for level in LEVELS:
+            (work / level).mkdir()
+            agents[level] = agent = stack.enter_context(live(work / level, level=level))
             agent.start()
             agent.work = work  # whose saves are asked for
         truth = stack.enter_context(saving(work, SIZE, SAVE_SECONDS, PAUSE_SECONDS))

@@ -89,15 +89,16 @@ def clock(count: int) -> list[Row]:
     unseen = [path for path in made if path not in told]
     twice = [path for path in made if len(told.get(path, ())) > 1]
     errors = [abs(told[path][0] - seconds) for path, seconds in made.items() if path in told]
+    worst = max(errors, default=0.0)
     return [
         Row(
             "clock: steps of an hour",
             f"{count} steps of the agent's wall clock (a shim of clock_gettime), to and fro, in the middle of saves; "
             f"{len(made)} saves",
             f"each save is told once, its duration right within {NEAR_SECONDS} s; nothing is started again",
-            f"{len(unseen)} not told, {len(twice)} told twice, durations wrong by at most {max(errors, default=0.0):.2f} s, "
+            f"{len(unseen)} not told, {len(twice)} told twice, durations wrong by at most {worst:.2f} s, "
             f"{restarts} samplers lost, exit code {code}",
-            not unseen and not twice and max(errors, default=0.0) < NEAR_SECONDS and not restarts and code == 0,
+            not unseen and not twice and worst < NEAR_SECONDS and not restarts and code == 0,
         )
     ]
 

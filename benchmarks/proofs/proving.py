@@ -1,4 +1,4 @@
-"""What every proof needs: an agent of its own whose ends are heard, a job whose saves are logged, and a row of the page."""
+"""What every proof needs: an agent that is started again and again, a job whose saves are logged, a row of the page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ READY_SECONDS = 90.0
 SAVING_JOB = """
 import json, os, signal, sys, time
 size, seconds, pause = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-most = int(sys.argv[4]) if len(sys.argv) > 4 else 1 << 62
 shape = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({size},), }}".ljust(117).encode() + b"\\n"
 header = b"\\x93NUMPY\\x01\\x00" + len(shape).to_bytes(2, "little") + shape
 chunk = bytes(1 << 20)
@@ -37,7 +36,7 @@ over = []
 signal.signal(signal.SIGTERM, lambda *_: over.append(1))
 number = 0
 with open("truth", "a") as truth:
-    while not over and number < most:
+    while not over:
         time.sleep(pause)
         path = os.path.abspath(f"ckpt_{number}.npy")
         began, start, left = time.time_ns(), time.monotonic(), size
@@ -194,15 +193,14 @@ def live(work: Path, **settings: Any) -> Iterator[Live]:
 
 
 @contextlib.contextmanager
-def saving(work: Path, size: int, seconds: float, pause: float, most: int = 1 << 40, user: int = 0) -> Iterator[Path]:
-    """Save in a folder `job` below this one all the while, as this user; return the file of the truth."""
+def saving(work: Path, size: int, seconds: float, pause: float) -> Iterator[Path]:
+    """Save in a folder `job` below this one all the while; return the file of the truth."""
     home = work / "job"
     home.mkdir(exist_ok=True)
-    os.chown(home, user, user)
-    become = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user else ()
-    numbers = [str(size), str(seconds), str(pause), str(most)]
     job = subprocess.Popen(
-        [*become, PYTHON, "-c", SAVING_JOB, *numbers], cwd=home, env={"RANK": "0", "PATH": os.environ["PATH"]}
+        [PYTHON, "-c", SAVING_JOB, str(size), str(seconds), str(pause)],
+        cwd=home,
+        env={"RANK": "0", "PATH": os.environ["PATH"]},
     )
     try:
         yield home / "truth"

@@ -34,7 +34,7 @@ def stored(database: Path) -> tuple[set[str], bool]:
 
 
 def _below_a_store(count: int) -> Row:
-    chance = random.Random(50)
+    chance = random.Random(50)  # noqa: S311 - data
     lost = corrupt = 0
     acknowledged = dict.fromkeys(KINDS, 0)
     for kind in KINDS:
