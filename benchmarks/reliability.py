@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from figures import parser, show
-from proofs import brokendisks, crowds, kills, limits, shutdowns
+from proofs import attacks, brokendisks, crowds, kills, limits, shutdowns
 from proofs.proving import Row, say
 
 PROOFS: dict[str, Callable[[float], list[Row]]] = {
@@ -26,6 +26,7 @@ PROOFS: dict[str, Callable[[float], list[Row]]] = {
     "hotplugs": lambda scale: limits.hotplugs(_count(1000, scale)),
     "processes": lambda scale: crowds.processes((2000, 5000), max(10.0, 60 * scale)),
     "files": lambda scale: crowds.files(_count(100_000, scale)),
+    "attacks": attacks.prove,
     "forks": lambda scale: crowds.forks(500, max(5.0, 80 * scale)),
 }
 

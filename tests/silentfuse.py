@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _IN = struct.Struct("=IIQQIIII")  # include/uapi/linux/fuse.h: fuse_in_header
@@ -51,12 +51,12 @@ def serve(place: str, user: int) -> None:
 class SilentMount:
     """One that is mounted; `asked` counts the requests that were made of it."""
 
-    def __init__(self, place: Path, user: int) -> None:
-        """Mount it; returns when it is there."""
+    def __init__(self, place: Path, user: int, command: Sequence[str] = (sys.executable, "-I", __file__)) -> None:
+        """Mount it; returns when it is there. `command` runs this file, perhaps in another mount namespace."""
         self.place = place
         self.asked = 0
         self._server = subprocess.Popen(
-            [sys.executable, "-I", __file__, str(place), str(user)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*command, str(place), str(user)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"

@@ -6,4 +6,4 @@ import sys
 
 from contenders import ROOT
 
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/service"), str(ROOT / "tests/systemd")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/service"), str(ROOT / "tests/systemd")]

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from livecommand import wait_until
+from tests.store.grounds import PATH, call
 
-from proofs.grounds import PATH, call
 from proofs.proving import Row, live, logged, place, saving
 
 SIZE, SAVE_SECONDS, PAUSE_SECONDS = 16 << 20, 0.3, 0.7

@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from tests.store.grounds import LOG_FLUSHED, LOG_LOST, ground
+
 from contenders import ROOT
-from proofs.grounds import LOG_FLUSHED, LOG_LOST, ground
 from proofs.proving import Row, live, place, saving, say
 
 _COMMITTER = ROOT / "tests/store/committer.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ from ckptprof.store.timeline import WINDOW_NS, Window
 from ckptprof.store.writer import StoreWriter
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.samples import DiskSample, Frame
+
+sys.path[:0] = [str(Path(__file__).resolve().parent)]  # the tests' own module `grounds` is in no package
 
 HOUR_NS = 3600_000_000_000
 START_NS = 1_700_000_000_000_000_000 // HOUR_NS * HOUR_NS

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from grounds import LOG_LOST, ground
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery
@@ -53,6 +54,32 @@ def test_a_dozen_kills_lose_nothing_that_was_acknowledged(db: Path) -> None:
     with sqlite3.connect(db) as plain:
         assert plain.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     plain.close()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_file_system_that_goes_down_loses_nothing_that_was_acknowledged(tmp_path: Path, kind: str) -> None:
+    """As if its power had gone, its log in memory lost, in the middle of storing; afterwards the database is whole."""
+    with ground(tmp_path, kind, tmp_path / "fs") as disk:
+        db = disk.at / "x.db"
+        acknowledged = 0
+        for _ in range(3):
+            command = [sys.executable, str(_COMMITTER), str(db), str(acknowledged)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+                for _ in range(20):
+                    acknowledged = int(process.stdout.readline())
+                disk.shut_down(LOG_LOST)
+                acknowledged = max([acknowledged, *map(int, process.stdout.read().split())])
+                assert process.wait() != 0  # it can store no more, and says so
+            disk.unmount()
+            disk.mount()
+            with contextlib.closing(sqlite3.connect(db)) as plain:
+                assert plain.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+                stored = {int(uid) for (uid,) in plain.execute("SELECT uid FROM checkpoints")}
+            assert set(range(1, acknowledged + 1)) <= stored
+            acknowledged = max(stored)
 
 
 def _use(path: Path) -> None:

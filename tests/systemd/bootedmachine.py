@@ -258,10 +258,12 @@ class Machine:
 
 def leftovers() -> list[Path]:
     """Return what nspawn leaves on a host when it is not registered: cgroups and a folder, the innermost first."""
-    below = Path("/proc/self/cgroup").read_text()
-    own = {line.partition("::")[2] if "::" in line else line.rpartition(":")[2] for line in below.splitlines()}
-    roots = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup/unified")]
-    tops = {root / group.strip("/") / name for root in roots for group in own for name in ("payload", "supervisor")}
+    roots = {"": ("", "unified"), "name=systemd": ("systemd",)}
+    tops = set()
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, hierarchy, group = line.split(":", 2)
+        for root in roots.get(hierarchy, ()):
+            tops |= {Path("/sys/fs/cgroup", root, group.strip("/"), name) for name in ("payload", "supervisor")}
     found = [Path(path) for top in tops for path, _, _ in os.walk(top, topdown=False)]
     folder = Path("/run/systemd/nspawn/propagate") / NAME
     return [*found, folder] if folder.is_dir() else found
@@ -279,3 +281,15 @@ def booted(root: Path, *, ebpf: bool = True) -> Iterator[Machine]:
         yield machine
     finally:
         machine.end()
+
+
+def install(root: Path) -> str:
+    """Run the commands of systemd/README.md in a tree, as they stand there, and return what they printed."""
+    readme = (REPOSITORY / "systemd/README.md").read_text(encoding="utf-8")
+    block = re.search(r"## Install\n\n```sh\n(.*?)```", readme, re.DOTALL)
+    assert block is not None
+    with booted(root) as machine:
+        commands = block[1].replace("/path/to/checkout", "ckptprof")  # whose wheel is there already
+        printed = machine.run("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels", "sh", "-euc", commands)
+        machine.run("usermod", "-aG", "ckptprof", "reader")
+    return printed

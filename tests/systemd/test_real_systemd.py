@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bootedmachine import DATABASE, PROGRAM, STATE, Machine, booted, copy_of_tree, leftovers, until
+from bootedmachine import DATABASE, PROGRAM, STATE, Machine, booted, copy_of_tree, install, leftovers, until
 
 SCRAPE = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:12578/metrics').read().decode())"
 pytestmark = [pytest.mark.root, pytest.mark.nspawn, pytest.mark.slow, pytest.mark.xdist_group("systemd")]
 
-README = Path(__file__).resolve().parents[2] / "systemd" / "README.md"
 # capabilities(7): CAP_SYS_PTRACE is 19, CAP_DAC_READ_SEARCH is 2, CAP_PERFMON is 38, CAP_BPF is 39
 TO_SEE = f"{1 << 19 | 1 << 2:016x}"
 TO_TRACE_TOO = f"{1 << 39 | 1 << 38 | 1 << 19 | 1 << 2:016x}"
@@ -49,12 +48,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pat
     """Return a tree in which the commands of the README were run, as they stand there, and what they printed."""
     work = tmp_path_factory.mktemp("systemd")
     root = copy_of_tree(work)
-    block = re.search(r"## Install\n\n```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert block is not None
-    with booted(root) as machine:
-        commands = block[1].replace("/path/to/checkout", "ckptprof")  # whose wheel is there already
-        printed = machine.run("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels", "sh", "-euc", commands)
-        machine.run("usermod", "-aG", "ckptprof", "reader")
+    printed = install(root)
     yield root, printed
     shutil.rmtree(work)
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import struct
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ MAKERS = {
 _GOING_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN are one: _IOR('X', 125, __u32)
 LOG_FLUSHED, LOG_LOST = 1, 2
 _IMAGE_BYTES = 512 << 20
+_BUSY_SECONDS = 20.0
 
 
 def call(*command: str | Path) -> None:
@@ -48,11 +50,16 @@ class Ground:
         call("mount", "-t", self._type, "-o", f"loop,{self._options}", self._image, self.at)
 
     def unmount(self) -> None:
-        """Unmount it, so that nothing of it is in memory any more; lazily where somebody still holds it."""
-        try:
-            call("umount", self.at)
-        except RuntimeError:
-            call("umount", "--lazy", self.at)
+        """Unmount it, so that nothing of it is in memory any more; raises RuntimeError if somebody still holds it."""
+        until = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return call("umount", self.at)
+            except RuntimeError:  # an agent of this host may look at it just now
+                if time.monotonic() > until:
+                    call("umount", "--lazy", self.at)
+                    raise
+            time.sleep(0.1)
 
     def shut_down(self, how: int) -> None:
         """Let it fail at once as if its power had gone: with the log in memory flushed, or lost."""
