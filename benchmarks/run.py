@@ -46,6 +46,7 @@ QUICK: dict[str, list[str]] = {
     "false_alarms": ["--minutes", "0.05", "--settle", "1", "--level", "poll", "--tasks", "cp into", "mail"],
     "faults": ["--only", "serialize-zlib", "--sizes", "1", "--saves", "1"],
     "flood_cost": ["--seconds", "5"],
+    "reliability": ["--only", "hotplugs", "--scale", "0.01"],
     "trace_cost": ["--rounds", "1", "--scale", "0.01", "--files", "10"],
 }
 

@@ -218,7 +218,7 @@ def prove(scale: float, only: str = "") -> list[Row]:
     try:
         install(copy_of_tree(work))
         with site(work) as made:
-            for attack in (_nothing, _swapped, _led, _namespaces, _interpreters, _open_files, _clients, _names):
+            for attack in (_nothing, _swapped, _led, _namespaces, _interpreters, _open_files, _clients, _hostile_names):
                 if not attack.__name__.startswith(f"_{only}"):
                     continue
                 try:
@@ -330,7 +330,7 @@ def _clients(site: Site, scale: float) -> Row:
                f"{PROMISED}; others are served", seen, holds)  # fmt: skip
 
 
-def _names(site: Site, scale: float) -> Row:
+def _hostile_names(site: Site, scale: float) -> Row:
     machine, count = site.machine, len(hostile_names())
     del scale
     job = ("/usr/bin/python3", "/opt/attacks/hostile.py")
@@ -352,5 +352,5 @@ def _names(site: Site, scale: float) -> Row:
 
 def _raw(text: str) -> set[str]:
     """Return the characters that a terminal may act on; newlines, and the tabs of `list`, are ours."""
-    categories = ("Cc", "Cf", "Zl", "Zp", "Cs", "Co")
+    categories = ("Cc", "Cf", "Zl", "Zp", "Cs")
     return {one for one in text if one not in "\n\t" and unicodedata.category(one) in categories}

@@ -242,9 +242,10 @@ def forks(rate: int, seconds: float) -> list[Row]:
             jobs = {one["job"] for one in agent.saves()}
             sentence += f"; {len(jobs)} job"
             agent.work = work / level
-            done = f"{number} forks in {seconds:.0f} s ({float(real):.0f} a second), each writing a file; "
+            done = f"{number} forks in {seconds:.0f} s ({float(real):.0f} a second), all of them writing one file; "
             done += f"the pids began anew {wrapped} times"
             holds = _fine(found, late, agent) and len(jobs) == 1
-            rows.append(Row(f"forks: {level}", done, f"{PROMISED}; by one job", sentence, holds))
-            agent.end()
+            code = agent.end()
+            sentence += f"; exit code {code}"
+            rows.append(Row(f"forks: {level}", done, f"{PROMISED}; by one job", sentence, holds and code == 0))
     return rows

@@ -135,10 +135,14 @@ class Live:
         return sampler_of(self.process)
 
     def end(self) -> int:
-        """End it as systemd does, and return its code."""
+        """End it as systemd does, and return its code; -9 if it has not ended after 40 s, as long as systemd waits."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(90)
+        try:
+            return self.process.wait(40)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return self.process.returncode
 
     def close(self) -> None:
         """End it in any case, and whatever it has started."""

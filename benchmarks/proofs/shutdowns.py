@@ -36,7 +36,7 @@ def stored(database: Path) -> tuple[set[str], bool]:
 
 def _below_a_store(count: int) -> Row:
     chance = random.Random(50)  # noqa: S311 - data
-    lost = corrupt = 0
+    lost = corrupt = late = 0
     acknowledged = dict.fromkeys(KINDS, 0)
     for kind in KINDS:
         with place() as work, ground(work, kind, work / "fs") as disk:
@@ -51,17 +51,18 @@ def _below_a_store(count: int) -> Row:
                     while (left := until - time.monotonic()) > 0:
                         if select.select([process.stdout], [], [], left)[0]:
                             said += process.stdout.read(1 << 16) or b""
+                    before = len(said)
                     disk.shut_down((LOG_LOST, LOG_FLUSHED)[number % 3 == 2])
                     time.sleep(0.1)
                     process.kill()
                     said += process.stdout.read() or b""
-                whole_lines = said[: said.rindex(b"\n") + 1].split()[1:]
-                newest = int(whole_lines[-1]) if whole_lines else acknowledged[kind]
+                newest, meanwhile = (_newest(text, acknowledged[kind]) for text in (said[:before], said))
                 disk.unmount()
                 disk.mount()
                 there, whole = stored(database)
                 corrupt += not whole
                 lost += sum(str(one) not in there for one in range(1, newest + 1))
+                late += sum(str(one) not in there for one in range(newest + 1, meanwhile + 1))
                 acknowledged[kind] = max([newest, *map(int, there)])
             say(f"shutdowns: {kind}: {acknowledged[kind]} events")
     return Row(
@@ -69,9 +70,15 @@ def _below_a_store(count: int) -> Row:
         f"{count // 2} on ext4 and {count // 2} on XFS, two thirds with the log in memory lost; "
         f"{sum(acknowledged.values())} events acknowledged",
         "0 acknowledged events lost, 0 corrupt",
-        f"{lost} lost, {corrupt} corrupt",
+        f"{lost} lost, {corrupt} corrupt; {late} lost of those that were stored as it went down",
         lost + corrupt == 0,
     )
+
+
+def _newest(said: bytes, known: int) -> int:
+    """Return the last event that was acknowledged by then."""
+    lines = said[: said.rfind(b"\n") + 1].split()[1:]
+    return int(lines[-1]) if lines else known
 
 
 def _below_an_agent(count: int) -> Row:

@@ -23,11 +23,12 @@ _IMAGE_BYTES = 512 << 20
 _BUSY_SECONDS = 20.0
 
 
-def call(*command: str | Path) -> None:
-    """Run a program; raises RuntimeError with what it said."""
+def call(*command: str | Path) -> str:
+    """Run a program and return what it printed; raises RuntimeError with what it said."""
     done = subprocess.run([str(word) for word in command], capture_output=True, check=False, env=PATH)
     if done.returncode:
         raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
+    return done.stdout.decode(errors="replace")
 
 
 class Ground:
@@ -50,16 +51,26 @@ class Ground:
         call("mount", "-t", self._type, "-o", f"loop,{self._options}", self._image, self.at)
 
     def unmount(self) -> None:
-        """Unmount it, so that nothing of it is in memory any more; raises RuntimeError if somebody still holds it."""
+        """Unmount it, so that nothing of it is in memory any more; raises RuntimeError if somebody still holds it.
+
+        That may be an agent of this host that looks at it just now, or a mount namespace that was made meanwhile.
+        """
         until = time.monotonic() + _BUSY_SECONDS
-        while True:
-            try:
-                return call("umount", self.at)
-            except RuntimeError:  # an agent of this host may look at it just now
-                if time.monotonic() > until:
-                    call("umount", "--lazy", self.at)
-                    raise
+        while not self._let_go():
+            if time.monotonic() > until:
+                call("umount", "--lazy", self.at)
+                raise RuntimeError(f"{self.at} is busy")
             time.sleep(0.1)
+        while call("losetup", "--associated", self._image):
+            if time.monotonic() > until:
+                raise RuntimeError(f"{self.at} is still mounted in another namespace")
+            time.sleep(0.1)
+
+    def _let_go(self) -> bool:
+        with contextlib.suppress(RuntimeError):
+            call("umount", self.at)
+            return True
+        return False
 
     def shut_down(self, how: int) -> None:
         """Let it fail at once as if its power had gone: with the log in memory flushed, or lost."""

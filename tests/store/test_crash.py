@@ -71,7 +71,7 @@ def test_a_file_system_that_goes_down_loses_nothing_that_was_acknowledged(tmp_pa
                 for _ in range(20):
                     acknowledged = int(process.stdout.readline())
                 disk.shut_down(LOG_LOST)
-                acknowledged = max([acknowledged, *map(int, process.stdout.read().split())])
+                process.stdout.read()  # what it says while that happens is no power loss any more
                 assert process.wait() != 0  # it can store no more, and says so
             disk.unmount()
             disk.mount()
