@@ -141,13 +141,11 @@ def _prove(trouble: Trouble, work: Path, agent: Live) -> Row:
         seconds = max(0.0, STORED_SECONDS - (until - time.monotonic())) + 5
         code = agent.end()
         after, whole = stored(agent.database)
-        last = logged(truth)[-1]["path"]
-        seen_last = last in {one["path"] for one in agent.saves()} or logged(truth)[-2]["path"] in found
         says = agent.said().count(trouble.says)
     kept = trouble.begins_anew or before <= after
     missing = len({*during} - found)
     seen = f"{len(during)} saves while it was broken, {missing} of them not stored {seconds:.0f} s after the mending; "
     seen += "nothing of before lost; " if kept else f"{len(before - after)} of before lost; "
     seen += f"said {says} times; exit code {code}" + ("" if whole else "; the database is damaged")
-    holds = not missing and kept and whole and code == 0 and says >= 1 and seen_last
+    holds = not missing and kept and whole and code == 0 and says >= 1
     return Row(f"disks: {trouble.name}", trouble.done, PROMISED, seen, holds)

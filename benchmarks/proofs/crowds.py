@@ -52,8 +52,9 @@ while time.monotonic() < until:
     number += 1
     child = os.fork()
     if not child:
-        fd = os.open("small", os.O_WRONLY | os.O_CREAT)
-        os.write(fd, bytes(4096))
+        if len(sys.argv) > 3:
+            fd = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT)
+            os.write(fd, bytes(4096))
         os._exit(0)
     wrapped += child < first
     first = child
@@ -216,7 +217,12 @@ def _line(process: subprocess.Popen[str]) -> bool:
 
 
 def forks(rate: int, seconds: float) -> list[Row]:
-    """Fork so often for so long that pids are used again, and watch at both levels at once."""
+    """Fork so often for so long that pids are used again; and for a quarter of that with each fork writing one file."""
+    return [*_forks(rate, seconds), *_forks(rate, seconds / 4, "small")]
+
+
+def _forks(rate: int, seconds: float, *file: str) -> list[Row]:
+    """Watch forks at both levels at once; all of them write that file, if there is one."""
     with place() as work, contextlib.ExitStack() as stack:
         agents: dict[str, Live] = {}
         for level in LEVELS:
@@ -228,7 +234,7 @@ def forks(rate: int, seconds: float) -> list[Row]:
         time.sleep(8)
         since_ns = time.time_ns()
         watches = {level: Watch(agent) for level, agent in agents.items()}
-        with crowd(work, FORKS, str(rate), str(seconds), ready=False) as job:
+        with crowd(work, FORKS, str(rate), str(seconds), *file, ready=False) as job:
             while not _line(job):
                 for watch in watches.values():
                     watch.look()
@@ -242,8 +248,10 @@ def forks(rate: int, seconds: float) -> list[Row]:
             jobs = {one["job"] for one in agent.saves()}
             sentence += f"; {len(jobs)} job"
             agent.work = work / level
-            done = f"{number} forks in {seconds:.0f} s ({float(real):.0f} a second), all of them writing one file; "
-            done += f"the pids began anew {wrapped} times"
+            done = (
+                f"{number} forks in {seconds:.0f} s ({float(real):.0f} a second); the pids began anew {wrapped} times"
+            )
+            done += "; all of them write one file" if file else ""
             holds = _fine(found, late, agent) and len(jobs) == 1
             code = agent.end()
             sentence += f"; exit code {code}"
