@@ -8,9 +8,11 @@ from functools import lru_cache
 from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.world.bounded import Bounded
-from ckptprof.detect.world.keys import FileKey
+from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileLifeEvent
+
+TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, in order for each process
 
 
 class FileEvents:
@@ -23,7 +25,7 @@ class FileEvents:
         self._placed: dict[int, str] = {}
 
     def observe(
-        self, event: FileLifeEvent, writers: list[TracedTransfer], relatives: list[TracedTransfer]
+        self, event: FileLifeEvent, writers: TransfersOf, relatives: list[TracedTransfer]
     ) -> list[TracedTransfer]:
         """Take an event; return the transfers that it was about.
 
@@ -179,12 +181,14 @@ def _places(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _latest(event: FileLifeEvent, writers: list[TracedTransfer]) -> list[TracedTransfer]:
+def _latest(event: FileLifeEvent, writers: TransfersOf) -> list[TracedTransfer]:
     """Return the transfer that the event's process was writing then; if it wrote nothing, the others' latest ones."""
-    process = (event.pid, event.start_ticks)
+    own = writers.get((event.pid, event.start_ticks), [])
     if event.kind == "created":
-        return [s for s in writers if s.process == process and s.first_ns >= event.at_ns][:1]
-    begun = {transfer.process: transfer for transfer in writers if transfer.first_ns <= event.at_ns}
-    if process in begun:
-        return [begun[process]]
-    return list(begun.values()) if event.kind == "synced" else []
+        return [transfer for transfer in own if transfer.first_ns >= event.at_ns][:1]
+    if begun := [transfer for transfer in own if transfer.first_ns <= event.at_ns]:
+        return begun[-1:]
+    if event.kind != "synced":
+        return []
+    begun_by = ([one for one in all_of if one.first_ns <= event.at_ns] for all_of in writers.values())
+    return [begun[-1] for begun in begun_by if begun]

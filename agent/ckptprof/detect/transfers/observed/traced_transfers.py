@@ -13,7 +13,7 @@ from ckptprof.detect.tolerances import BESIDE_NS, LOOK_NS, MAX_FILES, NEARLY_ALL
 from ckptprof.detect.transfers.model.operations import Operations, minus, since
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.observed.file_events import FileEvents, is_of_all
+from ckptprof.detect.transfers.observed.file_events import FileEvents, TransfersOf, is_of_all
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
@@ -36,7 +36,7 @@ class TracedTransfers:
         """Start with nothing."""
         self._sessions: Bounded[str, _Session] = Bounded(8 * MAX_FILES)  # that nobody closed
         self._gone: dict[ProcessKey, int] = {}  # processes that have ended, and when
-        self._files: dict[tuple[FileKey, bool], list[TracedTransfer]] = {}
+        self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
         self._open: dict[int, TracedTransfer] = {}  # by identity, those that moved longest ago first
         self._streams_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
         self._done: dict[int, TracedTransfer] = {}
@@ -83,13 +83,12 @@ class TracedTransfers:
     def _transfer_for(self, activity: FileActivity, but: TracedTransfer | None = None) -> TracedTransfer:
         """Return the transfer that a session belongs to, `but` not that one; a new one if there is none."""
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
-        for transfer in reversed(self._files.get((file, activity.writes), ())):
-            if transfer.process == process:
-                if transfer is not but and _continues(transfer, activity):
-                    return transfer
-                if transfer.is_unclosed:  # truncated, or begun again, by another thread
-                    self._finish(transfer)
-                break
+        same = self._files.setdefault((file, activity.writes), {}).setdefault(process, [])
+        if same:
+            if same[-1] is not but and _continues(same[-1], activity):
+                return same[-1]
+            if same[-1].is_unclosed:  # truncated, or begun again, by another thread
+                self._finish(same[-1])
         transfer = TracedTransfer(
             process=process,
             file=file,
@@ -101,7 +100,7 @@ class TracedTransfers:
             seen_by="trace",
             generation=activity.generation,
         )
-        self._files.setdefault((file, transfer.writes), []).append(transfer)
+        same.append(transfer)
         self._streams_of.setdefault(process, {})[id(transfer)] = transfer
         self._lives.adopt(transfer)
         return transfer
@@ -135,9 +134,9 @@ class TracedTransfers:
 
     def observe(self, event: FileLifeEvent) -> None:
         """Take an event of a file's life; the sessions of the same frame are to be learnt before."""
-        writers: list[TracedTransfer] = []
+        writers: TransfersOf = {}
         if event.device is not None and event.inode is not None:
-            writers = self._files.get(((event.device, event.inode), True), [])
+            writers = self._files.get(((event.device, event.inode), True), {})
         # what its process did, if the event says too little of what it is about
         named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
         relatives = self.moved_by((event.pid, event.start_ticks)) if named or is_of_all(event) else []
@@ -178,7 +177,7 @@ class TracedTransfers:
     def near(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[TracedTransfer]:
         """Yield the transfers of a file, by whomever and in either direction, that overlap a time, give or take."""
         for writes in (True, False):
-            for transfer in self._files.get((file, writes), ()):
+            for transfer in itertools.chain.from_iterable(self._files.get((file, writes), {}).values()):
                 if transfer.edges()[0] - LOOK_NS <= high_ns and low_ns <= transfer.last_ns + LOOK_NS:
                     yield transfer
 
@@ -207,11 +206,12 @@ class TracedTransfers:
         del self._over[id(transfer)]
         self._done.pop(id(transfer), None)
         key = (transfer.file, transfer.writes)
-        left = [other for other in self._files.get(key, ()) if other is not transfer]
-        if left:
-            self._files[key] = left
-        else:
-            self._files.pop(key, None)
+        by_process = self._files[key]
+        by_process[transfer.process].remove(transfer)
+        if not by_process[transfer.process]:
+            del by_process[transfer.process]
+        if not by_process:
+            del self._files[key]
         siblings = self._streams_of.get(transfer.process, {})
         siblings.pop(id(transfer), None)
         if not siblings:
