@@ -122,22 +122,25 @@ class WriterThread:
 
     def _turn(self) -> bool:
         """Store what is waiting, the most important first; return whether that worked."""
-        began_anew = False
-        try:
-            failures = self._store_all(self._database.writer())
-            began_anew = self._begin_anew(failures)
-            self._database.rest()
-        except StoreError as error:
-            failures = [error]
-            began_anew = self._begin_anew(failures)
-        except Exception as error:  # noqa: BLE001 - a fault must not end this thread and with it all storing
-            failures = [StoreError(f"{type(error).__name__}: {error}")]
+        failures = self._attempt(lambda: self._store_all(self._database.writer()))
+        began_anew = self._begin_anew(failures)
+        failures += self._attempt(self._database.rest)
         self.damaged_databases = self._database.damaged
         if failures:
             self._fail(failures[-1])
             return began_anew
         self._failing = ""
         return True
+
+    @staticmethod
+    def _attempt(work: Callable[[], list[StoreError] | None]) -> list[StoreError]:
+        """Return what failed in it, returned or raised."""
+        try:
+            return work() or []
+        except StoreError as error:
+            return [error]
+        except Exception as error:  # noqa: BLE001 - a fault must not end this thread and with it all storing
+            return [StoreError(f"{type(error).__name__}: {error}")]
 
     def _begin_anew(self, failures: Sequence[StoreError]) -> bool:
         """Move a damaged database aside; return whether that was done: what waits goes into a new one at once."""
