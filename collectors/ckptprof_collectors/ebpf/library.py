@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from ckptprof_collectors.kernelfs import UnavailableError
 
 OVERRIDE = "CKPTPROF_LIBBPF"  # the path of the one library to use
 BUNDLED = Path(__file__).parents[1] / "_lib"  # what a wheel built with CKPTPROF_BUNDLE_LIBBPF carries
+_NEEDED = ("libz.so.1", "libzstd.so.1", "libelf.so.1")  # by libbpf, and by these themselves
 LOG_CHARACTERS = 2000
 _INSTALL = "install it (apt install libbpf1, dnf install libbpf) or use the wheel of ckptprof that carries it"
 _OWN_ERRORS = 4000  # libbpf.h: LIBBPF_ERRNO__START
@@ -170,15 +172,44 @@ class Libbpf:
 
 def _why_refused() -> str:
     """Tell what EPERM means here: capabilities that are missing, or a kernel that refuses in spite of them."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)()  # two of effective, permitted, inheritable
-    if ctypes.CDLL(None).capget(header, data) != 0:
+    held = _capabilities()
+    if held is None:
         return "needs CAP_BPF and CAP_PERFMON"
-    held = data[0] | data[3] << 32
     missing = [name for name, bit in (("CAP_BPF", _CAP_BPF), ("CAP_PERFMON", _CAP_PERFMON)) if not held >> bit & 1]
     if missing and not held >> _CAP_SYS_ADMIN & 1:
         return f"lacks {' and '.join(missing)}"
     return "this kernel refuses it in spite of the capabilities: lockdown or a security policy"
+
+
+def _capabilities() -> int | None:
+    """Return those that are in effect, as a mask; None if the kernel does not say."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    data = (ctypes.c_uint32 * 6)()  # two of effective, permitted, inheritable
+    return data[0] | data[3] << 32 if ctypes.CDLL(None).capget(header, data) == 0 else None
+
+
+def _is_privileged() -> bool:
+    return os.geteuid() == 0 or _capabilities() != 0
+
+
+def _is_roots(path: Path) -> bool:
+    """Return whether nobody but root can put another file there; a sticky folder keeps what is root's."""
+    for each in (path, *path.parents):
+        state = each.stat()
+        if state.st_uid != 0 or (state.st_mode & 0o022 and not state.st_mode & stat.S_ISVTX):
+            return False
+    return True
+
+
+def _trusted(override: str) -> Path:
+    """Return the path to load; raises UnavailableError if it is not for this process to trust."""
+    path = Path(override)
+    if not path.exists() or not _is_privileged():
+        return path
+    path = path.resolve()  # what is looked at is what is loaded
+    if not _is_roots(path):
+        raise UnavailableError(f"{override} is not loaded: others than root can change it")
+    return path
 
 
 _loaded: dict[str, Libbpf] = {}  # for ever: the library holds the address of a callback
@@ -220,12 +251,15 @@ def _system_folders() -> list[Path]:
 def find_libbpf(*, bundled: Path = BUNDLED, folders: Sequence[Path] | None = None) -> Libbpf:
     """Return libbpf 1.x: that of CKPTPROF_LIBBPF, else the bundled one, else the system's (or that of `folders` only).
 
+    A process with privileges takes what CKPTPROF_LIBBPF names only if it is root's, and all else by its own path: the
+    search path of the dynamic linker (LD_LIBRARY_PATH) is its caller's.
+
     Raises UnavailableError with the reason and what to install. Loaded once per process.
     """
     override = os.environ.get(OVERRIDE)
     if override:
-        path = Path(override)
-        return _load(override, path.parent.glob("lib[ez]*.so.1") if path.parent.name == BUNDLED.name else ())
+        path = _trusted(override)
+        return _load(str(path), path.parent.glob("lib[ez]*.so.1") if path.parent.name == BUNDLED.name else ())
     refused: list[str] = []
     own = bundled / "libbpf.so.1"
     if own.exists():
@@ -233,12 +267,15 @@ def find_libbpf(*, bundled: Path = BUNDLED, folders: Sequence[Path] | None = Non
             return _load(str(own), (path for path in bundled.glob("*.so*") if path != own))
         except UnavailableError as error:  # built for a newer glibc: the system's may do
             refused.append(str(error))
-    names = [] if folders is not None else ["libbpf.so.1"]
     searched = _system_folders() if folders is None else folders
-    names += [str(folder / "libbpf.so.1") for folder in searched if (folder / "libbpf.so.1").exists()]
-    for name in names:
+    for folder in searched:
         with suppress(UnavailableError):
-            return _load(name)
+            if (folder / "libbpf.so.1").exists():
+                needed = (folder / name for name in _NEEDED)
+                return _load(str(folder / "libbpf.so.1"), [path for path in needed if path.exists()])
+    if folders is None and not _is_privileged():
+        with suppress(UnavailableError):
+            return _load("libbpf.so.1")
     old = next((found for folder in searched for found in sorted(folder.glob("libbpf.so.0*"))), None)
     if old is not None:
         refused.append(f"{old} is libbpf 0.x, of an old interface that is unusable: {_INSTALL}")

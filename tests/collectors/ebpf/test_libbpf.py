@@ -554,6 +554,50 @@ def test_the_bundled_library_goes_first(lib: Libbpf, tmp_path: Path) -> None:
         assert f"{bundled}/{name}" in result.stdout
 
 
+@pytest.mark.root
+def test_the_search_path_of_the_caller_chooses_nothing(lib: Libbpf, tmp_path: Path) -> None:
+    """LD_LIBRARY_PATH leads a privileged process neither to a libbpf nor to what that needs."""
+    maps = [line.split()[-1] for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+    for soname in ("libbpf.so.1", "libelf.so.1"):
+        shutil.copy(next(path for path in maps if path.split("/")[-1].startswith(soname[:6])), tmp_path / soname)
+    result = python(
+        """
+        import pathlib
+        from ckptprof_collectors.ebpf.libbpf import find_libbpf
+        print(find_libbpf(bundled=pathlib.Path("/nowhere")).version >= (1, 0))
+        print(pathlib.Path("/proc/self/maps").read_text())
+        """,
+        CKPTPROF_LIBBPF="",
+        LD_LIBRARY_PATH=str(tmp_path),
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[0] == "True"
+    assert str(tmp_path) not in result.stdout
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("changed", ["owner", "mode", "folder"])
+def test_an_override_that_others_can_change_is_refused(
+    lib: Libbpf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    """By who has privileges: the file and each folder above are root's, and nobody else writes there."""
+    place = tmp_path / "place"
+    place.mkdir()
+    library = place / "libbpf.so.1"
+    shutil.copy(lib.path, library)
+    library.chmod(0o644)
+    {
+        "owner": lambda: os.chown(library, 65534, -1),
+        "mode": lambda: library.chmod(0o666),
+        "folder": lambda: place.chmod(0o777),
+    }[changed]()
+    monkeypatch.setenv(bpflibrary.OVERRIDE, str(library))
+
+    with pytest.raises(UnavailableError, match="is not loaded: others than root can change it"):
+        find_libbpf()
+
+
 @on_kernel
 def test_callbacks_work_where_memory_may_not_be_made_executable(compiled: Path) -> None:
     """Under systemd's MemoryDenyWriteExecute the log and the ring still speak, or the error says why not."""
