@@ -9,11 +9,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ckptprof.errors import CkptprofError
 from ckptprof.export import http as http_module
+from ckptprof.export import request as request_module
 from ckptprof.export.http import MAX_CONNECTIONS, MetricsServer
 from ckptprof.export.request import MAX_HEAD_BYTES, parse
 
@@ -305,11 +307,26 @@ def test_a_foreign_name_for_loopback_gets_no_metrics(server: MetricsServer, host
     assert get(server, "/healthz", Host=host).status == 200
 
 
-def test_what_listens_beyond_loopback_answers_to_any_name() -> None:
-    """Who can reach it by name can read it without a browser, and Prometheus asks by name."""
+def test_what_listens_beyond_loopback_answers_to_any_name_from_beyond_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prometheus asks by name; through loopback a browser may have been led here, unless root gave that name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        address = probe.getsockname()[0]
+    (tmp_path / "hosts").write_text("127.0.1.1 Full.Name.example full  # evil.example\n")
+    monkeypatch.setattr(request_module, "HOSTS", tmp_path / "hosts")
     server = MetricsServer(lambda _: (PAGE, TEXT), host="0.0.0.0", port=0)  # noqa: S104 - that is the case
     server.start()
+
+    def status(at: str, name: str) -> bytes:
+        with socket.create_connection((at, server.port), timeout=5) as client:
+            client.sendall(f"GET /metrics HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+            return client.recv(100).split()[1]
+
     try:
-        assert get(server, Host="node1.cluster.example").status == 200
+        assert status(address, "node1.cluster.example") == b"200"
+        assert status("127.0.0.1", "evil.example") == b"421"
+        assert status("127.0.0.1", "full.name.example") == b"200"
     finally:
         server.close()

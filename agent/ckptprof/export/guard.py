@@ -10,10 +10,10 @@ from pathlib import Path
 from ckptprof.errors import CkptprofError
 from ckptprof.export import web_config
 from ckptprof.export.passwords import Access, Passwords
-from ckptprof.export.request import Request, refuse
+from ckptprof.export.request import CHALLENGE, Request, refuse
 
 _REFUSALS = {
-    Access.REFUSED: (HTTPStatus.UNAUTHORIZED, 'WWW-Authenticate: Basic realm="metrics"'),
+    Access.REFUSED: (HTTPStatus.UNAUTHORIZED, f"WWW-Authenticate: {CHALLENGE}"),
     Access.LATER: (HTTPStatus.TOO_MANY_REQUESTS, "Retry-After: 1"),
 }
 

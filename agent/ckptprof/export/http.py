@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
 from ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,6 @@ class MetricsServer:
         self._render = render
         self._status = status
         self._host = host
-        self._is_local = host in {"localhost", "::1"} or host.startswith("127.")
         self._port = port
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -185,9 +185,10 @@ class MetricsServer:
         if end > MAX_HEAD_BYTES or (end < 0 and len(connection.received) > MAX_HEAD_BYTES):
             self._reply(connection, refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
         elif end >= 0:
-            self._reply(connection, self._answer(parse(bytes(connection.received[:end]))))
+            local = _is_loopback(connection.socket)
+            self._reply(connection, self._answer(parse(bytes(connection.received[:end])), local=local))
 
-    def _answer(self, request: Request | None) -> bytes:
+    def _answer(self, request: Request | None, *, local: bool) -> bytes:
         if request is None:
             return refuse(HTTPStatus.BAD_REQUEST)
         try:
@@ -206,7 +207,7 @@ class MetricsServer:
             return answer(HTTPStatus.OK, _INDEX, request=request, content_type="text/html; charset=utf-8")
         if request.path == "/healthz":
             return answer(HTTPStatus.OK, b"ok\n", request=request)
-        if self._is_local and not is_local_name(request.host):
+        if local and not is_local_name(request.host):
             return refuse(HTTPStatus.MISDIRECTED_REQUEST, request)
         if request.path == "/status":
             body, content_type = self._status(), "application/json"
@@ -254,6 +255,13 @@ class MetricsServer:
         if self._connections.pop(connection.socket, None) is not None:
             self._selector.unregister(connection.socket)
             connection.socket.close()
+
+
+def _is_loopback(sock: socket.socket) -> bool:
+    """Return whether it came in by loopback, wherever we listen: a browser on this host may have been led there."""
+    address = ip_address(sock.getsockname()[0])
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _listen(host: str, port: int) -> socket.socket:
