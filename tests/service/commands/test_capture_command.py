@@ -83,6 +83,18 @@ def test_what_cannot_be_started_leaves_no_file(
     assert said in result.stderr
 
 
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_link_is_not_followed(ckptprof: Ckptprof, force: tuple[str, ...]) -> None:
+    """Whoever may write to the folder could have put it there, to any file of who records."""
+    (ckptprof.work / "precious").write_text("kept")
+    (ckptprof.work / "x.gz").symlink_to("precious")
+    result = ckptprof.call("capture", *force, "x.gz", "--", "true")
+
+    assert result.returncode == 1
+    assert (b"x.gz: is a link" if force else b"exists already") in result.stderr
+    assert (ckptprof.work / "precious").read_text() == "kept"
+
+
 def test_a_full_disk_costs_the_recording_and_not_the_command(ckptprof: Ckptprof) -> None:
     """It goes on unwatched, which is told, and its exit code is its own."""
     result = ckptprof.call("capture", "--force", "/dev/full", "--", "sh", "-c", "sleep 3; exit 4")

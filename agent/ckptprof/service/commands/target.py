@@ -12,6 +12,8 @@ from ckptprof.errors import CkptprofError, PermissionDeniedError
 def open_target(path: Path, mode: int, *, new: bool = False) -> int:
     """Return a descriptor; raises CkptprofError, and FileExistsError where the file is to be a new one and is none."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_EXCL if new else 0)
+    if path.absolute().parts[1:2] != ("dev",):  # /dev/stdout is a link; elsewhere one may be anybody's, to any file
+        flags |= os.O_NOFOLLOW
     try:
         fd = os.open(path, flags, mode)
     except FileExistsError:
@@ -21,6 +23,8 @@ def open_target(path: Path, mode: int, *, new: bool = False) -> int:
     except OSError as error:
         if error.errno == errno.ENXIO and path.is_fifo():
             raise CkptprofError(f"{path}: nobody reads this pipe", hint="start its reader first") from error
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise CkptprofError(f"{path}: is a link", hint="give the path of the file itself") from error
         raise CkptprofError(f"{path}: {error.strerror}", hint="give the path of a file") from error
     os.set_blocking(fd, True)
     return fd
