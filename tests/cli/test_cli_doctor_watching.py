@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ckptprof.cli.checks import remedies, trace, watching
+from ckptprof.export.guard import Guard
+from ckptprof.export.http import MetricsServer
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.commands.levels import Standing
@@ -150,6 +153,58 @@ def test_another_program_at_the_port_is_nobody(body: bytes) -> None:
         server.shutdown()
 
     assert found is None
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a certificate that nobody has signed, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x"]
+    subprocess.run([*new, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+@pytest.mark.parametrize("password", [False, True])
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_guarded_page_is_asked_as_far_as_it_answers(
+    tmp_path: Path, pair: tuple[Path, Path], *, tls: bool, password: bool
+) -> None:
+    """By TLS without knowing who signed; one that wants a password is said to be there."""
+    web = {"tls_server_config": {"cert_file": str(pair[0]), "key_file": str(pair[1])}} if tls else {}
+    users = {"basic_auth_users": {"alice": "$2b$04$" + "a" * 53}} if password else {}
+    (tmp_path / "web.yml").write_text(json.dumps({**web, **users}))
+    page = MetricsServer(
+        lambda _: (b"", ""),
+        status=lambda: msgspec.json.encode(standing()),
+        port=0,
+        guard=Guard(tmp_path / "web.yml", print),
+    )
+    page.start()
+    try:
+        found = watching.ask("127.0.0.1", page.port)
+    finally:
+        page.close()
+    (check,) = watching.everything(found, None, "/nowhere/x.db", WORKS)
+
+    assert isinstance(found, watching.Guarded) is password
+    assert password or found == standing()
+    assert ("(its page wants a password: not asked)" in check.text) is password
+
+
+@pytest.mark.parametrize(
+    ("settings", "fix"), [('level = "poll"\n', 'set level = "auto" in '), ("#level = 1\n", "systemctl edit ckptprof")]
+)
+def test_the_remedy_names_where_the_service_has_its_level_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, fix: str
+) -> None:
+    """Its file of settings, if that has one."""
+    (tmp_path / "config.toml").write_text(settings)
+    monkeypatch.setattr(remedies, "SETTINGS", tmp_path / "config.toml")
+    monkeypatch.setattr(watching, "service_runs", lambda: True)
+    (check,) = watching.everything(standing(wish="poll"), None, "/nowhere/x.db", WORKS)
+
+    assert fix in (check.fix or "")
 
 
 def standing(**changes: Any) -> Standing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from ckptprof.store.location import SYSTEMD, service_runs
 
+SETTINGS = Path("/etc/ckptprof/config.toml")  # what the service reads; an option or the environment wins over it
 _UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 
 
@@ -53,6 +55,19 @@ def privileges() -> str:
     if service_runs():
         return f"{as_root(f'{program} service install')} gives the unit CAP_BPF and CAP_PERFMON"
     return f"end it and start it as root ({as_root(f'{program} agent')})"
+
+
+def level() -> str:
+    """Return how the service is asked for another level than polling: where that stands."""
+    restart = as_root("systemctl restart ckptprof")
+    try:
+        text = SETTINGS.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    if re.search(r"(?m)^\s*level\s*=", text):
+        return f'set level = "auto" in {SETTINGS}, then {restart}'
+    edit = as_root("systemctl edit ckptprof")
+    return f"{edit}: set Environment=CKPTPROF_LEVEL=auto, or take --level poll out of ExecStart="
 
 
 def restart() -> str:
