@@ -180,7 +180,9 @@ def full() -> Metrics:
             RdmaInfo("mlx5_0/1", 400_000_000_000, "ACTIVE", "InfiniBand", None),
             RdmaSample("mlx5_0/1", 1, 2, 3, 4, 5),
             MemorySample(*range(1, 15)),
-            SamplerHealth(10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}, 1, 2),
+            SamplerHealth(
+                10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}, 1, 2, 3 * 10**8
+            ),
             TraceHealth(100, 1, 2, 3, 4, 5, {"calls": "typed"}, ("splice is out of sight",)),
             CollectorFault("nics", "gone"),
             Unavailable("rdma", "no /sys/class/infiniband"),

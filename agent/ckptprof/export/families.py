@@ -47,6 +47,11 @@ SAMPLER = (
     _SAMPLER(
         "sampler_refused_lookups_total", "Looks at files that were too many at once.", lambda s: s.refused_lookups
     ),
+    _SAMPLER(
+        "sampler_starved_seconds_total",
+        "Lateness of ticks that came 0.25 s late or more.",
+        lambda s: None if s.starved_ns is None else s.starved_ns / 1e9,
+    ),
     _SAMPLER("watched_processes", "Processes watched closely now.", lambda s: s.watched_processes, kind="gauge"),
     _SAMPLER("known_processes", "Processes known to the sampler now.", lambda s: s.known_processes, kind="gauge"),
 )

@@ -13,6 +13,7 @@ from ckptprof.detect.transfers.model.operations import Operations
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.starvation import Starvation
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.model import Level, Pattern
 from ckptprof_collectors.samples import OperationKind
@@ -20,7 +21,9 @@ from ckptprof_collectors.samples import OperationKind
 _BESIDE_NS = 300_000_000  # a restore whose first or last files were not seen reads on without a pause
 
 
-def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory) -> Iterator[str]:
+def blind_of(
+    candidate: Candidate, pattern: Pattern, files: int, health: TraceHealthHistory, starvation: Starvation
+) -> Iterator[str]:
     """Yield the sentences of what stays out of sight; `unsettled` has what may become known later."""
     counted = [part.operations for part in candidate.parts if part.operations is not None]
     if level_of(candidate.parts) is not Level.TRACE:
@@ -49,6 +52,7 @@ def blind_of(candidate: Candidate, pattern: Pattern, files: int, health: TraceHe
         yield from _of_operations(counted)
         yield from health.lost(candidate.start_ns, candidate.end_ns)
         yield from health.degraded
+    yield from starvation.during(candidate.start_ns, candidate.end_ns)
 
 
 def unsettled(candidate: Candidate) -> str:

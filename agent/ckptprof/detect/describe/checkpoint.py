@@ -42,7 +42,7 @@ def assemble(
     spent = amplification_of(candidate)
     source = source_of(candidate, world.histories, world.devices.mount_of(path))
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
-    blind = tuple(blind_of(candidate, pattern, files, world.health))
+    blind = tuple(blind_of(candidate, pattern, files, world.health, world.starvation))
     unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind)
     writers = writers_of(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns)

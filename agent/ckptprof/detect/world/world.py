@@ -14,6 +14,7 @@ from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.process_usage import ProcessUsage
+from ckptprof.detect.world.starvation import Starvation
 from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.detect.world.training_threads import TrainingThreads
@@ -31,6 +32,7 @@ from ckptprof_collectors.samples import (
     ProcessInfo,
     ProcessIo,
     ProcessStat,
+    SamplerHealth,
     ThreadLook,
     TraceHealth,
 )
@@ -51,6 +53,7 @@ class World:
         self.histories: dict[ProcessKey, ProcessHistory] = {}
         self.ended: dict[ProcessKey, int] = {}  # processes that are gone, and since when
         self.health = TraceHealthHistory()
+        self.starvation = Starvation()
         self.trainers = TrainingThreads()
         self.calls = FileCalls()
         self.threads = ThreadLooks(header.ticks_per_second)
@@ -87,10 +90,16 @@ class World:
             self.fuse.observe(frame.at_ns, waiting)
         for look in samples.of(ThreadLook):
             self.threads.observe(frame.at_ns, look)
-        for health in samples.of(TraceHealth):
-            self.health.observe(frame.at_ns, health)
+        self._take_health(samples)
         self._read_ns = self._read_ns | dict.fromkeys(frame.read, frame.at_ns)
         return samples
+
+    def _take_health(self, samples: FrameSamples) -> None:
+        """Take what the trace and the sampler say of themselves."""
+        for trace in samples.of(TraceHealth):
+            self.health.observe(samples.at_ns, trace)
+        for sampler in samples.of(SamplerHealth):
+            self.starvation.observe(samples.at_ns, sampler)
 
     def _take_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
         """Take what was counted for processes."""
@@ -208,4 +217,5 @@ class World:
         self.threads.forget_before(at_ns)
         self.usage.forget_before(at_ns)
         self.devices.disks.forget_before(at_ns)
+        self.starvation.forget_before(at_ns)
         return min(since_ns.values(), default=at_ns)

@@ -11,6 +11,7 @@ from ckptprof_collectors.hostfacts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, SamplerHealth
 
 _LATE_NS = 5_000_000
+_STARVED_NS = 250_000_000  # two ticks and a half of a process that trains: what happened meanwhile may be missed
 
 
 class HealthCounters:
@@ -18,16 +19,20 @@ class HealthCounters:
 
     def __init__(self) -> None:
         """Start each count at zero."""
-        self._ticks = self._late = self._lateness_ns = 0
+        self._ticks = self._late = self._lateness_ns = self._starved_ns = 0
         self._read_ns: dict[str, int] = {}
         self._faults: dict[str, int] = {}
         self._faulty: dict[str, str] = {}
 
-    def tick(self, lateness_ns: int) -> None:
-        """Count one tick that came so much later than it was due."""
+    def tick(self, lateness_ns: int) -> bool:
+        """Count one tick that came so much later than it was due; return whether that is to be told at once."""
         self._ticks += 1
         self._late += lateness_ns > _LATE_NS
         self._lateness_ns += max(0, lateness_ns)
+        if lateness_ns < _STARVED_NS:
+            return False
+        self._starved_ns += lateness_ns
+        return True
 
     def spend(self, name: str, spent_ns: int) -> None:
         """Add time that was spent on one kind of reading."""
@@ -66,4 +71,5 @@ class HealthCounters:
             faults=dict(self._faults),
             hung_lookups=len(WORKERS.hung()),
             refused_lookups=WORKERS.refused,
+            starved_ns=self._starved_ns,
         )

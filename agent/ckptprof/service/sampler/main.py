@@ -129,8 +129,9 @@ class Sampler:
         due_ns = time.monotonic_ns()
         while not self.stopping and not self._output.broken:
             now_ns = time.monotonic_ns()
+            if self._counters.tick(now_ns - due_ns):
+                self._next_health_ns = now_ns  # told in the frame that ends what was not seen
             period_ns = self.tick(now_ns)
-            self._counters.tick(now_ns - due_ns)
             # An event may have woken us before it was due: a crowd of them must not put the next look off
             due_ns = min(max(due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
             self._wait(due_ns)
@@ -370,6 +371,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     options = msgspec.json.decode(sys.argv[1], type=SamplerOptions)
     set_title("sampler")
+    privileges.hide()
     if options.witness_fd is not None:
         signal.set_wakeup_fd(options.witness_fd, warn_on_full_buffer=False)
         for number in options.witness_signals:

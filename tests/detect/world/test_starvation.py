@@ -1,0 +1,52 @@
+"""When the sampler came late: said of what it touched, and of nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptprof.detect.world.starvation import Starvation
+from ckptprof_collectors.samples import SamplerHealth
+
+SECOND_NS = 1_000_000_000
+
+
+def health(starved_ns: int | None) -> SamplerHealth:
+    """Return an account of a sampler with this lateness."""
+    return SamplerHealth(
+        ticks=1, late_ticks=1, lateness_ns=0, dropped_frames=0, cpu_ns=0, rss_bytes=None, watched_processes=0,
+        known_processes=0, read_ns={}, faults={}, starved_ns=starved_ns,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [(0, 7, []), (7, 8.2, []), (6, 9, ["1.0 s"]), (7, 20, ["2.0 s"]), (9.5, 9.6, ["0.1 s"]), (10, 20, [])],
+)
+def test_it_is_said_of_what_it_touched(start: float, end: float, said: list[str]) -> None:
+    """A tick came at 10 s that was due at 8 s; a touch is told from a quarter of a second on, or if it was all."""
+    starvation = Starvation()
+    for at, starved in ((5, 0), (10, 2), (15, 2)):
+        starvation.observe(at * SECOND_NS, health(starved * SECOND_NS))
+
+    found = starvation.during(int(start * SECOND_NS), int(end * SECOND_NS))
+
+    assert [sentence.split(" of it")[0] for sentence in found] == [f"what went on in {share}" for share in said]
+
+
+def test_who_does_not_tell_was_not_late() -> None:
+    """A recording of an older version has no such count."""
+    starvation = Starvation()
+    starvation.observe(5 * SECOND_NS, health(None))
+
+    assert starvation.during(0, 10 * SECOND_NS) == []
+
+
+def test_what_is_old_is_forgotten() -> None:
+    """And what is counted since goes on from there."""
+    starvation = Starvation()
+    starvation.observe(5 * SECOND_NS, health(SECOND_NS))
+    starvation.forget_before(6 * SECOND_NS)
+    starvation.observe(9 * SECOND_NS, health(2 * SECOND_NS))
+
+    assert starvation.during(0, 6 * SECOND_NS) == []
+    assert len(starvation.during(0, 10 * SECOND_NS)) == 1
