@@ -116,3 +116,29 @@ def test_root_stays_root() -> None:
 
     assert done.stdout == "False None True\n"
     assert os.geteuid() == 0
+
+
+HIDDEN = """
+import json, os, sys, types
+privileges = sys.modules["privileges"] = types.ModuleType("privileges")
+exec(sys.argv[1], privileges.__dict__)
+before = os.stat("/proc/self/status").st_uid
+privileges.hide()
+after = os.stat("/proc/self/status").st_uid
+print(json.dumps(dict(before=before, after=after, files=len(os.listdir("/proc/self/fd")) > 0)))
+"""
+
+
+@pytest.mark.parametrize(("capabilities", "owner"), [("+sys_ptrace,+dac_read_search", 0), ("", 65534)])
+def test_who_holds_capabilities_cannot_be_looked_into(capabilities: str, owner: int) -> None:
+    """What cannot be dumped is root's in /proc, and still readable for itself; without capabilities nothing changes."""
+    caps = f"-all,{capabilities}" if capabilities else "-all"
+    source = Path(privileges.__file__).read_text(encoding="utf-8")
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", f"--inh-caps={caps}",
+         f"--ambient-caps={caps}", PYTHON, "-I", "-c", HIDDEN, source],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"before": 65534, "after": owner, "files": True}

@@ -288,6 +288,29 @@ def test_a_damaged_database_ends_nothing(machine: Machine) -> None:
     assert "ckptprof_store_damaged_total 1" in machine.run("python3", "-c", SCRAPE)
 
 
+def test_it_comes_to_its_turn_and_cannot_be_looked_into(machine: Machine) -> None:
+    """Recorder and sampler have the nice value of the unit, and what is theirs in /proc is root's."""
+    for pid in machine.pids():
+        nice = machine.run("cat", f"/proc/{pid}/stat").rpartition(")")[2].split()[16]
+        assert nice == "-5"
+        assert machine.run("stat", "-c", "%u", f"/proc/{pid}/environ").strip() == "0"
+    assert machine.property("CPUWeight") == "500"
+
+
+def test_a_mistake_in_the_settings_is_said_once(machine: Machine) -> None:
+    """It would be the same the next time: systemd does not try again."""
+    machine.run("systemctl", "stop", "ckptprof")
+    machine.run("sh", "-euc", "cp /etc/ckptprof/config.toml /tmp/; echo 'levle = \"poll\"' >/etc/ckptprof/config.toml")
+    machine.call("systemctl", "start", "ckptprof")
+    until(30, "given up", lambda: machine.property("ActiveState") == "failed")
+    time.sleep(6)  # RestartSec= is 5
+
+    assert (machine.property("ActiveState"), machine.property("NRestarts")) == ("failed", "0")
+    assert "did you mean 'level'?" in machine.journal()
+    machine.run("sh", "-euc", "cp /tmp/config.toml /etc/ckptprof/; systemctl reset-failed ckptprof")
+    machine.run("systemctl", "start", "ckptprof")
+
+
 TROUBLES = {
     "a directory in its place": (f"mkdir {DATABASE}", "ckptprof.db"),
     "a state directory that is read-only": (f"mount --bind -o ro {STATE} {STATE}", "Read-only file system"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof.assets import asset
+from ckptprof.errors import UsageError
 
 UNIT = asset("systemd/ckptprof.service")
 EXAMPLES = sorted(asset("systemd/ckptprof.service.d").glob("*.example"))
@@ -109,4 +110,6 @@ def test_it_is_watched_and_bounded() -> None:
     assert unit["Type"] == ["notify"]
     assert int(unit["WatchdogSec"][0]) > 0
     assert unit["ExecStart"][0].startswith("/")
+    assert (unit["CPUWeight"], unit["Nice"]) == (["500"], ["-5"])
+    assert unit["RestartPreventExitStatus"] == [str(UsageError.exit_code)]
     assert {"MemoryHigh", "MemoryMax", "TasksMax", "LimitNOFILE", "TimeoutStopSec"} <= unit.keys()

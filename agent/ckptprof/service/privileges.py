@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 CAP_PERFMON = 38  # include/uapi/linux/capability.h
@@ -18,6 +19,7 @@ OF_TRACING = 1 << CAP_PERFMON | 1 << CAP_BPF
 _VERSION_3 = 0x20080522  # 64 bits, in two halves
 _PR_CAP_AMBIENT = 47  # include/uapi/linux/prctl.h
 _PR_CAP_AMBIENT_LOWER = 3
+_PR_SET_DUMPABLE = 4
 _HALF = 0xFFFFFFFF
 
 
@@ -61,6 +63,16 @@ def become(wanted: Capabilities) -> None:
         half.permitted = wanted.permitted >> shift & _HALF
         half.inheritable = wanted.inheritable >> shift & _HALF
     _call("capset", ctypes.byref(_Header(_VERSION_3, 0)), halves)
+
+
+def hide() -> None:
+    """Let no other process of this user look into one that holds capabilities: no ptrace, no memory, no core file.
+
+    Root needs none of it: only root may look into what is root's. It is to be called again after each exec.
+    """
+    with suppress(OSError):
+        if os.geteuid() != 0 and held().permitted:
+            _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def drop_tracing(check: Callable[[], object]) -> bool:

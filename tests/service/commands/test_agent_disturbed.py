@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -130,6 +131,26 @@ def test_a_lost_sampler_is_replaced_and_the_gap_is_told(ckptprof: Ckptprof, watc
     assert "starting another" in watching.said()
     assert b'"reason"' in report
     assert fed >= 2
+
+
+def test_a_starved_sampler_is_said_of_each_save_that_it_touched(ckptprof: Ckptprof, watch: Watch) -> None:
+    """One that comes to its turn every other half second, as on a crowded host."""
+    watching = watch()
+    watching.until(b"READY=1")
+    sampler = sampler_of(watching.process)
+    job = subprocess.Popen([sys.executable, "-c", f"{SAVE}time.sleep(1)", "3"], cwd=ckptprof.work)
+    while job.poll() is None:
+        sampler.suspend()
+        time.sleep(0.6)
+        sampler.resume()
+        time.sleep(0.2)
+    code = watching.end()
+
+    found = json.loads(ckptprof.call("list", "--json", "--db", str(ckptprof.database)).stdout)["checkpoints"]
+    ours = [one for one in found if str(ckptprof.work) in one["path"]]
+    assert code == 0
+    assert ours
+    assert any("the sampler came late" in sentence for one in ours for sentence in one["blind"])
 
 
 def test_a_second_signal_ends_it_at_once(ckptprof: Ckptprof, watch: Watch) -> None:

@@ -54,6 +54,12 @@ def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
     return CkptprofError(text, hint=_ANYWAY)
 
 
+def status(header: Header) -> str:
+    """Return one line for a service manager: the level and, of poll, why there is no better one."""
+    level, *reasons = describe(header)
+    return f"watching at {level}" + (f": {'; '.join(reasons)}" if header.level != "trace" and reasons else "")
+
+
 def describe(header: Header) -> list[str]:
     """Return which level works, and then what is not as good as it could be: one fact each."""
     lines = [f"{header.level} level"]

@@ -57,6 +57,10 @@ class Notifier:
         self._next_beat = now + self.watchdog_seconds / 3
         return self._send("WATCHDOG=1")
 
+    def give_up(self) -> bool:
+        """Ask to be treated as if the watchdog had not been fed in time."""
+        return self._send("WATCHDOG=trigger")
+
     @staticmethod
     def _status_line(text: str) -> tuple[str, ...]:
         # A newline would begin a new assignment: a process's name in a status must not be able to say MAINPID=1.

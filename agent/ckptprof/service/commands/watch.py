@@ -15,9 +15,10 @@ from ckptprof.errors import CkptprofError
 from ckptprof.export.http import DEFAULT_PORT, MetricsServer
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
+from ckptprof.service.commands.pulse import Pulse
 from ckptprof.service.commands.systemd import Notifier
 from ckptprof.service.options import Control, SamplerOptions, Wish
-from ckptprof.service.privileges import rest_tracing
+from ckptprof.service.privileges import hide, rest_tracing
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
@@ -64,6 +65,7 @@ class Agent:
         """Nothing is started yet."""
         self._options = options
         self._notifier = Notifier()
+        self._pulse = Pulse(self._notifier, messages.warn)
         self._complained: set[str] = set()
         self._restarts = 0
         self._stuck: list[SamplerProcess] = []  # were killed and have not ended: a call of theirs hangs in the kernel
@@ -77,6 +79,7 @@ class Agent:
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
         set_title("recorder")
+        hide()
         rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
         guard = self._guard()
@@ -95,6 +98,7 @@ class Agent:
             self._url = server.url if server is not None else None
             hurried = self._watch(sampler, recorder, trap)
         finally:
+            self._pulse.stop()
             sampler.kill()  # it has ended by now, unless something failed
             sampler.wait(2.0)
             stored = writer is None or self._store(writer, trap, hurried=hurried)
@@ -193,6 +197,7 @@ class Agent:
             if isinstance(message, Header):
                 self._greet(message)
             recorder.take(message)
+            self._pulse.step()  # after each, so that a heap of them is not one long step
 
         loop = Loop(sampler, trap, take)
         while True:
@@ -205,6 +210,7 @@ class Agent:
                 lost = str(error)
             if caught:
                 break
+            self._pulse.step()
             if lost:
                 recorder.end(clean=False)
                 replacement = self._replace(loop, lost, trap, recorder)
@@ -223,15 +229,8 @@ class Agent:
             return
         if not self._ready:
             self._ready = True
-            self._notifier.ready(self._said())
-        self._notifier.watchdog()
-
-    def _said(self) -> str:
-        """Return one line for the service manager: the level and, of poll, why it is no better."""
-        header = self._header
-        level = header.level if header is not None else "poll"
-        why = "" if header is None or level == "trace" or not header.level_reason else f": {header.level_reason}"
-        return f"watching at {level} level{why}"
+            self._notifier.ready(levels.status(self._header) if self._header is not None else "")
+            self._pulse.start()
 
     def _keep_count(self, recorder: Recorder) -> None:
         self._stuck = [sampler for sampler in self._stuck if sampler.wait(0.0) is None]
@@ -257,7 +256,7 @@ class Agent:
             kept = 0.0
             while time.monotonic() < deadline or len(self._stuck) >= MAX_STUCK:
                 time.sleep(0.1)
-                self._notifier.watchdog()
+                self._pulse.step()
                 if time.monotonic() - kept >= 1.0:
                     kept = time.monotonic()
                     self._keep_count(recorder)
