@@ -1,0 +1,77 @@
+"""No sampler is started beside three that hang in the kernel; one that ends makes room for another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from ckptprof.service.commands.watch import MAX_STUCK, Agent, AgentOptions
+
+
+class Unkillable:
+    """Stands for a sampler in an uninterruptible call: it does not end when killed, until it is let go."""
+
+    pid = 7
+
+    def __init__(self) -> None:
+        """Hang."""
+        self.ended = threading.Event()
+
+    def kill(self) -> None:
+        """Nothing comes of it."""
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        """Return an exit code once it is let go."""
+        return -9 if self.ended.wait(min(timeout_seconds, 0.01)) else None
+
+
+class Holder:
+    """Stands for what `_replace` needs of a loop, a trap and a recorder."""
+
+    def __init__(self, sampler: Unkillable) -> None:
+        """Take the sampler that was lost."""
+        self.sampler = sampler
+        self.stuck: list[int] = []
+
+    def take(self) -> list[Any]:
+        """No signal comes."""
+        return []
+
+    def housekeeping(self, _: int, *, sampler_restarts: int, samplers_stuck: int) -> None:
+        """Note how many are said to be stuck."""
+        assert sampler_restarts == 1
+        self.stuck.append(samplers_stuck)
+
+
+def test_three_that_hang_are_not_made_four(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """The fourth is started when one of them has ended, and the number is told meanwhile."""
+    agent: Any = Agent(AgentOptions(db="unused", serve=False))
+    samplers = [Unkillable() for _ in range(MAX_STUCK)]
+    started: list[float] = []
+
+    def start() -> str:
+        started.append(time.monotonic())
+        return "another"
+
+    monkeypatch.setattr(agent, "_start", start)
+    agent._stuck = list(samplers[:-1])
+    holder = Holder(samplers[-1])
+    let_go: list[float] = []
+
+    def release() -> None:
+        let_go.append(time.monotonic())
+        samplers[0].ended.set()
+
+    timer = threading.Timer(2.5, release)
+    timer.start()
+    got = agent._replace(holder, "it hangs", holder, holder)
+    timer.join()
+
+    assert got == "another"
+    assert len(started) == 1
+    assert started[0] > let_go[0]
+    assert max(holder.stuck) == MAX_STUCK
+    assert "nothing is seen until one of them has ended" in capfd.readouterr().err
