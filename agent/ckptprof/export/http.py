@@ -192,11 +192,11 @@ class MetricsServer:
         if request is None:
             return refuse(HTTPStatus.BAD_REQUEST)
         try:
-            return self._page(request)
+            return self._page(request, local=local)
         except Exception:  # noqa: BLE001 - a fault in one scrape must not end this thread and with it all further ones
             return refuse(HTTPStatus.INTERNAL_SERVER_ERROR, request)
 
-    def _page(self, request: Request) -> bytes:
+    def _page(self, request: Request, *, local: bool) -> bytes:
         if self._guard is not None and (refusal := self._guard.refusal(request)) is not None:
             return refusal
         if request.path not in {"/", "/metrics", "/status", "/healthz"}:
