@@ -120,6 +120,14 @@ def database(folder: Path) -> Feed:
     return feed
 
 
+class _Local(socket.socket):
+    """A socket that says it came in by loopback: no input may make a real connection."""
+
+    def getsockname(self) -> tuple[str, int]:
+        """Return an address of loopback."""
+        return "127.0.0.1", 12578
+
+
 def request(folder: Path) -> Feed:
     """Feed one request to the port, in two pieces, before a page with a password; the answer is HTTP."""
     from ckptprof.export.guard import Guard
@@ -132,7 +140,8 @@ def request(folder: Path) -> Feed:
     def feed(data: bytes) -> None:
         guard = Guard(folder / "web.yml", said.append) if data[:1] == b"P" else None
         server = MetricsServer(lambda _: (b"x 1\n" * 500, "text/plain"), guard=guard)
-        ours, theirs = socket.socketpair()
+        pair = socket.socketpair()
+        ours, theirs = _Local(fileno=pair[0].detach()), pair[1]
         ours.settimeout(0)
         connection = _Connection(ours, 0.0)
         server._connections[ours] = connection
