@@ -307,6 +307,7 @@ def test_a_mistake_in_the_settings_is_said_once(machine: Machine) -> None:
 
     assert (machine.property("ActiveState"), machine.property("NRestarts")) == ("failed", "0")
     assert "did you mean 'level'?" in machine.journal()
+    assert "the service has failed" in " ".join(machine.call(PROGRAM, "doctor").stdout.split())
     machine.run("sh", "-euc", "cp /tmp/config.toml /etc/ckptprof/; systemctl reset-failed ckptprof")
     machine.run("systemctl", "start", "ckptprof")
 

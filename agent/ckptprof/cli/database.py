@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
+
+
+def elsewhere(db: str | None) -> str | None:
+    """Return where to ask if a database of one's own, which was asked unnamed, holds nothing; None: nowhere."""
+    from ckptprof.store.location import SERVICE_DATABASE, path_to_read  # noqa: PLC0415 # as below
+
+    if db is not None or path_to_read() == SERVICE_DATABASE or not os.access(SERVICE_DATABASE, os.R_OK):
+        return None
+    return f"this is your own record: the service records to {SERVICE_DATABASE}, ask that with --db"
 
 
 @contextmanager

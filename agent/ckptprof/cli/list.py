@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import reading
+from ckptprof.cli.database import elsewhere, reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.report import document, terminal, terse
 
@@ -48,4 +48,4 @@ def command(  # each argument is an option of the command line
         output.write(terse.render(report, zone=output.LocalZone()))
     if not report.checkpoints:
         message, hint = terminal.explain_empty(report)
-        raise NothingFoundError(message, hint=hint)
+        raise NothingFoundError(message, hint=elsewhere(db) or hint)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ckptprof.cli import filters, gating, options, output
-from ckptprof.cli.database import reading
+from ckptprof.cli.database import elsewhere, reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import Report
 
@@ -66,7 +66,7 @@ def command(  # each argument is an option of the command line
     judged = judge(report)
     if not report.checkpoints and not any(one.holds for one in judged):
         message, hint = terminal.explain_empty(report)
-        raise NothingFoundError(message, hint=hint)
+        raise NothingFoundError(message, hint=elsewhere(db) or hint)
     if not json:
         output.use_units()
         colour = output.use_colour(off=no_color)

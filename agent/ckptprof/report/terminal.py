@@ -223,13 +223,14 @@ def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
 
 
 def _table(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int, *, colour: bool) -> list[str]:
-    wide = width >= WIDE
+    wide, jobs = width >= WIDE, {checkpoint.job for checkpoint in checkpoints}
     clock = _clock(report, checkpoints, zone, width)
     rows = [_row(checkpoint, zone, clock, full=wide) for checkpoint in checkpoints]
     keep = [
         i
         for i, column in enumerate(_COLUMNS)
-        if column.title not in _WHERE_SEEN or any(row[i] is not MISSING for row in rows)
+        if (column.title not in _WHERE_SEEN or any(row[i] is not MISSING for row in rows))
+        and (column.title != "WHO" or len(jobs) > 1)  # the head names the only one
     ]
     columns = [_COLUMNS[i] for i in keep]
     whole = [[row[i] for i in keep] for row in rows]

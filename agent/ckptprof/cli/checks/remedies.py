@@ -9,6 +9,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from ckptprof.errors import CkptprofError
+from ckptprof.service.commands.installation import Host
 from ckptprof.store.location import SYSTEMD, service_runs
 
 SETTINGS = Path("/etc/ckptprof/config.toml")  # what the service reads; an option or the environment wins over it
@@ -47,6 +49,14 @@ def as_watcher() -> str:
     if SYSTEMD.is_dir():
         return f"install the service ({as_root(f'{program} service install')})"
     return f"watch it as root ({as_root(f'{program} agent')})"
+
+
+def service_failed() -> bool:
+    """Return whether systemd gave the service up."""
+    try:
+        return SYSTEMD.is_dir() and Host().state().get("ActiveState") == "failed"
+    except CkptprofError:
+        return False
 
 
 def privileges() -> str:

@@ -116,6 +116,11 @@ def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check]) ->
         if service_runs():
             text = "the service runs, and does not answer: at which level it watches is not known"
             return Check("watching", "note", text, "`journalctl -u ckptprof` tells it")
+        if remedies.service_failed():
+            text = "the service has failed, and no agent watches this host"
+            return Check(
+                "watching", "warn", text, "`journalctl -u ckptprof` tells why; `ckptprof config` checks its settings"
+            )
         return Check("watching", "note", "neither the service nor an agent watches this host", remedies.as_watcher())
     if newest is None:
         return Check("watching", "note", "an agent writes to this database; at which level it watches is not known")
