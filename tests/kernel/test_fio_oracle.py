@@ -62,6 +62,7 @@ def traced(sessions: list[FileActivity]) -> TracedTransfer:
     )  # fmt: skip
     for session in sessions:
         made.take(session, session.first_ns)
+    made.bytes = sum(session.bytes for session in sessions)
     return made
 
 

@@ -109,7 +109,7 @@ def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoin
     [
         (0.4, "40 % of what this path has been seen to do"),
         (1.02, "100 % of what this path has been seen to do"),
-        (2891.0, "faster than the storage below has been seen"),
+        (2891.0, "faster than its device was ever seen"),
         (float("nan"), None),
         (None, None),
     ],

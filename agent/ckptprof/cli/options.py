@@ -71,7 +71,7 @@ Db = Annotated[
         envvar="CKPTPROF_DB",
         metavar="PATH",
         help="The database. Default: /var/lib/ckptprof/ckptprof.db for root, "
-        "~/.local/state/ckptprof/ckptprof.db for others; who has none there and may read root's is told of that.",
+        "~/.local/state/ckptprof/ckptprof.db for others, and the first for those who have none there and may read it.",
         callback=not_empty,
         show_default=False,
     ),

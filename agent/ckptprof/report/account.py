@@ -123,7 +123,7 @@ def ceiling(share: float | None) -> str | None:
     if share is None or not math.isfinite(share):
         return None
     if share > _MORE:  # the page cache took it, or nothing has asked more of the path before
-        return "faster than the storage below has been seen"
+        return "faster than its device was ever seen"
     return f"{units.percent(min(1.0, share))} of what this path has been seen to do"
 
 

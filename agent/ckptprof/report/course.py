@@ -114,7 +114,15 @@ def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
         return units.NOT_SEEN
     last_ns = checkpoint.moments.last_data_ns or checkpoint.end_ns
     later = units.duration(max(0, checkpoint.durable_ns - last_ns))
-    return f"{units.stamp(checkpoint.durable_ns, zone, '%H:%M:%S.%f')[:-3]}, {later} after the last write"
+    at = units.stamp(checkpoint.durable_ns, zone, "%H:%M:%S.%f")[:-3]
+    if _is_bound(checkpoint):
+        return f"by {at}, at most {later} after the last write"
+    return f"{at}, {later} after the last write"
+
+
+def _is_bound(checkpoint: Checkpoint) -> bool:
+    """Return whether it was durable at the latest at its time: looks at its files tell that, and no sync."""
+    return any(evidence.name == "durable" for evidence in checkpoint.evidence)
 
 
 def _at_risk(checkpoint: Checkpoint) -> str:
@@ -124,7 +132,8 @@ def _at_risk(checkpoint: Checkpoint) -> str:
     if risk_ns == 0:
         return "never: on stable storage when it counted as complete"
     since_when = "its end" if checkpoint.moments.committed_ns is None else "its commit"
-    return f"{units.duration(risk_ns)}, from {since_when} until it was on stable storage"
+    most = "at most " if _is_bound(checkpoint) else ""
+    return f"{most}{units.duration(risk_ns)}, from {since_when} until it was on stable storage"
 
 
 def _amplification(checkpoint: Checkpoint) -> str:

@@ -185,7 +185,7 @@ def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
 
 
 def _burst(traffic: Traffic) -> str:
-    within = f"to be written in {_seconds(traffic.burst_seconds)}, 5 % of the interval"
+    within = f"would write it within {_seconds(traffic.burst_seconds)}, 5 % of the interval"
     text = f"{units.rate(traffic.burst_bytes_per_second)} {within}"
     if traffic.burst_bytes_per_second_per_gpu is None:
         return text

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from ckptprof.detect.tolerances import MAX_POINTS, NEAR_NS
 from ckptprof_collectors.samples import SamplerHealth
-
-_MOST_SPANS = 4096
-_TOLD_NS = 250_000_000
 
 
 class Starvation:
@@ -15,7 +13,7 @@ class Starvation:
 
     def __init__(self) -> None:
         """Start with none."""
-        self._spans: deque[tuple[int, int]] = deque(maxlen=_MOST_SPANS)
+        self._spans: deque[tuple[int, int]] = deque(maxlen=MAX_POINTS)
         self._starved_ns = 0
 
     def observe(self, at_ns: int, health: SamplerHealth) -> None:
@@ -28,7 +26,7 @@ class Starvation:
     def during(self, start_ns: int, end_ns: int) -> list[str]:
         """Return the sentence for what went on in this time, none if the sampler came in time."""
         late_ns = sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._spans)
-        if late_ns < max(1, min(_TOLD_NS, end_ns - start_ns)):
+        if late_ns < max(1, min(NEAR_NS, end_ns - start_ns)):
             return []
         seconds = f"{late_ns / 1e9:.1f} s"
         return [f"what went on in {seconds} of it: the sampler came late, on a crowded host or with too much to read"]

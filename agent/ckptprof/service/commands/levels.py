@@ -56,8 +56,8 @@ def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
 
 def status(header: Header) -> str:
     """Return one line for a service manager: the level and, of poll, why there is no better one."""
-    level, *reasons = describe(header)
-    return f"watching at {level}" + (f": {'; '.join(reasons)}" if header.level != "trace" and reasons else "")
+    why = f": {header.level_reason}" if header.level != "trace" and header.level_reason else ""
+    return f"watching at {header.level} level{why}"
 
 
 def describe(header: Header) -> list[str]:
