@@ -21,7 +21,7 @@ from ckptprof.detect.world.stacks import (
     runs_library,
     saves_in_background,
 )
-from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, rhythm_of
+from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, rhythm_of, wakes
 from ckptprof.detect.world.world import World
 
 _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of its CPU time
@@ -32,7 +32,6 @@ STEADY_SHARE = 0.3  # of a core: who uses less has no pace that it could have lo
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
 _STAGED_WITHIN_NS = 8_000_000_000
 _HARDLY = 0.05  # of what is usual
-WAKES = 1.0  # a second: who is held does not, nor a launcher that waits for its workers
 _AT_ONCE_BYTES = 32 << 20  # are copied in less than the time that is told as none
 _EDGE_NS = 50_000_000  # of a save: who waited for its end goes on before its last sign was seen
 REACH_NS = 20_000_000_000  # before a save, or after it: so far lies what is usual
@@ -65,7 +64,7 @@ class TrainingActivity:
             return before
         recent = self.book.stretches(self.process, self.start_ns - LOOK_NS, self.start_ns)
         now = rhythm_of([*recent, *after])
-        return now if now is not None and now.slices_per_second >= WAKES else before
+        return now if now is not None and wakes([*recent, *after]) else before
 
     @property
     def was_looked_at(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.describe.training_activity import REACH_NS, WAKES
+from ckptprof.detect.describe.training_activity import REACH_NS
 from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
@@ -14,7 +14,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.spans import Span
-from ckptprof.detect.world.training_threads import TrainingThreads
+from ckptprof.detect.world.training_threads import TrainingThreads, wakes
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.launchers import LAUNCHERS
 from ckptprof.frameworks.runtimes import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
@@ -94,7 +94,7 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> b
     seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
     if seen_ns < 1_000_000_000:
         return False
-    return sum(one.slices for one in stretches) * 1e9 / seen_ns >= WAKES or any(one.share > 0.5 for one in stretches)
+    return wakes(stretches) or any(one.share > 0.5 for one in stretches)
 
 
 def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:

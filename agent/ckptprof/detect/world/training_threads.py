@@ -22,6 +22,7 @@ SPACING_NS = 80_000_000  # between looks that are kept: the shares of shorter ti
 BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
 _USUAL_NS = 5_000_000_000  # before that it may have done something else: imported, read, evaluated
 _LEAST_SEEN_NS = 500_000_000
+_WAKES = 1.0  # a second
 _MAX_GPUS = 16  # of one process
 
 
@@ -60,8 +61,14 @@ def rhythm_of(stretches: list[Stretch]) -> Rhythm | None:
     seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
     if seen_ns < _LEAST_SEEN_NS:
         return None
-    slices = sum(one.slices for one in stretches) * 1e9 / seen_ns
+    slices = median(one.slices * 1e9 / (one.end_ns - one.start_ns) for one in stretches)  # bursts are not usual
     return Rhythm(median(one.share for one in stretches), slices, seen_ns)
+
+
+def wakes(stretches: list[Stretch]) -> bool:
+    """Return whether it woke by itself: who is held does not, nor a launcher that waits for its workers."""
+    seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
+    return sum(one.slices for one in stretches) * 1e9 >= _WAKES * seen_ns
 
 
 class TrainingThreads:
