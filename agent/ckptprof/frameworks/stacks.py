@@ -40,6 +40,7 @@ WAITS = re.compile(
 WAIT_WORDS = frozenset(("wait", "join", "drain", "finalize", "finish", "block", "sync", "synchronize"))
 FEEDS = re.compile(r"/torch/utils/data/|/grain/|/tensorflow/python/data/|/datasets/|/webdataset/|/nvidia/dali/")
 TRAINS = re.compile(r"/torch/(?:optim/(?!.*state_dict)\w+|autograd/__init__|nn/modules/\w+|nn/functional)\.py$")
+COMPUTES = re.compile(r"(?:^|\.)block_until_ready$")  # waits for the device: JAX computes there what training asked for
 
 # files and functions that are not of the program itself
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<(?!stdin)")

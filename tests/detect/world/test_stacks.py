@@ -36,3 +36,23 @@ def test_megatron_core_saves_at_once_by_the_code_that_also_saves_later(
 
     assert doing(frames, [LOOP]) == what
     assert saves_in_background(sample) is background
+
+
+JAX = ("block_until_ready", "/site-packages/jax/_src/api.py", 2900)
+
+
+@pytest.mark.parametrize(
+    ("called", "what"),
+    [
+        ((JAX, ("learn", "/job/train.py", 44)), "training"),
+        ((JAX, ("_stage", "/site-packages/orbax/checkpoint/_src/serialization/serialization.py", 90)), "saving"),
+    ],
+    ids=["of-a-step", "of-the-save"],
+)
+def test_a_step_that_a_program_takes_within_its_own_save_is_training(
+    called: tuple[tuple[str, str, int], ...], what: str
+) -> None:
+    """It waits for the device that computes the step; below a library that saves it waits for what is saved."""
+    frames = (*called, ("save", "/job/train.py", 60), ("main", "/job/train.py", 80))
+
+    assert doing(frames, [LOOP]) == what

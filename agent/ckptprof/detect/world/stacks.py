@@ -78,7 +78,8 @@ def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | N
     usual = {frame[:2] for other in calm for frame in other if _is_of_training(frame)}
     library = runs_library(special)
     for frame in special:
-        if frame[:2] in usual or (not library and stacks.TRAINS.search(frame[1])):
+        trains = stacks.TRAINS.search(frame[1]) or stacks.COMPUTES.search(frame[0])
+        if frame[:2] in usual or (trains and not library):
             return "training"
         if stacks.SAVES.search(frame[1]):
             return "saving"
