@@ -18,6 +18,10 @@ class Kind(str, Enum):
     COPY = "copy"  # checkpoint files copied, moved, packed or staged by something that does not train
 
 
+CUT_AT_BEGIN = "cut-at-begin"  # evidence: the watch began in the midst of it
+CUT_AT_END = "cut-at-end"  # evidence: the watch ended in the midst of it
+
+
 class Status(str, Enum):
     """Whether it came to its end."""
 

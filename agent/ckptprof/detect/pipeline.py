@@ -36,6 +36,7 @@ class Detector:
         self._gatherer = Gatherer(self._world, self._transfers)
         self._recogniser = Recogniser(self._known, self._revisions)
         self._evaluated_ns = 0
+        self._fed_ns = header.at_ns
         self._forgotten_ns = 0
 
     @property
@@ -55,6 +56,7 @@ class Detector:
 
     def feed(self, frame: Frame) -> list[Checkpoint]:
         """Take one frame; return the checkpoints that are over with it, and revisions of earlier ones."""
+        self._fed_ns = frame.at_ns
         for process in self._world.drop_stalest():
             self._transfers.polled.end(process, frame.at_ns)  # nobody looks at it any more
         samples = self._world.take(frame)
@@ -71,6 +73,7 @@ class Detector:
 
     def finish(self) -> list[Checkpoint]:
         """Judge what is left: the recording is over, and with that all patience."""
+        self._world.over_ns = self._fed_ns
         return self._revisions.follow(self._evaluate(self._world.counted_ns + 1_000_000_000_000), None)
 
     def _evaluate(self, now_ns: int) -> list[Checkpoint]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import timezone
 
 from ckptprof import units
-from ckptprof.model import Checkpoint, Kind, Metadata, Status, Writer
+from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, Checkpoint, Kind, Metadata, Status, Writer
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import facts, paint, wrap
 
 INCOMPLETE = "incomplete: broken off before its end, or never committed; do not count on it"
-REASONS = ("mode", "incomplete")  # evidence without a weight: told beside what it is the reason for
+CUT = "incomplete: only a part of it was seen, whether it came to its end is not known"
+_CUTS = (CUT_AT_BEGIN, CUT_AT_END)
+REASONS = ("mode", "incomplete", *_CUTS)  # evidence without a weight: told beside what it is the reason for
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
 _SOURCES = {
@@ -88,12 +90,15 @@ def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     """Return a word of warning where there is reason for one."""
     if checkpoint.status is not Status.INCOMPLETE:
         return []
+    reasons = {evidence.name for evidence in checkpoint.evidence}
+    if not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons:  # nothing speaks against its end
+        return [("Status", _because(checkpoint, CUT, *_CUTS))]
     return [("Status", _because(checkpoint, INCOMPLETE, "incomplete"))]
 
 
-def _because(checkpoint: Checkpoint, word: str, reason: str) -> str:
-    """Return a word with the evidence that goes by this name, if there is any."""
-    texts = [recorded(evidence.text) for evidence in checkpoint.evidence if evidence.name == reason]
+def _because(checkpoint: Checkpoint, word: str, *reasons: str) -> str:
+    """Return a word with the evidence that goes by one of these names, if there is any."""
+    texts = [recorded(evidence.text) for evidence in checkpoint.evidence if evidence.name in reasons]
     return "; ".join([word, *texts])
 
 

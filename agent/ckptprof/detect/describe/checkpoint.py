@@ -6,6 +6,7 @@ import uuid
 
 from ckptprof.detect.describe.blind import blind_of, unfound, unsettled
 from ckptprof.detect.describe.completeness import ending_of
+from ckptprof.detect.describe.cuts import cuts_of, unseen_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of
 from ckptprof.detect.describe.layout import class_of, pattern_of
@@ -36,14 +37,15 @@ def assemble(
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
     pattern = pattern_of(candidate, world.histories)
     durable = durability(ends_of(candidate, clock), known.transfers.writeback)
-    ending = ending_of(candidate, known)
+    ending, cuts = ending_of(candidate, known), cuts_of(candidate, known)
+    status = Status.INCOMPLETE if cuts else ending.status
     files = len({part.path for part in candidate.parts})
     stall = stall_of(candidate, known)
     spent = amplification_of(candidate)
     source = source_of(candidate, world.histories, world.devices.mount_of(path))
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
     blind = tuple(blind_of(candidate, pattern, files, world.health, world.starvation))
-    unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind)
+    unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind, *unseen_of(cuts))
     writers = writers_of(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
     identity = (world.header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
@@ -62,9 +64,9 @@ def assemble(
         path=path,
         writers=tuple(writers.values()),
         mode=stall.mode,
-        stall_ns=stall.stall_ns,
-        status=ending.status,
-        moments=moments_of(candidate, clock, committed=ending.status is Status.COMPLETE),
+        stall_ns=None if cuts else stall.stall_ns,
+        status=status,
+        moments=moments_of(candidate, clock, committed=status is Status.COMPLETE),
         metadata=metadata_of(candidate, world),
         written_bytes=spent.written_bytes,
         unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
@@ -75,7 +77,7 @@ def assemble(
         measures=measures_of(draft),
         level=level_of(candidate.parts),
         blind=(*blind, *(() if settled else (unsettled(candidate),)), *unseen),
-        evidence=(*evidence, *stall.evidence, *ending.evidence, *durable_evidence(durable)),
+        evidence=(*evidence, *stall.evidence, *ending.evidence, *cuts, *durable_evidence(durable)),
         confidence=confidence,
         streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MANY_PARTS]),
         timeline=_timeline(candidate, known, clock),

@@ -50,7 +50,7 @@ def ending_of(candidate: Candidate, known: Knowledge) -> Ending:
 def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: bool) -> Iterator[str]:
     """Yield what was to come and did not."""
     large = _large(candidate)
-    earlier = known.past.complete(candidate.job, _kinds(candidate))
+    earlier = known.past.complete(candidate.job, kinds(candidate))
     moved = candidate.bytes
     usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < WHOLE_SHARE * usual
@@ -94,7 +94,7 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
 def note_complete(candidate: Candidate, past: PastEvents) -> None:
     """Take note of a save that came to its end: later ones of its series are held against it."""
     size = candidate.bytes
-    past.note_complete(candidate.job, _kinds(candidate), size, _marker(candidate))
+    past.note_complete(candidate.job, kinds(candidate), size, _marker(candidate))
 
 
 def _large(candidate: Candidate) -> list[Transfer]:
@@ -142,5 +142,6 @@ def _lacks_marker(usual: list[str | None], candidate: Candidate, known: Knowledg
     return not any(known.transfers.is_changed(path, candidate.start_ns) for path in places)
 
 
-def _kinds(candidate: Candidate) -> frozenset[str]:
+def kinds(candidate: Candidate) -> frozenset[str]:
+    """Return the shapes of its large files, by which saves of a series are told."""
     return frozenset(shape(part.path) for part in _large(candidate)[:8])

@@ -24,6 +24,7 @@ class Candidate:
     steps: set[int] = field(default_factory=set)  # that its names say
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
+    patience_ns: int = 0  # how long after its last sign more of it may follow
     framework: tuple[str | None] | None = None  # whose names its files bear, once that was asked for
     # the parts of each process, by path
     _moved: dict[str, dict[ProcessKey, list[Transfer]]] = field(default_factory=dict)

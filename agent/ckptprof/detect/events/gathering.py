@@ -112,7 +112,8 @@ class Gatherer:
         quiet_ns = now_ns - max(signs, default=0)
         if quiet_ns < (PATIENCE_NS if candidate.open_parts else QUIET_NS):
             return False
-        return quiet_ns >= self._patience_ns(candidate)
+        candidate.patience_ns = self._patience_ns(candidate)
+        return quiet_ns >= candidate.patience_ns
 
     def _patience_ns(self, candidate: Candidate) -> int:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
@@ -125,7 +126,7 @@ class Gatherer:
             writes=candidate.writes,
             lacks_ranks=not over and not complete and self._lacks_ranks(candidate),
             lacks_files=(folder and not complete) or any(part.temporary for part in candidate.parts),
-            again_ns=further_gap_ns(candidate) if _may_come_again(candidate) else 0,
+            again_ns=further_gap_ns(candidate) if may_come_again(candidate) else 0,
         )
 
     def _lacks_ranks(self, candidate: Candidate) -> bool:
@@ -140,7 +141,7 @@ class Gatherer:
         return len(seen & here) >= 2 and not here <= seen
 
 
-def _may_come_again(candidate: Candidate) -> bool:
+def may_come_again(candidate: Candidate) -> bool:
     """Return whether its framework writes all of it once more under a name like `last.ckpt`, and has not yet."""
     named = [part.name for part in candidate.parts[:FEW]]
     if not candidate.writes or any(name.alias for name in named):
@@ -175,7 +176,7 @@ def settled(candidate: Candidate) -> Candidate:
     kept = [part for part in candidate.parts if not part.is_open and not is_nothing(part)]
     if len(kept) == len(candidate.parts):
         return candidate
-    closed = Candidate(candidate.job, candidate.writes)
+    closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
     for part in kept:
         closed.add(part)
     return closed

@@ -61,6 +61,7 @@ class World:
         self.devices = Devices()
         self.memory = HostMemory()
         self.fuse = FuseMounts()
+        self.over_ns: int | None = None  # when the recording ended
         self._read_ns = {"processes": header.at_ns}  # when each collector was read last
 
     @property

@@ -1,0 +1,121 @@
+"""Whether the watch began or ended in the midst of a save: then only a part of it was seen.
+
+Nothing tells that for sure, so that what may be a part is told as one. A save that its marker completed, or that is as
+large as those of its series before it, was seen to its end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from ckptprof.detect.describe.completeness import kinds
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.gathering import may_come_again
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
+from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.tolerances import ALL_SHARE, BESIDE_NS, HEADER_BYTES, LOOK_NS, PATIENCE_NS
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.transfers import QUIET_NS
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, Evidence
+
+_UNSEEN = {
+    CUT_AT_BEGIN: "what it wrote before the watch began, which was in the midst of it",
+    CUT_AT_END: "what it wrote after the watch ended, which was in the midst of it",
+}
+
+
+def cuts_of(candidate: Candidate, known: Knowledge) -> tuple[Evidence, ...]:
+    """Return by what a save was cut, none if it was seen from its begin to its end; restores are not asked."""
+    if not candidate.writes:
+        return ()
+    cuts = [*_at_begin(candidate, known), *_at_end(candidate, known)]
+    return tuple(Evidence(name=name, weight=0.0, text=text) for name, text in cuts)
+
+
+def unseen_of(cuts: tuple[Evidence, ...]) -> list[str]:
+    """Return the sentences of what was out of sight."""
+    return [_UNSEEN[cut.name] for cut in cuts]
+
+
+def _at_begin(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]:
+    world = known.world
+    since_ns = world.header.at_ns
+    older = _older(candidate, known)
+    if candidate.start_ns - since_ns > PATIENCE_NS or not older:
+        return
+    if (part := _begun_unseen(candidate)) is not None:
+        yield CUT_AT_BEGIN, f"{part.file_name} had bytes already when the watch began"
+        return
+    first = [history.first_ns for process in older if (history := world.histories.get(process)) is not None]
+    counted_ns = since_ns if world.is_traced else max(since_ns, min(filter(None, first), default=since_ns))
+    if candidate.start_ns <= counted_ns + BESIDE_NS:
+        yield CUT_AT_BEGIN, "it was under way when its process was first looked at"
+    elif candidate.start_ns <= since_ns + CERTAIN_GAP_NS and _lacks_others(candidate, known):
+        yield CUT_AT_BEGIN, "other files that belong to it were not seen being written since the watch began"
+
+
+def _older(candidate: Candidate, known: Knowledge) -> list[ProcessKey]:
+    """Return the processes that lived before the watch began, of its writers and those that they write for."""
+    world = known.world
+    both = [(process, world.jobs.works_for(process)) for process in candidate.processes]
+    ticks = world.header.at_ns * world.header.ticks_per_second // 1_000_000_000
+    return [process for process in dict.fromkeys(itertools.chain.from_iterable(both)) if process[1] <= ticks]
+
+
+def _begun_unseen(candidate: Candidate) -> Transfer | None:
+    """Return the part of a file whose first bytes were written before anybody looked."""
+    lows: dict[str, tuple[int, Transfer]] = {}
+    for part in candidate.parts:
+        if part.stretch is not None:
+            low = part.stretch[0]
+        else:
+            met = part.looks and part.before_ns >= part.first_ns and part.bytes < part.stored_size
+            low = part.looks[0].position if met else 0
+        if part.path not in lows or low < lows[part.path][0]:
+            lows[part.path] = low, part
+    low, part = max(lows.values(), key=lambda one: one[0])
+    return part if low > HEADER_BYTES else None
+
+
+def _lacks_others(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether ranks that live wrote no file although files bear ranks, or it is a copy of what was not seen."""
+    names = [part.name for part in candidate.parts]
+    if all(name.alias and name.framework is not None and name.framework.copies_whole for name in names):
+        return True
+    wrote = {name.rank for name in names} - {None}
+    jobs = known.world.jobs
+    wrote_too = {jobs.rank(process) for process in candidate.processes}
+    return bool(wrote) and not jobs.living_ranks(candidate.processes[0]) <= wrote | wrote_too
+
+
+def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]:
+    over_ns = known.world.over_ns
+    if over_ns is None or all(known.world.died_ns(process) is not None for process in candidate.processes):
+        return
+    quiet_ns = over_ns - candidate.end_ns
+    held = any(_is_held(part, over_ns) for part in candidate.parts)
+    if quiet_ns >= (PATIENCE_NS if held else candidate.patience_ns):
+        return
+    if held or not _is_whole(candidate, known, quiet_ns):
+        yield CUT_AT_END, f"the watch ended {max(0, quiet_ns) / 1e9:.1f} s after the last that was seen of it"
+
+
+def _is_held(part: Transfer, over_ns: int) -> bool:
+    """Return whether a file was still open when the watch ended."""
+    if part.closed_ns is not None:
+        return False
+    return part.operations is not None or (bool(part.looks) and over_ns - part.last_ns < LOOK_NS)
+
+
+def _is_whole(candidate: Candidate, known: Knowledge, quiet_ns: int) -> bool:
+    """Return whether nothing speaks for more to come."""
+    if candidate.committed_ns is not None:
+        return True
+    earlier = sorted(size for size, _ in known.past.complete(candidate.job, kinds(candidate)))
+    if earlier:
+        return candidate.bytes >= ALL_SHARE * earlier[len(earlier) // 2]
+    if quiet_ns < BESIDE_NS or candidate.patience_ns > QUIET_NS or may_come_again(candidate):
+        return False
+    return quiet_ns >= LOOSE_GAP_NS or all(part.fact is not None and part.fact.whole for part in candidate.parts)
