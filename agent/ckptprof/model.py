@@ -20,6 +20,7 @@ class Kind(str, Enum):
 
 CUT_AT_BEGIN = "cut-at-begin"  # evidence: the watch began in the midst of it
 CUT_AT_END = "cut-at-end"  # evidence: the watch ended in the midst of it
+CUT_BETWEEN = "cut-between"  # evidence: it was restarted in the midst of it, and both parts are told as one
 
 
 class Status(str, Enum):

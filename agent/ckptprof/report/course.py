@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timezone
 
 from ckptprof import units
-from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, Checkpoint, Kind, Metadata, Status, Writer
+from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN, Checkpoint, Kind, Metadata, Status, Writer
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import facts, paint, wrap
 
 INCOMPLETE = "incomplete: broken off before its end, or never committed; do not count on it"
-CUT = "incomplete: only a part of it was seen, whether it came to its end is not known"
-_CUTS = (CUT_AT_BEGIN, CUT_AT_END)
+CUT = "incomplete: only a part of it was seen"
+_CUTS = (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN)
 REASONS = ("mode", "incomplete", *_CUTS)  # evidence without a weight: told beside what it is the reason for
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes asked for over distinct ones: more is reading again

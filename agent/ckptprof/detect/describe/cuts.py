@@ -20,7 +20,7 @@ from ckptprof.detect.transfers.transfers import QUIET_NS
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, Evidence
 
-_UNSEEN = {
+UNSEEN = {
     CUT_AT_BEGIN: "what it wrote before the watch began, which was in the midst of it",
     CUT_AT_END: "what it wrote after the watch ended, which was in the midst of it",
 }
@@ -36,7 +36,7 @@ def cuts_of(candidate: Candidate, known: Knowledge) -> tuple[Evidence, ...]:
 
 def unseen_of(cuts: tuple[Evidence, ...]) -> list[str]:
     """Return the sentences of what was out of sight."""
-    return [_UNSEEN[cut.name] for cut in cuts]
+    return [UNSEEN[cut.name] for cut in cuts]
 
 
 def _at_begin(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ from ckptprof.service.recorder.loop import Loop, SamplerLostError
 from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
-from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
+from ckptprof.service.recorder.storing import MAX_FOLDERS, cut_saves, open_writer
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.service.title import set_title
 
@@ -112,6 +112,7 @@ class Agent:
             writer,
             metrics,
             saved_paths=self._saved_paths,
+            cut=cut_saves(self._options.db, time.time_ns()),
             tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
             complain=self._complain,
             diagnosis=Diagnosis(self._complain, ceilings=ceilings_beside(self._options.db), gpus=gpus_in_use()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ckptprof.detect.describe.revisions import newest
@@ -12,6 +12,7 @@ from ckptprof.model import Checkpoint, Session
 from ckptprof.recording import Header
 from ckptprof.service.recorder.detecting import Detection
 from ckptprof.service.recorder.diagnosing import Diagnosis
+from ckptprof.service.recorder.halves import Halves
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof_collectors.hostfacts import own_memory_bytes
@@ -33,12 +34,14 @@ class Recorder:
         metrics: Metrics | None,
         *,
         saved_paths: tuple[str, ...] = (),
+        cut: Iterable[Checkpoint] = (),
         tell: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
         diagnosis: Diagnosis | None = None,
     ) -> None:
         """`tell` is called with each checkpoint once, `complain` with what a collector cannot see.
 
+        `cut` are saves in whose midst the watch ended before; what continues one of them is told as a revision of it.
         `diagnosis` knows what was probed on this host, and how many GPUs it has.
         """
         self._writer = writer
@@ -47,6 +50,7 @@ class Recorder:
         self._tell = tell
         self._complain = complain
         self._diagnosis = diagnosis if diagnosis is not None else Diagnosis(complain)
+        self._halves = Halves(cut)
         self._detector: Detection | None = None
         self._timeline = TimelineBuilder()
         self._session: Session | None = None
@@ -105,7 +109,7 @@ class Recorder:
     def _emit(self, checkpoints: list[Checkpoint]) -> None:
         if not checkpoints:
             return
-        checkpoints = self._diagnosis.take(checkpoints)
+        checkpoints = self._halves.take(self._diagnosis.take(checkpoints))
         if self._writer is not None:
             self._writer.put_checkpoints(checkpoints)
         if self.keep_checkpoints:

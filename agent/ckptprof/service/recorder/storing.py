@@ -7,11 +7,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ckptprof.errors import StoreError
+from ckptprof.model import Checkpoint, CheckpointQuery, Kind
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.database import Database
+from ckptprof.service.recorder.halves import is_cut
 from ckptprof.service.recorder.writerthread import WriterThread
 
 MAX_SAVED_PATHS = 4096
+CUT_NS = 120_000_000_000  # a save that was cut longer ago is continued by nothing
 MAX_FOLDERS = 128  # of these, the latest, that a sampler is told to watch
 
 
@@ -37,3 +40,16 @@ def saved_paths(db: str | Path) -> tuple[str, ...]:
             return tuple(reader.recent_paths(MAX_SAVED_PATHS))
     except StoreError:
         return ()
+
+
+def cut_saves(db: str | Path, now_wall_ns: int) -> list[Checkpoint]:
+    """Return the saves in whose midst the watch ended a moment ago; nothing if they cannot be read."""
+    from ckptprof.store.reader import StoreReader  # noqa: PLC0415
+
+    query = CheckpointQuery(since_ns=now_wall_ns - CUT_NS, until_ns=now_wall_ns, kind=Kind.SAVE)
+    try:
+        with StoreReader(db) as reader:
+            cut = [one.id for one in reader.report(query).checkpoints if is_cut(one)]
+            return [one for identity in cut if (one := reader.checkpoint(identity)) is not None]
+    except StoreError:
+        return []

@@ -1,0 +1,188 @@
+"""Joins the two halves of a save in whose midst the watch was interrupted into one event."""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from ckptprof.detect.describe.cuts import UNSEEN
+from ckptprof.detect.tolerances import MAX_EACH, PATIENCE_NS
+from ckptprof.model import (
+    CUT_AT_BEGIN,
+    CUT_AT_END,
+    CUT_BETWEEN,
+    Checkpoint,
+    Evidence,
+    Level,
+    Metadata,
+    Status,
+    Stream,
+    Writer,
+)
+
+_MIDST = "in the midst of it"
+_DURABLE = "when it became durable"
+
+
+class Halves:
+    """Remembers saves in whose midst the watch ended; what continues one of them is told as a revision of it."""
+
+    def __init__(self, cut: Iterable[Checkpoint] = ()) -> None:
+        """`cut` are those of the session before, with all that is known of them."""
+        self._cut = {one.uid: one for one in cut if is_cut(one)}
+        self._joined: dict[str, Checkpoint] = {}  # the uid of a second half -> the first
+
+    def take(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """Return what is to be told of these."""
+        return [self._told(checkpoint) for checkpoint in checkpoints]
+
+    def _told(self, checkpoint: Checkpoint) -> Checkpoint:
+        first = self._joined.get(checkpoint.uid) or self._first(checkpoint)
+        if first is not None:
+            self._joined[checkpoint.uid] = first
+            self._cut.pop(first.uid, None)
+            checkpoint = joined(first, checkpoint)
+        if is_cut(checkpoint):
+            self._cut[checkpoint.uid] = checkpoint
+        for kept in (self._cut, self._joined):
+            if len(kept) > MAX_EACH:
+                del kept[next(iter(kept))]
+        return checkpoint
+
+    def _first(self, checkpoint: Checkpoint) -> Checkpoint | None:
+        return next((one for one in self._cut.values() if _continues(one, checkpoint)), None)
+
+
+def is_cut(checkpoint: Checkpoint) -> bool:
+    """Return whether the watch ended in the midst of it."""
+    return any(evidence.name == CUT_AT_END for evidence in checkpoint.evidence)
+
+
+def _continues(first: Checkpoint, second: Checkpoint) -> bool:
+    """Return whether the second can be the rest of the first: the same files, or others of the same step."""
+    if first.uid == second.uid or (first.kind, _root(first)) != (second.kind, _root(second)):
+        return False
+    if first.step is not None and second.step is not None and first.step != second.step:
+        return False
+    if not first.start_ns < second.end_ns or second.start_ns - first.end_ns > PATIENCE_NS:
+        return False
+    files, others = ({stream.path for stream in one.streams} for one in (first, second))
+    begun = any(evidence.name == CUT_AT_BEGIN for evidence in second.evidence)
+    same_step = first.step is not None and first.step == second.step
+    return not files.isdisjoint(others) or ((begun or same_step) and _folder(first) == _folder(second))
+
+
+def _root(checkpoint: Checkpoint) -> str:
+    """Return the root of its job: where its ranks meet a session may not know."""
+    return checkpoint.job.partition(":")[0]
+
+
+def _folder(checkpoint: Checkpoint) -> str:
+    """Return the folder of its largest file."""
+    largest = max(checkpoint.streams, key=lambda stream: stream.bytes, default=None)
+    return posixpath.dirname(largest.path if largest is not None else checkpoint.path or "")
+
+
+def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
+    """Return both as one; what was moved while nobody watched is not in it, so that its bytes are the least."""
+    gap_seconds = max(0, second.start_ns - first.end_ns) / 1e9
+    streams = _streams(first, second)
+    moved = _bytes_by_file(streams)
+    moments = msgspec.structs.replace(second.moments, first_data_ns=first.moments.first_data_ns)
+    text = f"it was seen in two parts: ckptprof or its sampler was restarted, with {gap_seconds:.1f} s between them"
+    unseen = f"what it wrote in {gap_seconds:.1f} s of it: ckptprof or its sampler was restarted meanwhile"
+    larger = max(first, second, key=lambda one: one.bytes)
+    return msgspec.structs.replace(
+        second,
+        id=0,
+        uid=first.uid,
+        job=first.job,
+        step=second.step if first.step is None else first.step,
+        revision=first.revision + second.revision + 1,
+        framework=first.framework or second.framework,
+        ranks=max(filter(None, (first.ranks, second.ranks)), default=None),
+        start_ns=min(first.start_ns, second.start_ns),
+        end_ns=max(first.end_ns, second.end_ns),
+        bytes=max(sum(moved.values()), first.bytes, second.bytes),
+        files=max(len(moved), first.files, second.files),
+        path=_path(first.path, second.path),
+        writers=_writers(first, second),
+        mode=first.mode if first.mode is second.mode else None,
+        stall_ns=None,
+        status=Status.INCOMPLETE,
+        moments=moments,
+        metadata=Metadata(),
+        written_bytes=None,
+        unique_bytes=None,
+        overheads=(),
+        pattern=larger.pattern,
+        measures=None,
+        verdict=None,
+        cost=None,
+        level=first.level if first.level is second.level else Level.POLL,
+        blind=(*_blind(first, second), unseen),
+        evidence=_evidence(first, second, text),
+        confidence=max(first.confidence, second.confidence),
+        streams=streams,
+        timeline=tuple(sorted((*first.timeline, *second.timeline), key=lambda point: point.start_ns)),
+        devices=(),
+    )
+
+
+def _blind(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
+    """Yield what is out of sight of both: of the end, what the second half says."""
+    for sentence in first.blind:
+        is_of_end = sentence.endswith(_MIDST) or sentence.startswith(_DURABLE)
+        if not is_of_end and sentence not in second.blind:
+            yield sentence
+    yield from (sentence for sentence in second.blind if sentence != UNSEEN[CUT_AT_BEGIN])
+
+
+def _evidence(first: Checkpoint, second: Checkpoint, text: str) -> tuple[Evidence, ...]:
+    own = [one for one in first.evidence if one.name not in (CUT_AT_END, CUT_BETWEEN, "incomplete", "mode")]
+    names = {one.name for one in own}
+    more = [one for one in second.evidence if one.name != CUT_AT_BEGIN and one.name not in names]
+    return (*own, *more, Evidence(name=CUT_BETWEEN, weight=0.0, text=text))
+
+
+def _path(one: str | None, other: str | None) -> str | None:
+    if one is None or other is None or one == other:
+        return one or other
+    return posixpath.commonpath([one, other])
+
+
+def _streams(first: Checkpoint, second: Checkpoint) -> tuple[Stream, ...]:
+    """Return what each process did to each file, of both halves as one."""
+    found: dict[tuple[int, str], Stream] = {}
+    for stream in (*first.streams, *second.streams):
+        earlier = found.get((stream.pid, stream.path))
+        if earlier is not None:
+            sizes = [size for size in (earlier.size, stream.size) if size is not None]
+            size = max(sizes, default=None)
+            moved = earlier.bytes + stream.bytes
+            most = max(earlier.bytes, stream.bytes, size or moved)  # polling counts what was there before, too
+            stream = msgspec.structs.replace(  # noqa: PLW2901 - both as one
+                stream, bytes=min(moved, most), size=size, start_ns=earlier.start_ns
+            )
+        found[stream.pid, stream.path] = stream
+    return tuple(found.values())
+
+
+def _bytes_by_file(streams: Iterable[Stream]) -> dict[str, int]:
+    moved: dict[str, int] = {}
+    for stream in streams:
+        moved[stream.path] = moved.get(stream.path, 0) + stream.bytes
+    return moved
+
+
+def _writers(first: Checkpoint, second: Checkpoint) -> tuple[Writer, ...]:
+    found: dict[int, Writer] = {}
+    for writer in itertools.chain(first.writers, second.writers):
+        earlier = found.get(writer.pid)
+        found[writer.pid] = writer if earlier is None else msgspec.structs.replace(
+            writer, bytes=earlier.bytes + writer.bytes, start_ns=earlier.start_ns
+        )  # fmt: skip
+    return tuple(sorted(found.values(), key=lambda writer: -writer.bytes))
