@@ -66,7 +66,7 @@ class Estimates:
 
     def estimate(self, transfer: Transfer) -> bool:
         """Estimate edges and bytes; return False if it carries nothing that could be of a checkpoint."""
-        transfer.staged, transfer.carried, transfer.is_open = None, [], False
+        transfer.staged, transfer.carried, transfer.is_open = None, (), False
         state = self._state_of(transfer)
         if state is None or state != transfer.estimated_from:
             transfer.name, transfer.estimated_from, transfer.estimate = read_name(transfer.path), state, (0, 0, 0)

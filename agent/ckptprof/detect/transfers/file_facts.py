@@ -79,7 +79,7 @@ class FileFacts:
         unknown = self._join_known(by_file, open_files, clock)
         for transfer in [*found, *still_open]:
             self._claim(transfer)
-        ledger = Ledger(world.histories, self._claims.values() if unknown else ())
+        ledger = Ledger(world.histories, [*self._claims.values(), *self._traced.written()] if unknown else ())
         trainers = [process for process in world.histories if world.saves_itself(process)] if unknown else []
         for key in unknown:  # what the others do not account for is left for these
             if self._waits(key, trainers):
@@ -195,7 +195,7 @@ class FileFacts:
         return unknown
 
     def _claim(self, transfer: Transfer) -> None:
-        if transfer.writes:
+        if transfer.writes and not isinstance(transfer, TracedTransfer):  # those are kept where they are followed
             self._claims[transfer.process, transfer.file, transfer.first_ns] = transfer
 
     def forget_before(self, at_ns: int) -> None:

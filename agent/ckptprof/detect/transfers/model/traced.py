@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
@@ -23,8 +23,8 @@ class TracedTransfer(Transfer):
     created_ns: int | None = None
     closing_ns: int | None = None  # when closing began, if it was timed: NFS, FUSE and S3 send all of it there
     name_given_ns: int | None = None
-    syncs: list[tuple[int, int]] = field(default_factory=list)  # (start, end), the last ones, by its own process
-    other_syncs: list[tuple[int, int]] = field(default_factory=list)  # by others: it was over before, and durable then
+    syncs: Sequence[tuple[int, int]] = ()  # (start, end), the last ones, by its own process
+    other_syncs: Sequence[tuple[int, int]] = ()  # by others: it was over before, and durable then
     points: list[tuple[int, int, int]] = field(default_factory=list)  # (start, end, bytes)
     mapping: Transfer | None = None  # of one by page faults: the mapping as looks saw it
     version: int = 0  # rises with everything that is observed
@@ -66,6 +66,7 @@ class TracedTransfer(Transfer):
         self._sums = self.operations
         self.sessions = {}
         self.points = []
+        self.estimated_from = None
 
     @property
     def operations(self) -> Operations | None:

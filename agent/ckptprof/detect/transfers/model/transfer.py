@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -74,7 +74,7 @@ class Transfer:
     temporary: bool = False  # its name is not the last one: a rename may follow
     is_open: bool = False  # it is not over: only to be waited for
     staged: Transfer | None = None  # the file elsewhere that it was written to first, to be copied from there
-    carried: list[Transfer] = field(default_factory=list)  # what it stands for: the stage, and its reading
+    carried: Sequence[Transfer] = ()  # what it stands for: the stage, and its reading
     estimate: tuple[int, int, int] = (0, 0, 0)  # the last one: start, end, bytes
     estimated_from: tuple[object, ...] | None = None  # what that depended on; None: on more than is told apart
 

@@ -65,7 +65,7 @@ class FileEvents:
             return False
         elif event.kind == "synced":
             own = (event.pid, event.start_ticks) == transfer.process
-            _add_sync(transfer.syncs if own else transfer.other_syncs, event)
+            _add_sync(transfer, event, own=own)
         else:
             transfer.closed_ns = event.at_ns
             transfer.closing_ns = event.at_ns - (event.duration_ns or 0)
@@ -148,18 +148,21 @@ def _take_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
         return False
     first = transfer.durable_ns is None
     if begun_ns <= transfer.last_sign_ns + (BESIDE_NS if first else STAMP_NS):
-        _add_sync(transfer.syncs, event)
+        _add_sync(transfer, event, own=True)
     elif first:
-        _add_sync(transfer.other_syncs, event)
+        _add_sync(transfer, event, own=False)
     else:
         return False
     transfer.changed()
     return True
 
 
-def _add_sync(syncs: list[tuple[int, int]], event: FileLifeEvent) -> None:
-    syncs.append((event.at_ns - (event.duration_ns or 0), event.at_ns))
-    del syncs[:-MAX_EACH]
+def _add_sync(transfer: TracedTransfer, event: FileLifeEvent, *, own: bool) -> None:
+    sync = (event.at_ns - (event.duration_ns or 0), event.at_ns)
+    if own:
+        transfer.syncs = (*transfer.syncs[1 - MAX_EACH :], sync)
+    else:
+        transfer.other_syncs = (*transfer.other_syncs[1 - MAX_EACH :], sync)
 
 
 def is_temporary(path: str) -> bool:

@@ -174,6 +174,10 @@ class TracedTransfers:
         """Return all transfers whose files are still open."""
         return list(self._open.values())
 
+    def written(self) -> list[TracedTransfer]:
+        """Return what was written of late, by whomever, judged or not."""
+        return [one for one in (*self._over.values(), *self._open.values()) if one.writes]
+
     def near(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[TracedTransfer]:
         """Yield the transfers of a file, by whomever and in either direction, that overlap a time, give or take."""
         for writes in (True, False):
