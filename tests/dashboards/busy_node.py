@@ -64,6 +64,8 @@ def health(tick: int) -> RecorderHealth:
         dropped_frames=0,
         late_frames=0,
         detection_faults=0,
+        detection_kept_bytes=12_000_000,
+        detection_forgotten_bytes=0,
         store_errors=0,
         damaged_databases=0,
         store_bytes=40 << 20,

@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 
+from ckptprof.detect.budget import Budget, kinds_of
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer, settled
@@ -35,6 +36,7 @@ class Detector:
         self._revisions = Revisions(self._known)
         self._gatherer = Gatherer(self._world, self._transfers)
         self._recogniser = Recogniser(self._known, self._revisions)
+        self._budget = Budget(kinds_of(self._known))
         self._evaluated_ns = 0
         self._fed_ns = header.at_ns
         self._forgotten_ns = 0
@@ -53,6 +55,16 @@ class Detector:
     def active(self) -> bool:
         """Whether something is going on that may become a checkpoint."""
         return self._transfers.active
+
+    @property
+    def kept_bytes(self) -> int:
+        """About what it keeps of what it was fed."""
+        return self._budget.kept_bytes
+
+    @property
+    def forgotten_bytes(self) -> int:
+        """What of that was forgotten before its time, for want of room in its budget."""
+        return self._budget.forgotten_bytes
 
     def feed(self, frame: Frame) -> list[Checkpoint]:
         """Take one frame; return the checkpoints that are over with it, and revisions of earlier ones."""
@@ -122,6 +134,7 @@ class Detector:
         keep_from_ns = min(now_ns - _KEEP_NS, self._transfers.oldest_ns(now_ns))
         counted_since_ns = self._world.forget_before(keep_from_ns, self._transfers.in_use())
         self._transfers.forget_before(keep_from_ns, counted_since_ns)
+        self._budget.keep()
 
 
 def _close(candidate: Candidate) -> None:

@@ -75,6 +75,17 @@ RECORDER = (
     _RECORDER("recorder_dropped_frames_total", "Frames that were not stored.", lambda s: s.dropped_frames),
     _RECORDER("recorder_late_frames_total", "Frames that reached the recorder late.", lambda s: s.late_frames),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
+    _RECORDER(
+        "recorder_detection_kept_bytes",
+        "What detection keeps in memory, estimated.",
+        lambda s: s.detection_kept_bytes,
+        kind="gauge",
+    ),
+    _RECORDER(
+        "recorder_detection_forgotten_bytes_total",
+        "What detection forgot early because its budget was full, estimated.",
+        lambda s: s.detection_forgotten_bytes,
+    ),
     _RECORDER("sampler_restarts_total", "Times the sampler had to be started again.", lambda s: s.sampler_restarts),
     _RECORDER("samplers_stuck", "Samplers that do not end when killed.", lambda s: s.samplers_stuck, kind="gauge"),
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),

@@ -28,6 +28,8 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     dropped_frames: int | None = None  # not stored: the queue was full or the store failed
     late_frames: int | None = None  # came more than a tick after their time
     detection_faults: int | None = None  # what was going on was lost, and detection began anew
+    detection_kept_bytes: int | None = None  # gauge: of what it was told, about
+    detection_forgotten_bytes: int | None = None  # before their time, for want of room in its budget
     store_errors: int | None = None
     damaged_databases: int | None = None  # moved aside, and begun anew
     store_bytes: int | None = None  # gauge: the database with its WAL

@@ -30,7 +30,7 @@ _DIGIT = re.compile(r"\d", re.ASCII)
 _STEP_DEPTH = 4  # as far above a file a folder may tell its step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Name:
     """What one path says."""
 
@@ -51,7 +51,7 @@ class Name:
     world: int | None = None  # how many ranks the name says that there are
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Place:
     """What the path of a folder says."""
 
@@ -120,7 +120,7 @@ _MAYBE_TEMPORARY = (
 )
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def read_name(path: str) -> Name:
     """Return what `path` (absolute) says."""
     above, _, last = path.rpartition("/")
@@ -209,7 +209,7 @@ def _settled(part: str) -> tuple[str, bool]:
     return settled or part, settled != part
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=2048)
 def _place(folder: str) -> _Place:
     """Return what the path of a folder says; the files of a folder share the work."""
     parts = folder.split("/")

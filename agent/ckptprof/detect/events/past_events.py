@@ -73,6 +73,14 @@ class PastEvents:
     def _dropped(self, _: tuple[str, bool], events: deque[PastEvent]) -> None:
         self._remembered -= sum(len(event.paths) for event in events)
 
+    def __len__(self) -> int:
+        """Return how many paths are remembered, of events and of their authors."""
+        return self._remembered + len(self._authors)
+
+    def cut(self, share: float) -> None:
+        """Keep the authors of so many of the latest paths, as a share of the bound."""
+        self._authors.cut(share)
+
     def series(self, job: str, shapes: frozenset[str], *, writes: bool) -> list[PastEvent]:
         """Return the job's earlier candidates with a file of the same shape, oldest first."""
         return [earlier for earlier in self._events.get((job, writes), ()) if earlier.shapes & shapes]

@@ -207,9 +207,21 @@ class FileFacts:
             if learnt_ns < at_ns:
                 del self._facts[key]
                 self._settle(key)
+        self.cut(1.0)
+
+    def __len__(self) -> int:
+        """Return how many facts are known, how many were taken into account, and what was written lately."""
+        return len(self._facts) + len(self._used) + len(self._claims)
+
+    def cut(self, share: float) -> None:
+        """Keep so many of the latest, as a share of the bound; of facts, what was not taken into account yet."""
         settled = [key for key in self._facts if key not in self._fresh]
-        for key in settled[: max(0, len(settled) - MAX_FILES)]:
+        for key in settled[: max(0, len(settled) - int(share * MAX_FILES))]:
             del self._facts[key]
+        if share < 1.0:
+            self._used.cut(share)
+            for claim in list(self._claims)[: max(0, len(self._claims) - int(share * MAX_FILES))]:
+                del self._claims[claim]  # what still waits is claimed again
 
 
 def _is_database(fact: FileFact) -> bool:

@@ -27,14 +27,22 @@ class RecentTransfers:
         self._polled = polled
         self._traced = traced
         self._done: deque[Transfer] = deque()
-        self._by_process: dict[ProcessKey, deque[Transfer]] = {}
+        self._by_process: dict[ProcessKey, list[Transfer]] = {}
 
     def note(self, transfers: Iterable[Transfer]) -> None:
         """Take note of transfers that are over."""
         for transfer in transfers:
             self._done.append(transfer)
-            self._by_process.setdefault(transfer.process, deque()).append(transfer)
-        while len(self._done) > MAX_FILES:
+            self._by_process.setdefault(transfer.process, []).append(transfer)
+        self.cut(1.0)
+
+    def __len__(self) -> int:
+        """Return how many are remembered."""
+        return len(self._done)
+
+    def cut(self, share: float) -> None:
+        """Keep so many of the latest, as a share of the bound."""
+        while len(self._done) > share * MAX_FILES:
             self._forget_oldest()
 
     def of(self, process: ProcessKey, start_ns: int, end_ns: int, *, writes: bool) -> list[Transfer]:
@@ -58,7 +66,7 @@ class RecentTransfers:
     def _forget_oldest(self) -> None:
         process = self._done.popleft().process
         own = self._by_process[process]
-        own.popleft()
+        del own[0]
         if not own:
             del self._by_process[process]
 
@@ -150,6 +158,14 @@ class Removals:
         """Drop what happened before `at_ns`."""
         self._removals.forget_before(at_ns, lambda removal: removal.at_ns)
 
+    def __len__(self) -> int:
+        """Return how many are known."""
+        return len(self._removals)
+
+    def cut(self, share: float) -> None:
+        """Keep so many of the latest, as a share of the bound."""
+        self._removals.cut(share)
+
     def _between(self, start_ns: int, end_ns: int) -> Iterator[tuple[str, Removal]]:
         """Yield what was deleted in a time, the latest first."""
         for path, removal in reversed(self._removals.items()):
@@ -197,6 +213,14 @@ class Writeback:
     def of(self, file: FileKey) -> Looks | None:
         """Return what was seen of a file."""
         return self._looks.get(file)
+
+    def __len__(self) -> int:
+        """Return how many files were looked at."""
+        return len(self._looks)
+
+    def cut(self, share: float) -> None:
+        """Keep so many of the latest, as a share of the bound."""
+        self._looks.cut(share)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what was last looked at before `at_ns`."""

@@ -43,6 +43,11 @@ class Bounded(OrderedDict[K, V]):
         if self._on_drop is not None:
             self._on_drop(key, value)
 
+    def cut(self, share: float) -> None:
+        """Keep the latest entries, as many as a share of the bound."""
+        while len(self) > share * self._most:
+            self.drop_first()
+
     def forget_before(self, at_ns: int, last_ns: Callable[[V], int]) -> None:
         """Drop what was updated before a time; `last_ns` tells when an entry was."""
         while self and last_ns(self[next(iter(self))]) < at_ns:

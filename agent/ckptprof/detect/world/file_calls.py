@@ -95,6 +95,10 @@ class FileCalls:
             self._dropped_ns = max(self._dropped_ns, ends_ns[len(ends_ns) // 2])
             self._cut(stalest, ends_ns[len(ends_ns) // 2] + 1)
 
+    def __len__(self) -> int:
+        """Return how many calls are kept."""
+        return self._count
+
     def _cut(self, key: tuple[ProcessKey, str], before_ns: int) -> None:
         calls = self._calls[key]
         gone = bisect_left(calls.ends_ns, before_ns)

@@ -51,6 +51,10 @@ class Processes:
         if self._current.get(process[0]) == process:
             del self._current[process[0]]
 
+    def __len__(self) -> int:
+        """Return how many processes were described."""
+        return len(self._infos)
+
     def note(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
         """Take the name of a process that did something; whether it will be described is open."""
         if process not in self._infos:

@@ -101,6 +101,10 @@ class ThreadLooks:
             every = ((process, tid) for process, threads in self._threads.items() for tid in threads)
             self._drop(*min(every, key=lambda key: self._threads[key[0]][key[1]].last_ns))
 
+    def __len__(self) -> int:
+        """Return how many looks are kept."""
+        return self._count
+
     def is_in(self, process: ProcessKey, word: str, since_ns: int) -> bool:
         """Return whether the last look at a thread of a process, since then, met it in a call."""
         place = _PLACES[word]

@@ -181,6 +181,11 @@ class World:
         trains = info is not None and bool(info.runtimes)
         return None if trains and self.jobs.rank(parent) == self.jobs.rank(process) else ended_ns
 
+    @property
+    def intervals(self) -> int:
+        """How many intervals of all processes are kept."""
+        return sum(len(history.intervals) for history in self.histories.values())
+
     def drop_stalest(self) -> list[ProcessKey]:
         """Forget the half that was read longest ago, if they are too many; return them.
 
@@ -208,7 +213,7 @@ class World:
         since_ns: dict[ProcessKey, int] = {}
         for process, first_ns in in_use:
             since_ns[process] = min(since_ns.get(process, at_ns), first_ns)
-        if sum(len(history.intervals) for history in self.histories.values()) > MAX_LOOKS:
+        if self.intervals > MAX_LOOKS:
             since_ns = {}
         for process, history in self.histories.items():
             history.forget_before(since_ns.get(process, at_ns))

@@ -21,6 +21,7 @@ class Detection:
         self._saved_paths = saved_paths
         self._complain = complain
         self._detector = self._new()
+        self._past_forgotten_bytes = 0
         self.faults = 0
 
     def _new(self) -> Detector:
@@ -30,6 +31,16 @@ class Detection:
     def active(self) -> bool:
         """Whether something is going on that may become a checkpoint."""
         return self._detector.active
+
+    @property
+    def kept_bytes(self) -> int:
+        """About what it keeps of what it was fed."""
+        return self._detector.kept_bytes
+
+    @property
+    def forgotten_bytes(self) -> int:
+        """What it forgot early because its budget was full."""
+        return self._past_forgotten_bytes + self._detector.forgotten_bytes
 
     def feed(self, frame: Frame) -> list[Checkpoint]:
         """Take one frame; return the checkpoints that it completes or tells more of."""
@@ -49,5 +60,6 @@ class Detection:
             self._complain(
                 f"detection: {type(error).__name__} at {where}: {error}; what was going on is lost, it begins anew"
             )
+            self._past_forgotten_bytes = self.forgotten_bytes
             self._detector = self._new()
             return []

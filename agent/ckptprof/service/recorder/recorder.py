@@ -60,6 +60,7 @@ class Recorder:
         self.last_frame_ns = 0  # CLOCK_MONOTONIC
         self.sampler_starts = 0
         self._past_faults = 0  # of the detection, in earlier sessions
+        self._past_forgotten_bytes = 0
         self.dropped_frames = 0
         self.checkpoints: list[Checkpoint] = []  # of `run`, which reports them at its end
         self.keep_checkpoints = False
@@ -141,6 +142,7 @@ class Recorder:
         self._session = _extended(self._session, self._session.end_ns, self.dropped_frames, clean=clean)
         self._keep_session()
         self._past_faults += self._detector.faults
+        self._past_forgotten_bytes += self._detector.forgotten_bytes
         self._detector = None
         self._timeline = TimelineBuilder()
 
@@ -158,6 +160,9 @@ class Recorder:
             detection_faults=self._past_faults
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,
+            detection_kept_bytes=self._detector.kept_bytes if self._detector is not None else None,
+            detection_forgotten_bytes=self._past_forgotten_bytes
+            + (self._detector.forgotten_bytes if self._detector is not None else 0),
             store_errors=writer.store_errors if writer else None,
             damaged_databases=writer.damaged_databases if writer else None,
             store_bytes=writer.size_bytes() if writer else None,

@@ -31,7 +31,7 @@ class Openings:
     def __init__(self) -> None:
         """Start with nothing."""
         self._openings: deque[Opening] = deque()
-        self._of: dict[FileKey, deque[Opening]] = {}
+        self._of: dict[FileKey, list[Opening]] = {}
         self._written: deque[tuple[FileKey, int, int]] = deque(maxlen=MAX_FILES)  # with when, and how large by then
 
     def note(self, event: FileEvent) -> None:
@@ -42,7 +42,7 @@ class Openings:
                 self._drop_first()
             opening = Opening(key, event.path, event.size, event.at_ns)
             self._openings.append(opening)
-            self._of.setdefault(key, deque()).append(opening)
+            self._of.setdefault(key, []).append(opening)
             return
         if event.kind == "closed-written":
             self._written.append((key, event.at_ns, event.size))
@@ -86,9 +86,18 @@ class Openings:
         while self._written and self._written[0][1] < at_ns:
             self._written.popleft()
 
+    def __len__(self) -> int:
+        """Return how many openings are kept."""
+        return len(self._openings)
+
+    def cut(self, share: float) -> None:
+        """Keep so many of the latest, as a share of the bound."""
+        while len(self._openings) > share * MAX_FILES:
+            self._drop_first()
+
     def _drop_first(self) -> None:
         file = self._openings.popleft().file
         own = self._of[file]
-        own.popleft()
+        del own[0]
         if not own:
             del self._of[file]

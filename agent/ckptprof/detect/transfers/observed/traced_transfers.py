@@ -193,18 +193,27 @@ class TracedTransfers:
         """Drop the transfers that were over before `at_ns`."""
         for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._over.values())):
             self._forget(transfer)
-        crowd = len(self._over) - MAX_FILES
-        for place, transfer in enumerate(list(self._over.values())):
-            if transfer.is_judged:  # one that still waits keeps no others
+        for transfer in self._over.values():
+            if transfer.is_judged:
                 self._lives.forget(transfer)  # no renaming counts for what was judged
-                if place < crowd:
-                    self._forget(transfer)
+        self.cut(1.0)
         gone = {process for process, ended_ns in self._gone.items() if ended_ns < at_ns}
         for session in [key for key, known in self._sessions.items() if known.transfer.process in gone] if gone else ():
             del self._sessions[session]
         for process in gone:
             del self._gone[process]
         self._lives.forget_before(at_ns)
+
+    def __len__(self) -> int:
+        """Return how many transfers are known, open and over."""
+        return len(self._open) + len(self._over)
+
+    def cut(self, share: float) -> None:
+        """Keep so many of the latest that are over, as a share of the bound; one that still waits keeps no others."""
+        crowd = max(0, len(self._over) - int(share * MAX_FILES))
+        for transfer in list(itertools.islice(self._over.values(), crowd)):
+            if transfer.is_judged:
+                self._forget(transfer)
 
     def _forget(self, transfer: TracedTransfer) -> None:
         del self._over[id(transfer)]

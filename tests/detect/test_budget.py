@@ -1,0 +1,129 @@
+"""Detection keeps its budget in bytes: a burst is forgotten early, and memory goes back after it."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+
+from tests.detect.stage import SECOND_NS, Stage
+from tests.detect.tracer import activity, life
+
+from ckptprof.detect.budget import Budget, Kept
+from ckptprof.detect.pipeline import Detector
+from ckptprof_collectors.samples import Frame, ProcessInfo, Sample
+
+_EACH = 1000  # files of one second
+_BUDGET_BYTES = 16_000_000
+_TOOL = ProcessInfo(200, 2000, 10, 1000, "tar", "tar", (), {}, "/user.slice")
+
+
+def fed(detector: Detector, stage: Stage, at_s: float, samples: list[Sample]) -> None:
+    """Give it the frame of one tick."""
+    at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
+    detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), tuple(samples)))
+
+
+def burst(detector: Detector, stage: Stage, start_s: int, files: int) -> int:
+    """Let a tool unpack many files; return the second in which it ends."""
+    for second in range(start_s, end_s := start_s + files // _EACH):
+        samples: list[Sample] = [_TOOL]
+        for inode in range(second * _EACH, (second + 1) * _EACH):
+            path = f"/work/tree/folder-{inode % 97}/module_{inode}.py"
+            samples += [
+                life("created", second, 200, inode=inode, path=path),
+                activity(200, path, second, second + 0.1, 9000, inode=inode),
+            ]
+        fed(detector, stage, second + 0.5, samples)
+    return end_s
+
+
+def quiet(detector: Detector, stage: Stage, start_s: int, end_s: int) -> None:
+    """Let nothing happen."""
+    for second in range(start_s, end_s):
+        fed(detector, stage, second + 0.5, [])
+
+
+def test_a_burst_is_forgotten_early_and_memory_goes_back() -> None:
+    """What waits is kept whole; once it was judged the budget holds, and minutes later nothing is left of it."""
+    stage = Stage()
+    detector = Detector(stage.header())
+    quiet(detector, stage, 0, 10)
+    before_bytes = detector.kept_bytes
+    end_s = burst(detector, stage, 10, 20_000)
+    quiet(detector, stage, end_s, end_s + 90)
+
+    assert detector.kept_bytes < _BUDGET_BYTES
+    assert detector.forgotten_bytes > 10_000_000, "20,000 files are more than fits"
+
+    quiet(detector, stage, end_s + 90, end_s + 300)
+
+    # of the files written last the authors are remembered, for whoever reads them
+    assert detector.kept_bytes < before_bytes + 2_000_000
+
+
+def test_what_fits_is_not_forgotten_before_its_time() -> None:
+    """The counter speaks of a full budget only."""
+    stage = Stage()
+    detector = Detector(stage.header())
+    end_s = burst(detector, stage, 10, 2000)
+    quiet(detector, stage, end_s, end_s + 300)
+
+    assert detector.forgotten_bytes == 0
+
+
+def test_the_estimate_is_near_to_what_the_objects_take() -> None:
+    """Sizes are constants: they have to follow the objects that they stand for."""
+    stage = Stage()
+    detector = Detector(stage.header())
+    quiet(detector, stage, 0, 10)
+    before_bytes, before_kept = deep_bytes(detector), detector.kept_bytes
+    end_s = burst(detector, stage, 10, 4000)
+    quiet(detector, stage, end_s, end_s + 20)
+    took_bytes = deep_bytes(detector) - before_bytes
+
+    assert 0.6 * took_bytes < detector.kept_bytes - before_kept < 1.6 * took_bytes
+
+
+def test_a_kind_that_holds_little_loses_nothing() -> None:
+    """Shares are of bounds: the large kinds are cut, to their least in the end, and what cannot be cut is borne."""
+    large, small, fixed = list(range(800)), list(range(10)), list(range(500))
+    budget = Budget(
+        [
+            Kept(10, large.__len__, lambda share: _keep(large, share)),
+            Kept(10, small.__len__, lambda share: _keep(small, share)),
+            Kept(10, fixed.__len__),
+        ],
+        limit_bytes=8000,
+    )
+    budget.keep()
+
+    assert (len(small), len(fixed)) == (10, 500)
+    assert budget.kept_bytes <= 8000
+    assert large == list(range(800))[-len(large) :], "the oldest go first"
+    assert len(large) == 253, "and no more of them than it takes, by a quarter each time"
+    assert budget.forgotten_bytes == 10 * (800 - len(large))
+
+    fixed.extend(range(5000))
+    budget.keep()
+
+    assert len(large) == 100
+    assert len(small) == 10
+
+
+def _keep(held: list[int], share: float) -> None:
+    del held[: max(0, len(held) - int(share * 800))]
+
+
+def deep_bytes(root: object) -> int:
+    """Return what an object takes, with all that it refers to but classes and functions."""
+    seen: set[int] = set()
+    waiting, found = [root], 0
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, (type, types.ModuleType, types.FunctionType, types.MethodType)):
+            continue
+        seen.add(id(one))
+        found += sys.getsizeof(one)
+        waiting += gc.get_referents(one)
+    return found
