@@ -44,6 +44,7 @@ QUICK: dict[str, list[str]] = {
     "frameworks": ["--jobs", "torch-save-zip", "--level", "poll", "--saves", "1"],
     "workload": ["--pairs", "1", "--megabytes", "8", "--sizes", "65536"],
     "false_alarms": ["--minutes", "0.05", "--settle", "1", "--level", "poll", "--tasks", "cp into", "mail"],
+    "hours": ["--hours", "0.05", "--every", "1", "--warm-up", "0"],
     "soak": [
         "--hours",
         "0.001",

@@ -62,8 +62,7 @@ class PastEvents:
             self._remembered -= len(events.popleft().paths)
         events.append(event)
         self._remembered += len(event.paths)
-        while self._remembered > MAX_REMEMBERED and len(self._events) > 1:
-            self._events.drop_first()
+        self._keep(MAX_REMEMBERED)
         gone = self._gone.get(job)
         for path in event.paths if writes else ():
             self._authors[path] = (job, event)
@@ -78,8 +77,13 @@ class PastEvents:
         return self._remembered + len(self._authors)
 
     def cut(self, share: float) -> None:
-        """Keep the authors of so many of the latest paths, as a share of the bound."""
+        """Keep so many of the latest paths, as a share of the bound."""
         self._authors.cut(share)
+        self._keep(int(share * MAX_REMEMBERED))
+
+    def _keep(self, paths: int) -> None:
+        while self._remembered > paths and len(self._events) > 1:
+            self._events.drop_first()
 
     def series(self, job: str, shapes: frozenset[str], *, writes: bool) -> list[PastEvent]:
         """Return the job's earlier candidates with a file of the same shape, oldest first."""
