@@ -9,6 +9,7 @@ from ckptprof_collectors.ebpf.library import BpfError, Libbpf
 
 _PER_CPU = frozenset({5, 6, 10})  # linux/bpf.h: BPF_MAP_TYPE_PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH
 _FIRST_CAPACITY = 128
+_MANY_LOOKS = 100  # in a row that need a quarter of the room: half of it goes
 _SampleFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -33,7 +34,7 @@ class Map:
             # It reads /sys/devices/system/cpu/possible, as the kernel counts them for its own copy.
             cpus = lib.check(call.libbpf_num_possible_cpus(), "number of possible CPUs")
             self.stride_bytes = cpus * -(-self.value_size // 8) * 8
-        self._capacity = 0
+        self._capacity = self._small_looks = 0
         self._keys = self._values = ctypes.create_string_buffer(0)
         self._value = ctypes.create_string_buffer(self.stride_bytes)
         self._count = ctypes.c_uint32()
@@ -44,8 +45,10 @@ class Map:
         """Double the room for entries, keeping the first `used`."""
         wanted = max(2 * self._capacity, _FIRST_CAPACITY)
         # More than the map holds is read only if entries come and go while it is walked.
-        self._capacity = min(wanted, self.max_entries) if self._capacity < self.max_entries else wanted
-        old = self._keys, self._values
+        self._resize(min(wanted, self.max_entries) if self._capacity < self.max_entries else wanted, used)
+
+    def _resize(self, capacity: int, used: int) -> None:
+        old, self._capacity = (self._keys, self._values), capacity
         self._keys = ctypes.create_string_buffer(self._capacity * self.key_size)
         self._values = ctypes.create_string_buffer(self._capacity * self.stride_bytes)
         if used:
@@ -60,6 +63,9 @@ class Map:
         """
         if not self._capacity:
             self._grow(0)
+        elif self._small_looks >= _MANY_LOOKS:
+            self._resize(max(self._capacity // 2, _FIRST_CAPACITY), 0)
+            self._small_looks = 0
         call, count, done = self._lib.call.bpf_map_lookup_batch, self._count, 0
         place, next_place, started = self._place, self._next_place, False
         while True:
@@ -84,6 +90,8 @@ class Map:
             if code:  # ENOENT: that was the last bucket
                 break
             place, next_place, started = next_place, place, True
+        is_small = 4 * done <= self._capacity and self._capacity > _FIRST_CAPACITY
+        self._small_looks = self._small_looks + 1 if is_small else 0
         keys = memoryview(self._keys).cast("B")[: done * self.key_size]
         return done, keys, memoryview(self._values).cast("B")[: done * self.stride_bytes]
 

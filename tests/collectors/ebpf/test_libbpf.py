@@ -210,6 +210,29 @@ def test_a_map_is_read_whole(opened: BpfObject) -> None:
 
 
 @on_kernel
+def test_the_room_of_a_burst_goes_back(opened: BpfObject) -> None:
+    """After many looks at few entries the buffers are as small as at first, and still hold every entry."""
+    opened.set_max_entries("live", 5000)
+    opened.load()
+    live = opened.map("live")
+    for key in range(5000):
+        live.update(struct.pack("=Q", key), struct.pack("=QQ", key, 2 * key))
+    assert live.lookup_batch()[0] == 5000
+    full = len(live._values)
+    for key in range(3, 5000):
+        live.delete(struct.pack("=Q", key))
+
+    counts = {live.lookup_batch()[0] for _ in range(700)}
+
+    assert counts == {3}
+    assert len(live._values) < full // 30
+    for key in range(5000):
+        live.update(struct.pack("=Q", key), struct.pack("=QQ", key, 2 * key))
+    count, keys, _ = live.lookup_batch()
+    assert (count, set(keys.cast("Q"))) == (5000, set(range(5000)))
+
+
+@on_kernel
 def test_a_full_map_says_so(loaded: BpfObject) -> None:
     """One entry too many is E2BIG; what was there stays."""
     live = loaded.map("live")
