@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ckptprof.cli.checks import remedies
+from ckptprof.service.commands import environment
+from ckptprof.service.commands.environment import Environment
 from ckptprof.store import location
 
+ROOTS = Environment(Path("/usr/bin/python3"), Path("/usr/bin/ckptprof"))
+WATCHERS = ("agent", "agent", "service install")
 SAID = {
     "as_service": remedies.as_service,
     "libbpf": remedies.libbpf,
     "privileges": remedies.privileges,
+    "tracing": remedies.tracing,
     "restart": remedies.restart,
     "py_spy": remedies.py_spy,
     "setting": lambda: remedies.setting("kernel.yama.ptrace_scope", "0"),
@@ -28,7 +35,14 @@ def only(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     there: set[str] = set()
     monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}" if name in there else None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(environment, "here", lambda: ROOTS)
     return there
+
+
+@pytest.fixture(autouse=True)
+def of_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run from an environment that none but root can change, wherever this checkout is."""
+    monkeypatch.setattr(environment, "unfit", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -38,7 +52,7 @@ def test_each_command_is_there(name: str, has: str, only: set[str]) -> None:
     only |= set(has.split())
     for command in re.findall("`([^`]+)`", SAID[name]()):
         words = command.removeprefix("sudo ").split()
-        assert words[0] in only or Path(words[0]).is_absolute() or words[0] == "ckptprof", command
+        assert words[0] in only | {"python3"} or Path(words[0]).is_absolute() or words[0] == "ckptprof", command
         assert "sudo" in only or not command.startswith("sudo ")
 
 
@@ -67,3 +81,42 @@ def test_the_service_is_named_as_far_as_it_is_there(
     assert "the service watches" in remedies.as_service()
     assert remedies.restart().startswith("`systemctl restart ckptprof`")
     assert "service install` gives the unit" in remedies.privileges()
+
+
+@pytest.mark.parametrize("others", ["others than root can write to /home/nina", None])
+def test_root_is_told_to_run_nothing_that_others_can_change(
+    others: str | None, only: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A virtual environment in a home is its user's: root makes one of his own."""
+    only |= {"sudo"}
+    monkeypatch.setattr(environment, "unfit", lambda *_, **__: others)
+    monkeypatch.setattr(location, "RUNNING", tmp_path / "running")
+    monkeypatch.setattr(remedies, "SYSTEMD", tmp_path / "systemd")
+    monkeypatch.setattr(remedies, "_UNITS", (tmp_path,))
+    said = [remedies.as_watcher(), remedies.privileges()]
+    (tmp_path / "systemd").mkdir()
+    said.append(remedies.as_watcher())
+
+    program = "/opt/ckptprof/bin/ckptprof" if others else "sudo /usr/bin/ckptprof"
+    assert [f"{program} {arguments}`" in text for text, arguments in zip(said, WATCHERS, strict=True)] == [True] * 3
+    assert all(("python3 -m venv /opt/ckptprof" in text) == bool(others) for text in said)
+
+
+def test_what_a_container_may_not_do_is_not_told(only: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by its root either: settings are of the host, mounts and capabilities of who started it."""
+    only |= {"sudo", "sysctl", "mount"}
+    monkeypatch.setattr(os, "statvfs", lambda _: type("Mounted", (), {"f_flag": os.ST_RDONLY}))
+    monkeypatch.setattr(remedies, "within_bounds", lambda *_: False)
+
+    assert remedies.setting("kernel.yama.ptrace_scope", "0").startswith("on the host of this container, ")
+    assert remedies.mount("-t securityfs none /sys/kernel/security") is None
+    assert remedies.privileges() == remedies.tracing() == remedies.CONTAINER
+
+
+@pytest.mark.root
+def test_what_a_container_bounds_is_seen() -> None:
+    """By the kernel's own word; a capability that there is not is not bounded."""
+    code = "from ckptprof.service.privileges import *; print(*map(within_bounds, (CAP_PERFMON, CAP_BPF, 200)))"
+    bounded = ["setpriv", "--bounding-set", "-bpf", sys.executable, "-c", code]
+
+    assert subprocess.run(bounded, capture_output=True, text=True, check=True).stdout == "True False True\n"

@@ -27,6 +27,8 @@ from ckptprof.service.commands.levels import Standing
 COMMAND = [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
 NO_LIBBPF = {"CKPTPROF_LIBBPF": "/nowhere/libbpf.so.1"}
 ANOTHER_MACHINE = ["setarch", "linux32"]  # whose calls perf events do not know
+BOUNDED = ("setpriv", "--bounding-set", "-bpf,-perfmon,-sys_admin")  # as a container without privileges
+OWN_PIDS = ("unshare", "--pid", "--fork", "--kill-child=TERM", "--mount-proc")
 WORKS = [Check("trace-libbpf", "ok", "libbpf 1.1"), Check("trace", "ok", "the trace level works: calls (call_exit)")]
 BROKEN = [Check("trace-libbpf", "warn", "no libbpf", "install it"), Check("trace", "warn", "no trace", None)]
 
@@ -59,11 +61,10 @@ class Host:
             agent.wait(60)
         self.agents.clear()
 
-    def doctor(self) -> tuple[int, dict[str, dict[str, Any]]]:
+    def doctor(self, before: tuple[str, ...] = ()) -> tuple[int, dict[str, dict[str, Any]]]:
         """Return the exit code of doctor, and its checks."""
-        done = subprocess.run(
-            [*COMMAND, "doctor", "--json", "--db", self.db], capture_output=True, env=self.environment, check=False
-        )
+        command = [*before, *COMMAND, "doctor", "--json", "--db", self.db]
+        done = subprocess.run(command, capture_output=True, env=self.environment, check=False)
         return done.returncode, {check["id"]: check for check in json.loads(done.stdout)["checks"]}
 
 
@@ -96,6 +97,19 @@ def test_an_agent_that_cannot_trace_says_why(host: Host) -> None:
     assert checks["watching"]["status"] == "warn"
     assert "at poll level: /nowhere/libbpf.so.1 cannot be loaded" in checks["watching"]["text"]
     assert "what this command tried works" in checks["watching"]["fix"] or checks["trace"]["status"] != "ok"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("pids", "fix"), [((), remedies.CONTAINER), (OWN_PIDS, trace.SHARE_PIDS)])
+def test_a_container_is_to_be_started_otherwise(host: Host, pids: tuple[str, ...], fix: str) -> None:
+    """With what it lacks: nothing that is typed inside, by root neither, mends that."""
+    host.watch(before=(*pids, *BOUNDED))
+    _, checks = host.doctor(before=(*pids, *BOUNDED))
+    host.agents[0].kill() if pids else None  # unshare keeps signals from itself; its end is the agent's
+
+    assert " at poll level: " in checks["watching"]["text"]
+    assert checks["watching"]["fix"] == fix
+    assert checks["trace-privileges"]["fix"] == remedies.CONTAINER
 
 
 @pytest.mark.bpf

@@ -13,13 +13,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-CAP_PERFMON = 38  # include/uapi/linux/capability.h
+CAP_SYS_ADMIN = 21  # include/uapi/linux/capability.h
+CAP_PERFMON = 38
 CAP_BPF = 39
 OF_TRACING = 1 << CAP_PERFMON | 1 << CAP_BPF
 _VERSION_3 = 0x20080522  # 64 bits, in two halves
 _PR_CAP_AMBIENT = 47  # include/uapi/linux/prctl.h
 _PR_CAP_AMBIENT_LOWER = 3
 _PR_SET_DUMPABLE = 4
+_PR_CAPBSET_READ = 23
 _HALF = 0xFFFFFFFF
 
 
@@ -53,6 +55,15 @@ def held() -> Capabilities:
         permitted=low.permitted | high.permitted << 32,
         inheritable=low.inheritable | high.inheritable << 32,
     )
+
+
+def within_bounds(*capabilities: int) -> bool:
+    """Return whether this process and what it starts may come to hold each: a container may have none of them to give.
+
+    What the kernel does not know, it does not bound.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    return all(library.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) != 0 for capability in capabilities)
 
 
 def become(wanted: Capabilities) -> None:

@@ -111,7 +111,7 @@ def hidepid(fs: KernelFs) -> Check:
         if "SYS_PTRACE" in held:
             return Check("hidepid", "ok", f"/proc is mounted with {hiding}, and CAP_SYS_PTRACE overrides it")
         text = f"/proc is mounted with {hiding}: processes of other users are hidden"
-        return Check("hidepid", "warn", text, remedies.as_root("mount -o remount,hidepid=0 /proc"))
+        return Check("hidepid", "warn", text, remedies.mount("-o remount,hidepid=0 /proc"))
     return Check("hidepid", "ok", "/proc hides no process")
 
 

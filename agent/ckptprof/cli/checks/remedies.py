@@ -10,10 +10,16 @@ import sysconfig
 from pathlib import Path
 
 from ckptprof.errors import CkptprofError
+from ckptprof.service.commands import environment
 from ckptprof.service.commands.installation import Host
+from ckptprof.service.privileges import CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, within_bounds
 from ckptprof.store.location import SYSTEMD, service_runs
 
 SETTINGS = Path("/etc/ckptprof/config.toml")  # what the service reads; an option or the environment wins over it
+CONTAINER = (
+    "start this container with CAP_BPF and CAP_PERFMON, which not even its root has "
+    "(--cap-add=BPF --cap-add=PERFMON, --capability=CAP_BPF,CAP_PERFMON)"
+)
 _UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 
 
@@ -32,6 +38,15 @@ def as_root(command: str) -> str:
     return f"`sudo {command}`" if shutil.which("sudo") is not None else f"`{command}` as root"
 
 
+def by_root(arguments: str) -> str:
+    """Return how root runs this program: out of an environment that none but root can change, made if need be."""
+    here = environment.here()
+    unfit = environment.refused if arguments.startswith("service") else environment.changeable
+    if unfit(here) is None:
+        return as_root(f"{here.program} {arguments}")
+    return f"as root: `{environment.elsewhere(arguments)}`"
+
+
 def as_service() -> str:
     """Return what makes the whole host visible: the service, as far as it is here, or root."""
     if service_runs():
@@ -45,10 +60,9 @@ def as_watcher() -> str:
     """Return what watches the whole host from now on."""
     if any((Path(folder) / "ckptprof.service").exists() for folder in _UNITS):
         return f"start the service ({as_root('systemctl enable --now ckptprof')})"
-    program = f"{sysconfig.get_path('scripts')}/ckptprof"
     if SYSTEMD.is_dir():
-        return f"install the service ({as_root(f'{program} service install')})"
-    return f"watch it as root ({as_root(f'{program} agent')})"
+        return f"install the service ({by_root('service install')})"
+    return f"watch it as root ({by_root('agent')})"
 
 
 def service_failed() -> bool:
@@ -61,10 +75,16 @@ def service_failed() -> bool:
 
 def privileges() -> str:
     """Return what gives who watches this host the privileges that its unit or its user lacks."""
-    program = f"{sysconfig.get_path('scripts')}/ckptprof"
+    if not within_bounds(CAP_BPF, CAP_PERFMON):
+        return CONTAINER
     if service_runs():
-        return f"{as_root(f'{program} service install')} gives the unit CAP_BPF and CAP_PERFMON"
-    return f"end it and start it as root ({as_root(f'{program} agent')})"
+        return f"{by_root('service install')} gives the unit CAP_BPF and CAP_PERFMON"
+    return f"end it and start it as root ({by_root('agent')})"
+
+
+def tracing() -> str:
+    """Return what gives this command, or who watches in its place, the privileges of a trace."""
+    return as_service() if within_bounds(CAP_BPF, CAP_PERFMON) else CONTAINER
 
 
 def level() -> str:
@@ -102,6 +122,13 @@ def py_spy() -> str:
 
 
 def setting(name: str, value: str) -> str:
-    """Return how a setting of the kernel is changed until the next boot."""
+    """Return how a setting of the kernel is changed until the next boot: a container shows it and cannot set it."""
     path = "/proc/sys/" + name.replace(".", "/")
+    if os.statvfs("/proc/sys").f_flag & os.ST_RDONLY:
+        return f"on the host of this container, as root, write {value} into {path}"
     return first_there(f"sysctl {name}={value}", otherwise=f"as root, write {value} into {path}")
+
+
+def mount(arguments: str) -> str | None:
+    """Return how something is mounted, as a person may paste it; None in a container that may mount nothing."""
+    return as_root(f"mount {arguments}") if within_bounds(CAP_SYS_ADMIN) else None

@@ -45,7 +45,7 @@ def privileges(fs: KernelFs) -> Check:
     if not missing or "SYS_ADMIN" in held:
         return Check("trace-privileges", "ok", "eBPF programs can be attached")
     text = f"eBPF programs cannot be attached without {' and '.join(missing)}"
-    return Check("trace-privileges", "warn", text, remedies.as_service())
+    return Check("trace-privileges", "warn", text, remedies.tracing())
 
 
 def libbpf() -> Check:
@@ -67,12 +67,8 @@ def lockdown(fs: KernelFs) -> Check:
     degree = re.search(r"\[(\w+)\]", text or "")
     if degree is None:
         text = "whether the kernel is locked down cannot be seen; the next check tries it"
-        return Check(
-            "trace-lockdown",
-            "note",
-            text,
-            f"{remedies.as_root('mount -t securityfs none /sys/kernel/security')} shows it",
-        )
+        shows = remedies.mount("-t securityfs none /sys/kernel/security")
+        return Check("trace-lockdown", "note", text, shows and f"{shows} shows it")
     if degree[1] == "confidentiality":
         text = "the kernel is locked down for confidentiality: eBPF programs can read nothing"
         return Check("trace-lockdown", "warn", text, "boot with lockdown=integrity, or without lockdown")
@@ -90,7 +86,7 @@ def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach, *, pieces: Se
         tracer = attach(fs, family_of=(os.getpid(),), ignore=())
     except UnavailableError as error:
         text = f"no trace, polling is used: {tracing.first_line(error)}"
-        return [Check("trace", "warn", text, _mended(str(error), missing(pieces)))]
+        return [Check("trace", "warn", text, mended(str(error), missing(pieces)))]
     except Exception as error:  # noqa: BLE001 - doctor is where one looks when something is wrong
         text = f"no trace, polling is used: {type(error).__name__}: {tracing.first_line(error)}"
         return [Check("trace", "fail", text, NEWER)]
@@ -110,8 +106,8 @@ def out_of_sight(
     for sentence in degraded:
         if sentence is not stand_in:
             found = missing(pieces)
-            mended = remedy(sentence, pieces) if stand_in is None else _mended(stand_in, found, otherwise)
-            unseen.setdefault(mended, []).append(sentence.removeprefix(_OUT_OF_SIGHT))
+            fix = remedy(sentence, pieces) if stand_in is None else mended(stand_in, found, otherwise)
+            unseen.setdefault(fix, []).append(sentence.removeprefix(_OUT_OF_SIGHT))
     head = "" if stand_in is None else f"{stand_in}; "
     return [Check(name, "note", f"{head}{_OUT_OF_SIGHT}{'; '.join(texts)}", fix) for fix, texts in unseen.items()]
 
@@ -136,13 +132,18 @@ def remedy(sentence: str, pieces: Sequence[Check] = ()) -> str:
     return NEWER if found is None else as_told(found)
 
 
-def _mended(reason: str, found: Check | None, otherwise: str = NOTHING) -> str:
+def mended(reason: str, found: Check | None, otherwise: str = NOTHING) -> str:
     """Return what would let eBPF programs in, that were kept out for this reason."""
-    if "share them" in reason:
+    if needs_the_hosts_pids(reason):
         return SHARE_PIDS
     if found is not None:
         return as_told(found)
     return remedies.as_service() if _PERMISSION.search(reason) is not None else otherwise
+
+
+def needs_the_hosts_pids(reason: str) -> bool:
+    """Return whether that is why there is no eBPF: this is a container with pids of its own."""
+    return "share them" in reason
 
 
 def is_by_ebpf(checks: Sequence[Check]) -> bool:

@@ -91,6 +91,8 @@ def _remedy(standing: Standing, own: Sequence[Check]) -> str:
     """Return what brings the trace to who polls."""
     if standing.reasons and standing.reasons[-1].startswith(_FAILED):
         return remedies.restart()
+    if any(map(trace.needs_the_hosts_pids, standing.reasons)):
+        return trace.SHARE_PIDS
     if standing.denied:
         return remedies.privileges()
     return _as_here(own)

@@ -45,17 +45,32 @@ def here() -> Environment:
 
 def fit(environment: Environment) -> None:
     """Raise CkptprofError if the service cannot, or must not, run from this environment."""
-    paths = [environment.python, environment.program, *_code()]
-    reason = next((found for path in paths if (found := unfit(path)) is not None), None)
-    if reason is None and not _PLAIN.fullmatch(environment.command.replace(" -I ", "")):
-        reason = f"{environment.program} holds characters that a unit cannot take"
+    reason = refused(environment)
     if reason is not None:
-        make = "python3 -m venv /opt/ckptprof && /opt/ckptprof/bin/pip install"
-        hint = f"as root: `{make} {origin()} && /opt/ckptprof/bin/ckptprof service install`"
+        hint = f"as root: `{elsewhere('service install')}`"
         raise CkptprofError(f"a service must not run from this environment: {reason}", hint=hint)
 
 
-def unfit(path: Path) -> str | None:
+def changeable(environment: Environment) -> str | None:
+    """Return where others than root can change this environment, from which root must run nothing then; else None."""
+    return next((found for path in _parts(environment) if (found := unfit(path, read_by_all=False)) is not None), None)
+
+
+def refused(environment: Environment) -> str | None:
+    """Return why the service cannot, or must not, run from this environment; None: all is well."""
+    reason = next((found for path in _parts(environment) if (found := unfit(path)) is not None), None)
+    if reason is None and not _PLAIN.fullmatch(environment.command.replace(" -I ", "")):
+        reason = f"{environment.program} holds characters that a unit cannot take"
+    return reason
+
+
+def elsewhere(arguments: str) -> str:
+    """Return the line by which root makes an environment of his own, and runs this program out of it."""
+    make = "python3 -m venv /opt/ckptprof && /opt/ckptprof/bin/pip install"
+    return f"{make} {origin()} && /opt/ckptprof/bin/ckptprof {arguments}"
+
+
+def unfit(path: Path, *, read_by_all: bool = True) -> str | None:
     """Return why not root alone has a say in a path, or not everybody can read it; None: all is well."""
     real = path.resolve()
     for place in dict.fromkeys((real, *real.parents, path, *path.parents)):
@@ -66,7 +81,7 @@ def unfit(path: Path) -> str | None:
         if state.st_uid != 0 or state.st_mode & 0o022:
             return f"others than root can write to {place}"
         needed = 0o005 if stat.S_ISDIR(state.st_mode) else 0o004
-        if state.st_mode & needed != needed:
+        if read_by_all and state.st_mode & needed != needed:
             return f"not everybody can read {place}"
     return None
 
@@ -80,6 +95,10 @@ def origin() -> str:
         return "ckptprof"
     path = unquote(url.path)
     return path if url.scheme == "file" and _PLAIN.fullmatch(path) else "ckptprof"
+
+
+def _parts(environment: Environment) -> list[Path]:
+    return [environment.python, environment.program, *_code()]
 
 
 def _code() -> Iterable[Path]:
