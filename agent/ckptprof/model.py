@@ -235,6 +235,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return max(0, self.durable_ns - (self.moments.committed_ns or self.end_ns))
 
+    @property
+    def durable_is_most(self) -> bool | None:
+        """Whether it was durable at the latest at its time, by looks at its files; None: not known when it was."""
+        return None if self.durable_ns is None else any(one.name == "durable" for one in self.evidence)
+
 
 class CheckpointQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which checkpoints are asked for; wall clock bounds in epoch nanoseconds, newest `limit` of them."""

@@ -88,6 +88,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "storage_bytes",
         "cache",
         "at_risk_ns",
+        "durable_is_most",
     ]
 
     assert list(body) == ["schema_version", "host", "watched", "copies_left_out", "answer", "jobs", "checkpoints"]

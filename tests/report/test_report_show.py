@@ -25,6 +25,7 @@ from ckptprof.model import (
 )
 from ckptprof.report import chart, show
 from ckptprof.report.clean import width as cells
+from ckptprof.report.document import checkpoint_document
 from ckptprof.verdicts import Account, Limit
 
 SECOND = 1_000_000_000
@@ -145,6 +146,21 @@ def test_reasons_stand_beside_what_they_explain(make_checkpoint: Callable[..., C
     assert "Mode async; a thread wrote" in text
     assert "do not count on it; its writer died" in text
     assert "Evidence +0.5 name: step in its name other: a remark" in text
+
+
+@pytest.mark.parametrize("by_looks", [False, True])
+def test_a_bound_is_told_as_one(detailed_checkpoint: Checkpoint, zone: timezone, *, by_looks: bool) -> None:
+    """In words and in the document alike: looks at the page cache tell when a save was durable at the latest."""
+    looks = (Evidence(name="durable", weight=0.0, text="written back by the kernel"),) * by_looks
+    end_ns = detailed_checkpoint.end_ns
+    one = msgspec.structs.replace(detailed_checkpoint, durable_ns=end_ns + SECOND, evidence=looks)
+    text = " ".join(show.render(one, width=200, colour=False, zone=zone).split())
+
+    assert checkpoint_document(one)["checkpoint"]["durable_is_most"] is by_looks
+    assert [phrase in text for phrase in ("Durable by ", "At risk at most ", "stable storage by then")] == [
+        by_looks
+    ] * 3
+    assert checkpoint_document(msgspec.structs.replace(one, durable_ns=None))["checkpoint"]["durable_is_most"] is None
 
 
 def test_moments_stand_in_the_order_of_time(detailed_checkpoint: Checkpoint, zone: timezone) -> None:

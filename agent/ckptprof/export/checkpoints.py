@@ -148,7 +148,7 @@ _LAST = (
 )
 _AT_RISK = Column[int](
     "last_checkpoint_at_risk_seconds",
-    "How long the last save counted as complete before it was on stable storage.",
+    "How long the last save counted as complete before it was on stable storage, at most.",
     lambda at_risk_ns: at_risk_ns / 1e9,
     kind="gauge",
 )

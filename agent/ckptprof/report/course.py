@@ -32,7 +32,7 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     """Return the moments of a save in the order of time, and what was not seen; nothing of others."""
     if checkpoint.kind is not Kind.SAVE:
         return []
-    course = checkpoint.moments
+    course, bound = checkpoint.moments, checkpoint.durable_is_most
     told = (
         ("created", checkpoint.start_ns, "the first of its files was made or opened"),
         ("first data", course.first_data_ns, "the first byte was written"),
@@ -40,7 +40,7 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         ("synced", course.synced_ns, "the last fsync, or its like, returned"),
         ("committed", course.committed_ns, "its marker, last rename or close: it counts as complete"),
         ("cleaned up", course.cleaned_ns, "the last old checkpoint was deleted"),
-        ("durable", checkpoint.durable_ns, "all of it was on stable storage"),
+        ("durable", checkpoint.durable_ns, "all of it was on stable storage" + " by then" * bool(bound)),
     )
     seen = sorted(((at_ns, name, text) for name, at_ns, text in told if at_ns is not None), key=lambda one: one[0])
     times = [since(at_ns, checkpoint) for at_ns, _, _ in seen]
@@ -120,14 +120,9 @@ def _durable(checkpoint: Checkpoint, zone: timezone) -> str:
     last_ns = checkpoint.moments.last_data_ns or checkpoint.end_ns
     later = units.duration(max(0, checkpoint.durable_ns - last_ns))
     at = units.stamp(checkpoint.durable_ns, zone, "%H:%M:%S.%f")[:-3]
-    if _is_bound(checkpoint):
+    if checkpoint.durable_is_most:
         return f"by {at}, at most {later} after the last write"
     return f"{at}, {later} after the last write"
-
-
-def _is_bound(checkpoint: Checkpoint) -> bool:
-    """Return whether it was durable at the latest at its time: looks at its files tell that, and no sync."""
-    return any(evidence.name == "durable" for evidence in checkpoint.evidence)
 
 
 def _at_risk(checkpoint: Checkpoint) -> str:
@@ -137,7 +132,7 @@ def _at_risk(checkpoint: Checkpoint) -> str:
     if risk_ns == 0:
         return "never: on stable storage when it counted as complete"
     since_when = "its end" if checkpoint.moments.committed_ns is None else "its commit"
-    most = "at most " if _is_bound(checkpoint) else ""
+    most = "at most " if checkpoint.durable_is_most else ""
     return f"{most}{units.duration(risk_ns)}, from {since_when} until it was on stable storage"
 
 

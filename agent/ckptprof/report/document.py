@@ -67,6 +67,7 @@ def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     for name in (*DETAIL, "revision"):
         del body[name]
     body["at_risk_ns"] = checkpoint.at_risk_ns
+    body["durable_is_most"] = checkpoint.durable_is_most
     return body
 
 
