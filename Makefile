@@ -29,7 +29,7 @@ DEMO_VENV := .build/demo-$(FRAMEWORK)
 PIP = -m pip --disable-pip-version-check -qq
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live check record shadow weights constants bench bpf fmt lint fuzz audit lock clean packages
+.PHONY: help demo test certain live check record shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -76,7 +76,10 @@ bpf: ## compile the eBPF programs again, after a change to them; needs clang 14 
 bench: packages $(VENV)/.installed-all ## measure ckptprof against its budgets
 	$(VENV)/bin/python benchmarks/run.py $(BENCH_FLAGS)
 
-fuzz: $(VENV)/.installed ## feed what reads foreign bytes with damaged ones: FUZZ_SECONDS=60 for each of 12 targets (TARGETS='web tree')
+score: $(VENV)/.installed-all ## tell what is told of the hold-out, alone and under load: SCORE_FLAGS='--loads alone --only bz2'
+	$(VENV)/bin/python benchmarks/score.py $(SCORE_FLAGS)
+
+fuzz: $(VENV)/.installed ## feed what reads foreign bytes with damaged ones: FUZZ_SECONDS=60 for each of 13 targets (TARGETS='web tree')
 	@$(VENV)/bin/python $(PIP) install --group fuzz
 	$(VENV)/bin/python tests/fuzz/fuzz.py $(TARGETS) --seconds=$(FUZZ_SECONDS) --seed=$(or $(SEED),$$RANDOM)
 

@@ -37,7 +37,7 @@ def measured(paths: list[Path], hours: float, every_seconds: float) -> list[dict
     """Feed the frames as a recorder does; return the rows."""
     header, frames = one_after_the_other(paths, 3600 * hours)
     detector, timeline, pipe = Detector(header), TimelineBuilder(), Unpacker()
-    pipe.feed(pack(header))
+    list(pipe.feed(pack(header)))
     process, used_ns, due_s = psutil.Process(), 0, 0.0
     rows: list[dict[str, Any]] = []
     for number, shifted in enumerate(frames):

@@ -40,7 +40,7 @@ rate = float(sys.argv[1])
 null = os.open(os.devnull, os.O_WRONLY)
 timed = Timed(SamplerOptions(uid="bench", base_hz=rate, fixed_rate=True), KernelFs(), OutputQueue(null), 0)
 timed.run()
-print(json.dumps(timed.late[int(rate):]))  # the first second finds every process of the host
+print(json.dumps(timed.late[int(rate):] or timed.late))  # the first second finds every process of the host
 """
 
 

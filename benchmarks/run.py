@@ -40,8 +40,10 @@ QUICK: dict[str, list[str]] = {
     "scrape": ["--rounds", "1", "--scrapes", "2"],
     "reads": ["--number", "10"],
     "lateness": ["--seconds", "2", "--rates", "10", "--busy", "1"],
+    "connections": ["--saves", "0", "--sockets", "32"],
     "accuracy": ["--size-mb", "16", "--interval", "0.5", "--saves", "1", "--frameworks", "numpy", "--ways", "run"],
     "frameworks": ["--jobs", "torch-save-zip", "--level", "poll", "--saves", "1"],
+    "score": ["--loads", "alone", "--only", "sync: control"],
     "workload": ["--pairs", "1", "--megabytes", "8", "--sizes", "65536"],
     "false_alarms": ["--minutes", "0.05", "--settle", "1", "--level", "poll", "--tasks", "cp into", "mail"],
     "hours": ["--hours", "0.05", "--every", "1", "--warm-up", "0"],
@@ -61,6 +63,7 @@ QUICK: dict[str, list[str]] = {
     ],
     "faults": ["--only", "serialize-zlib", "--sizes", "1", "--saves", "1"],
     "flood_cost": ["--seconds", "5"],
+    "files_cost": ["--files", "300"],
     "reliability": ["--only", "hotplugs", "--scale", "0.01"],
     "trace_cost": ["--rounds", "1", "--scale", "0.01", "--files", "10"],
 }

@@ -69,7 +69,7 @@ def window(shared: mmap.mmap, pid: int, program: str, seconds: float, *, looking
             time.sleep(left)
             continue
         at = time.perf_counter()
-        raw, _, cost_ns = dump(program, pid)
+        raw, _, cost_ns, _ = dump(program, pid)
         walls.append(1e3 * (time.perf_counter() - at))
         costs.append(cost_ns / 1e6)
         failures += not parse(raw)

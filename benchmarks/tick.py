@@ -18,7 +18,8 @@ from typing import Any
 
 import psutil
 
-from ckptprof.service.sampler.population import Population, page_bytes, raise_descriptor_limit
+from ckptprof.service.sampler.descriptors import raise_descriptor_limit
+from ckptprof.service.sampler.population import Population, page_bytes
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import Sample
 from contenders import sleepers
@@ -87,7 +88,7 @@ def population(pids: Sequence[int], *, watched: bool) -> Population:
     """Return a population that holds these processes only."""
     made = Population(KernelFs(), frozenset(), None)
     for pid in pids:
-        made._meet(pid, 1, [])  # noqa: SLF001 - `find` would take in the whole host
+        made._meet(pid, 1)  # noqa: SLF001 - `find` would take in the whole host
         if watched and pid in made.known:
             made.watch(made.known[pid], 1, keep=True)
     return made
@@ -103,7 +104,7 @@ def tick_of(people: Population) -> Callable[[], None]:
         for watching in people.watched.values():
             watching.tick(now_ns, size, samples)
             watching.scan_if_due(now_ns, samples)
-            watching.question_if_due(now_ns, 0)
+            watching.question_if_due(now_ns, 0, named=False)
 
     return tick
 

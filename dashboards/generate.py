@@ -149,17 +149,19 @@ def _heat(panel: Panel) -> Built:
 
 
 def _table(panel: Panel) -> Built:
-    """Return a table with a line for each node: what the queries have in common is its name."""
+    """Return a table with a line for what the queries have in common: a node, or a job on it."""
     names = {f"Value #{_letter(number)}": query.legend for number, query in enumerate(panel.queries)}
-    hidden = ["Time", *(value for value, name in names.items() if not name)]
+    hidden = ["Time", "Value", *(value for value, name in names.items() if not name)]
     shown = {value: name for value, name in names.items() if name} | {"instance": "node"}
     order = ["instance", "Value #A", "Value #B", "Value #C", "Value #D", "limit", "confidence"]
+    order += ["training_job", "framework", "ranks"]
     options = {"excludeByName": dict.fromkeys(hidden, True), "renameByName": shown,
                "indexByName": {name: place for place, name in enumerate(order)}}  # fmt: skip
     built: Built = table.Panel()
     built = built.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
     built = built.with_transformation(models.DataTransformerConfig(id_val="organize", options=options))
-    built = built.sort_by([common.TableSortByFieldState().display_name(panel.queries[0].legend).desc(desc=True)])
+    if panel.queries[0].legend:
+        built = built.sort_by([common.TableSortByFieldState().display_name(panel.queries[0].legend).desc(desc=True)])
     link = {"title": "this node alone", "url": "/d/ckptprof-node?var-instance=${__value.raw}&${__url_time_range}"}
     built = built.override_by_name("node", [models.DynamicConfigValue(id_val="links", value=[link])])
     built = built.override_by_name("limit", [_property("mappings", [_by_name()]), *_coloured()])

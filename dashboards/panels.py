@@ -243,6 +243,16 @@ GROUPS = (
                 kind="bars",
                 width=6,
             ),
+            Panel(
+                "Jobs",
+                "short",
+                "The jobs of each node whose checkpoints were told last, 16 at most. It is empty unless agents are "
+                "asked for the names of jobs: `job_names` in config.toml.",
+                (Query("max by (instance, training_job, framework, ranks) (ckptprof_training_job_info{NODE})", ""),),
+                empty="these agents are not asked for the names of jobs (see the i), or saw no checkpoint yet",
+                kind="table",
+                width=24,
+            ),
         ),
     ),
     Group(

@@ -12,6 +12,7 @@ LIMIT_COLOURS = {
     "gather": "#da1f1f",
     "staging": "#648be9",
     "serialize": "#4f7b12",
+    "cpu": "#a8652a",
     "page-cache": "#e64ed3",
     "flush": "#127e6c",
     "device": "#cb7b1d",

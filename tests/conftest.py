@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -25,6 +26,8 @@ from typing import Any
 import pytest
 import pytest_randomly
 
+# Where PYTHONDONTWRITEBYTECODE is set, each worker would compile all tests again, and each `ckptprof` its sources
+sys.dont_write_bytecode = False
 # DeepSpeed asks to be seeded before each test, for which it and PyTorch would be imported by every process of the suite
 pytest_randomly.entrypoint_reseeds = []
 

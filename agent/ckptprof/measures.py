@@ -114,6 +114,38 @@ class LinkMeasure(msgspec.Struct, frozen=True, kw_only=True):
     shaped_drops: int | None = None  # packets that its queueing discipline dropped or held back (tc -s qdisc)
     shaped_overlimits: int | None = None
     backlog_bytes: int | None = None  # the largest that was seen
+    wire_received_bytes: int | None = None  # as its driver counts them, with what goes past the kernel (ethtool)
+    wire_sent_bytes: int | None = None
+    pauses_received: int | None = None  # frames by which the other end held this one up
+    pauses_sent: int | None = None
+    discards: int | None = None  # packets that it could not send
+    wait_share: float | None = None  # of an RDMA port's ticks: it had data to send, and no credit to send it
+    congestion_notifications: int | None = None  # that came in (CNP): it sends more slowly for each
+    marked_packets: int | None = None  # that came in with a mark of congestion (ECN)
+    out_of_sequence: int | None = None  # packets that came in, or were answered, in another order than they were sent
+    ack_timeouts: int | None = None
+    before_bytes_per_second: float | None = None  # in the ten seconds before it, in its direction: of others, too
+
+
+class ConnectionMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What the TCP connections with one remote port did from start to end (`tcp_info` of the kernel)."""
+
+    remote: str  # address
+    port: int  # of the remote end; of connections that it opened, the port of this host that took them
+    accepted: bool = False  # the remote end opened them
+    links: tuple[str, ...] = ()  # the interfaces that carry their bytes, none if they are not known
+    processes: tuple[int, ...] | None = None  # that have them; None: not known, or the kernel itself
+    relation: str  # why they are told: server (of the mount) | process (of the job) | daemon (of the mount) | bytes
+    sockets: int  # at most open at once
+    sent_bytes: int  # and acknowledged
+    received_bytes: int
+    retransmitted_bytes: int | None = None
+    seconds: float  # from start to end
+    busy_seconds: float | None = None  # of each connection: data was on its way and not acknowledged
+    rwnd_share: float | None = None  # of that, held up by the window of the receiver
+    sndbuf_share: float | None = None  # of that, held up by the send buffer of this end
+    rtt_seconds: float | None = None  # a round, in the mean of the looks
+    min_rtt_seconds: float | None = None  # the shortest round lately: what it is without queues
 
 
 class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +158,7 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     server: str | None = None
     waiting_share: float | None = None  # of the looks in which FUSE had requests without an answer
     waiting_mean: float | None = None
+    daemon_busy: float | None = None  # cores used by the processes behind a FUSE mount, in the mean
 
 
 class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,3 +199,4 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     clean_up_files: int | None = None
     clean_up_after_ns: int | None = None  # of it after the end: the thread that trains went straight on to delete
     cores: int | None = None  # processors of the host
+    connections: tuple[ConnectionMeasure, ...] = ()  # that may matter for it; at most 16

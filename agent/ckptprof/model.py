@@ -229,6 +229,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0  # told again with the same uid, as more becomes known (durable, clean-up): not stored
 
     @property
+    def cuts(self) -> frozenset[str]:
+        """By what it was cut: evidence of what is only a part of it, or was seen in two parts."""
+        return frozenset(one.name for one in self.evidence if one.name in (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN))
+
+    @property
     def at_risk_ns(self) -> int | None:
         """How long it counted as complete before it was on stable storage; None: not known."""
         if self.kind is not Kind.SAVE or self.durable_ns is None:

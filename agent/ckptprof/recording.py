@@ -82,28 +82,33 @@ class Unpacker:
         self._buffer = bytearray()
         self._have_header = False
 
-    def feed(self, data: bytes) -> list[Header | Frame]:
-        """Return the messages that are complete with `data`; raises RecordingError if they are none of ours."""
+    def feed(self, data: bytes) -> Iterator[Header | Frame]:
+        """Return the messages that are complete with `data`, or were before; raises RecordingError for none of ours.
+
+        Each is decoded when it is asked for: the frames of a crowded second take twenty times the room of their bytes.
+        """
+        self._buffer += data
+        return self._complete()
+
+    def _complete(self) -> Iterator[Header | Frame]:
         buffer = self._buffer
-        buffer += data
-        messages: list[Header | Frame] = []
-        offset = 0
-        while len(buffer) - offset >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, offset)
+        while len(buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer)
             if length > MAX_FRAME_BYTES:
                 raise RecordingError(f"a frame of {length} bytes: this is no stream of ckptprof")
-            end = offset + _LENGTH.size + length
+            end = _LENGTH.size + length
             if len(buffer) < end:
                 break
-            body = bytes(buffer[offset + _LENGTH.size : end])
+            body = bytes(memoryview(buffer)[_LENGTH.size : end])
+            del buffer[:end]
             try:
-                messages.append(_decode_frame(body) if self._have_header else _decode_header(body))
+                message = _decode_frame(body) if self._have_header else _decode_header(body)
             except _DAMAGE as error:
                 raise RecordingError(f"a damaged frame: {error}") from error
+            del body
             self._have_header = True
-            offset = end
-        del buffer[:offset]
-        return messages
+            yield message
+            del message  # before the next one is made
 
 
 class FileWriter:

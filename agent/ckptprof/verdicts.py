@@ -13,6 +13,7 @@ class Limit(str, Enum):
     GATHER = "gather"
     STAGING = "staging"
     SERIALIZE = "serialize"
+    CPU = "cpu"
     PAGE_CACHE = "page-cache"
     FLUSH = "flush"
     DEVICE = "device"

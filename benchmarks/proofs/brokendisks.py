@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livecommand import fill
-from tests.store.grounds import call, ground, memory
+from tests.kernel.filesystems import call
+from tests.store.grounds import ground, memory
 
 from proofs.proving import Live, Row, live, logged, place, saving, say
 from proofs.shutdowns import stored

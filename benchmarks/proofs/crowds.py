@@ -87,13 +87,12 @@ class Watch:
     """What an agent used and was late within a while, and what it told of the saves of a job."""
 
     agent: Live
-    cpu_seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
     most_bytes: int = 0
 
     def __post_init__(self) -> None:
         """Begin."""
-        self.cpu_seconds = self._used()
+        self._cpu_seconds = self._used()
         self._ticks, self._late = (
             self.agent.metric(f"sampler_{name}") for name in ("ticks_total", "lateness_seconds_total")
         )
@@ -102,16 +101,17 @@ class Watch:
         assert self.agent.process is not None
         return [psutil.Process(self.agent.process.pid), self.agent.sampler()]
 
-    def _used(self) -> float:
-        return sum(sum(one.cpu_times()[:2]) for one in self._processes())
+    def _used(self) -> list[float]:
+        return [sum(one.cpu_times()[:2]) for one in self._processes()]
 
     def look(self) -> None:
         """Note how much memory they have now."""
         self.most_bytes = max(self.most_bytes, sum(one.memory_info().rss for one in self._processes()))
 
-    def share(self) -> float:
-        """Return how much of a core they used."""
-        return (self._used() - self.cpu_seconds) / (time.monotonic() - self.began)
+    def shares(self) -> list[float]:
+        """Return how many percent of a core the recorder and the sampler used."""
+        seconds = time.monotonic() - self.began
+        return [100 * (now - before) / seconds for now, before in zip(self._used(), self._cpu_seconds, strict=True)]
 
     def lateness(self) -> float:
         """Return by how many seconds a tick was late in the mean."""
@@ -146,8 +146,10 @@ def told(agent: Live, truth: Path, since_ns: int) -> tuple[int, int, int, int]:
 
 def _sentence(watch: Watch, counts: tuple[int, int, int, int], late: float) -> str:
     made, seen, twice, wrong = counts
+    recorder, sampler = watch.shares()
     return (
-        f"{seen} of {made} saves told, {twice} twice, {wrong} with other bytes; {100 * watch.share():.0f} % of a core, "
+        f"{seen} of {made} saves told, {twice} twice, {wrong} with other bytes; {recorder + sampler:.1f} % of a core "
+        f"({sampler:.1f} the sampler), "
         f"{watch.most_bytes / _MIB:.0f} MiB in both processes, ticks {1000 * late:.0f} ms late in the mean"
     )
 

@@ -24,6 +24,7 @@ def prove(count: int) -> list[Row]:
     chance = random.Random()  # noqa: S311 - data
     with place() as work, live(work) as agent, saving(work, SIZE, SAVE_SECONDS, PAUSE_SECONDS) as truth:
         agent.start()
+        ready_ns = time.time_ns()
         kills: list[tuple[str, int, int]] = []
         corrupt = 0
         for number in range(count):
@@ -35,8 +36,8 @@ def prove(count: int) -> list[Row]:
             if number % 10 == 9:
                 say(f"kills: {number + 1} of {count}")
         time.sleep(12)
+        saves = [one for one in logged(truth) if one["start_ns"] > ready_ns]
         code = agent.end()
-        saves = [one for one in logged(truth) if one["start_ns"] > kills[0][1] - 5 * _SECOND_NS]
         report = agent.report()
         corrupt += _integrity(agent.database)
     return _rows(kills, corrupt + (code != 0), saves, report)
@@ -91,6 +92,8 @@ def _rows(
     for save in saves:
         word = _judge(save, told.pop(save["path"], []), kills)
         seen[word] += 1
+        if word in ("lost", "twice", "half"):
+            say(f"kills: {save['path']}, which ended at {save['end_ns']}, is told {word}")
         if word == "lost":
             coming = [(at_ns - save["end_ns"], whom) for whom, at_ns, _ in kills if at_ns >= save["end_ns"]]
             if coming:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from livecommand import wait_until
-from tests.store.grounds import PATH, call
+from tests.kernel.filesystems import call
 
 from proofs.proving import Row, live, logged, place, saving
 
@@ -156,9 +156,9 @@ def hotplugs(count: int) -> list[Row]:
 
 
 def _batch(name: str, lines: list[str]) -> None:
-    subprocess.run(
-        ["ip", "-n", name, "-batch", "-"], input="\n".join(lines), text=True, check=True, env=PATH, capture_output=True
-    )
+    batch = ["ip", "-n", name, "-batch", "-"]
+    path = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+    subprocess.run(batch, input="\n".join(lines), text=True, check=True, env=path, capture_output=True)
 
 
 def _within(seconds: float, condition: Callable[[], bool]) -> bool:

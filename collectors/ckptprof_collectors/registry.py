@@ -12,6 +12,8 @@ from ckptprof_collectors.mounts.mountinfo import Mounts
 from ckptprof_collectors.networks.nics import Nics
 from ckptprof_collectors.networks.qdiscs import Qdiscs
 from ckptprof_collectors.networks.rdma import RdmaPorts
+from ckptprof_collectors.networks.tcpsockets import TcpSockets
+from ckptprof_collectors.networks.wire import Wires
 from ckptprof_collectors.samples import Unavailable
 
 # mypy checks at each line that the class is a Collector and is made from a KernelFs alone.
@@ -20,6 +22,8 @@ COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
     (Nics.name, Nics),
     (Qdiscs.name, Qdiscs),
     (RdmaPorts.name, RdmaPorts),
+    (Wires.name, Wires),
+    (TcpSockets.name, TcpSockets),
     (Mounts.name, Mounts),
     (Memory.name, Memory),
 )
@@ -32,6 +36,6 @@ def make(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
     for name, factory in COLLECTORS:
         try:
             collectors.append(factory(fs))
-        except UnavailableError as error:  # noqa: PERF203 - six turns, at start-up
+        except UnavailableError as error:  # noqa: PERF203 - eight turns, at start-up
             unavailable.append(Unavailable(name, str(error)))
     return collectors, unavailable

@@ -150,6 +150,15 @@ class RdmaSample(msgspec.Struct, frozen=True, array_like=True, tag="rdma"):
     rx_packets: int | None
     tx_packets: int | None
     tx_wait_ticks: int | None
+    tx_discards: int | None = None  # could not be sent, for a timeout or a switch that did not take them
+    rx_errors: int | None = None
+    cnp_sent: int | None = None  # congestion notifications, of what came in with a mark
+    cnp_handled: int | None = None  # that came in: the port sends more slowly for each
+    ecn_marked: int | None = None  # packets that came in with a mark of congestion
+    out_of_sequence: int | None = None  # packets that came in
+    sequence_errors: int | None = None  # answers that some of what was sent did not come in, or not in order
+    ack_timeouts: int | None = None
+    receiver_not_ready: int | None = None
 
     counted: ClassVar[Counted] = Counted(
         "rdma",
@@ -160,10 +169,30 @@ class RdmaSample(msgspec.Struct, frozen=True, array_like=True, tag="rdma"):
                 "tx_wait_ticks", "infiniband_port_transmit_wait_total",
                 "Ticks with data to send and no credit to send it.",
             ),
-            *map(Column, ("rx_packets", "tx_packets")),
+            Column(
+                "cnp_handled", "infiniband_congestion_notifications_handled_total",
+                "Congestion notifications for which the RDMA port sent more slowly.",
+            ),
+            *map(
+                Column,
+                ("rx_packets", "tx_packets", "tx_discards", "rx_errors", "cnp_sent", "ecn_marked", "out_of_sequence",
+                 "sequence_errors", "ack_timeouts", "receiver_not_ready"),
+            ),
         ),
         name=("port",), collector="rdma", gone="port", labels=("device", "port"),
     )  # fmt: skip
+
+
+class WireSample(msgspec.Struct, frozen=True, array_like=True, tag="wire"):
+    """What an interface counts at its wire (ethtool -S): also what goes past the kernel, as RoCE and DPDK do."""
+
+    interface: str
+    rx_bytes: int | None
+    tx_bytes: int | None
+    rx_pauses: int | None  # frames by which the other end held this one up, of all priorities
+    tx_pauses: int | None  # by which this one held the other end up
+    rx_discards: int | None
+    tx_discards: int | None
 
 
 class MountInfo(msgspec.Struct, frozen=True, array_like=True, tag="mount"):
@@ -178,6 +207,7 @@ class MountInfo(msgspec.Struct, frozen=True, array_like=True, tag="mount"):
     source: str
     device: str | None  # kernel name of the block device under it, if there is one
     server: str | None  # host of a remote mount (NFS, Lustre, CIFS, Ceph ...), if it is one
+    addresses: tuple[str, ...] = ()  # of its servers, as far as its source and its options name addresses
 
 
 class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
@@ -252,6 +282,16 @@ class FuseSample(msgspec.Struct, frozen=True, array_like=True, tag="fuse"):
     waiting: int | None  # None: there is no fusectl to be read
 
 
+class FuseDaemon(msgspec.Struct, frozen=True, array_like=True, tag="fuse-daemon"):
+    """The processes behind a FUSE mount, and what they use; sent when they are found, and when that changed."""
+
+    major: int  # of the mount, as in its MountInfo
+    minor: int
+    name: str
+    processes: tuple[tuple[int, int], ...]  # (pid, start_ticks): its server, then who speaks to the network for it
+    cpu_ticks: int | None = None  # of all of them, cumulative
+
+
 class QdiscSample(msgspec.Struct, frozen=True, array_like=True, tag="qdisc"):
     """A queueing discipline of a network interface (tc -s qdisc), cumulative but for the backlog."""
 
@@ -266,6 +306,33 @@ class QdiscSample(msgspec.Struct, frozen=True, array_like=True, tag="qdisc"):
     backlog_bytes: int | None  # a gauge
     queued_packets: int | None  # a gauge
     rate_bytes_per_second: int | None = None  # what it is limited to, of those that say so in a simple way (tbf)
+
+
+class TcpSample(msgspec.Struct, frozen=True, array_like=True, tag="tcp"):
+    """The TCP connections of one owner with one remote port, summed up since they were looked at first (tcp_info).
+
+    A socket that has closed stays in the sums with its last look. What moved less than 64 KiB is told with what follows
+    it.
+    """
+
+    remote: str  # address; "": of all further ones, for which there is no room
+    port: int  # of the remote end; of connections that it opened, the port of this host that took them
+    accepted: bool  # the remote end opened them
+    local: str  # address of this end
+    interfaces: tuple[str, ...]  # that carry the bytes of the local address, () if they are not known
+    pid: int | None  # of the process that has them, if it is one of those that are looked at
+    start_ticks: int | None
+    sockets: int  # that are open now
+    bytes_acked: int
+    bytes_received: int
+    bytes_retrans: int | None  # since 4.19
+    busy_us: int | None  # data was on its way and not acknowledged; since 4.10, as are the next two
+    rwnd_limited_us: int | None  # of that, held up by the receiver's window
+    sndbuf_limited_us: int | None  # of that, held up by the send buffer of this end
+    rtt_us: int | None  # of the socket that moved most since the look before, as are the next two
+    min_rtt_us: int | None
+    delivery_rate: int | None  # bytes a second
+    is_new: bool = False  # not told before: when the sockets were looked at before, it stood at zero
 
 
 class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle"):
@@ -298,6 +365,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, array_like=True, tag="process-inf
     environment: dict[str, str]  # the known keys only: RANK, LOCAL_RANK, WORLD_SIZE, SLURM_JOB_ID, ...
     cgroup: str | None
     is_fork: bool | None = None  # it runs its parent's program: no execve(2) since fork(2); None: not told
+    in_other_network: bool | None = None  # its network namespace is another one than ckptprof's; None: not told
 
 
 class ProcessIo(msgspec.Struct, frozen=True, array_like=True, tag="io"):
@@ -354,6 +422,14 @@ class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
     )
 
 
+class ReadBefore(msgspec.Struct, frozen=True, array_like=True, tag="read-before"):
+    """When a process was read last, if not at the read before: what its frame tells of it has changed since then."""
+
+    pid: int
+    start_ticks: int
+    at_ns: int  # CLOCK_MONOTONIC
+
+
 class ThreadTime(msgspec.Struct, frozen=True, array_like=True, tag="thread"):
     """/proc/PID/task/TID/schedstat of the thread that trains (Documentation/scheduler/sched-stats.rst), cumulative."""
 
@@ -405,7 +481,7 @@ class ThreadStack(msgspec.Struct, frozen=True, array_like=True):
 class StackSample(msgspec.Struct, frozen=True, array_like=True, tag="stacks"):
     """One look at the Python stacks of a process, taken without stopping it."""
 
-    at_ns: int  # CLOCK_MONOTONIC, when it was taken
+    at_ns: int  # CLOCK_MONOTONIC, when it was read, about
     pid: int
     start_ticks: int
     cost_ns: int  # CPU time that the look took
@@ -504,6 +580,7 @@ class OperationKind(IntFlag):
     COPY_RANGE = 64
     FAULT = 128  # pages of a mapping
     UNMAPPED = 256  # the mapping has ended, and all of its pages that were touched are counted
+    APPEND = 512  # the file was opened with O_APPEND
 
 
 class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity"):
@@ -645,14 +722,18 @@ Sample = (
     | NicSample
     | RdmaInfo
     | RdmaSample
+    | WireSample
     | MountInfo
     | MemorySample
     | FuseSample
+    | FuseDaemon
     | QdiscSample
+    | TcpSample
     | ThrottleInfo
     | ProcessInfo
     | ProcessIo
     | ProcessStat
+    | ReadBefore
     | ThreadTime
     | ThreadLook
     | StackSample
@@ -677,10 +758,12 @@ COUNTED: tuple[Any, ...] = tuple(kind for kind in get_args(Sample) if hasattr(ki
 # The others, and where their counters go.
 NOT_COUNTED: dict[type, str] = {
     **dict.fromkeys(
-        (DeviceInfo, NicInfo, RdmaInfo, MountInfo, ThrottleInfo, ProcessInfo), "what an entity is: no counters"
+        (DeviceInfo, NicInfo, RdmaInfo, MountInfo, FuseDaemon, ThrottleInfo, ProcessInfo),
+        "what an entity is: no counters",
     ),
     **dict.fromkeys(
-        (FuseSample, QdiscSample, BlockActivity), "the measures of a checkpoint have what it did meanwhile"
+        (FuseSample, QdiscSample, TcpSample, WireSample, BlockActivity),
+        "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(
         (ThreadTime, ThreadLook, StackSample, GpuUse, DirtyPause),
@@ -689,7 +772,7 @@ NOT_COUNTED: dict[type, str] = {
     **dict.fromkeys(
         (FileScan, FileEvent, FileFact, FileActivity, FileLifeEvent), "of one file: the streams of a checkpoint have it"
     ),
-    **dict.fromkeys((ProcessExit, Gone, Unavailable, CollectorFault), "an event: no counters"),
+    **dict.fromkeys((ReadBefore, ProcessExit, Gone, Unavailable, CollectorFault), "an event: no counters"),
     **dict.fromkeys((SamplerHealth, TraceHealth), "of ckptprof itself: only on the metrics page (export/families.py)"),
 }
 

@@ -230,7 +230,7 @@ def test_the_answer_follows_from_what_was_seen(seen: tuple[int, ...], tmp_path: 
 
     assert ("that training lost" in answer) == bool(seen)
     assert ("was not seen" in answer) == (not seen)
-    assert ("took 20.0 s, and for how long training was blocked was not seen" in answer) == (not seen)
+    assert ("took 20.0 s, and how long training was blocked was not seen" in answer) == (not seen)
     assert ("of 1 checkpoint it was not" in answer) == (len(seen) == 1)
     assert ("how long training was blocked was not seen" in report) == (not seen)
     if seen:

@@ -17,6 +17,7 @@ import ckptprof.report
 from ckptprof.assets import asset
 from ckptprof.cli import settings
 from ckptprof.cli.main import main
+from ckptprof.store import location
 
 SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "config.schema.json"
 
@@ -33,11 +34,13 @@ def test_each_value_names_its_source(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An option wins over the environment, that over the file, and that over the default."""
-    file.write_text('level = "trace"\nlisten = "[::1]:1"\ntimeline_days = 7\nno_metrics = true\nrate = 5\n')
+    file.write_text(
+        'level = "trace"\nlisten = "[::1]:1"\ntimeline_days = 7\nno_metrics = true\njob_names = true\nrate = 5\n'
+    )
     monkeypatch.setenv("CKPTPROF_LEVEL", "poll")
     monkeypatch.setenv("CKPTPROF_LISTEN", "127.0.0.1:2")
 
-    assert main(["config", "--config", str(file), "--listen", "127.0.0.1:3", "--json"]) == 0
+    assert main(["config", "--config", str(file), "--listen", "127.0.0.1:3", "--no-job-names", "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)
     Draft202012Validator(json.loads(SCHEMA.read_text())).validate(told)
@@ -46,6 +49,7 @@ def test_each_value_names_its_source(
         "level": ("poll", "environment"),
         "rate": (5.0, "file"),
         "no_metrics": (True, "file"),
+        "job_names": (False, "option"),
         "listen": ("127.0.0.1:3", "option"),
         "web_config": (None, "default"),
         "timeline_days": (7, "file"),
@@ -62,6 +66,22 @@ def test_the_text_has_a_line_for_each(file: Path, capsys: pytest.CaptureFixture[
     assert re.search(r"(?m)^max_bytes +2000000000 +file$", out)
     assert re.search(r"(?m)^web_config +none +default$", out)
     assert out.endswith(f"\nfile: {file}\n")
+
+
+def test_where_the_service_records_is_said(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To who would have another place: a `report` without --db may ask the one or the other."""
+    file.touch()
+    said = f"the service records to {location.SERVICE_DATABASE}"
+    for runs, db, told in (
+        (True, "/home/alice/x.db", True),
+        (True, str(location.SERVICE_DATABASE), False),
+        (False, "x", False),
+    ):
+        monkeypatch.setattr(location, "service_runs", lambda runs=runs: runs)
+        assert main(["config", "--config", str(file), "--db", db]) == 0
+        assert (said in capsys.readouterr().out) is told
 
 
 @pytest.mark.parametrize("command", ["config", "agent"])

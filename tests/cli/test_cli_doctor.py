@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ckptprof.cli.checks import host, training
+from ckptprof.cli.checks import connections, host, training
 from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
 from ckptprof.report.doctor import degraded
 from ckptprof_collectors.gpus.nvml import Gpus
-from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.processes.pystacks import find_program
 
 FULL = "000001ffffffffff"
@@ -143,6 +144,22 @@ def test_private_network_is_noticed(tree: Callable[..., KernelFs]) -> None:
     assert checks.network(tree(proc__net__dev=f"h\nh\n    lo: {ZEROS}\n")).status == "warn"
 
 
+def test_tcp_is_asked_of_the_kernel(tree: Callable[..., KernelFs], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be read here, by anybody; what a kernel lacks is told with what that costs."""
+
+    class Lacking:
+        def __init__(self, _: object) -> None:
+            raise UnavailableError("TCP sockets: this kernel has no tcp_diag (CONFIG_INET_TCP_DIAG)")
+
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        assert connections.tcp(KernelFs()).status == "ok"
+    assert connections.tcp(tree()).status == "note"
+    monkeypatch.setattr(connections, "TcpTable", Lacking)
+    found = connections.tcp(KernelFs())
+    assert (found.status, "told by links alone" in found.text) == ("note", True)
+    assert found.fix is not None
+
+
 def test_processes_of_others_are_tried(tree: Callable[..., KernelFs], tmp_path: Path) -> None:
     """A process of another user counts as seen only if its counters and files can be read."""
     counters = "rchar: 1\nwchar: 1\nsyscr: 1\nsyscw: 1\nread_bytes: 1\nwrite_bytes: 1\n"
@@ -155,6 +172,18 @@ def test_processes_of_others_are_tried(tree: Callable[..., KernelFs], tmp_path: 
     assert checks.other_processes(fs, uid=8).status == "note"  # without fd it is as if it had ended
     (tmp_path / "proc/77/fd").mkdir()
     assert checks.other_processes(fs, uid=8).status == "ok"
+
+
+def test_a_process_that_holds_whoever_reads_of_it_is_named(tree: Callable[..., KernelFs], tmp_path: Path) -> None:
+    """A pipe for its arguments, into which nobody writes, holds a reader as an exec on a dead file server does."""
+    fs = tree(proc__78__stat="78 (x) S 1 " + "0 " * 48, proc__78__status="Uid:\t7\t7\t7\t7\n")
+    os.mkfifo(tmp_path / "proc/78/cmdline")
+
+    found = checks.other_processes(fs, uid=8, patience_seconds=0.3)
+
+    assert (found.status, "process 78 holds" in found.text) == ("warn", True)
+    with (tmp_path / "proc/78/cmdline").open("w"):
+        pass  # the thread goes on
 
 
 @pytest.mark.parametrize(("free", "status"), [(1 << 20, "fail"), (500 << 20, "warn"), (50 << 30, "ok")])

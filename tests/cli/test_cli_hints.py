@@ -31,7 +31,15 @@ from ckptprof.store.writer import StoreWriter
 STREAMS = Path(__file__).resolve().parents[1] / "fixtures" / "streams"
 SOURCES = Path(ckptprof.__file__).parent
 PROGRAM = Path(sys.executable).with_name("ckptprof")
-FILLED = {"ID": "1", "CMD": "true", "FILE": "train.ckptrec.gz", "DIR": ".", "A": "before.db", "B": "after.db"}
+FILLED = {
+    "ID": "1",
+    "CMD": "true",
+    "FILE": "train.ckptrec.gz",
+    "DIR": ".",
+    "A": "before.db",
+    "B": "after.db",
+    "PATH": "after.db",
+}
 ROOT = Path(__file__).resolve().parents[2]
 TREES = ("*.md", "docs/**/*.md", "systemd/*.md", "dashboards/**/*.yml")
 PAGES = sorted(
@@ -81,8 +89,9 @@ def commands_in(text: str) -> list[str]:
 def hints() -> list[str]:
     """Return all hints of the sources, each once; examples of --help have tests of their own."""
     found = set()
-    for path in SOURCES.rglob("*.py"):
-        for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
+    sources = (path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py"))
+    for source in (source for source in sources if "ckptprof " in source):
+        for text in texts(ast.parse(source)):
             if not text.startswith("\n"):  # examples
                 found |= {command for command in commands_in(text) if VALUE not in command}
     return sorted(found)
@@ -150,6 +159,7 @@ def test_hints_are_found() -> None:
     assert {"ckptprof show ID", "ckptprof run -- CMD", "ckptprof doctor", "ckptprof agent"} <= set(hints())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", hints())
 def test_a_hint_works(command: str, place: Path) -> None:
     """It is a command that there is, with options and arguments that it takes, and it does not fail."""
@@ -241,6 +251,7 @@ FIRST_DAY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("database", "service"),
     [
@@ -275,6 +286,26 @@ def test_what_is_printed_on_a_first_day_works(
 
     monkeypatch.setenv("CKPTPROF_DB", str(place / "after.db"))  # of who did as the first hint says
     for command in printed.keys() - set(hints()):  # these are executed above
+        check(command)
+
+
+def test_what_is_printed_of_a_named_database_asks_that(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not the one that is asked by itself, which may not even be there."""
+    monkeypatch.setenv("CKPTPROF_DB", str(place / "none.db"))
+    monkeypatch.setenv("COLUMNS", "200")
+    for arguments in (["report"], ["show", "1"], ["show", "77"], ["list", "--job", "nobody"], ["plan"]):
+        cli.main([*arguments, "--db", "a copy.db" if arguments == ["report"] else "before.db"])
+    cli.main(["report", "--db", "before.db"])
+    out, err = capfd.readouterr()
+    printed = {command for line in (out + err).splitlines() for command in commands_in(line.strip())}
+    asking = {one for one in printed if shlex.split(one)[1] in ("report", "list", "show", "plan", "run")}
+
+    assert {"ckptprof show 1 --all --db before.db", "ckptprof list --db before.db"} <= asking
+    assert "ckptprof run --db 'a copy.db' -- CMD" in asking
+    assert all("--db" in shlex.split(one) for one in asking)
+    for command in printed:
         check(command)
 
 

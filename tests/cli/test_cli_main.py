@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,32 +64,17 @@ def test_version() -> None:
     assert json.loads(run("version", "--json").stdout)["version"] == ckptprof.__version__
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["report", "--help"]])
-def test_start_is_cheap(arguments: list[str]) -> None:
-    """--help and version take under 0.15 s of CPU: the best of many, since the machine has other things to do."""
-    spent = [1.0]
-    while min(spent) >= 0.15 and len(spent) < 25:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([*PROGRAM, *arguments], check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-
-    assert min(spent) < 0.15
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["version"], ["show", "--help"]])
 def test_start_imports_nothing_heavy(arguments: list[str]) -> None:
-    """What makes it cheap: none of these is loaded."""
-    code = (
-        "import sys\nfrom ckptprof.cli.main import main\n"
-        f"main({arguments!r})\n"
-        "heavy = {'rich', 'sqlalchemy', 'sqlite3', 'psutil', 'pydantic', 'prometheus_client', 'pyudev'}\n"
-        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    """What makes it cheap: none of these is loaded, and few in all; typer alone loads 140."""
+    code = f"import sys\nfrom ckptprof.cli.main import main\nmain({arguments!r})\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (said,) = done.stderr.splitlines()  # nothing else
+    loaded = set(said.split())
 
-    assert done.stderr == ""
-    assert done.returncode == 0
+    assert loaded.isdisjoint({"rich", "sqlalchemy", "sqlite3", "psutil", "pydantic", "prometheus_client", "pyudev"})
+    assert "ckptprof.cli.main" in loaded
+    assert len(loaded) < 220
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,8 @@ def test_from_a_recorded_job(db: str, printed: Printed) -> None:
     assert (code, err) == (0, "")
     assert "Job                     train, 6 complete saves recorded" in out
     assert "A save blocks training  20.5 s (measured: median stall of 6 saves)" in out
-    assert "A checkpoint            40.0 GB (measured: median of 6 saves)" in out
-    assert "A restore               20.0 s (measured: median duration of 1 restore)" in out
+    assert "A checkpoint            40.0 GB (measured: median size of 6 saves)" in out
+    assert "A restore               20.0 s (measured: duration of 1 restore)" in out
     assert "Today       every 10 min 00 s (measured: median between 6 saves)" in out
     assert "1 other job was left out" in out
 
@@ -116,7 +116,7 @@ def test_question_narrows(db: str, printed: Printed) -> None:
     newest = json.loads(printed("--db", db, "--limit", "1", "--json")[1])
 
     assert (other["job"], other["saves"]) == ("eval", 1)
-    assert other["basis"]["cost_seconds"]["text"] == "no stall was seen: median duration of 1 sync save"
+    assert other["basis"]["cost_seconds"]["text"] == "no stall was seen: duration of 1 sync save"
     assert recent["saves"] == 2
     assert newest["basis"]["interval_today_seconds"] is None
 

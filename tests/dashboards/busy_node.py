@@ -46,7 +46,10 @@ def frame(tick: int, wall_ns: int) -> Frame:
         for n in range(12)
     ]  # fmt: skip
     samples += [NicSample(f"eth{n}", tick * 10**7, tick * 9000, 0, 0, tick * 10**6, tick * 900, 0, 0) for n in range(8)]
-    samples += [RdmaSample(f"mlx5_{n}/1", tick * 10**8, tick * 10**8, tick * 9000, tick * 9000, 5) for n in range(8)]
+    samples += [
+        RdmaSample(f"mlx5_{n}/1", tick * 10**8, tick * 10**8, tick * 9000, tick * 9000, 5, 0, 0, 0, tick, 0, 0, 0, 0, 0)
+        for n in range(8)
+    ]
     samples.append(
         MemorySample(2048 * GIB, 1800 * GIB, 100 * GIB, 9 * GIB, GIB, tick * GIB, tick * GIB, 400 * GIB, 200 * GIB,
                      tick * 7, tick * 9000, tick * 8000, 0, 0, tick * 600)
@@ -66,6 +69,7 @@ def health(tick: int) -> RecorderHealth:
         detection_faults=0,
         detection_kept_bytes=12_000_000,
         detection_forgotten_bytes=0,
+        left_out_events=0,
         store_errors=0,
         damaged_databases=0,
         store_bytes=40 << 20,

@@ -40,8 +40,8 @@ def number_of_series() -> int:
 
 @pytest.fixture
 def busy_server() -> Iterator[MetricsServer]:
-    """Return a real metrics endpoint of a node that goes on working."""
-    metrics = Metrics()
+    """Return a real metrics endpoint of a node that goes on working, and names its jobs."""
+    metrics = Metrics(job_names=True)
     busy_node.describe(metrics)
     stop = threading.Event()
 

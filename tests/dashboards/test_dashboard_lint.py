@@ -138,6 +138,7 @@ def test_panel_units(board: dict[str, Any]) -> None:
         "Limit of the newest checkpoint",
         "By pattern",
         "By framework",
+        "Jobs",
     }
 
 
@@ -165,7 +166,7 @@ def test_target_job_and_instance(board: dict[str, Any]) -> None:
 
 def test_every_metric_exists(board: dict[str, Any]) -> None:
     """Rule 8 without Prometheus: what the expressions name is what the agent exports."""
-    metrics = Metrics()
+    metrics = Metrics(job_names=True)
     busy_node.describe(metrics)
     busy_node.advance(metrics, 1, 1_700_000_000_000_000_000)
     exported = exported_by(metrics)
@@ -320,7 +321,7 @@ def test_nothing_saved_is_a_zero(title: str) -> None:
 
 
 def test_a_panel_that_a_level_cannot_fill_says_so() -> None:
-    """Beside a service that polls, without GPUs: whatever names only what it never exports says why it is empty."""
+    """Beside a service that polls, without GPUs and job names: what names only what it never exports says why."""
     metrics = Metrics()
     metrics.level("poll")
     busy_node.advance(metrics, 1, 1_700_000_000_000_000_000, service_at_poll=True)
@@ -337,6 +338,8 @@ def test_a_panel_that_a_level_cannot_fill_says_so() -> None:
         "At risk after the commit",
         "GPUs that wait for saves",
         "Counted without their file",
+        "Jobs",
     }
     assert all(panel["fieldConfig"]["defaults"]["noValue"] != DEFAULT_EMPTY for panel in mute)
     assert "at level poll this panel stays empty" in titled("At risk after the commit")["description"]
+    assert "`job_names` in config.toml" in titled("Jobs")["description"]

@@ -9,7 +9,7 @@ from tests.diagnose.hand import GIB, START_NS, device, measured, ns, restore, sa
 from ckptprof.diagnose.ceilings import Ceilings, Measure, Work
 from ckptprof.diagnose.costs import first_advice, job_costs, judged
 from ckptprof.diagnose.judging import diagnose
-from ckptprof.model import Checkpoint, Kind, Level, Mode
+from ckptprof.model import Checkpoint, Kind, Level, Mode, Status
 from ckptprof.verdicts import Cost, Limit
 
 
@@ -77,6 +77,23 @@ def test_a_job_is_held_against_the_five_percent_rule_and_the_field() -> None:
     assert job.saves.worst_seconds == pytest.approx(20)
 
 
+def test_restores_alone_have_no_share() -> None:
+    """They begin a run of which nothing more is known; with a save after them it is known."""
+    restores = [msgspec.structs.replace(one(begin), kind=Kind.RESTORE) for begin in (0, 30)]
+    (alone,), (followed,) = job_costs(restores), job_costs([*restores, one(200)])
+
+    assert (alone.run_seconds, alone.share, alone.judgement) == (None, None, None)
+    assert followed.run_seconds == pytest.approx(220)
+
+
+def test_what_was_broken_off_is_counted_apart() -> None:
+    """Of means and rates it is no part."""
+    (job,) = job_costs([one(0), msgspec.structs.replace(one(200), status=Status.INCOMPLETE)])
+
+    assert job.saves is not None
+    assert (job.saves.count, job.saves.complete) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("share", "words"),
     [(0.03, "within the 5 %"), (0.1, "below the 12 %"), (0.2, "below the 43 %"), (0.5, "above the 43 %")],
@@ -117,7 +134,7 @@ def test_nothing_slow_is_an_answer() -> None:
     assert told.sentence == "Nothing was slow: 1 save blocked training for 2.00 s."
     unseen = msgspec.structs.replace(fine, stall_ns=None)
     for several, ending in (
-        ([unseen], "1 save; for how long training was blocked was not seen."),
+        ([unseen], "1 save; how long training was blocked was not seen."),
         ([fine, unseen], "2 saves blocked training for 2.00 s, seen of 1 of 2."),
     ):
         part = first_advice(several)

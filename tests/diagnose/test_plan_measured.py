@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.diagnose.plan.figures import Origin
+from ckptprof.diagnose.plan.figures import Given, Origin
 from ckptprof.diagnose.plan.measured import measure
+from ckptprof.diagnose.plan.planning import plan
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, Status
 
 SECOND = 1_000_000_000
@@ -43,14 +44,16 @@ def test_medians_of_one_job() -> None:
     assert {figure.origin for figure in figures if figure} == {Origin.MEASURED}
     assert found.cost is not None
     assert found.cost.text == "median stall of 3 saves"
+    assert found.size is not None
+    assert found.size.text == "median size of 3 saves"
 
 
 @pytest.mark.parametrize(
     ("saves", "value", "text"),
     [
-        ([{"stall_ns": 2 * SECOND}, {}], 2.0, "median stall of 1 of 2 saves"),
-        ([{"stall_ns": 0}], 0.0, "median stall of 1 save"),
-        ([{"mode": Mode.SYNC}, {"mode": Mode.ASYNC}], 4.0, "no stall was seen: median duration of 1 sync save"),
+        ([{"stall_ns": 2 * SECOND}, {}], 2.0, "stall of 1 of 2 saves"),
+        ([{"stall_ns": 0}], 0.0, "stall of 1 save"),
+        ([{"mode": Mode.SYNC}, {"mode": Mode.ASYNC}], 4.0, "no stall was seen: duration of 1 sync save"),
     ],
 )
 def test_cost(saves: list[dict[str, object]], value: float, text: str) -> None:
@@ -60,6 +63,17 @@ def test_cost(saves: list[dict[str, object]], value: float, text: str) -> None:
     assert found is not None
     assert found.cost is not None
     assert (found.cost.value, found.cost.text) == (value, text)
+
+
+@pytest.mark.parametrize(
+    ("modes", "beside"),
+    [((Mode.SYNC,) * 3, False), ((Mode.SYNC, Mode.SYNC, Mode.ASYNC), True), ((Mode.SYNC, None, Mode.SYNC), True)],
+)
+def test_sync_saves_are_not_said_to_be_written_beside_training(modes: tuple[Mode | None, ...], *, beside: bool) -> None:
+    """Their stall is a little shorter than their duration now and then."""
+    measured = measure([checkpoint(at * 100, mode=mode, stall_ns=39 * SECOND // 10) for at, mode in enumerate(modes)])
+
+    assert any("An async save" in note for note in plan(Given(), measured).notes) is beside
 
 
 def test_what_was_not_seen_is_not_told() -> None:

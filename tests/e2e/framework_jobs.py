@@ -92,7 +92,9 @@ def wrong(row: Row, words: Iterable[str]) -> list[str]:
     for word in words:
         mine, theirs = getattr(row.truth, word), (row.seen or {}).get(word)
         if mine is not None and mine != theirs:
-            told.append(f"{row.truth.kind if row.truth else '?'} {word} {theirs} instead of {mine}")
+            why = [one["text"] for one in (row.seen or {}).get("evidence", ()) if one["name"] == word]
+            said = "".join(f" ({text})" for text in why)
+            told.append(f"{row.truth.kind if row.truth else '?'} {word} {theirs} instead of {mine}{said}")
     return told
 
 

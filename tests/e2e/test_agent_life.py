@@ -21,6 +21,7 @@ from truth import compare, read_log
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.timeout(180)]
 
 NOBODY = 65534
+STORED_SECONDS = 60
 # setpriv itself still has every capability when it executes its command, env has none.
 AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs", "env"]
 
@@ -58,7 +59,10 @@ def test_kill_9_keeps_what_was_stored_and_the_next_start_works(recorder: Recorde
     """The sampler does not outlive its recorder, and the next agent goes on in the same database."""
     with recorder.agent() as agent:
         save_twice(recorder)
-        time.sleep(6)  # a burst is settled some seconds after its last byte; it is stored then
+        deadline = time.monotonic() + STORED_SECONDS
+        while outcome(recorder) != (2, 0, 0):  # a burst is settled some seconds after its last byte; it is stored then
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.kill()
         agent.wait(timeout=AGENT_END_SECONDS)

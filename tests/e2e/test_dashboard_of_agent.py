@@ -35,7 +35,7 @@ def metrics_url(log: Path) -> str:
 def test_every_expression_has_data_from_a_real_agent(recorder: Recorder, tmp_path: Path) -> None:
     """Two saves and a restore later each query of each panel gives a number, and the counters count them."""
     job = recorder.example("train_numpy.py", "--size-mb", "60", "--interval", "0.5")
-    with recorder.agent("--listen", "127.0.0.1:0"):
+    with recorder.agent("--listen", "127.0.0.1:0", "--job-names"):
         url = metrics_url(recorder.work / "agent.log")
         with prometheus_harness.scraping(url, tmp_path) as prometheus:
             prometheus.wait_for_scrapes(2)

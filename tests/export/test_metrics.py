@@ -28,6 +28,7 @@ from ckptprof.export.tables import REMEMBERED
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Moments, Pattern, PatternClass, Status
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.samples import (
+    COUNTED,
     CollectorFault,
     DeviceInfo,
     DiskSample,
@@ -112,10 +113,10 @@ def checkpoint(
     return Checkpoint(
         uid=fields.pop("uid", None) or f"u-{next(_UIDS)}",
         kind=kind,
-        job="j",
+        job=fields.pop("job", "j"),
         framework=framework,
         step=None,
-        ranks=None,
+        ranks=fields.pop("ranks", None),
         start_ns=end_ns - int(seconds * 1e9),
         end_ns=end_ns,
         bytes=size,
@@ -168,9 +169,9 @@ def series_of(metric_families: Iterable[Metric]) -> Series:
     return series
 
 
-def full() -> Metrics:
-    """Return metrics in which every family has a series."""
-    metrics = Metrics()
+def full(*, job_names: bool = True) -> Metrics:
+    """Return metrics in which every family has a series, that of jobs if their names are asked for."""
+    metrics = Metrics(job_names=job_names)
     metrics.observe(
         frame(
             info("sda"),
@@ -178,7 +179,7 @@ def full() -> Metrics:
             NicInfo("eth0", 25_000_000_000, None, None, countable=True),
             nic("eth0"),
             RdmaInfo("mlx5_0/1", 400_000_000_000, "ACTIVE", "InfiniBand", None),
-            RdmaSample("mlx5_0/1", 1, 2, 3, 4, 5),
+            RdmaSample("mlx5_0/1", 1, 2, 3, 4, 5, tx_discards=6, cnp_handled=7, ack_timeouts=8),
             MemorySample(*range(1, 15)),
             SamplerHealth(
                 10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}, 1, 2, 3 * 10**8
@@ -197,6 +198,7 @@ def full() -> Metrics:
             detection_faults=0,
             detection_kept_bytes=12_000_000,
             detection_forgotten_bytes=0,
+            left_out_events=0,
             store_errors=0,
             damaged_databases=0,
             store_bytes=4096,
@@ -418,20 +420,44 @@ def test_every_countable_device_has_a_series() -> None:
 
 
 def test_no_label_holds_a_path_a_pid_or_a_job() -> None:
-    """The names of all labels are a closed list."""
-    labels = {key for _, pairs in parsed(full()) for key, _ in pairs}
+    """The names of all labels are a closed list; those of a job are there only where they are asked for."""
+    named, unnamed = (
+        {key for _, pairs in parsed(full(job_names=asked)) for key, _ in pairs} for asked in (True, False)
+    )
     allowed = (
         "version kind framework pattern le device transport countable port link_layer collector process mode cache"
     )
-    assert labels <= {*allowed.split(), "limit", "confidence"}
+    assert unnamed <= {*allowed.split(), "limit", "confidence"}
+    assert named - unnamed == {"training_job", "ranks"}
+    assert "job" not in {value for _, pairs in parsed(full(job_names=False)) for _, value in pairs}
+
+
+def test_the_jobs_told_last_are_named() -> None:
+    """Sixteen of twenty, the first one because it saved again; a copy names none, and what is not told anew stays."""
+    metrics = Metrics(job_names=True)
+    for number in range(19):
+        metrics.checkpoint(checkpoint(job=f"train-{number}", ranks=number))
+        metrics.checkpoint(checkpoint(Kind.RESTORE, job="train-0", framework=None))
+    metrics.checkpoint(checkpoint(Kind.COPY, job="rsync-1"))
+    metrics.checkpoint(checkpoint(job="train-19", framework=None))
+    series = parsed(metrics)
+
+    told = {
+        (job["training_job"], job["framework"], job["ranks"]): value
+        for (name, labels), value in series.items()
+        if name == "ckptprof_training_job_info" and (job := dict(labels))
+    }
+    last = {(f"train-{number}", "torch", str(number)): 1 for number in (0, *range(5, 19))}
+    assert told == {**last, ("train-19", "unknown", "unknown"): 1}
+    assert series["ckptprof_series_dropped_total", (("kind", "job"),)] == 4
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_never_break_a_scrape(name: str) -> None:
     """Quotes, newlines, escape codes, surrogates and long names stay inside their one label."""
-    metrics = Metrics()
+    metrics = Metrics(job_names=True)
     metrics.observe(frame(info(name, name), disk(name), nic(name), RdmaSample(name, 1, 1, 1, 1, 1), read=(name,)))
-    metrics.checkpoint(checkpoint(framework=name))
+    metrics.checkpoint(checkpoint(framework=name, job=name))
     page = metrics.render()[0]
     assert b"\nevil_metric" not in page
     assert all(byte >= 0x20 or byte == 0x0A for byte in page)
@@ -443,8 +469,10 @@ def test_hostile_names_never_break_a_scrape(name: str) -> None:
 @given(names=st.lists(st.text(st.characters(exclude_categories=()), max_size=200), max_size=12))
 def test_any_names_give_a_page_that_parses(names: list[str]) -> None:
     """Whatever the names, also those that look alike once cleaned, no series is there twice."""
-    metrics = Metrics()
+    metrics = Metrics(job_names=True)
     metrics.observe(frame(*[sample for name in names for sample in (disk(name), nic(name))]))
+    for name in names:
+        metrics.checkpoint(checkpoint(job=name))
     assert parsed(metrics)
 
 
@@ -593,6 +621,8 @@ def test_every_metric_is_documented() -> None:
     page = text(full())
     documented = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     helps = dict(re.findall(r"^# HELP (\w+) (.*)$", page, re.MULTILINE))
+    declared = {f"ckptprof_{column.metric}" for kind in COUNTED for column in kind.counted.columns if column.metric}
+    assert declared <= set(helps)  # a new sample stands in `full()`
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .* \| (.*) \|$", documented, re.MULTILINE)
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
     assert {name: (kind, text) for name, kind, text in rows} == {name: (kinds[name], helps[name]) for name in helps}

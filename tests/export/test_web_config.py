@@ -102,6 +102,7 @@ def test_a_page_of_megabytes_arrives_whole_over_tls(serve: Serve) -> None:
     assert served.curl("--cacert", str(served.folder / "web.crt")) == (0, page.decode() + "200")
 
 
+@pytest.mark.slow
 @pytest.mark.prometheus
 def test_a_real_prometheus_scrapes_over_tls(serve: Serve, tmp_path: Path) -> None:
     """With the certificate and the password in its scrape configuration."""

@@ -248,6 +248,19 @@ def test_logs_databases_and_archives_are_never_checkpoints(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "never"),
+    [
+        ("/r/checkpoint-50/model_rank_0.bz2", False), ("/r/checkpoint-50/state.bin.zst", False),
+        ("/r/weights.xz", False), ("/r/out/part0.gz", True), ("/r/checkpoint-50/train.log.gz", True),
+        ("/r/checkpoint-50/code.tar.zst", True),
+    ],
+)  # fmt: skip
+def test_what_is_compressed_is_what_the_rest_of_its_name_says(path: str, never: bool) -> None:  # noqa: FBT001 - a case
+    """A word for checkpoints, or a name of what is none below the compression's own ending; without either, nothing."""
+    assert read_name(path).never == never
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/data/train_tokens_0001.npy", "/corpus/tokens.bin", "/out/embeddings.npy", "/data/shard-00017.bin",

@@ -50,7 +50,7 @@ def recording(folder: Path) -> Feed:
         path.write_bytes(data)
         replayed = replay(path, None)
         _read(replayed.report.checkpoints, replayed.report)
-        metrics = Metrics()
+        metrics = Metrics(job_names=True)
         for frame in itertools.islice(read_file(path)[1], 2000):
             metrics.observe(frame)
         for checkpoint in replayed.report.checkpoints:
@@ -82,7 +82,7 @@ def pipe(_: Path) -> Feed:
     def feed(data: bytes) -> None:
         unpacker = Unpacker()
         for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
-            unpacker.feed(piece)
+            list(unpacker.feed(piece))
 
     return feed
 
@@ -233,8 +233,8 @@ def _look_around(population: Any, now_ns: int) -> None:
             continue
         with contextlib.suppress(ProcessGone, ThreadGone, OSError):
             watching.tick(now_ns, 4096, samples)
-            watching.describe_if_due(now_ns, samples)
-            watching.activity.alert(now_ns, mappings=True)
+            watching.describe(now_ns, samples)
+            watching.alert(now_ns, mappings=True)
             watching.scan_if_due(now_ns, samples)
             watching.time(samples, traced=False)
             for tid in list_threads(process)[:8]:
@@ -466,6 +466,49 @@ def web(folder: Path) -> Feed:
     return feed
 
 
+def sockets(folder: Path) -> Feed:
+    """Feed what the kernel tells of TCP sockets, each answer behind its length, as the sampler takes them in."""
+    from unittest.mock import patch
+
+    from ckptprof_collectors.kernelfs import KernelFs
+    from ckptprof_collectors.networks import addresses, inetdiag
+    from ckptprof_collectors.networks.netlink import DONE, HEADER, Netlink
+    from ckptprof_collectors.networks.tcpsockets import TcpSockets
+
+    end = HEADER.pack(20, DONE, 2, 1, 0) + bytes(4)
+
+    class _Given(Netlink):
+        def __init__(self, *_: Any) -> None:
+            self.sequence, self._what = 1, "sock_diag"
+            self.parts: list[bytes] = []
+
+        def ask(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def part(self) -> bytes:
+            return self.parts.pop(0) if self.parts else end
+
+        def close(self) -> None:
+            pass
+
+    def feed(data: bytes) -> None:
+        now = 0.0
+        with patch.object(inetdiag, "Netlink", _Given), patch.object(addresses, "Netlink", _Given):
+            collector = TcpSockets(KernelFs(), clock=lambda: now)
+        collector.read()
+        samples: list[Any] = []
+        while len(data) >= 2 and now < 10_000:
+            length = int.from_bytes(data[:2], "little")
+            now += 100
+            given: Any = collector._table._netlink
+            given.parts, data = [data[2 : 2 + length]], data[2 + length :]
+            with contextlib.suppress(OSError):
+                samples += collector.read() or ()
+        _pack(samples)
+
+    return feed
+
+
 TARGETS = {
     "arguments": Target(arguments, ()),
     "bpf-object": Target(bpf_object, (OSError,)),
@@ -477,6 +520,7 @@ TARGETS = {
     "recording": Target(recording, (RecordingError,)),
     "request": Target(request, ()),
     "ring": Target(ring, ()),
+    "sockets": Target(sockets, ()),
     "tree": Target(tree, ()),
     "web": Target(web, (CkptprofError,)),
 }

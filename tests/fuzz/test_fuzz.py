@@ -14,7 +14,7 @@ CORPUS = HERE / "corpus"
 # How many inputs are made of each: one to two seconds of CPU for each target, its imports among them
 RUNS = {
     "arguments": 50, "bpf-object": 2000, "config": 3000, "database": 60, "job": 100, "perf": 1500, "pipe": 3000,
-    "recording": 80, "request": 1000, "ring": 1500, "tree": 200, "web": 250,
+    "recording": 80, "request": 1000, "ring": 1500, "sockets": 1500, "tree": 200, "web": 250,
 }  # fmt: skip
 MOST_BYTES = 300_000
 
@@ -25,6 +25,7 @@ def fuzz(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", sorted(RUNS))
 def test_damaged_input_is_borne(target: str, tmp_path: Path) -> None:
     """No other error than the documented one, no hang, no gigabyte, nothing written or started elsewhere."""

@@ -7,6 +7,7 @@ in parallel never meet; a loop device that was bound by `mount -o loop` frees it
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -24,11 +25,15 @@ _MAKE = {
 _TMPFS_OPTIONS = {"tmpfs": "size=256m", "full-tmpfs": "size=1m"}
 
 
-def call(*command: str | Path) -> None:
-    """Run a program; raises RuntimeError with what it said."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, check=False, timeout=60)
+def call(program: str, *arguments: str | Path) -> str:
+    """Run a program and return what it printed; skips where it is not installed, raises RuntimeError where it fails."""
+    found = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if found is None:
+        pytest.skip(f"not installed: {program}")
+    done = subprocess.run([found, *map(str, arguments)], capture_output=True, check=False, timeout=60)
     if done.returncode:
-        raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
+        raise RuntimeError(f"{program} {arguments}: {done.stderr.decode(errors='replace')}")
+    return done.stdout.decode(errors="replace")
 
 
 class FileSystems:
@@ -59,7 +64,7 @@ class FileSystems:
 
     def _make(self, kind: str) -> Path:
         place = self.base / kind
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         if kind in _TMPFS_OPTIONS:
             call("mount", "-t", "tmpfs", "-o", _TMPFS_OPTIONS[kind], "none", place)
         elif kind == "overlay":
@@ -79,14 +84,11 @@ class FileSystems:
         return place
 
     def _on_a_loop_device(self, kind: str, place: Path) -> None:
-        maker = shutil.which(_MAKE[kind][0], path="/usr/sbin:/sbin:/usr/bin:/bin")
-        if maker is None:
-            raise RuntimeError(f"not installed: {_MAKE[kind][0]}")
         image = self.base / f"{kind}.img"
         with image.open("wb") as made:
             made.truncate(_IMAGES_MIB[kind] << 20)
         self._stack.callback(image.unlink)
-        call(maker, *_MAKE[kind][1:], image)
+        call(*_MAKE[kind], image)
         call("mount", "-o", "loop,noatime", image, place)
 
 

@@ -104,6 +104,14 @@ def test_it_is_told_by_which_call(perform: Callable[[str, str], Run], scenario: 
     assert [session.kinds for session in run.sessions("source", writes=True)] == [OperationKind.READ_WRITE]
 
 
+def test_it_is_told_of_a_file_that_it_is_appended_to(perform: Callable[[str, str], Run]) -> None:
+    """As a log is; `fill` wrote it by an opening without O_APPEND before."""
+    sessions = perform("append", "ext4").sessions("appended", writes=True)
+
+    kinds = sorted(session.kinds for session in sessions)
+    assert set(kinds) == {OperationKind.READ_WRITE, OperationKind.READ_WRITE | OperationKind.APPEND}
+
+
 @pytest.mark.parametrize("kind", ["full-tmpfs", "full-ext4"])
 def test_a_full_disk_counts_what_went_in(perform: Callable[[str, str], Run], kind: str) -> None:
     """The short write counts with what it moved, and the refused one moves nothing."""

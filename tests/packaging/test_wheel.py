@@ -27,7 +27,9 @@ def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the built wheel."""
     directory = tmp_path_factory.mktemp("wheel")
-    result = call(sys.executable, "-m", "build", "--wheel", "--outdir", directory, ROOT, cwd=directory)
+    result = call(
+        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, ROOT, cwd=directory
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return next(directory.glob("ckptprof-*.whl"))
 

@@ -249,6 +249,11 @@ JOBS = {
     "ending-full": ending("FULL", "{dir}", save(1), save(2), save(3, "incomplete"), ground=small_disk),
     "ending-written-back": ending("WRITTEN_BACK", "{dir}/job", save(1)),
     "ending-staged": ending("STAGED", "{dir}/job {dir}/staging", save(1), save(2)),
+    **{
+        f"overwritten-{how}": Job(f"{{python}} {E2E}/jobs/overwriting.py {how} {{dir}}/checkpoints {{truth}}",
+                                  framework="numpy", held=True)
+        for how in ("names", "last", "at-once")
+    },
     "bad-dies": bad("dies", save(1), save(2, "incomplete")),
     "bad-late-rank": bad("late-rank"),
     "bad-short-lived-writers": bad("short-lived-writers", BAD_WRITERS="100"),

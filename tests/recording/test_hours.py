@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.recording.shifted import one_after_the_other
 from tests.recording.told import STREAMS, SUFFIX, captures
 
@@ -11,6 +12,7 @@ _HALF_SECONDS = 2400.0
 _GROWTH_BYTES_PER_HOUR = 2_500_000  # of files and events that are remembered by number, not by age
 
 
+@pytest.mark.slow
 def test_hours_of_everyday_work_hardly_grow() -> None:
     """Each turn has other processes and files, as on a real host; what is over goes again."""
     paths = [STREAMS / f"{name}{SUFFIX}" for name in captures() if name.startswith("work-") and name.endswith(".trace")]

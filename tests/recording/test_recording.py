@@ -54,13 +54,25 @@ def test_a_pipe_may_deliver_in_any_pieces(lengths: list[int]) -> None:
 def test_a_pipe_that_carries_something_else_is_refused(data: bytes) -> None:
     """At once, before anything is stored for it."""
     with pytest.raises(RecordingError):
-        Unpacker().feed(data)
+        list(Unpacker().feed(data))
+
+
+def test_a_crowd_of_frames_is_decoded_one_at_a_time() -> None:
+    """A second frame that is damaged is found when it is asked for, and what was not taken is still there later."""
+    unpacker = Unpacker()
+    messages = unpacker.feed(b"".join(map(pack, [HEADER, *FRAMES])) + b"\x01\x00\x00\x00\xc1")
+
+    assert [next(messages), next(messages)] == [HEADER, FRAMES[0]]
+    later = unpacker.feed(b"")
+    assert [next(later) for _ in FRAMES[1:]] == FRAMES[1:]
+    with pytest.raises(RecordingError, match="damaged"):
+        next(later)
 
 
 def test_a_frame_that_is_too_long_is_refused_before_it_is_buffered() -> None:
     """A broken length does not fill the memory."""
     with pytest.raises(RecordingError, match="no stream"):
-        Unpacker().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "little"))
+        next(Unpacker().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "little")))
 
 
 def test_a_file_holds_what_was_written(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def saves(header: Header, frames: list[Frame], *, ended: bool = True) -> list[Ch
     return [one for one in {one.uid: one for one in told}.values() if one.kind is Kind.SAVE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", [True, False], ids=["ended", "killed"])
 @pytest.mark.parametrize("share", [0.3, 0.7])
 @pytest.mark.parametrize("name", [*NAMES, *(f"{name}.trace" for name in NAMES)])

@@ -27,7 +27,8 @@ def halves(name: str) -> tuple[Checkpoint, tuple[Header | Frame, ...], tuple[Hea
     header, read = read_file(STREAMS / f"{name}.ckptrec.gz")
     frames = list(read)
     whole = [one for one in saves(header, frames) if one.status is Status.COMPLETE]
-    save = max(whole, key=lambda one: one.end_ns - one.start_ns)
+    most = max(one.bytes for one in whole)  # of some polled saves the half of their files is not seen
+    save = max((one for one in whole if one.bytes > 0.9 * most), key=lambda one: one.end_ns - one.start_ns)
     start_ns, end_ns = (at_ns - header.wall_ns + header.at_ns for at_ns in (save.start_ns, save.end_ns))
     cut_ns = (start_ns + end_ns) // 2
     before, begun, after = restarted(header, frames, cut_ns, cut_ns + min(AWAY_NS, (end_ns - cut_ns) // 2))

@@ -65,7 +65,7 @@ class Sampler:
         options = SamplerOptions(
             uid="corpus", level=level, only_family=True, monitor_pids=(os.getpid(),), note="corpus"
         )
-        command = [sys.executable, "-m", "ckptprof.service.sampler.main", msgspec.json.encode(options).decode()]
+        command = [sys.executable, "-m", "ckptprof.service.sampler.process", msgspec.json.encode(options).decode()]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self._pieces = [os.read(self._process.stdout.fileno(), 1 << 16)]  # the header: from now on it looks

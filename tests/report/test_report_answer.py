@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timezone
 
 import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, Kind, Report, Watched
+from ckptprof.model import Checkpoint, Kind, Report, Status, Watched
 from ckptprof.report import account, answer, terminal
 from ckptprof.verdicts import Cost, Limit
 
@@ -60,6 +61,87 @@ def test_a_restore_or_a_single_save_is_no_reason_to_save_less_often(make_diagnos
     assert pairs == [("Answer", "Nothing was slow: 1 save and 2 restores blocked training for 2 min 00 s.")]
 
 
+def test_the_share_of_the_answer_stands_below_it_too(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Where restores blocked training as well, so that two shares of one run do not contradict each other."""
+    held = {"limit": Limit.NONE, "stall_ns": 40_000_000_000}
+    saves = tuple(make_diagnosed(n, n * 100, **held) for n in (1, 2, 3))
+    again = make_diagnosed(4, 390, kind=Kind.RESTORE, **held)
+    for restores in ((), (again,)):
+        report = Report(host="h", watched=_UNWATCHED, checkpoints=(*saves, *restores))
+        text = _flat(terminal.render(report, width=200, colour=False, zone=zone))
+        (told,) = re.findall(r"saves blocked train.py for ([\d.]+ %) of its run", text)
+
+        assert (f"{told} by saves: above" in text) is bool(restores)
+        assert restores or f" s, {told}: above" in text
+
+
+def test_the_base_of_a_mean_is_named(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """It is of the complete ones, and one is no mean and no median; of two it is."""
+    saves = tuple(make_diagnosed(n, n * 100) for n in (1, 2, 3))
+    broken = msgspec.structs.replace(saves[2], status=Status.INCOMPLETE)
+    told = [
+        _flat(
+            terminal.render(
+                Report(host="h", watched=_UNWATCHED, checkpoints=(*kept, broken)), width=200, colour=False, zone=zone
+            )
+        )
+        for kept in (saves[:1], saves[:2])
+    ]
+
+    assert "duration 39.2 s of the 1 complete" in told[0]
+    assert "2 saves (1 incomplete), one every 3 min 20 s, 39.2 s of the 1 complete; 25.5 MB/s" in told[0]
+    assert "3 saves (1 incomplete), one every 1 min 40 s, 39.2 s in the mean, 39.2 s at worst of the 2" in told[1]
+
+
+@pytest.mark.parametrize(("ids", "said"), [((1, 2), False), ((2, 5), False), ((2, 1), True)])
+def test_ids_that_jump_back_are_explained(
+    ids: tuple[int, int], make_checkpoint: Callable[..., Checkpoint], zone: timezone, *, said: bool
+) -> None:
+    """A save that waited for a second one of its series is told after that."""
+    several = tuple(make_checkpoint(number, n * 100) for n, number in enumerate(ids))
+    report = Report(host="h", watched=_UNWATCHED, checkpoints=several)
+
+    assert ("Ids follow the order" in terminal.render(report, width=200, colour=False, zone=zone)) is said
+
+
+def test_a_stall_of_saves_says_so_beside_restores(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """The answer speaks of what both lost."""
+    save = make_diagnosed(1, 0, stall_ns=10**9)
+    for beside, said in (((), "blocked for 1.00 s"), ((make_diagnosed(2, 9, kind=Kind.RESTORE),), "1.00 s by saves")):
+        report = Report(host="h", watched=_UNWATCHED, checkpoints=(save, *beside))
+        text = terminal.render(report, width=200, colour=False, zone=zone)
+        (line,) = (line for line in text.splitlines() if line.startswith("Stall "))
+
+        assert said in line
+        assert ("by saves" in line) is bool(beside)
+
+
+def test_the_advice_asks_for_a_plan_of_its_job(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """A plan without a name is of the job that saved last."""
+    often = {"limit": Limit.NONE, "stall_ns": 40_000_000_000}
+    mine = [make_diagnosed(n, n * 100, job="my job", **often) for n in (1, 2, 3)]
+    other = make_diagnosed(4, 500, job="other", limit=Limit.NONE, stall_ns=10**9)
+    alone, beside = (Report(host="h", watched=_UNWATCHED, checkpoints=tuple(told)) for told in (mine, [*mine, other]))
+
+    assert "`ckptprof plan` tells" in dict(answer.opening(alone))["Do first"]
+    assert "`ckptprof plan --job 'my job'` tells" in dict(answer.opening(beside))["Do first"]
+
+
+@pytest.mark.parametrize(("stall_seconds", "said"), [(4.12, False), (4.124, False), (5.04, True), (2, False)])
+def test_a_stall_above_its_duration_is_explained_where_it_stands(
+    stall_seconds: float, make_diagnosed: Callable[..., Checkpoint], zone: timezone, *, said: bool
+) -> None:
+    """In the report and in `show`; not where both are printed alike."""
+    one = make_diagnosed(1, 0, stall_ns=int(stall_seconds * 10**9))
+    one = msgspec.structs.replace(one, end_ns=one.start_ns + 4_120_000_000)
+    text = _flat(
+        terminal.render(Report(host="h", watched=_UNWATCHED, checkpoints=(one,)), width=200, colour=False, zone=zone)
+    )
+
+    assert ("A stall above its duration: training also stood still" in text) is said
+    assert ("0.92 s of it before the first byte or after the last" in dict(account.lead(one))["Cost"]) is said
+
+
 def test_without_verdicts_there_is_no_answer(reports: dict[str, Report], zone: timezone) -> None:
     """A database from before the diagnosis looks as it did."""
     text = terminal.render(reports["course"], width=200, colour=False, zone=zone)
@@ -109,7 +191,7 @@ def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoin
     [
         (0.4, "40 % of what this path has been seen to do"),
         (1.02, "100 % of what this path has been seen to do"),
-        (2891.0, "faster than its device was ever seen"),
+        (2891.0, "as fast as this path was ever seen, or faster"),
         (float("nan"), None),
         (None, None),
     ],

@@ -87,6 +87,16 @@ def test_noise_and_too_few_are_called_so(make_diagnosed: _Make, zone: timezone) 
     assert "too few to tell" in texts[1]
 
 
+def test_a_change_of_just_below_all_is_a_number(make_diagnosed: _Make, zone: timezone) -> None:
+    """A change goes on beyond 100 %: ">99.9 %", as of a share, would be none."""
+    sides = [
+        _side(name, _saves(make_diagnosed, 0, [seconds] * 5, Limit.NONE))
+        for name, seconds in (("a", 1.0), ("b", 1.9996))
+    ]
+
+    assert "+100.0 %" in diff.render(comparison.compare(*sides), width=200, colour=False, zone=zone)
+
+
 def test_what_one_side_has_not_is_not_compared(make_checkpoint: _Make, zone: timezone) -> None:
     """No stall was seen, no restore was there, no verdict was made."""
     save = make_checkpoint(1, 0)

@@ -16,6 +16,7 @@ from referencing import Registry, Resource
 import ckptprof.report
 from ckptprof.measures import (
     BeforeMeasure,
+    ConnectionMeasure,
     DeviceMeasure,
     LinkMeasure,
     Measures,
@@ -123,6 +124,12 @@ def test_a_diagnosis_fits_its_schema(
             links=(LinkMeasure(name="eth0", kind="nic", countable=True, received_bytes=1, sent_bytes=2),),
             mount=MountMeasure(mount_point="/", fs_type="nfs4", source="s:/", remote=True), memory=MemoryMeasure(),
             before=BeforeMeasure(held_ns=5),
+            connections=(
+                ConnectionMeasure(
+                    remote="10.0.0.9", port=443, links=("eth0",), processes=(1,), relation="server", sockets=2,
+                    sent_bytes=3, received_bytes=4, seconds=1.5, busy_seconds=1.0, rwnd_share=0.5, rtt_seconds=0.01,
+                ),
+            ),
         ),
     )  # fmt: skip
     report = Report(host="h", watched=Watched(start_ns=None, end_ns=None), checkpoints=(one,))

@@ -26,9 +26,9 @@ def _seen(value: float, text: str) -> Figure:
 
 
 RECORDED = Measured(
-    job="train.py", saves=9, costs=8, other_jobs=2, ranks=16, size=_seen(1.12e12, "median of 9 saves"),
-    cost=_seen(95.0, "median stall of 8 of 9 saves"), duration=_seen(130.0, "median duration of 9 saves"),
-    rate=_seen(8.7e9, "median rate of 9 saves"),
+    job="train.py", saves=9, costs=8, other_jobs=2, beside_training=True, ranks=16,
+    size=_seen(1.12e12, "median size of 9 saves"), cost=_seen(95.0, "median stall of 8 of 9 saves"),
+    duration=_seen(130.0, "median duration of 9 saves"), rate=_seen(8.7e9, "median rate of 9 saves"),
     interval=_seen(3600.0, "median between 9 saves"), restore=_seen(75.0, "median duration of 2 restores"),
 )  # fmt: skip
 PLANS: dict[str, tuple[Given, Measured | None]] = {
@@ -95,7 +95,7 @@ def test_every_figure_says_where_it_came_from() -> None:
 
     for told in (
         "A failure every 3 h 00 min (given)",
-        "1.12 TB (measured: median of 9 saves)",
+        "1.12 TB (measured: median size of 9 saves)",
         "A save blocks training 1 min 35 s (measured: median stall of 8 of 9 saves)",
         "A restart 5 min 00 s (assumed: ",
         "Today every 1 h 00 min (measured: median between 9 saves)",

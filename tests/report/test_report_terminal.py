@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, Report, Watched
+from ckptprof.model import Checkpoint, Mode, Report, Watched
 from ckptprof.report import terminal
 from ckptprof.report.clean import width as cells
 
@@ -85,21 +85,37 @@ def test_incomplete_saves_stand_out(reports: dict[str, Report], zone: timezone) 
     text = terminal.render(reports["course"], width=80, colour=True, zone=zone)
 
     assert "\x1b[1;31mincomplete" in text
-    assert "Incomplete saves were broken off" in text
+    assert "Incomplete saves were broken off, never committed, or" in text
     assert "Saves     4 (1 incomplete)," in terminal.render(reports["course"], width=80, colour=False, zone=zone)
 
 
 def test_modes_take_the_place_of_less_where_space_is_short(reports: dict[str, Report], zone: timezone) -> None:
-    """At 80 columns with modes the pattern goes, at 60 the stall goes before the mode; without modes nothing does."""
+    """The pattern first, then what size and duration tell, too; at 60 the stall goes before the mode."""
     headers = {}
     for name in ("course", "run"):
         for width in (60, 80):
             text = terminal.render(reports[name], width=width, colour=False, zone=zone)
             headers[name, width] = next(line for line in text.splitlines() if line.startswith("ID")).split()
 
-    assert headers["course", 80] == ["ID", "TIME", "KIND", "DURATION", "MODE", "STALL", "SIZE", "PATH"]
+    assert headers["course", 80] == ["ID", "TIME", "KIND", "STEP", "DURATION", "MODE", "STALL", "SIZE", "PATH"]
     assert "STALL" not in headers["course", 60]
-    assert headers["run", 80] == ["ID", "TIME", "KIND", "DURATION", "SIZE", "RATE", "PATTERN", "PATH"]
+    assert headers["run", 80] == ["ID", "TIME", "KIND", "STEP", "DURATION", "SIZE", "RATE", "PATH"]
+
+
+def test_whose_a_row_is_stays_where_there_are_several(
+    make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """The names above the table do not tell; of a single job they do."""
+    rows = tuple(
+        make_checkpoint(n, n * 100, job=f"train-{n % 2}.py-77", mode=Mode.SYNC, stall_ns=10**9) for n in range(4)
+    )
+    for width, jobs in ((80, 2), (120, 2), (120, 1)):
+        report = Report(host="h", watched=Watched(start_ns=None, end_ns=None), checkpoints=rows[:: 3 - jobs])
+        text = terminal.render(report, width=width, colour=False, zone=zone)
+        (header,) = (line.split() for line in text.splitlines() if line.startswith("ID "))
+
+        assert ("WHO" in header) is (jobs > 1)
+        assert "PATH" in header
 
 
 def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone: timezone) -> None:

@@ -50,11 +50,12 @@ class Ckptprof:
         self.started.append(process)
         return process
 
-    def steps(self) -> list[str]:
-        """Return the file names of the checkpoints in the database."""
-        result = self.call("list", "--db", str(self.database))
+    def steps(self, within: Path | None = None, database: Path | None = None) -> list[str]:
+        """Return the file names of the checkpoints below our folder, or another; an agent sees those of other tests."""
+        result = self.call("list", "--db", str(database or self.database))
         assert result.returncode in (0, 3), result.stderr
-        return [line.split("\t")[PATH_FIELD].rpartition("/")[2] for line in result.stdout.decode().splitlines()]
+        paths = [Path(line.split("\t")[PATH_FIELD]) for line in result.stdout.decode().splitlines()]
+        return [path.name for path in paths if path.is_relative_to(within or self.work)]
 
     def close(self) -> None:
         """End whatever still runs."""

@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import ckptprof.report
+from ckptprof.cli import settings
 from ckptprof.cli.main import main
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.report import service as rendering
@@ -194,6 +195,29 @@ def test_where_systemd_does_not_run_there_is_no_service(
 
     assert main(["service", "status"]) == 1
     assert "systemd does not run this host" in capsys.readouterr().err
+
+
+def test_nothing_is_installed_with_settings_that_the_service_would_refuse(
+    as_root: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own file and that of /metrics: what is wrong is said before it fails, in a dry run, too."""
+    host, web = StandIn(tmp_path), tmp_path / "web.yml"
+    host.config.parent.mkdir(parents=True)
+    monkeypatch.setattr(installation, "Host", lambda: host)
+    monkeypatch.setattr(host, "check", lambda: None)
+    monkeypatch.setattr(environment, "fit", lambda _: None)
+    monkeypatch.setattr(settings, "FILE", host.config)
+    web.write_text("basic_aut: {}\n")
+    for dry_run in (["--dry-run"], []):
+        for text, said in (
+            ("levl = 1\n", "line 1: there is no setting 'levl'"),
+            (f'web_config = "{web}"\n', "basic_aut"),
+        ):
+            host.config.write_text(text)
+
+            assert main(["service", "install", *dry_run]) != 0
+            assert said in capsys.readouterr().err
+    assert host.calls == []
 
 
 @pytest.mark.parametrize("action", ["install", "status", "uninstall"])

@@ -6,12 +6,12 @@ import contextlib
 import fcntl
 import os
 import struct
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-PATH = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+from tests.kernel.filesystems import call
+
 MAKERS = {
     "ext4": ("mkfs.ext4", "-q", "-F"),
     "ext4-plain": ("mkfs.ext4", "-q", "-F", "-O", "^has_journal"),
@@ -21,14 +21,6 @@ _GOING_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN are one: _IO
 LOG_FLUSHED, LOG_LOST = 1, 2
 _IMAGE_BYTES = 512 << 20
 _BUSY_SECONDS = 20.0
-
-
-def call(*command: str | Path) -> str:
-    """Run a program and return what it printed; raises RuntimeError with what it said."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, check=False, env=PATH)
-    if done.returncode:
-        raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
-    return done.stdout.decode(errors="replace")
 
 
 class Ground:

@@ -245,6 +245,59 @@ def test_what_another_user_put_into_a_shared_folder_is_refused(tmp_path: Path, w
     assert [path.name for path in shared.iterdir()] == [planted.name]
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal", ".lock"])
+def test_what_another_user_put_beside_a_database_is_refused(tmp_path: Path, suffix: str) -> None:
+    """A log of theirs would be written to, and a journal of theirs played into our database."""
+    StoreWriter(tmp_path / "x.db").close()
+    before = (tmp_path / "x.db").read_bytes()
+    planted = tmp_path / f"x.db{suffix}"
+    planted.write_bytes(b"theirs")
+    os.chown(planted, 65534, 65534)
+
+    with pytest.raises(StoreError, match="belongs to another user"):
+        StoreWriter(tmp_path / "x.db")
+    assert (planted.read_bytes(), (tmp_path / "x.db").read_bytes()) == (b"theirs", before)
+
+
+@pytest.mark.root
+def test_a_folder_that_is_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+    """It would choose in which folder root makes a file; a link of root does no harm."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    os.chown(tmp_path / "link", 65534, 65534, follow_symlinks=False)
+
+    with pytest.raises(StoreError, match="belongs to another user"):
+        StoreWriter(tmp_path / "link" / "x.db")
+    assert list((tmp_path / "secret").iterdir()) == []
+    os.chown(tmp_path / "link", 0, 0, follow_symlinks=False)
+    StoreWriter(tmp_path / "link" / "x.db").close()
+    assert (tmp_path / "secret" / "x.db").exists()
+
+
+def test_what_is_swapped_between_check_and_opening_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the folder puts a link in the place of the database after it was checked, before SQLite opens it."""
+    db, victim = tmp_path / "x.db", tmp_path / "victim.db"
+    for path in (db, victim):
+        StoreWriter(path).close()
+    with contextlib.closing(sqlite3.connect(victim)) as plain:
+        plain.execute("PRAGMA journal_mode = DELETE")
+    before = victim.read_bytes()
+    connect = sqlite3.connect
+
+    def swapped(*arguments: object, **options: object) -> sqlite3.Connection:
+        db.rename(tmp_path / "away")
+        db.symlink_to(victim)
+        return connect(*arguments, **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr("ckptprof.store.connection.sqlite3.connect", swapped)
+    with pytest.raises(StoreError, match="was swapped while it was opened"):
+        StoreWriter(db)
+    assert victim.read_bytes() == before
+
+
 def test_a_database_of_another_program_is_refused_and_kept(db: Path) -> None:
     """Someone gave the wrong path."""
     with sqlite3.connect(db) as other:

@@ -91,7 +91,8 @@ def tree(release: str) -> Path:
             root = Path(directory) / "root"
             omitted = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _OMITTED]
             packages = "--include=systemd,python3-venv,passwd,libbpf1,libstdc++6"  # the last for numpy
-            quietly("mmdebstrap", "--quiet", "--variant=essential", packages, *omitted, release, root)
+            unsafe = "--dpkgopt=force-unsafe-io"  # it is thrown away if this host goes down
+            quietly("mmdebstrap", "--quiet", "--variant=essential", packages, unsafe, *omitted, release, root)
             if (root / "proc").is_mount():  # left behind on a crowded host: a copy of it would never end
                 quietly("umount", root / "proc")
             fetch(root, "numpy", "safetensors")
@@ -107,7 +108,7 @@ def copy_of_tree(work: Path, release: str = RELEASE) -> Path:
     root = work / "root"
     quietly("cp", "--archive", "--reflink=auto", tree(release), root)
     shutil.copytree(REPOSITORY / "examples", root / "opt/examples")
-    quietly(sys.executable, "-m", "build", "--wheel", "--outdir", work, REPOSITORY)
+    quietly(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", work, REPOSITORY)
     fetch(root, next(work.glob("ckptprof-*.whl")))
     return root
 
@@ -141,8 +142,8 @@ class Machine:
                 stderr=console,
             )
         try:
-            self._init = until(20, "a PID 1", self._first_process)
-            until(30, "a booted system", lambda: self.call("systemctl", "is-system-running").stdout == "running\n")
+            self._init = until(60, "a PID 1", self._first_process)
+            until(90, "a booted system", lambda: self.call("systemctl", "is-system-running").stdout == "running\n")
         except AssertionError as error:
             raise AssertionError(f"{error}; the console says: {log.read_text(errors='replace')}") from None
 

@@ -12,6 +12,7 @@ import pytest
 
 from ckptprof.assets import asset
 from ckptprof.errors import UsageError
+from ckptprof.service.sampler.punctual import LONGEST_US
 
 UNIT = asset("systemd/ckptprof.service")
 EXAMPLES = sorted(asset("systemd/ckptprof.service.d").glob("*.example"))
@@ -100,7 +101,11 @@ def test_privileges_are_four_capabilities() -> None:
 def test_ebpf_is_allowed_and_nothing_else_that_is_privileged() -> None:
     """What attaches and what gives up is allowed after the lists that take it away; locked memory is bounded."""
     unit = directives()
-    assert unit["SystemCallFilter"] == ["@system-service", "~@resources @privileged", "bpf perf_event_open capset"]
+    assert unit["SystemCallFilter"] == [
+        "@system-service",
+        "~@resources @privileged",
+        "bpf perf_event_open capset sched_setscheduler",
+    ]
     assert unit["LimitMEMLOCK"] == ["256M"]
 
 
@@ -111,5 +116,6 @@ def test_it_is_watched_and_bounded() -> None:
     assert int(unit["WatchdogSec"][0]) > 0
     assert unit["ExecStart"][0].startswith("/")
     assert (unit["CPUWeight"], unit["Nice"]) == (["500"], ["-5"])
+    assert (unit["LimitRTPRIO"], unit["LimitRTTIME"]) == (["1"], [f"{LONGEST_US // 1000}ms:infinity"])
     assert unit["RestartPreventExitStatus"] == [str(UsageError.exit_code)]
     assert {"MemoryHigh", "MemoryMax", "TasksMax", "LimitNOFILE", "TimeoutStopSec"} <= unit.keys()

@@ -22,6 +22,7 @@ def command(
     level: options.Level = "auto",
     rate: settings.Rate = 10.0,
     no_metrics: settings.NoMetrics = False,
+    job_names: settings.JobNames = False,
     listen: settings.Listen = None,
     web_config: settings.WebConfig = None,
     timeline_days: settings.TimelineDays = 30,
@@ -38,7 +39,7 @@ def command(
     from ckptprof.export.web_config import check  # noqa: PLC0415
     from ckptprof.report import document  # noqa: PLC0415
     from ckptprof.report import settings as rendering  # noqa: PLC0415
-    from ckptprof.store.location import default_path  # noqa: PLC0415
+    from ckptprof.store.location import SERVICE_DATABASE, default_path, service_runs  # noqa: PLC0415
 
     if web_config is not None:
         check(web_config)
@@ -47,6 +48,7 @@ def command(
         "level": level,
         "rate": rate,
         "no_metrics": no_metrics,
+        "job_names": job_names,
         "listen": f"127.0.0.1:{DEFAULT_PORT}" if listen is None else listen,
         "web_config": None if web_config is None else str(web_config),
         "timeline_days": timeline_days,
@@ -56,6 +58,7 @@ def command(
         file=str(config),
         found=config.exists(),
         settings=tuple(rendering.Setting(name, value, _source(context, name)) for name, value in values.items()),
+        service_db=str(SERVICE_DATABASE) if service_runs() and values["db"] != str(SERVICE_DATABASE) else None,
     )
     output.write(document.dump(rendering.document(shown)) if json else rendering.render(shown))
     return 0

@@ -7,7 +7,7 @@ import time
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import elsewhere, reading
 from ckptprof.errors import NothingFoundError
-from ckptprof.report import document, terminal, terse
+from ckptprof.report import document, tabbed, terminal
 
 EXAMPLES = """
 # The paths of the last ten saves
@@ -45,7 +45,7 @@ def command(  # each argument is an option of the command line
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(terminal.table(report, width=width, colour=colour, zone=output.LocalZone()))
     else:
-        output.write(terse.render(report, zone=output.LocalZone()))
+        output.write(tabbed.render(report, zone=output.LocalZone()))
     if not report.checkpoints:
         message, hint = terminal.explain_empty(report)
         raise NothingFoundError(message, hint=elsewhere(db) or hint)

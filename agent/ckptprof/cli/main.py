@@ -21,6 +21,7 @@ from ckptprof import __version__
 from ckptprof.cli.options import TYPED
 from ckptprof.errors import CkptprofError, UsageError
 from ckptprof.report.clean import clean
+from ckptprof.report.hints import about, typed
 
 # Each command is the function `command` in the module of its name; the text is the first line of that module, which a
 # test holds it to. They stand in the order in which one meets them.
@@ -176,6 +177,8 @@ def main(arguments: Sequence[str]) -> int:
         told = str(error) or "no more is known"
         _complain(f"{type(error).__name__}: {told}", hint=f"set {DEBUG}=1 to see where it happened", error=error)
         return 1
+    finally:
+        about(None)
     return code
 
 
@@ -221,7 +224,7 @@ def _where_to_look(error: Exception, arguments: Sequence[str]) -> str:
 def _complain(message: str, *, hint: str | None = None, error: BaseException | None = None) -> None:
     lines = [f"ckptprof: {clean(message)}"]
     if hint is not None:
-        lines.append(f"hint: {clean(hint)}")
+        lines.append(f"hint: {typed(clean(hint))}")
     if error is not None and os.environ.get(DEBUG):
         import traceback  # noqa: PLC0415 # rarely wanted
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from ckptprof.errors import UsageError
+from ckptprof.report import hints
 
 TYPED = "ckptprof.typed"  # in the `meta` of a context: the words after the command's name, as they were typed
 LARGEST = 2**63 - 1  # number that the database takes
@@ -47,10 +48,12 @@ def between(name: str, least: float, most: float | None = None) -> Callable[[str
     return parser
 
 
-def not_empty(path: str | None) -> str | None:
-    """Return the path as it was given; raises UsageError for an empty path, which would be the working directory."""
+def named_database(context: typer.Context, path: str | None) -> str | None:
+    """Return the path as it was given, and let hints name it; raises UsageError for an empty one."""
     if path == "":
         raise UsageError("--db is empty", hint="give the path of a file, or leave --db out")
+    source = context.get_parameter_source("db")
+    hints.about(path if source is not None and source.name == "COMMANDLINE" else None)  # an environment stays
     return path
 
 
@@ -72,7 +75,7 @@ Db = Annotated[
         metavar="PATH",
         help="The database. Default: /var/lib/ckptprof/ckptprof.db for root, "
         "~/.local/state/ckptprof/ckptprof.db for others, and the first for those who have none there and may read it.",
-        callback=not_empty,
+        callback=named_database,
         show_default=False,
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -13,8 +14,10 @@ from ckptprof import units
 from ckptprof.cli import filters, options, output
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import Kind, Report
-from ckptprof.report import document, terminal
+from ckptprof.report import document, hints, terminal
+from ckptprof.report.clean import clean
 from ckptprof.report.summary import selected, without_copies
+from ckptprof.report.table import wrap
 
 EXAMPLES = """
 # The checkpoints in it
@@ -37,7 +40,7 @@ def command(  # each argument is an option of the command line
             "--db",
             metavar="PATH",
             help="Store the checkpoints in this database; the options that select only say what is printed.",
-            callback=options.not_empty,
+            callback=options.named_database,
             show_default=False,
         ),
     ] = None,
@@ -79,7 +82,11 @@ def command(  # each argument is an option of the command line
         if report.checkpoints:
             colour = output.use_colour(off=no_color)
             copies = "--kind copy lists them"
+            if db is None:
+                hints.about(hints.PATH)
             output.write(terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), copies=copies))
+            if db is None:
+                output.write("\n".join([*wrap(_not_stored(file), width), ""]))
         for line in explain.explanations(judged, replayed.report.checkpoints, width):
             output.write(line + "\n")
     if why and replayed.unexplained:
@@ -90,6 +97,11 @@ def command(  # each argument is an option of the command line
     if not report.checkpoints:
         others = len(without_copies(replayed.report).checkpoints)
         raise _nothing_found(file, kind, others=others, report=report, explained=why, judged=len(judged))
+
+
+def _not_stored(file: Path) -> str:
+    """Return how the commands that a report names come to have an answer."""
+    return f"Nothing of it is stored: `ckptprof replay {clean(shlex.quote(str(file)))} --db {hints.PATH}` stores it."
 
 
 def _nothing_found(

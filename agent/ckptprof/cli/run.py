@@ -15,6 +15,7 @@ from ckptprof.cli import options, output
 from ckptprof.errors import UsageError
 from ckptprof.model import Report
 from ckptprof.report import document, terminal
+from ckptprof.report.hints import typed
 from ckptprof.report.summary import without_copies
 
 EXAMPLES = """
@@ -61,9 +62,8 @@ def command(
 
     target = None if output_path is None else open_target(output_path, 0o666)  # after a day it would be late to fail
     from ckptprof.service.commands.running import record  # noqa: PLC0415 - likewise
-    from ckptprof.store.location import default_path  # noqa: PLC0415
 
-    outcome = record(arguments, default_path() if db is None else db, level=level)
+    outcome = record(arguments, db, level=level)
     if quiet:
         return outcome.exit_code
     try:
@@ -72,7 +72,7 @@ def command(
         from ckptprof.service.recorder import messages  # noqa: PLC0415
 
         reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
-        messages.warn(f"the report could not be written: {reason}; see `ckptprof report`")
+        messages.warn(typed(f"the report could not be written: {reason}; see `ckptprof report`"))
     return outcome.exit_code
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ckptprof.cli import options, output
+from ckptprof.cli import options, output, settings
 from ckptprof.errors import NothingFoundError
 
 EXAMPLES = """
@@ -40,7 +40,8 @@ def command(
     """Install, show or uninstall the systemd service that watches this host.
 
     `install` puts the unit, the user and the group in place for the environment that this program runs from, and starts
-    the service; a second time it does nothing. `uninstall` leaves the record, the settings, the user and the group.
+    the service; a second time it does nothing, and so it does with settings that the service would refuse. `uninstall`
+    leaves the record, the settings, the user and the group.
     The exit code of `status` is 0 if the service runs, 4 if it is installed and does not run, 3 if it is not installed.
     """
     from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of them
@@ -53,6 +54,7 @@ def command(
     steps: list[installation.Step] = []
     if action is Action.INSTALL:
         environment.fit(environment.here())
+        settings.check()
         steps = installation.to_install(host, environment.here())
     elif action is Action.UNINSTALL:
         steps = installation.to_uninstall(host)

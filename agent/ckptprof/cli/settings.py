@@ -27,6 +27,7 @@ TYPES: dict[str, Any] = {
     "level": str,
     "rate": Annotated[float, msgspec.Meta(ge=_LEAST_HZ, le=_MOST_HZ)],
     "no_metrics": bool,
+    "job_names": bool,
     "listen": Annotated[str, _ADDRESS],
     "web_config": str,
     "timeline_days": Annotated[int, msgspec.Meta(ge=_LEAST_DAYS, le=_MOST_DAYS)],
@@ -51,6 +52,15 @@ def read(path: Path) -> dict[str, Any]:
     for key, value in table.items():
         _check(f"{path} line {_line(text, key)}", key, value)
     return table
+
+
+def check() -> None:
+    """Raise CkptprofError with what is wrong in the service's file, and in the one that it names, if they are there."""
+    from ckptprof.export import web_config  # noqa: PLC0415 - for those who have one
+
+    web = read(FILE).get("web_config") if FILE.exists() else None
+    if web is not None:
+        web_config.check(Path(web))
 
 
 def _check(where: str, key: str, value: object) -> None:
@@ -112,6 +122,10 @@ Listen = Annotated[
     ),
 ]
 NoMetrics = Annotated[bool, typer.Option("--no-metrics", help="Do not serve /metrics.")]
+JobNames = Annotated[
+    bool,
+    typer.Option("--job-names/--no-job-names", help="Name the last 16 jobs in /metrics, for whoever may read it."),
+]
 WebConfig = Annotated[
     Path | None,
     typer.Option(

@@ -51,6 +51,7 @@ def kinds_of(known: Knowledge) -> list[Kept]:
     world, transfers = known.world, known.transfers
     return [
         Kept(2200, transfers.traced.__len__, transfers.traced.cut),
+        Kept(750, transfers.traced.lives.__len__, transfers.traced.lives.cut),
         Kept(600, transfers.facts.__len__, transfers.facts.cut),
         Kept(1200, transfers.recent.__len__, transfers.recent.cut),
         Kept(520, transfers.openings.__len__, transfers.openings.cut),
@@ -59,8 +60,9 @@ def kinds_of(known: Knowledge) -> list[Kept]:
         Kept(300, known.past.__len__, known.past.cut),
         Kept(250, transfers.saved.__len__, transfers.saved.cut),
         Kept(1200, world.jobs.__len__),
-        Kept(2500, world.histories.__len__),
+        Kept(1200, world.histories.__len__),
         Kept(300, lambda: world.intervals),
+        Kept(28, lambda: transfers.polled.looks),
         Kept(200, world.threads.__len__),
         Kept(20, world.calls.__len__),
     ]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from ckptprof.detect.budget import Budget, kinds_of
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.deferred import Untold
 from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer, settled
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
 from ckptprof.detect.recognition import Judged, Recogniser
-from ckptprof.detect.tolerances import FEW
-from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.tolerances import FEW, MAX_EACH, TELLING_BYTES
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
@@ -28,15 +28,25 @@ _KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
 class Detector:
     """Feed it frames in order; it returns checkpoints once they are over, and again when more is known of them."""
 
-    def __init__(self, header: Header, *, saved_paths: tuple[str, ...] = ()) -> None:
-        """Begin a recording; `saved_paths` are files and folders that were saved before it."""
+    def __init__(self, header: Header, *, saved_paths: tuple[str, ...] = (), before: Detector | None = None) -> None:
+        """Begin a recording; `saved_paths` are files and folders that were saved before it.
+
+        `before` is who watched the same boot of this host until a moment ago: what it has learnt of jobs is not lost.
+        """
         self._world = World(header)
         self._transfers = Transfers(self._world, saved_paths)
-        self._known = Knowledge(self._world, self._transfers)
-        self._revisions = Revisions(self._known)
+        self.known = Knowledge(self._world, self._transfers)
+        if before is not None:
+            self.known = Knowledge(self._world, self._transfers, before.known.past, before.known.deferred)
+            self._transfers.saved.update(before.known.transfers.saved)
+        self._revisions = Revisions(self.known)
         self._gatherer = Gatherer(self._world, self._transfers)
-        self._recogniser = Recogniser(self._known, self._revisions)
-        self._budget = Budget(kinds_of(self._known))
+        self._recogniser = Recogniser(self.known, self._revisions)
+        self._budget = Budget(kinds_of(self.known))
+        # what each of what goes on would be, with the signs by which that was told
+        self._foreseen: dict[Hashable, tuple[Hashable, Untold | None]] = {}
+        self._left_out: set[Hashable] = set()  # of what goes on, as of the last time
+        self.left_out_events = 0  # which `untold` had no room for the last time, and not yet the time before
         self._evaluated_ns = 0
         self._fed_ns = header.at_ns
         self._forgotten_ns = 0
@@ -70,10 +80,10 @@ class Detector:
         """Take one frame; return the checkpoints that are over with it, and revisions of earlier ones."""
         self._fed_ns = frame.at_ns
         for process in self._world.drop_stalest():
-            self._transfers.polled.end(process, frame.at_ns)  # nobody looks at it any more
+            self._transfers.let_go(process, frame.at_ns)
         samples = self._world.take(frame)
         self._transfers.take(samples, frame.at_ns)
-        self._known.past.take(samples, self._world.jobs)
+        self.known.past.take(samples, self._world.jobs)
         self._revisions.take(samples)
         self._world.end(samples)
         waiting = len(self._transfers.waiting)
@@ -83,24 +93,76 @@ class Detector:
             return []
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)
 
+    def adopt(self, left: Sequence[Untold]) -> list[Checkpoint]:
+        """Take what the session before left untold; return what is sure of it, the rest waits on."""
+        return self._recogniser.adopt(left)
+
     def finish(self) -> list[Checkpoint]:
         """Judge what is left: the recording is over, and with that all patience."""
-        self._world.over_ns = self._fed_ns
-        return self._revisions.follow(self._evaluate(self._world.counted_ns + 1_000_000_000_000), None)
+        return self._end(goes_on=False)
 
-    def _evaluate(self, now_ns: int) -> list[Checkpoint]:
+    def pause(self, hurried: Callable[[], bool] = lambda: False) -> list[Checkpoint]:
+        """Judge what is open: the recording is over, and another one follows, for which the rest waits in `untold`.
+
+        What is not judged when `hurried` says so waits there, too.
+        """
+        return self._end(goes_on=True, hurried=hurried)
+
+    def _end(self, *, goes_on: bool, hurried: Callable[[], bool] = lambda: False) -> list[Checkpoint]:
+        self._world.over_ns = self._fed_ns
+        return self._revisions.follow(self._evaluate(self._end_ns, goes_on=goes_on, hurried=hurried), None)
+
+    @property
+    def _end_ns(self) -> int:
+        """A time after all patience."""
+        return self._world.counted_ns + 1_000_000_000_000
+
+    def untold(self, hurried: Callable[[], bool] = lambda: False) -> list[Untold]:
+        """Return what waits to be sure, and what would be told of what goes on if the recording ended now.
+
+        Nothing is changed by that. Of what goes on, those with most bytes; once `hurried` says so only what was
+        foreseen the last time, as it was. The others are counted.
+        """
+        foreseen: dict[Hashable, tuple[Hashable, Untold | None]] = {}
+        left_out: set[Hashable] = set()
+        if self.active:
+            over_ns, self._world.over_ns = self._world.over_ns, self._fed_ns
+            going_on = self._going_on()
+            names = {_name(candidate): candidate for candidate in going_on[:MAX_EACH]}
+            for name in sorted(names, key=self._foreseen.__contains__):  # what was not foreseen yet comes first
+                sign, known = _sign(names[name]), self._foreseen.get(name)
+                if known is not None and (known[0] == sign or hurried()):
+                    foreseen[name] = known
+                elif not hurried():
+                    foreseen[name] = sign, self._recogniser.foresee(names[name])
+            self._world.over_ns = over_ns
+            left_out.update(name for candidate in going_on if (name := _name(candidate)) not in foreseen)
+        self._foreseen = foreseen
+        self._left_out, self.left_out_events = left_out, len(left_out - self._left_out)
+        return [*self.known.deferred.held, *(one for _, one in foreseen.values() if one is not None)]
+
+    def _going_on(self) -> list[Candidate]:
+        writing = [one for one in self._transfers.still_open() if one.writes]
+        candidates = self._gatherer.gather_as_over([*self._transfers.waiting, *writing])
+        ended = (one for one in candidates if self._gatherer.turn(one, self._end_ns) is not Trigger.ENDLESS)
+        found = [whole for one in ended if (whole := settled(one)).parts and whole.bytes >= TELLING_BYTES]
+        return sorted(found, key=lambda one: one.bytes, reverse=True)
+
+    def _evaluate(
+        self, now_ns: int, *, goes_on: bool = False, hurried: Callable[[], bool] = lambda: False
+    ) -> list[Checkpoint]:
         self._evaluated_ns = now_ns
-        still_open = self._transfers.update(now_ns)
-        done = self._judge(now_ns, still_open) if self._transfers.waiting else []
-        done += self._recogniser.settle(now_ns)
+        self._transfers.update(now_ns)
+        done = self._judge(now_ns, hurried) if self._transfers.waiting else []
+        done += self._recogniser.settle(now_ns, goes_on=goes_on)
         self._forget(now_ns)
         return done
 
-    def _judge(self, now_ns: int, still_open: Sequence[Transfer]) -> list[Checkpoint]:
+    def _judge(self, now_ns: int, hurried: Callable[[], bool]) -> list[Checkpoint]:
         waiting = self._gatherer.await_sizes(self._transfers.waiting, now_ns)
         done: list[Checkpoint] = []
-        for candidate in self._gatherer.gather(self._transfers.waiting, still_open):
-            state = self._state(candidate, now_ns)
+        for candidate in self._gatherer.gather(self._transfers.waiting, self._transfers.still_open()):
+            state = State.OPEN if hurried() else self._state(candidate, now_ns)
             if state is State.OPEN:
                 waiting.extend(candidate.over())
                 continue
@@ -141,3 +203,15 @@ def _close(candidate: Candidate) -> None:
     """Close the transfers of a candidate that was judged: what is seen of them later is another one."""
     for transfer in candidate.over():
         transfer.close()
+
+
+def _name(candidate: Candidate) -> Hashable:
+    return candidate.job, candidate.writes, candidate.parts[0].path, candidate.start_ns
+
+
+def _sign(candidate: Candidate) -> Hashable:
+    """Return by what it is seen whether more is known of a candidate than the last time."""
+    closed = sum(part.closed_ns is not None for part in candidate.parts)
+    looked = sum(part.fact_at_ns for part in candidate.parts)
+    span = candidate.start_ns, candidate.end_ns, candidate.bytes, len(candidate.parts)
+    return candidate.job, candidate.writes, candidate.parts[0].path, span, candidate.committed_ns, closed, looked

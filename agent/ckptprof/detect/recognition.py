@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -11,21 +12,23 @@ import msgspec
 from ckptprof.detect.describe.checkpoint import assemble
 from ckptprof.detect.describe.completeness import note_complete
 from ckptprof.detect.describe.revisions import Revisions
+from ckptprof.detect.describe.stall import note_stall
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.copies import Copies
 from ckptprof.detect.events.decision import Decision, decide, evidence_of
 from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
-from ckptprof.detect.events.deferred import Deferred, DeferredEvents
+from ckptprof.detect.events.deferred import Untold
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import State, Trigger, after
 from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
+from ckptprof.detect.events.signals.copies import counterparts
 from ckptprof.detect.tolerances import TELLING_BYTES
 from ckptprof.detect.transfers.remembered import Saved
 from ckptprof.detect.world.bounded import MAX_RECENT
-from ckptprof.model import Checkpoint, Evidence, Kind, Status
+from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Kind, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,6 @@ class Recogniser:
         """Start with nothing; `revisions` follow what is made of candidates."""
         self._known = known
         self._revisions = revisions
-        self._deferred = DeferredEvents()
         self._copies = Copies()
         self._judged = 0
         self.judged: deque[Judged] = deque(maxlen=MAX_RECENT)
@@ -79,18 +81,49 @@ class Recogniser:
         event = Event(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        self._known.past.note(event.job, event.remembered, writes=event.writes)
-        if decision.ends_series:
-            self._deferred.drop(event)
         state = after(State.JUDGED, _turn(decision))
         made = self._describe(candidate, evidence_of(signals), decision) if state is not State.FINAL else None
+        if made is None or CUT_AT_END not in made.cuts:  # with what follows of it a part is no series
+            self._known.past.note(event.job, event.remembered, writes=event.writes)
+        if decision.ends_series:
+            self._known.deferred.drop(event.job, event.remembered)
         self._note(candidate, signals, decision, made)
         if made is None:
             return []
+        untold = self._untold(event, made, decision)
         if state is State.DEFERRED:
-            self._deferred.hold(Deferred(event, made, decision.hypothesis))
+            self._known.deferred.hold(untold)
             return []
-        return self._copies.add(made, event) if decision.is_moved else self._recognised(event, made)
+        if decision.is_moved:
+            others = None if event.writes else frozenset(move.path for move in counterparts(event))
+            return self._copies.add(made, event.remembered, others)
+        return self._recognised(untold)
+
+    def foresee(self, candidate: Candidate) -> Untold | None:
+        """Return the save or restore that a candidate is if nothing more of it comes, or may be; nothing is noted."""
+        event = Event(candidate, self._known)
+        signals = signals_of(event)
+        decision = decide(signals)
+        if _turn(decision) is Trigger.TURNED_DOWN or (decision.is_moved and decision.deferral is None):
+            return None
+        made, *_ = assemble(candidate, list(evidence_of(signals)), decision.confidence, self._known)
+        return self._untold(event, made, decision)
+
+    def adopt(self, left: Iterable[Untold]) -> list[Checkpoint]:
+        """Take what the session before left untold; return what is sure of it. After a boot nobody waits for more."""
+        told = []
+        for one in left:
+            if one.boot_id != self._known.world.header.boot_id:
+                told += [one.checkpoint] if one.if_alone is None else []
+                continue
+            made = one.checkpoint
+            if CUT_AT_END not in made.cuts:
+                self._known.past.note(made.job, one.event, writes=made.kind is Kind.SAVE)
+            if one.if_alone is None:
+                told += self._recognised(one)
+            else:
+                self._known.deferred.hold(one)
+        return told
 
     def dismiss(self, candidate: Candidate) -> None:
         """Take note of what goes on without an end: it is no checkpoint, and the like of it makes no series."""
@@ -100,45 +133,53 @@ class Recogniser:
             signals = (Signal("endless", "endless", text),)
             self._note(candidate, signals, decide(signals), None)
 
-    def settle(self, now_ns: int) -> list[Checkpoint]:
-        """Return what waited for something that did not come."""
+    def settle(self, now_ns: int, *, goes_on: bool = False) -> list[Checkpoint]:
+        """Return what waited for something that did not come; what waits for its series may have it after a pause."""
         done = self._copies.take(now_ns, self._known.transfers.saved)
-        for deferred in self._deferred.expire(now_ns, self._known.world.ended):
-            candidate = deferred.event.candidate
+        for deferred in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
             if deferred.if_alone is Hypothesis.SAVE:
-                done.append(self._saved(candidate, deferred.checkpoint))
+                done.append(self._saved(deferred))
             else:
-                done += self._copies.add(self._as_copy(deferred.checkpoint, candidate), deferred.event)
+                done += self._copies.add(self._as_copy(deferred.checkpoint, writes=True), deferred.event, None)
         return done
 
+    def _untold(self, event: Event, made: Checkpoint, decision: Decision) -> Untold:
+        boot_id = self._known.world.header.boot_id
+        if_alone = decision.hypothesis if decision.deferral is not None else None
+        return Untold(made, event.remembered, event.candidate.unit, boot_id, if_alone)
+
     def _describe(self, candidate: Candidate, evidence: tuple[Evidence, ...], decision: Decision) -> Checkpoint:
-        checkpoint, blind = assemble(candidate, list(evidence), decision.confidence, self._known)
+        checkpoint, blind, stall = assemble(candidate, list(evidence), decision.confidence, self._known)
+        note_stall(candidate, stall, self._known)
         self._revisions.note(candidate, checkpoint, blind)
         if candidate.writes and checkpoint.status is Status.COMPLETE:
             note_complete(candidate, self._known.past)
         copied = decision.is_moved and decision.deferral is None
-        return self._as_copy(checkpoint, candidate) if copied else checkpoint
+        return self._as_copy(checkpoint, writes=candidate.writes) if copied else checkpoint
 
-    def _uid_of_copy(self, made: Checkpoint, candidate: Candidate) -> str:
-        identity = (self._known.world.header.uid, Kind.COPY.value, made.job, made.start_ns, made.path, candidate.writes)
+    def _uid_of_copy(self, made: Checkpoint, *, writes: bool) -> str:
+        identity = (self._known.world.header.uid, Kind.COPY.value, made.job, made.start_ns, made.path, writes)
         return str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity))))
 
-    def _as_copy(self, made: Checkpoint, candidate: Candidate) -> Checkpoint:
-        uid = self._uid_of_copy(made, candidate)
+    def _as_copy(self, made: Checkpoint, *, writes: bool) -> Checkpoint:
+        uid = self._uid_of_copy(made, writes=writes)
         return msgspec.structs.replace(made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, overheads=())
 
-    def _recognised(self, event: Event, made: Checkpoint) -> list[Checkpoint]:
+    def _recognised(self, sure: Untold) -> list[Checkpoint]:
         """Return a save or a restore, and the earlier events that it shows to have been saves."""
-        earlier = self._deferred.release(event) if event.writes else self._deferred.read_again(event)
-        shown = [self._saved(one.event.candidate, one.checkpoint) for one in earlier]
-        return [*shown, self._saved(event.candidate, made)]
+        if sure.checkpoint.kind is Kind.SAVE:
+            earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
+        else:
+            earlier = self._known.deferred.read_again(sure.event)
+        return [self._saved(one) for one in (*earlier, sure)]
 
-    def _saved(self, candidate: Candidate, checkpoint: Checkpoint) -> Checkpoint:
+    def _saved(self, sure: Untold) -> Checkpoint:
         """Take note of what was saved; return it. A restore is returned with what is known of its save."""
-        if not candidate.writes:
-            return recalled(candidate, checkpoint, self._known)
-        checkpoint = named_as_its_like(candidate, checkpoint, self._known)
-        for path in (*(part.path for part in candidate.parts), candidate.unit):
+        checkpoint, paths = sure.checkpoint, sure.event.paths
+        if checkpoint.kind is not Kind.SAVE:
+            return recalled(paths, checkpoint, self._known)
+        checkpoint = named_as_its_like(paths, checkpoint, self._known)
+        for path in (*(stream.path for stream in checkpoint.streams), sure.unit):
             self._known.transfers.saved[path] = Saved(checkpoint.framework, checkpoint.step)
         return checkpoint
 
@@ -147,7 +188,7 @@ class Recogniser:
     ) -> None:
         self._judged += 1
         path = max(candidate.parts, key=lambda part: part.bytes).path
-        uids = (made.uid, self._uid_of_copy(made, candidate)) if made is not None else ()
+        uids = (made.uid, self._uid_of_copy(made, writes=candidate.writes)) if made is not None else ()
         start_ns = self._known.world.clock.wall(candidate.start_ns)
         own = (candidate.bytes, candidate.writes, candidate.job, start_ns)
         self.judged.append(Judged(self._judged, uids, path, *own, signals, decision))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ckptprof.diagnose.verdict.sentences import WORDS, word
+from ckptprof.diagnose.verdict.sentences import WORDS
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import percent, plural, seconds
@@ -58,8 +58,7 @@ def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) ->
     if limit is Limit.UNCLEAR:
         return f"What limited {of} is unclear" + (f": {part}." if part else ".")
     were = "was" if len(mine) == 1 else "were"
-    called = " or ".join(dict.fromkeys(word(limit, one.verdict.cause) for one in mine if one.verdict is not None))
-    what = f"{of} {were} {called}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
+    what = f"{of} {were} {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
     return f"{what}: {part}." if part else f"{what}, beside training: it lost nothing."
 
 
@@ -69,7 +68,7 @@ def _part(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
     if not own:
         took = seconds(sum(of_all(mine, duration_seconds)))
         them = "it" if len(mine) == 1 else "they"
-        return f"{them} took {took}, and for how long training was blocked was not seen"
+        return f"{them} took {took}, and how long training was blocked was not seen"
     if not sum(every):
         return ""
     part = f"{seconds(sum(own))} of the {seconds(sum(every))} that training lost ({percent(sum(own) / sum(every))})"
@@ -80,7 +79,7 @@ def _part(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
 def _blocked(mine: list[Checkpoint]) -> str:
     stalls = of_all(mine, stall_seconds)
     if not stalls:
-        return f"{_named(mine)}; for how long training was blocked was not seen"
+        return f"{_named(mine)}; how long training was blocked was not seen"
     seen = "" if len(stalls) == len(mine) else f", seen of {len(stalls):,} of {len(mine):,}"
     return f"{_named(mine)} blocked training for {seconds(sum(stalls))}{seen}"
 

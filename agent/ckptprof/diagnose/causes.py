@@ -15,7 +15,6 @@ class Cause(Enum):
     PREVIOUS_SAVE = auto()  # before the first byte: the save before was still being written
     CAME_IN = auto()  # before the first byte: state came in over the network
     GREW = auto()  # before the first byte: memory grew
-    GREW_NO_MORE = auto()
     BUSY_BEFORE = auto()  # before the first byte: the writer's process was on CPU
     UNTOLD_BEFORE = auto()  # before the first byte, and nothing tells what it was
     DELETION = auto()
@@ -31,7 +30,10 @@ class Cause(Enum):
     DEVICE_PACED = auto()  # held back before its queue
     LINK = auto()
     LINK_SHAPED = auto()  # its queueing discipline held packets back
+    CONGESTION = auto()  # of the fabric, as its ports tell
+    PATH = auto()  # somewhere between this host's link and the server, as TCP tells
     SERVER = auto()
+    WINDOW = auto()  # the server did not take the bytes, as TCP tells
     QUEUED = auto()  # without a CPU in the kernel
     STARVED = auto()  # without a CPU in its own code
     COPYING = auto()  # into or out of the page cache

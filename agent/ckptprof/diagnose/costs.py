@@ -23,6 +23,7 @@ class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
     """The saves of a job, or its restores."""
 
     count: int
+    complete: int
     seconds: float  # MLPerf: each as long as its slowest rank; all together
     stall_seconds: float | None  # of those of which it is known
     bytes: int
@@ -151,6 +152,7 @@ def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None
     shares = figures.of_complete(mine, lambda one: None if one.cost is None else one.cost.ceiling_share)
     return DirectionCost(
         count=len(mine),
+        complete=len(figures.complete(mine)),
         seconds=sum(figures.of_all(mine, figures.duration_seconds)),
         stall_seconds=sum(stalls) if stalls else None,
         bytes=sum(one.bytes for one in mine),
@@ -186,9 +188,9 @@ def _span(mine: list[Checkpoint], stall: float | None) -> float | None:
     """Return from the first of several to where the next save is due, as far off as saves are apart.
 
     To the end of the last, four saves would stand against three intervals. No less than the stall, which may begin
-    before the first.
+    before the first. None of restores alone: they begin a run, and tell nothing of what followed.
     """
-    if len(mine) < 2:
+    if len(mine) < 2 or not any(one.kind is Kind.SAVE for one in mine):
         return None
     ends = [one.end_ns / NS for one in mine]
     if mine[-1].kind is Kind.SAVE and (apart := figures.intervals_seconds(mine)):

@@ -14,6 +14,8 @@ from ckptprof.measures import DeviceMeasure, LinkMeasure, Measures, MemoryMeasur
 from ckptprof.model import Checkpoint, Kind
 
 NS = 1e9
+_PAST_THE_KERNEL = 2.0  # times what the kernel counted: headers make a tenth
+_CARRIED = 0.5  # of a checkpoint went over what carried it, compressed or not
 _MOUNTED_FAR = frozenset(
     {"nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "9p", "beegfs", "gpfs", "glusterfs", "wekafs"}
 )
@@ -115,10 +117,8 @@ class Sight:
 
     @property
     def link_bytes(self) -> float | None:
-        """Bytes that the link moved in the checkpoint's direction."""
-        if self.link is None:
-            return None
-        return number(self.link.sent_bytes if self.writes else self.link.received_bytes)
+        """Bytes that the link moved in the checkpoint's direction, past the kernel or not."""
+        return None if self.link is None else over(self.link, writes=self.writes)
 
     @property
     def probed(self) -> float | None:
@@ -127,6 +127,15 @@ class Sight:
             return None
         found = fastest(self.ceiling, Work.WRITE if self.writes else Work.READ)
         return None if found is None else number(found.bytes_per_second)
+
+    @property
+    def used_share(self) -> float | None:
+        """The share of the host's processors that the whole job used; None if that was not seen of all of it."""
+        busy = [number(one.busy) for one in self.measures.processes]
+        known = [one for one in busy if one is not None]
+        if not self.measures.cores or not known or len(known) < len(busy):
+            return None
+        return sum(known) / self.measures.cores
 
     @property
     def memory(self) -> MemoryMeasure:
@@ -172,7 +181,14 @@ def look(
     mount_point = measures.mount.mount_point if measures.mount is not None else None
     ceiling = ceiling_for(checkpoint.path, ceilings, mount_point=mount_point) if checkpoint.path and ceilings else None
     writes = checkpoint.kind is not Kind.RESTORE
-    return Sight(checkpoint, measures, tuple(before), ceiling, _device(measures, writes), _link(measures, writes))
+    return Sight(
+        checkpoint,
+        measures,
+        tuple(before),
+        ceiling,
+        _device(measures, writes),
+        _link(measures, writes, checkpoint.bytes),
+    )
 
 
 def _device(measures: Measures, writes: bool) -> DeviceMeasure | None:  # noqa: FBT001 - a direction
@@ -180,16 +196,37 @@ def _device(measures: Measures, writes: bool) -> DeviceMeasure | None:  # noqa: 
     return max(devices, key=lambda one: some(one.written_bytes if writes else one.read_bytes), default=None)
 
 
-def _link(measures: Measures, writes: bool) -> LinkMeasure | None:  # noqa: FBT001 - a direction
+def over(link: LinkMeasure, *, writes: bool) -> float:
+    """Return what went over a link in a direction: the kernel does not count RoCE and the like, its driver does."""
+    kernel, wire = link.received_bytes, link.wire_received_bytes
+    if writes:
+        kernel, wire = link.sent_bytes, link.wire_sent_bytes
+    return max(some(kernel), some(wire) if some(wire) > _PAST_THE_KERNEL * some(kernel) else 0.0)
+
+
+def _link(measures: Measures, writes: bool, size: int) -> LinkMeasure | None:  # noqa: FBT001 - a direction
+    """Return the link that the storage is behind, as the connections with it tell; else the one that moved most."""
+    carried = _carriers(measures, writes, least=_CARRIED * some(size))
+    links = [one for one in measures.links if one.name in carried]
+    if links:
+        return max(links, key=lambda one: over(one, writes=writes))
     links = [one for one in measures.links if one.countable and one.kind != "loopback"]
     shaped = [one for one in measures.links if some(one.shaped_overlimits) or some(one.shaped_drops)]
     if not writes:  # what comes in is shaped at its other end: of such a link only that it is shaped at this one shows
         shaped += [one for one in measures.links if one.kind != "loopback" and one.shaped_overlimits is not None]
-    best = max([*links, *shaped], key=lambda one: some(one.sent_bytes if writes else one.received_bytes), default=None)
+    best = max([*links, *shaped], key=lambda one: over(one, writes=writes), default=None)
     loop = max(
         (one for one in measures.links if one.kind == "loopback"), key=lambda one: some(one.sent_bytes), default=None
     )
     if loop is None or best is None:
         return best or loop
-    moved = some(best.sent_bytes if writes else best.received_bytes)
+    moved = over(best, writes=writes)
     return loop if some(loop.sent_bytes) > 2 * moved else best
+
+
+def _carriers(measures: Measures, writes: bool, least: float) -> tuple[str, ...]:  # noqa: FBT001 - a direction
+    """Return the interfaces of the connections with the storage, if they moved the checkpoint."""
+    theirs = [one for one in measures.connections if one.relation in ("server", "daemon") and not one.accepted]
+    if sum(some(one.sent_bytes if writes else one.received_bytes) for one in theirs) < least:
+        return ()
+    return tuple({link: None for one in theirs for link in one.links})

@@ -10,11 +10,10 @@ from prometheus_client.core import Metric
 
 from ckptprof.export.columns import Column, collect, unlabelled
 from ckptprof.export.diagnosis import DiagnosisFamilies
-from ckptprof.export.labels import Names
+from ckptprof.export.labels import UNKNOWN, Names
 from ckptprof.model import Checkpoint, Kind, Status
 
 FRAMEWORKS_CAP = 24
-UNKNOWN = "unknown"
 DURATION_BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 CACHES = ("cold", "warm", "partly")
 REMEMBERED_CHECKPOINTS = 512  # of which it is kept what was counted: a later account adds the difference

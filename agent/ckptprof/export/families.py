@@ -86,6 +86,11 @@ RECORDER = (
         "What detection forgot early because its budget was full, estimated.",
         lambda s: s.detection_forgotten_bytes,
     ),
+    _RECORDER(
+        "recorder_left_out_events_total",
+        "Events that a kill would lose: more went on than are kept in the database.",
+        lambda s: s.left_out_events,
+    ),
     _RECORDER("sampler_restarts_total", "Times the sampler had to be started again.", lambda s: s.sampler_restarts),
     _RECORDER("samplers_stuck", "Samplers that do not end when killed.", lambda s: s.samplers_stuck, kind="gauge"),
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),
@@ -110,4 +115,6 @@ PROCESS = (
 )
 
 ACTIVE = (Column[bool]("trace_active", "1 while every read and write is traced, 0 while polled.", int, kind="gauge"),)
-DROPPED = (Column[int]("series_dropped_total", "Names over the cap of their kind, shown as `other`.", int),)
+DROPPED = (
+    Column[int]("series_dropped_total", "Names over the cap of their kind, shown as `other`; jobs are left out.", int),
+)

@@ -30,6 +30,7 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     detection_faults: int | None = None  # what was going on was lost, and detection began anew
     detection_kept_bytes: int | None = None  # gauge: of what it was told, about
     detection_forgotten_bytes: int | None = None  # before their time, for want of room in its budget
+    left_out_events: int | None = None  # went on, and were not kept for the next start: only the largest are
     store_errors: int | None = None
     damaged_databases: int | None = None  # moved aside, and begun anew
     store_bytes: int | None = None  # gauge: the database with its WAL

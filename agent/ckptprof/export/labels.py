@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MAX_LABEL_CHARS = 128
+UNKNOWN = "unknown"
 OTHER = "other"  # the label value into which everything over a cap is folded
 
 

@@ -1,7 +1,7 @@
 """The state behind /metrics: fed with frames, checkpoints and the recorder's own health, rendered on each scrape.
 
 Series are bounded whatever the machine does: 64 disks, 64 interfaces, 64 RDMA ports, 24 frameworks, 32 collectors.
-No label ever holds a path, a pid or a job.
+No label ever holds a path, a pid or a job, unless the names of jobs are asked for: then of 16 at most.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from prometheus_client.openmetrics.exposition import ALLOWUTF8, generate_latest
 
 import ckptprof
 from ckptprof.export import families
-from ckptprof.export.checkpoints import FRAMEWORKS_CAP, UNKNOWN, CheckpointFamilies
+from ckptprof.export.checkpoints import FRAMEWORKS_CAP, CheckpointFamilies
 from ckptprof.export.columns import Labels, collect, unlabelled
 from ckptprof.export.health import CollectorHealth, ProcessHealth, RecorderHealth
-from ckptprof.export.labels import Names
+from ckptprof.export.jobs import JobNames
+from ckptprof.export.labels import UNKNOWN, Names
 from ckptprof.export.tables import About, Table
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.counted import Counted
@@ -71,7 +72,7 @@ values.ValueClass = values.MutexValue  # never files, also where the environment
 class Metrics:
     """What a scrape shows; every method may be called from any thread."""
 
-    def __init__(self, *, version: str = ckptprof.__version__) -> None:
+    def __init__(self, *, version: str = ckptprof.__version__, job_names: bool = False) -> None:
         """Start with nothing seen but the counters of saves and restores at zero."""
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
@@ -82,6 +83,7 @@ class Metrics:
         self._hosts = {kind: families.declared(kind.counted) for kind in SHOWN if not kind.counted.name}
         self._newest: dict[type, Any] = {}  # of the host
         self._checkpoints = CheckpointFamilies(self._registry)
+        self._jobs = JobNames() if job_names else None
         self._collectors = _Collectors()
         self._sampler: SamplerHealth | None = None
         self._trace: TraceHealth | None = None
@@ -134,6 +136,8 @@ class Metrics:
         """Count a checkpoint; of one that is told again (the same uid) only what is new."""
         with self._lock:
             self._checkpoints.add(checkpoint)
+            if self._jobs is not None:
+                self._jobs.add(checkpoint)
 
     def recorder(self, health: RecorderHealth) -> None:
         """Take the recorder's newest account of itself."""
@@ -161,6 +165,8 @@ class Metrics:
         yield from collect(families.TRACE, unlabelled(self._trace))
         yield from collect(families.RECORDER, unlabelled(self._recorder))
         yield from self._collectors.collect()
+        if self._jobs is not None:
+            yield from self._jobs.collect()
         yield from collect(families.PROCESS, self._processes())
         yield from collect(families.DROPPED, self._drops())
 
@@ -177,6 +183,8 @@ class Metrics:
             "framework": self._checkpoints.frameworks.refused,
             "collector": self._collectors.names.refused,
         }
+        if self._jobs is not None:
+            dropped["job"] = self._jobs.dropped
         return [({"kind": kind}, count) for kind, count in dropped.items()]
 
     def _update(self, table: Table[Any], name: Callable[[Any], str], sample: Any) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from ckptprof.frameworks.examples import Save
+from ckptprof.frameworks.words import COMPRESSED_ENDING
 
 COMPRESSED = "compressed"  # the format of a file that is packed, whatever is within
-PACKED = r"(?:\.(?:gz|bz2|xz|zst|lz4))?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
+PACKED = f"(?:{COMPRESSED_ENDING})?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
 
 
 class Layer(IntEnum):

@@ -137,9 +137,10 @@ def read_name(path: str) -> Name:
     if step is None and not certain:
         step = _loose_step(stem)
         step = None if step == rank else step
-    plain = f"{place.path}/{file}"
     hint_in_file = words.hints(file)
+    hint = hint_in_file or place.hint or (certain and words.hints(unit.rpartition("/")[2]))
     in_step = certain and "#" not in unit and step is not None
+    doubtful = framework is not None and _is_doubtful(framework, file)
     return Name(
         framework=framework,
         step=step,
@@ -147,10 +148,11 @@ def read_name(path: str) -> Name:
         unit=unit,
         home=trunk if groups.get("below") else place.path,
         certain=certain,
-        hint=hint_in_file or place.hint or (certain and words.hints(unit.rpartition("/")[2])),
+        hint=hint,
         data=(framework is None or framework.weak)
         and ((place.data and not hint_in_file) or words.is_of_data(stem if hint_in_file else file, in_step=in_step)),
-        never=(framework is None or _is_doubtful(framework, file)) and words.NEVER.search(plain) is not None,
+        never=(framework is None or doubtful)
+        and words.is_never(f"{place.path}/{file}", speaks_for_it=hint and not doubtful),
         temporary=temporary,
         commit=commit,
         begin=is_begin(path) if temporary else False,

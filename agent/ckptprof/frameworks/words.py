@@ -62,14 +62,24 @@ _DATA = frozenset(
 _OF_RUNS = frozenset(("train", "training", "test", "tests", "eval", "output", "outputs", "result", "results"))
 _OF_MODELS = frozenset(("shard", "shards", "embedding", "embeddings"))  # too, in the folder of a step
 _WORD = re.compile(r"[a-z]+")
-NEVER = re.compile(
+_NEVER = re.compile(
     r"\.(?:log|txt|csv|tsv|jsonl|out|err|db|sqlite3?|db-wal|wal|journal|arrow|parquet|tfevents[^/]*|lock|pid|sock|html|md|"
     r"png|jpe?g|gif|webp|bmp|tiff?|svg|pdf|mp[34]|mkv|avi|webm|wav|flac|ogg|pyc?|so|o|a|c|cc|cpp|h|rs|js|css|map|class|"
-    r"jar|whl|deb|rpm|apk|iso|img|qcow2|vmdk|tar|gz|tgz|xz|zst|bz2|lz4|zip|7z|rar|core|pcap|nsys-rep|json\.gz|trace|"
+    r"jar|whl|deb|rpm|apk|iso|img|qcow2|vmdk|tar|tgz|zip|7z|rar|core|pcap|nsys-rep|json\.gz|trace|"
     r"mdb|ldb|sst|ibd|frm|rdb|aof|pack|idx|rev|orc|avro|lance|tfrecords?(?:-\d+-of-\d+)?|feather)"
     r"(?:\.\d+)?$|/events\.out\.tfevents\.|/core(?:\.\d+)?$",
     re.IGNORECASE,
 )
+COMPRESSED_ENDING = r"\.(?:gz|bz2|xz|zst|lz4)"  # it may be around anything
+_COMPRESSION = re.compile(COMPRESSED_ENDING + r"(?:\.\d+)?$", re.IGNORECASE)
+
+
+def is_never(path: str, *, speaks_for_it: bool) -> bool:
+    """Return whether a name is of what holds no model; `speaks_for_it`: something does, where it is only compressed."""
+    content = _COMPRESSION.sub("", path)
+    if content == path:
+        return _NEVER.search(path) is not None
+    return not speaks_for_it or any(map(_NEVER.search, (path, content)))
 
 
 def hints(part: str) -> bool:

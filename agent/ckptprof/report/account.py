@@ -9,7 +9,7 @@ import msgspec
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.report import chart, sureness
+from ckptprof.report import certainty, chart, course
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
@@ -48,6 +48,8 @@ def _cost(checkpoint: Checkpoint) -> str:
     text = f"training was blocked for {units.duration(checkpoint.stall_ns)}"
     if 0 <= checkpoint.stall_ns <= spent_ns > 0:
         text += f", {units.percent(checkpoint.stall_ns / spent_ns)} of the duration"
+    elif (beside := course.waited_beside(checkpoint)) is not None:
+        text += f", {beside} of it before the first byte or after the last"
     cost = checkpoint.cost
     if cost is None or cost.gpu_seconds is None or is_guessed(cost.gpus, cost.gpus_from):
         return text
@@ -88,7 +90,7 @@ def title(verdict: Verdict) -> str:
     if verdict.limit is Limit.UNCLEAR:
         named = " or ".join(limit.value for limit in verdict.candidates)
         return f"unclear, perhaps {named}" if named else "unclear"
-    return f"{verdict.limit.value}, {sureness.word(verdict)} ({verdict.confidence:.2f})"
+    return f"{verdict.limit.value}, {certainty.word(verdict)} ({verdict.confidence:.2f})"
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -123,7 +125,7 @@ def ceiling(share: float | None) -> str | None:
     if share is None or not math.isfinite(share):
         return None
     if share > _MORE:  # the page cache took it, or nothing has asked more of the path before
-        return "faster than its device was ever seen"
+        return "as fast as this path was ever seen, or faster"
     return f"{units.percent(min(1.0, share))} of what this path has been seen to do"
 
 
@@ -136,7 +138,7 @@ def style(verdict: Verdict) -> str:
     """Return how the limit is painted."""
     if verdict.limit is Limit.NONE:
         return _FINE
-    return "bold" if sureness.is_told(verdict) else "yellow"
+    return "bold" if certainty.is_told(verdict) else "yellow"
 
 
 def _ordered(verdict: Verdict) -> list[Account]:
@@ -157,7 +159,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered[:_SHOWN]]
     rows = [
         [
-            Cell(sureness.name(one.limit), "bold"),
+            Cell(certainty.name(one.limit), "bold"),
             Cell(units.seconds(one.seconds)),
             Cell(units.percent(one.seconds / whole)),
             Cell(full * length, _bar_style(one, verdict)),

@@ -5,6 +5,7 @@ The diagnosis is imported where it is asked for: `--help` of a command has no ne
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import msgspec
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Report
-from ckptprof.report import account, sureness
+from ckptprof.report import account, certainty
 from ckptprof.report.clean import clean, recorded, shorten_end
 from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import Cost, Limit
@@ -86,20 +87,22 @@ def _too_often(report: Report) -> dict[str, str]:
     """Return another sentence and a remedy where no save is slow, but their number blocks training too long."""
     from ckptprof.diagnose.costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
 
-    shares = [(share, cost.job) for cost in costs(report) if (share := saves_share(cost)) is not None]
+    every = costs(report)
+    shares = [(share, cost.job) for cost in every if (share := saves_share(cost)) is not None]
     worst, job = max(shares, default=(0.0, ""))
     if worst <= SNIA_SHARE:
         return {}
+    of_job = f" --job {shlex.quote(job)}" if len(every) > 1 else ""  # else it plans for the newest
     return {
         "sentence": f"No save was slow, but saves blocked {job} for {units.percent(worst)} of its run.",
-        "remedy": "save less often, or asynchronously: `ckptprof plan` tells how often",
+        "remedy": f"save less often, or asynchronously: `ckptprof plan{of_job}` tells how often",
     }
 
 
 def _sure(checkpoints: Sequence[Checkpoint], limit: Limit) -> str:
     """Return the limit and how sure it is of most of the checkpoints that it is the verdict on."""
     told = [one.verdict.confidence for one in checkpoints if one.verdict is not None and one.verdict.limit is limit]
-    return f"{sureness.name(limit)}, {sureness.words(limit, median(told))}" if told else sureness.name(limit)
+    return f"{certainty.name(limit)}, {certainty.words(limit, median(told))}" if told else certainty.name(limit)
 
 
 def cost_lines(report: Report, width: int, gpus: int | None, *, colour: bool) -> list[str]:
@@ -137,20 +140,33 @@ def _blocked(cost: JobCost) -> str:
     text = units.seconds(cost.stall_seconds)
     if cost.share is not None and cost.run_seconds is not None:
         text += f" of a run of {units.seconds(cost.run_seconds)}, {units.percent(cost.share)}"
+        text += _of_saves(cost)
         text += "" if cost.judgement is None else f": {clean(cost.judgement)}"
     if cost.stalls_unknown:
         text += f"; not seen of {units.plural(cost.stalls_unknown, 'checkpoint')}"
     return text
 
 
+def _of_saves(cost: JobCost) -> str:
+    """Return the share that saves alone have, where restores have one, too: that is what the answer speaks of."""
+    from ckptprof.diagnose.costs import saves_share  # noqa: PLC0415 # see above
+
+    share = saves_share(cost)
+    if share is None or cost.restores is None or not cost.restores.stall_seconds:
+        return ""
+    return f", {units.percent(share)} by saves"
+
+
 def _direction(kind: Kind, told: DirectionCost, cost: JobCost, interval: float | None) -> str:
     text = units.plural(told.count, kind.value)
+    text += f" ({units.count(told.count - told.complete)} incomplete)" if told.complete < told.count else ""
     text += "" if interval is None else f", one every {units.seconds(interval)}"
     if told.mean_seconds is not None:
         text += f", {units.seconds(told.mean_seconds)}"
-        text += f" in the mean, {units.seconds(told.worst_seconds)} at worst" if told.count > 1 else ""
+        text += f" in the mean, {units.seconds(told.worst_seconds)} at worst" if told.complete > 1 else ""
+        text += f" of the {units.count(told.complete)} complete" if told.complete < told.count else ""
     if told.bytes_per_second is not None:
-        middle = "median rate " if told.count > 1 else ""
+        middle = "median rate " if told.complete > 1 else ""
         text += f"; {middle}{units.rate(told.bytes_per_second)}"
     if told.bytes_per_second_per_gpu is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         remark = account.GPUS_FROM.get(cost.gpus_from or "", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timezone
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN, Checkpoint, Kind, Metadata, Status, Writer
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import facts, paint, wrap
@@ -112,6 +112,14 @@ def amplification(checkpoint: Checkpoint) -> float | None:
 def is_moved_again(checkpoint: Checkpoint) -> bool:
     """Return whether some of its bytes moved more than once: a copy under a further name, ranks that read the same."""
     return bool(checkpoint.unique_bytes) and checkpoint.bytes >= _TWICE * (checkpoint.unique_bytes or 0)
+
+
+def waited_beside(checkpoint: Checkpoint) -> str | None:
+    """Return how much longer training was blocked than the checkpoint took, as a text; None where that is nothing."""
+    spent_ns = figures.duration_ns(checkpoint)
+    if checkpoint.stall_ns is None or units.duration(checkpoint.stall_ns) == units.duration(spent_ns):
+        return None
+    return units.duration(checkpoint.stall_ns - spent_ns) if checkpoint.stall_ns > spent_ns else None
 
 
 def _durable(checkpoint: Checkpoint, zone: timezone) -> str:

@@ -150,7 +150,8 @@ def _interval(figure: Figure) -> str:
 
 def _percent(share: float) -> str:
     sign = "-" if share < 0 else "+" if share > 0 else ""
-    return sign + units.percent(abs(share))
+    told = units.percent(abs(share))
+    return sign + ("100.0 %" if told.startswith(">") else told)  # of a change 100 % is no end that it can be just below
 
 
 def _notes(comparison: Comparison) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report, Status
-from ckptprof.report import course, sureness
+from ckptprof.report import certainty, course
 from ckptprof.report import summary as summaries
 from ckptprof.report.conditions import Condition, Judged, Quantity, show
 from ckptprof.verdicts import Limit
@@ -154,7 +154,7 @@ def _judge_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit:
     told = [one for one in checkpoints if one.verdict is not None and _is_judged(one)]
     if not told:
         return Judged(condition, None, "of no checkpoint is it known what limited it")
-    same = [one for one in told if sureness.limits(one, limit)]
+    same = [one for one in told if certainty.limits(one, limit)]
     chosen = same if condition.operator == "=" else [one for one in told if one not in same]
     shown = f"{len(chosen)} of {units.plural(len(told), 'checkpoint')} {_named(chosen)}".strip()
     return Judged(condition, bool(chosen), shown)
@@ -162,7 +162,7 @@ def _judge_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit:
 
 def _is_judged(checkpoint: Checkpoint) -> bool:
     verdict = checkpoint.verdict
-    return verdict is not None and (verdict.limit is Limit.UNCLEAR or sureness.is_told(verdict))
+    return verdict is not None and (verdict.limit is Limit.UNCLEAR or certainty.is_told(verdict))
 
 
 def _named(chosen: Sequence[Checkpoint]) -> str:

@@ -26,6 +26,7 @@ class Settings:
     file: str
     found: bool
     settings: tuple[Setting, ...]
+    service_db: str | None = None  # where the service records, if it runs here and that is another place than `db`
 
 
 def document(shown: Settings) -> dict[str, Any]:
@@ -39,7 +40,10 @@ def render(shown: Settings) -> str:
     rows = [(one.name, _text(one.value), one.source) for one in shown.settings]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}\n" for name, value, source in rows]
-    return "".join(lines) + f"\nfile: {clean(shown.file)}{'' if shown.found else ' (not there)'}\n"
+    text = "".join(lines) + f"\nfile: {clean(shown.file)}{'' if shown.found else ' (not there)'}\n"
+    if shown.service_db is not None:
+        text += f"db is that of an agent of yours; the service records to {clean(shown.service_db)}\n"
+    return text
 
 
 def _text(value: str | float | bool | None) -> str:  # noqa: FBT001 - a value to show

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ckptprof.report.clean import pad, shorten, take, width
+from ckptprof.report.hints import typed
 
 GAP = "  "
 MAX_WORD_LINES = 4
@@ -116,11 +117,13 @@ def render(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int
 def wrap(text: str, limit: int) -> list[str]:
     """Return cleaned text as lines of at most `limit` cells, broken at spaces but never before a unit.
 
+    Commands that it names are as they are to be typed.
+
     A word that is longer than a line, as a path is, goes on in the next ones; only one that is longer than
     `MAX_WORD_LINES` of them is cut, in its middle.
     """
     lines: list[str] = []
-    glued = _CLOCK_PART.sub("\\1\xa0", _BEFORE_UNIT.sub("\xa0", text.replace("\xa0", " ")))
+    glued = _CLOCK_PART.sub("\\1\xa0", _BEFORE_UNIT.sub("\xa0", typed(text).replace("\xa0", " ")))
     for word in glued.split(" "):
         if lines and width(lines[-1]) + 1 + width(word) <= limit:
             lines[-1] += " " + word

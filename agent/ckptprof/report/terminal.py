@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
-from ckptprof.report import answer, course, sureness
+from ckptprof.report import answer, certainty, course
 from ckptprof.report import summary as summaries
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint, wrap
@@ -33,16 +33,16 @@ _COLUMNS = (
     Column("ID", right=True),
     Column("TIME", drop=1),
     Column("KIND"),
-    Column("STEP", right=True, drop=8),
+    Column("STEP", right=True, drop=7),
     Column("DURATION", right=True),
     Column("LIMIT"),
     Column("MODE", drop=4),
     Column("STALL", right=True, drop=5),
     Column("SIZE", right=True, drop=2),
-    Column("RATE", right=True, drop=6),
-    Column("PATTERN", drop=7),
+    Column("RATE", right=True, drop=8),
+    Column("PATTERN", drop=9),
     Column("FILES", right=True, drop=10),
-    Column("WHO", drop=9, minimum=14, cut=shorten_end),
+    Column("WHO", drop=6, minimum=14, cut=shorten_end),
     Column("PATH", drop=3, minimum=11),
 )
 _AGAIN = "*"
@@ -154,10 +154,11 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
     if watched.moved_aside:
         pairs.append(("Damaged", _damaged(watched.moved_aside)))
+    beside_restores = any(kind.kind is Kind.RESTORE for kind in found.kinds)
     for kind in found.kinds:
         pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind)))
         if kind.kind is Kind.SAVE and (kind.modes or kind.stalled):
-            pairs.append(("Stall" if kind.stalled else "Modes", _stall_line(kind)))
+            pairs.append(("Stall" if kind.stalled else "Modes", _stall_line(kind, beside_restores=beside_restores)))
     if found.share is not None and any(kind.kind is not Kind.COPY for kind in found.kinds):
         share = (
             f"{units.percent(found.share)} of the watched time ({units.duration(found.busy_ns)}) in saves and restores"
@@ -176,16 +177,17 @@ def _kind_line(kind: summaries.KindSummary) -> str:
     text += f" (throughput {units.rate(speed)})" if speed is not None else ""
     if kind.number > 1 and kind.complete:
         of = "" if kind.complete == kind.number else f" of the {units.count(kind.complete)} complete"
-        text += f"; duration median {units.seconds(kind.median_seconds)}, p95 {units.seconds(kind.p95_seconds)}{of}"
+        p95 = f"median {units.seconds(kind.median_seconds)}, p95 {units.seconds(kind.p95_seconds)}"
+        text += f"; duration {p95 if kind.complete > 1 else units.seconds(kind.median_seconds)}{of}"
     if kind.caches:
         text += "; " + ", ".join(f"{units.count(number)} {clean(cache)}" for cache, number in kind.caches)
     return text
 
 
-def _stall_line(kind: summaries.KindSummary) -> str:
+def _stall_line(kind: summaries.KindSummary, *, beside_restores: bool) -> str:
     parts = []
     if kind.stalled:
-        text = f"training blocked for {units.duration(kind.stall_ns)}"
+        text = f"training blocked for {units.duration(kind.stall_ns)}{' by saves' * beside_restores}"
         seen = f"{units.count(kind.stalled)} of {units.plural(kind.number, 'save')}"
         parts.append(text if kind.stalled == kind.number else f"{text}, seen of {seen}")
     if kind.modes:
@@ -303,28 +305,36 @@ def _pattern(checkpoint: Checkpoint, *, full: bool) -> Cell:
 
 def _limit(checkpoint: Checkpoint) -> Cell:
     verdict = checkpoint.verdict
-    text = sureness.short(verdict)
+    text = certainty.short(verdict)
     if verdict is None or text is None:
         return MISSING
     if verdict.limit is Limit.NONE:
         return Cell(text, "green")
-    return Cell(text, "bold" if sureness.is_told(verdict) else "yellow")
+    return Cell(text, "bold" if certainty.is_told(verdict) else "yellow")
 
 
 def _notes(report: Report, copies: str) -> list[str]:
     checkpoints, left_out = report.checkpoints, report.copies_left_out
     notes = []
     if any(checkpoint.status is Status.INCOMPLETE for checkpoint in checkpoints):
-        notes.append("Incomplete saves were broken off before their end, or never committed: do not count on them.")
+        notes.append(
+            "Incomplete saves were broken off, never committed, or only a part of them was seen: do not count on them; "
+            "`ckptprof show ID` tells which it was."
+        )
     if any(checkpoint.confidence < LOW_CONFIDENCE for checkpoint in checkpoints):
         notes.append(f"? after a kind is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
-    if any(c.verdict is not None and not sureness.is_told(c.verdict) for c in checkpoints):
+    if any(c.verdict is not None and not certainty.is_told(c.verdict) for c in checkpoints):
         notes.append("? after a limit is unclear: `ckptprof show ID` tells what was seen and what was not.")
     if any(map(course.is_moved_again, checkpoints)):
         notes.append(
             f"{_AGAIN} after a size counts bytes that moved more than once, as those of a copy such as last.ckpt do: "
             "`ckptprof show ID` tells how many."
         )
+    ids = [checkpoint.id for checkpoint in summaries.ordered(checkpoints)]
+    if ids != sorted(ids):
+        notes.append("Ids follow the order in which checkpoints were recognised, the lines that in which they began.")
+    if any(map(course.waited_beside, checkpoints)):
+        notes.append("A stall above its duration: training also stood still before the first byte or after the last.")
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
         notes.append("Seen by polling: `ckptprof show ID` tells the evidence and what was out of sight.")
     if left_out:

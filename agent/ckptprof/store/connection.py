@@ -14,6 +14,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from ckptprof.errors import StoreError
+from ckptprof.store.holding import expect_open, hold, make
 from ckptprof.store.location import SERVICE_DIRECTORY, file_uri, shown
 from ckptprof.store.problems import StoreDamagedError
 
@@ -41,45 +42,41 @@ def check_file(path: Path) -> int:
     return state.st_size
 
 
-def _check_owner(path: Path) -> None:
-    """Refuse what another user put there: a file that is neither ours, nor root's, nor the folder owner's.
-
-    A link has to be ours or root's: that of a folder's owner would choose which file of ours is written.
-    """
-    there = path.lstat()
-    trusted = {os.geteuid(), 0} if stat.S_ISLNK(there.st_mode) else {os.geteuid(), 0, path.parent.stat().st_uid}
-    for owner in (there.st_uid, path.stat().st_uid):
-        if owner not in trusted:
-            raise StoreError(f"{shown(path)} belongs to another user (uid {owner})", hint="give another path with --db")
-
-
 def prepare_file(path: Path) -> None:
     """Make the file and the directories above it, if they are missing; raises StoreError and OSError."""
     with contextlib.suppress(FileNotFoundError):
         check_file(path)
-        _check_owner(path)
+        os.close(hold(path))
         return
     folder_mode = 0o750 if path.parent == SERVICE_DIRECTORY else 0o700
     for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:
         folder.mkdir(mode=folder_mode, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, file_mode(path))
-    try:
-        os.fchmod(fd, file_mode(path))  # whatever the umask says
-    finally:
-        os.close(fd)
+    make(path, file_mode(path))
 
 
 def open_writer(path: Path) -> Connection:
-    """Open for writing a file that exists; raises sqlite3.Error."""
-    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    """Open for writing a file that exists; raises sqlite3.Error, StoreError for what another user put there."""
+    held = hold(path)
     try:
+        return _open_writer(path, held)
+    finally:
+        os.close(held)
+
+
+def _open_writer(path: Path, held: int) -> Connection:
+    """Open the very file that is held."""
+    uri = file_uri(path, mode="rw")
+    raw = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
+    try:
+        raw.execute("PRAGMA schema_version").fetchone()  # opens the file, and writes nothing
+        expect_open(path, held)
         raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
         raw.execute("PRAGMA journal_mode = WAL")
         raw.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         raw.execute("PRAGMA foreign_keys = ON")
         raw.execute("PRAGMA trusted_schema = OFF")
         raw.execute("PRAGMA cell_size_check = ON")
-    except sqlite3.Error:
+    except (sqlite3.Error, StoreError):
         raw.close()
         raise
     return _connected(raw)

@@ -91,9 +91,9 @@ def to_path(text: str | Path) -> Path:
     return Path(url[len(_SQLITE) :])
 
 
-def file_uri(path: Path, *, immutable: bool = False) -> str:
-    """Return SQLite's own URI of a file opened for reading only."""
-    return f"file:{quote(os.fsencode(path))}?mode=ro" + ("&immutable=1" if immutable else "")
+def file_uri(path: Path, *, mode: str = "ro", immutable: bool = False) -> str:
+    """Return SQLite's own URI of a file that is there, opened for reading (`ro`) or for writing (`rw`)."""
+    return f"file:{quote(os.fsencode(path))}?mode={mode}" + ("&immutable=1" if immutable else "")
 
 
 def shown(path: Path) -> str:

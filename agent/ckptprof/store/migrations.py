@@ -82,7 +82,10 @@ _FIRST = Step(
     )
 )
 
-STEPS: tuple[Step, ...] = (_FIRST,)
+# What the agent would tell if it ended now; its next start tells it.
+_UNTOLD = Step(("CREATE TABLE untold (uid TEXT NOT NULL PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID",))
+
+STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD)
 LATEST = OLDEST + len(STEPS) - 1
 
 

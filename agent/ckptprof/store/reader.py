@@ -21,7 +21,7 @@ from ckptprof.store.migrations import LATEST, check_version
 from ckptprof.store.points import read_series
 from ckptprof.store.problems import translated
 from ckptprof.store.quarantine import moved_aside
-from ckptprof.store.rows import get_checkpoint, get_checkpoints, get_sessions
+from ckptprof.store.rows import get_checkpoint, get_checkpoints, get_sessions, get_untold
 from ckptprof.store.series import Series
 from ckptprof.store.watched import watched
 
@@ -78,6 +78,11 @@ class StoreReader:
             return None
         with self._reading() as connection:
             return get_checkpoint(connection, identity)
+
+    def untold(self) -> dict[str, bytes]:
+        """Return what the agent had not told when it ended, as it was put there, by uid."""
+        with self._reading() as connection:
+            return get_untold(connection)
 
     def sessions(self) -> list[Session]:
         """Return the lives of the recorders, oldest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -148,6 +149,20 @@ def _bounded(checkpoint: Checkpoint) -> Checkpoint:
         overheads=checkpoint.overheads[:MAX_OVERHEADS],
         devices=checkpoint.devices[:MAX_CHILDREN],
     )
+
+
+def put_untold(connection: Connection, changed: Mapping[str, bytes], gone: Collection[str]) -> None:
+    """Insert or replace what is not told yet, by uid, and remove what is gone."""
+    for uid in (*gone, *changed):
+        connection.execute(delete(schema.untold).where(schema.untold.c.uid == uid))
+    if changed:
+        connection.execute(insert(schema.untold), [{"uid": uid, "data": data} for uid, data in changed.items()])
+
+
+def get_untold(connection: Connection) -> dict[str, bytes]:
+    """Return what is not told yet, by uid."""
+    rows = connection.execute(select(schema.untold.c.uid, schema.untold.c.data))
+    return {uid: data for uid, data in rows if isinstance(data, bytes)}
 
 
 def get_checkpoints(connection: Connection, chosen: Select[tuple[int]]) -> list[Checkpoint]:

@@ -121,6 +121,7 @@ devices = Table(
     Column("latency_p99_seconds", Float, nullable=True),
     _whole("max_in_flight", nullable=True),
 )
+untold = Table("untold", metadata, Column("uid", Text, primary_key=True), Column("data", LargeBinary, nullable=False))
 entities = Table(
     "entities", metadata, Column("id", Integer, primary_key=True), _text("name", unique=True), _whole("seen_ns")
 )

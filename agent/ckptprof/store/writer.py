@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from sqlalchemy import Connection, func, update
@@ -19,7 +20,7 @@ from ckptprof.store.location import shown, to_path
 from ckptprof.store.lock import WriterLock
 from ckptprof.store.migrations import migrate
 from ckptprof.store.problems import StoreDamagedError, StoreFullError, translated
-from ckptprof.store.rows import put_checkpoint, put_session
+from ckptprof.store.rows import get_untold, put_checkpoint, put_session, put_untold
 from ckptprof.store.series import Strip, joined
 from ckptprof.store.strips import MINUTE_NS, Catalogue, block_id, fetch, layouts, pack, put, unpack
 from ckptprof.store.timeline import Window
@@ -96,14 +97,29 @@ class StoreWriter:
         """Store what has changed of a session."""
         self._run(lambda connection: put_session(connection, session), durable=session.clean)
 
-    def add_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    def add_checkpoints(
+        self,
+        checkpoints: Sequence[Checkpoint],
+        untold: Mapping[str, bytes] = MappingProxyType({}),
+        no_longer_untold: Collection[str] = (),
+    ) -> list[Checkpoint]:
         """Store checkpoints, each in the place of an earlier one with its uid, and return them with their ids.
 
-        When this returns they have reached the disk.
+        When this returns they have reached the disk. At the same time what is not told yet is replaced, and removed;
+        power loss, but not the death of this process, may lose the newest of that.
         """
-        if not checkpoints:
+        if not checkpoints and not untold and not no_longer_untold:
             return []
-        return self._run(lambda connection: [put_checkpoint(connection, one) for one in checkpoints], durable=True)
+
+        def put(connection: Connection) -> list[Checkpoint]:
+            put_untold(connection, untold, no_longer_untold)
+            return [put_checkpoint(connection, one) for one in checkpoints]
+
+        return self._run(put, durable=bool(checkpoints))
+
+    def untold(self) -> set[str]:
+        """Return the uids of what is not told yet."""
+        return self._run(lambda connection: set(get_untold(connection)), durable=False)
 
     def add_windows(self, windows: Sequence[Window]) -> None:
         """Store windows; power loss, but not the death of this process, may lose the newest."""

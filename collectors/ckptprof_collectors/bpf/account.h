@@ -18,7 +18,7 @@ static __always_inline void account(const bool typed, struct task_struct *task, 
 		if (!session)
 			return;
 	}
-	add(session, operation, LOAD(typed, file, f_flags) & O_DIRECT, LOAD(typed, inode, i_size));
+	add(session, operation, LOAD(typed, file, f_flags), LOAD(typed, inode, i_size));
 	if (own) {
 		own->operations++;
 		if (!operation->since_ns)

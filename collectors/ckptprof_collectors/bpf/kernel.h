@@ -268,6 +268,7 @@ struct bpf_raw_tracepoint_args {
 #define FMODE_WRITE 0x2
 #define FMODE_CREATED 0x100000
 #define SB_KERNMOUNT (1 << 22)
+#define O_APPEND 02000
 #if defined(__TARGET_ARCH_arm64)
 #define O_DIRECT 0200000
 #else

@@ -118,6 +118,7 @@ struct operation {
 #define KIND_COPY_RANGE 64
 #define KIND_FAULT 128
 #define KIND_UNMAPPED 256
+#define KIND_APPEND 512
 
 static __always_inline struct counters *own_counters(void)
 {
@@ -270,7 +271,7 @@ static __noinline struct session *begin(struct key *key, struct operation *opera
 	return bpf_map_lookup_elem(&live, key);
 }
 
-static __always_inline void add(struct session *session, struct operation *operation, __u32 direct, __s64 size)
+static __always_inline void add(struct session *session, struct operation *operation, __u32 flags, __s64 size)
 {
 	__u64 bytes = operation->bytes;
 	__s64 end = operation->offset + bytes;
@@ -296,8 +297,10 @@ static __always_inline void add(struct session *session, struct operation *opera
 
 		session->large_bytes += before < LARGE_BYTES ? session->run_bytes : bytes;
 	}
-	if (direct)
+	if (flags & O_DIRECT)
 		session->direct_bytes += bytes;
+	if (flags & O_APPEND)
+		session->kinds |= KIND_APPEND;
 	session->faulted_bytes += operation->faulted_bytes;
 	if (operation->since_ns) {
 		session->call_ns += operation->until_ns - operation->since_ns;

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ckptprof_collectors.ebpf.layouts import Key
 
 _FILE = Key.tid.offset  # the part of a key that is the file's
-_KNOWN = 20_000
+_KNOWN = 8192  # as many sessions as the kernel has room for; 300 bytes each
 _ENDED = 4096
 _PROCESSES = 256
 _EACH = 32

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ckptprof_collectors import heap
 from ckptprof_collectors.contract import Tracer
 from ckptprof_collectors.ebpf.blocks import BlockReader
 from ckptprof_collectors.ebpf.files import (
@@ -116,7 +117,7 @@ class Trace(Tracer):
                 f"out of sight: requests to devices: {error.summary if isinstance(error, BpfError) else error}"
             )
         del types
-        _give_memory_back()
+        heap.give_back()  # of what loading took, the kernel's types alone were 6 MB, libbpf's copy of them more
         self._decoder = Decoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
         self._proc = fs.proc
         self._paths = SessionPaths()
@@ -321,10 +322,3 @@ class Trace(Tracer):
         self._files.close()
         if self._devices is not None:
             self._devices.close()
-
-
-def _give_memory_back() -> None:
-    """Hand what loading took back to the system: the kernel's types alone were 6 MB, libbpf's copy of them more."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-    if trim is not None:
-        trim(0)

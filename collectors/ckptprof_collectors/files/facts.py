@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, FileStatus, sta
 from ckptprof_collectors.files.views import HOST, Elsewhere, Entered, Found, NotSeen, View, Views
 from ckptprof_collectors.files.wholeness import is_whole
 from ckptprof_collectors.files.workers import WORKERS, WorkerPool
-from ckptprof_collectors.mounts.failuredomains import LOCAL
+from ckptprof_collectors.mounts.failuredomains import LOCAL, MountTable
 from ckptprof_collectors.samples import FileFact, text
 
 MAX_ENTRIES = 20_000  # of one folder
@@ -75,8 +75,8 @@ class Spent:
 @dataclass
 class _Search:
     question: Question
-    lane: str = LOCAL
-    seen: set[bytes] = field(default_factory=set)
+    domain: str = LOCAL
+    seen: set[bytes] = field(default_factory=set)  # of the files that are asked for by path
     told: int = 0
     seen_folders: set[bytes] = field(default_factory=set)
     magic_reads: int = 0
@@ -113,8 +113,8 @@ class _Place(NamedTuple):
     def status(self) -> FileStatus:
         return statx(self.name, dir_fd=self.folder.fd, flags=AT_SYMLINK_NOFOLLOW)
 
-    def step(self, lane: str) -> Found:
-        return self.root.step(self.folder, self.name, lane)
+    def step(self, domain: str) -> Found:
+        return self.root.step(self.folder, self.name, domain)
 
 
 _Found = Iterator["FileFact | None"]  # None: one more was looked at, and there is nothing to tell
@@ -138,16 +138,16 @@ def look(  # noqa: PLR0913 - what is asked, where to look, whom to tell, and wha
     memory: Memory | None = None,
     *,
     views: Views | None = None,
-    lane: str = LOCAL,
+    domain: str = LOCAL,
     hand_on: HandOn = lambda _domain, _question: None,
 ) -> _Found:
     """Yield the facts one by one, and None after looks without any, so that the caller can leave off in between.
 
-    What is neither local nor in `lane` is not touched, but handed on. What was told before by the `memory`, and whose
+    What is neither local nor in `domain` is not touched, but handed on. What was told before by the `memory`, and whose
     pages are not counted, is left out; what was read before, and has not changed since, is not read again.
     """
     views = WORKERS.views if views is None else views
-    search = _Search(question, lane, on_open=on_open, spent=spent or Spent(), memory=memory or Memory())
+    search = _Search(question, domain, on_open=on_open, spent=spent or Spent(), memory=memory or Memory())
     try:
         with views.enter(question.view) as root:
             yield from _answer(search, root)
@@ -157,38 +157,52 @@ def look(  # noqa: PLR0913 - what is asked, where to look, whom to tell, and wha
         search.is_stranger = True
         with contextlib.suppress(NotSeen), views.enter(HOST) as root:
             yield from _answer(search, root)
-    for domain, (files, folders) in search.elsewhere.items():
+    for other, (files, folders) in search.elsewhere.items():
         if question.moves < MAX_MOVES:
             moved = replace(question, files=tuple(files), folders=tuple(folders), unshared=(), moves=question.moves + 1)
-            hand_on(domain, moved)
+            hand_on(other, moved)
 
 
 def _answer(search: _Search, root: Entered) -> _Found:
-    question = search.question
     yield from _known(search, root)
-    folders: list[tuple[int, bytes, Found]] = []
-    try:
-        for path in dict.fromkeys((*question.folders, *question.unshared)):
-            try:
-                folder = root.find(path, search.lane)
-            except Elsewhere as found:
-                search.move(found.domain, folders=(path,))
-                continue
-            except (OSError, ValueError):
-                continue
-            if _is_wanted(search, folder, path):
-                folders.append((folder.status.modified_ns, path, folder))
-            else:
-                folder.close()
-        mounts = root.table() if folders else None
-        for _, path, folder in sorted(folders, key=lambda found: found[:2], reverse=True):
-            for point in () if mounts is None else mounts.below(path, folder.mounted.domain):
+    folders = [(modified_ns, path) for path in _beside(search) if (modified_ns := _modified_ns(search, root, path))]
+    mounts = root.table() if folders else MountTable()
+    for _, path in sorted(folders, reverse=True):
+        folder = _folder(search, root, path)
+        if folder is None:
+            continue
+        with contextlib.closing(folder):
+            for point in mounts.below(path, folder.mounted.domain):
                 if point[len(path.rstrip(b"/")) :].count(b"/") < MAX_DEPTH:
-                    search.move(mounts.points[point] if mounts is not None else LOCAL, folders=(point,))
+                    search.move(mounts.points[point], folders=(point,))
             yield from _walk(search, root, folder, path, MAX_DEPTH)
-    finally:
-        for _, _, folder in folders:
-            folder.close()
+
+
+def _beside(search: _Search) -> Iterable[bytes]:
+    return dict.fromkeys((*search.question.folders, *search.question.unshared))
+
+
+def _modified_ns(search: _Search, root: Entered, path: bytes) -> int:
+    """Return when a folder that is to be looked at was changed last, 0 if it is none.
+
+    It is not kept open until its turn comes: of dozens of folders, and of dozens of questions, that is too much.
+    """
+    folder = _folder(search, root, path)
+    if folder is None:
+        return 0
+    with contextlib.closing(folder):
+        return folder.status.modified_ns if _is_wanted(search, folder, path) else 0
+
+
+def _folder(search: _Search, root: Entered, path: bytes) -> Found | None:
+    """Return a folder, which is to be closed; None if it is not there, or another thread looks at it."""
+    try:
+        return root.find(path, search.domain)
+    except Elsewhere as found:
+        search.move(found.domain, folders=(path,))
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def _is_wanted(search: _Search, folder: Found, path: bytes) -> bool:
@@ -202,13 +216,15 @@ def _known(search: _Search, root: Entered) -> _Found:
     at: tuple[bytes, Found] | None = None
     try:
         for path in search.question.files:
+            if path in search.seen:
+                continue
             above, _, name = path.rpartition(b"/")
             try:
                 if at is None or at[0] != above:
                     if at is not None:
                         at[1].close()
                         at = None
-                    at = (above, root.find(above, search.lane))
+                    at = (above, root.find(above, search.domain))
                 fact = _look(search, _Place(root, at[1], name, path))
             except Elsewhere as found:
                 search.move(found.domain, files=(path,))
@@ -217,6 +233,8 @@ def _known(search: _Search, root: Entered) -> _Found:
                 fact = _missing(search, path)
             except (OSError, ValueError):
                 fact = None
+            if fact is not None:
+                search.seen.add(path)
             yield fact
     finally:
         if at is not None:
@@ -224,11 +242,14 @@ def _known(search: _Search, root: Entered) -> _Found:
 
 
 def _walk(search: _Search, root: Entered, folder: Found, path: bytes, depth: int) -> _Found:
-    """Yield what changed in a folder, then in those below it: the newest first, as an older one was told before."""
-    if path in search.seen_folders or search.told >= MAX_FACTS:
-        return
-    search.seen_folders.add(path)
+    """Yield what changed in a folder, then in those below it: the newest first, as an older one was told before.
+
+    Dozens of searches may be left off in here: so none keeps what it has passed, and names only as one string.
+    """
     base = path.rstrip(b"/") + b"/"
+    if base in search.seen_folders or search.told >= MAX_FACTS:
+        return
+    search.seen_folders.add(base)
     below: list[tuple[int, bytes]] = []
     fresh = 0
     for count, name in enumerate(_names(folder)):
@@ -247,7 +268,7 @@ def _walk(search: _Search, root: Entered, folder: Found, path: bytes, depth: int
             below.append((status.modified_ns, name))
     for _, name in sorted(below, reverse=True):
         try:
-            found = root.step(folder, name, search.lane)
+            found = root.step(folder, name, search.domain)
         except (OSError, Elsewhere):
             continue
         try:
@@ -262,7 +283,7 @@ def _changed(search: _Search, place: _Place) -> FileStatus | None:
     try:
         status = place.status()
         if status.device != place.folder.status.device:  # another mount; where it is apart, its own thread looks
-            place.step(search.lane).close()
+            place.step(search.domain).close()
     except Elsewhere as apart:
         search.move(apart.domain, folders=(place.path,))
         return None
@@ -272,31 +293,36 @@ def _changed(search: _Search, place: _Place) -> FileStatus | None:
 
 
 def _again(search: _Search, place: _Place, status: FileStatus) -> FileFact | None:
-    """Look at something that changed, unless it was told as it is now and its pages are not counted."""
-    if not search.memory.told.is_new(search.asker, place.path, status) and not search.counts_pages:
+    """Look at something that changed, unless it was told as it is now and has no pages that are counted."""
+    has_pages = search.counts_pages and status.size > 0
+    if not search.memory.told.is_new(search.asker, place.path, status) and not has_pages:
         return None
     with contextlib.suppress(OSError):
         return _look(search, place, status)
     return None
 
 
-def _names(folder: Found) -> list[bytes]:
-    """Return what is in a folder, in one go: it is not kept open while others are looked at."""
+def _names(folder: Found) -> Iterator[bytes]:
+    """Yield what is in a folder, listed in one go: it is not kept open while others are looked at."""
     try:
         fd = folder.reopen(os.O_RDONLY | os.O_DIRECTORY)
         try:
             with os.scandir(fd) as entries:
-                return [os.fsencode(entry.name) for _, entry in zip(range(MAX_ENTRIES), entries, strict=False)]
+                names = (os.fsencode(entry.name) for _, entry in zip(range(MAX_ENTRIES), entries, strict=False))
+                listed = b"".join(name + b"/" for name in names)
         finally:
             os.close(fd)
     except OSError:
-        return []
+        return
+    at = 0
+    while (end := listed.find(b"/", at)) >= 0:
+        yield listed[at:end]
+        at = end + 1
 
 
 def _missing(search: _Search, path: bytes) -> FileFact | None:
-    if path in search.seen or search.told >= MAX_FACTS or search.is_stranger:
+    if search.told >= MAX_FACTS or search.is_stranger:
         return None
-    search.seen.add(path)
     search.told += 1
     return FileFact(
         pid=search.question.pid, start_ticks=search.question.start_ticks, device=0, inode=0, path=text(path), size=0,
@@ -308,7 +334,7 @@ def _missing(search: _Search, path: bytes) -> FileFact | None:
 def _look(search: _Search, place: _Place, status: FileStatus | None = None) -> FileFact | None:
     """Return the facts of one file or folder, None if there is nothing to tell; raises OSError, Elsewhere."""
     path, question = place.path, search.question
-    if path in search.seen or search.told >= MAX_FACTS:
+    if search.told >= MAX_FACTS:
         return None
     status = status or place.status()
     if search.is_stranger and question.keys.get(path) != (status.device, status.inode):
@@ -316,7 +342,6 @@ def _look(search: _Search, place: _Place, status: FileStatus | None = None) -> F
     is_directory = stat.S_ISDIR(status.mode)
     if not is_directory and not stat.S_ISREG(status.mode):
         return None
-    search.seen.add(path)
     search.told += 1
     inside = Inside() if is_directory else _look_inside(search, place, status)
     return FileFact(
@@ -366,7 +391,7 @@ def _look_inside(search: _Search, place: _Place, status: FileStatus) -> Inside:
 def _open(search: _Search, place: _Place, status: FileStatus) -> int | None:
     """Open the very file that has this status for reading; None: it cannot be opened, or another has its name."""
     try:
-        found = place.step(search.lane)
+        found = place.step(search.domain)
     except (OSError, Elsewhere):
         return None
     try:
@@ -440,7 +465,7 @@ class FactFinder:
     def _put(self, domain: str, question: Question) -> None:
         found = look(
             question, self._on_open, self.spent, self._memory,
-            views=self._workers.views, lane=domain, hand_on=self._put,
+            views=self._workers.views, domain=domain, hand_on=self._put,
         )  # fmt: skip
         if not self._workers.put(domain, self._job(found)):
             self.refused += 1

@@ -14,12 +14,14 @@ import errno
 import os
 import stat
 import struct
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ckptprof_collectors.files.statx import FileStatus, status_of
+from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.mounts.failuredomains import FRESH_NS, LOCAL, FailureDomains, Mounted, MountTable
 
 MAX_NOTED = 4096
@@ -106,6 +108,7 @@ class Views:
         self.mounts = FailureDomains()
         self._disks: dict[int, tuple[int, Mounted]] = {}
         self._noted: dict[View, _Noted] = {}
+        self.entering: dict[int, int] = {}  # by thread: the process whose root it looks for
 
     def note(self, pid: int, start_ticks: int) -> View:
         """Keep in mind where a process is and who it is, for when it has ended; touches /proc only, and never waits."""
@@ -141,7 +144,10 @@ class Views:
         elif view == HOST:
             entered = self._at(self._proc + b"/1", None) or self._at(self._proc + b"/self", None)
         else:
-            entered = self._of_living(view, noted_ns) or self._of_kin(view)
+            try:
+                entered = self._of_living(view, noted_ns) or self._of_kin(view)
+            finally:
+                self.entering.pop(threading.get_ident(), None)
         if entered is None:
             raise NotSeen(errno.ESRCH, os.strerror(errno.ESRCH))
         try:
@@ -150,6 +156,9 @@ class Views:
             entered.close()
 
     def _of_living(self, view: View, noted_ns: int) -> Entered | None:
+        if view.pid in HOLDERS:
+            return None
+        self.entering[threading.get_ident()] = view.pid
         folder = b"%s/%d" % (self._proc, view.pid)
         noted = self._noted.get(view)
         if noted is None or time.monotonic_ns() - noted.at_ns > noted_ns:
@@ -171,6 +180,9 @@ class Views:
         kin = (other for other in reversed(list(self._noted)) if self._noted.get(other, _NOBODY).space == noted.space)
         folders = [b"self", b"1", *(b"%d" % other.pid for other, _ in zip(kin, range(MAX_KIN), strict=False))]
         for name in folders:
+            if name.isdigit() and int(name) in HOLDERS:
+                continue
+            self.entering[threading.get_ident()] = int(name) if name.isdigit() else 0
             folder = self._proc + b"/" + name
             entered = self._at(folder, noted)
             if entered is None:
@@ -217,23 +229,23 @@ class Entered:
         self._apart: str | None = None
         self._parent: tuple[bytes, Found, _Noted | None] | None = None  # of what was found last
 
-    def find(self, path: bytes, lane: str = LOCAL) -> Found:
+    def find(self, path: bytes, domain: str = LOCAL) -> Found:
         """Walk to a path, links followed; the result is to be closed.
 
-        Raises OSError, PermissionError where its user may not go, Elsewhere for what neither is local nor in `lane`.
+        Raises OSError, PermissionError where its user may not go, Elsewhere for what neither is local nor in `domain`.
         """
         path = path.rstrip(b"/")
         folder, _, name = path.rpartition(b"/")
         if name in {b"", b".", b".."}:
-            return self._find(path, lane)[0]
+            return self._find(path, domain)[0]
         if self._parent is None or self._parent[0] != folder:  # neighbours are often asked for one after the other
             self._forget_parent()
-            self._parent = (folder, *self._find(folder, lane))
+            self._parent = (folder, *self._find(folder, domain))
         _, above, access = self._parent
-        found = self._step(above, name, lane, access)
+        found = self._step(above, name, domain, access)
         if stat.S_ISLNK(found.status.mode):
             found.close()
-            return self._find(path, lane)[0]
+            return self._find(path, domain)[0]
         if access is not None and found.is_folder:
             try:
                 _admit(found, access)
@@ -242,13 +254,13 @@ class Entered:
                 raise
         return found
 
-    def _find(self, path: bytes, lane: str) -> tuple[Found, _Noted | None]:
+    def _find(self, path: bytes, domain: str) -> tuple[Found, _Noted | None]:
         """Walk all of a path; return who has to be admitted to what comes below, too."""
         if self._start is None:
-            self._start = self._begin(lane)
+            self._start = self._begin(domain)
         above = [self._start]
         try:
-            access = self._walk(above, path, lane)
+            access = self._walk(above, path, domain)
             if access is not None and above[-1].is_folder:
                 _admit(above[-1], access)
             return above.pop() if len(above) > 1 else self._start.copy(), access
@@ -266,7 +278,7 @@ class Entered:
         self._forget_parent()
         os.close(self.root)
 
-    def _walk(self, above: list[Found], path: bytes, lane: str) -> _Noted | None:
+    def _walk(self, above: list[Found], path: bytes, domain: str) -> _Noted | None:
         """Append each step to `above`, the last one last; return who has to be admitted there."""
         access, links = self._access, 0
         steps = deque(path.split(b"/"))
@@ -277,7 +289,7 @@ class Entered:
             if name == b"..":
                 _back(above, max(1, len(above) - 1))
                 continue
-            found = self._step(above[-1], name, lane, access)
+            found = self._step(above[-1], name, domain, access)
             if not stat.S_ISLNK(found.status.mode):
                 above.append(found)
                 continue
@@ -292,9 +304,9 @@ class Entered:
             steps.extendleft(reversed(target.split(b"/")))
         return access
 
-    def step(self, folder: Found, name: bytes, lane: str = LOCAL) -> Found:
+    def step(self, folder: Found, name: bytes, domain: str = LOCAL) -> Found:
         """Go on from a folder to what has this name in it; a link is not followed. Raises as `find`."""
-        return self._step(folder, name, lane, None)
+        return self._step(folder, name, domain, None)
 
     def table(self) -> MountTable:
         """Return the mounts seen from here; none if they cannot be read."""
@@ -303,27 +315,27 @@ class Entered:
         except OSError:
             return MountTable()
 
-    def _begin(self, lane: str) -> Found:
+    def _begin(self, domain: str) -> Found:
         """Judge the root itself, once: that of a container may be apart."""
-        if self._apart is not None and self._apart != lane:
+        if self._apart is not None and self._apart != domain:
             raise Elsewhere(self._apart)
         try:
-            return self._judged(self.root, None, lane)
+            return self._judged(self.root, None, domain)
         except Elsewhere as found:
             self._apart = found.domain
             raise
 
-    def _step(self, folder: Found, name: bytes, lane: str, access: _Noted | None) -> Found:
+    def _step(self, folder: Found, name: bytes, domain: str, access: _Noted | None) -> Found:
         if access is not None:
             _admit(folder, access)
         fd = os.open(name, _STEP, dir_fd=folder.fd)
         try:
-            return self._judged(fd, folder, lane)
+            return self._judged(fd, folder, domain)
         except BaseException:
             os.close(fd)
             raise
 
-    def _judged(self, fd: int, folder: Found | None, lane: str) -> Found:
+    def _judged(self, fd: int, folder: Found | None, domain: str) -> Found:
         """Look whether a step led to another mount; raises Elsewhere if that is apart."""
         at_ns = time.monotonic_ns()
         status = status_of(fd)
@@ -333,7 +345,7 @@ class Entered:
         if known is not None and at_ns - known[0] < FRESH_NS:
             return Found(fd, status, known[1])
         mounted = self._mounted(fd, status.device, at_ns)
-        if mounted.domain not in (LOCAL, lane):
+        if mounted.domain not in (LOCAL, domain):
             raise Elsewhere(mounted.domain)
         if os.major(status.device) and mounted.domain == LOCAL:
             if len(self._disks) >= MAX_DISKS:

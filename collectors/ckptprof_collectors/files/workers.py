@@ -7,18 +7,22 @@ those are bounded in number: a call that the kernel cannot interrupt is never co
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from ckptprof_collectors.files.views import Views
+from ckptprof_collectors.holders import HOLDERS, MAX_EACH
 from ckptprof_collectors.mounts.failuredomains import LOCAL
 
 URGENT = "urgent"  # what is local, too, and done within a millisecond
 MAX_APART = 4  # threads for all that is neither
-MAX_HUNG = 4  # of each lane: threads that were replaced and have not come back
+MAX_HUNG = 4  # of each pool: threads that were replaced and have not come back
 MAX_JOBS = 64  # of one domain
+MAX_DESCRIPTORS = 6  # of a job that is left off: the root, a folder and those above it
+_LEFT_OFF_SHARE = 4  # of the limit of open files, for those
 MAX_DOMAINS = 64
 _IDLE_SECONDS = 60.0
 HUNG_NS = 1_500_000_000
@@ -31,25 +35,34 @@ Job = Callable[[], bool]  # does some tenths of a second of work, and returns wh
 class _Turn:
     """A job that a thread has begun."""
 
-    __slots__ = ("began_ns", "domain", "hangs")
+    __slots__ = ("began_ns", "domain", "hangs", "thread")
 
     def __init__(self, domain: str) -> None:
         self.domain = domain
         self.began_ns = time.monotonic_ns()
         self.hangs = False  # another thread has taken the place of this one
+        self.thread = threading.get_ident()
+
+
+def most_left_off() -> int:
+    """Return how many jobs may be left off at a time by the limit of open files."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MAX_JOBS * MAX_DOMAINS if limit == resource.RLIM_INFINITY else limit // _LEFT_OFF_SHARE // MAX_DESCRIPTORS
 
 
 class WorkerPool:
     """Bounded queues and bounded threads; a job too many is refused and counted."""
 
-    def __init__(self, *, limit: int = MAX_JOBS) -> None:
+    def __init__(self, *, limit: int = MAX_JOBS, may_be_left_off: Callable[[], int] = most_left_off) -> None:
         """Take at most `limit` jobs a domain; threads start when there is work, and end when there is none."""
+        self._may_be_left_off = may_be_left_off
         self.views = Views()
         self._limit = limit
         self._changed = threading.Condition()
         self._queues: dict[str, deque[Job]] = {}
         self._running: set[_Turn] = set()
-        self._threads: Counter[str] = Counter()  # by lane; those that hang are not counted
+        self._begun: set[Job] = set()  # left off, to go on in their turn
+        self._threads: Counter[str] = Counter()  # by pool; those that hang are not counted
         self._idle: Counter[str] = Counter()
         self.failed = 0
         self.refused = 0
@@ -65,7 +78,7 @@ class WorkerPool:
             if queue is None:
                 queue = self._queues[domain] = deque()
             queue.append(job)
-            self._staff(_lane(domain))
+            self._staff(_pool(domain))
             self._changed.notify_all()
         return True
 
@@ -75,15 +88,22 @@ class WorkerPool:
             return
         now_ns = time.monotonic_ns()
         with self._changed:
-            hung = Counter(_lane(turn.domain) for turn in self._running if turn.hangs)
+            hung = Counter(_pool(turn.domain) for turn in self._running if turn.hangs)
             for turn in self._running:
-                lane = _lane(turn.domain)
-                if not turn.hangs and now_ns - turn.began_ns > HUNG_NS and hung[lane] < MAX_HUNG:
+                pool = _pool(turn.domain)
+                if not turn.hangs and now_ns - turn.began_ns > HUNG_NS and hung[pool] < MAX_HUNG:
                     turn.hangs = True
-                    hung[lane] += 1
+                    hung[pool] += 1
                     self.replaced += 1
-                    self._threads[lane] -= 1
-                    self._staff(lane)
+                    self._threads[pool] -= 1
+                    self._staff(pool)
+                    self._leave(turn)
+
+    def _leave(self, turn: _Turn) -> None:
+        """Read nothing more of a user whose process holds a thread that looked for its root: there are few for all."""
+        pid = self.views.entering.get(turn.thread)
+        if pid:
+            HOLDERS.add(pid, lambda: turn not in self._running, counts=MAX_EACH)
 
     def hung(self) -> list[str]:
         """Return the domains of the calls that do not come back, one for each, their threads replaced or not."""
@@ -91,19 +111,19 @@ class WorkerPool:
         with self._changed:
             return sorted(turn.domain for turn in self._running if now_ns - turn.began_ns > HUNG_NS)
 
-    def _staff(self, lane: str) -> None:
-        ready = sum(1 for _ in self._ready(lane))
-        if ready > self._idle[lane] and self._threads[lane] < (1 if lane in _ON_THE_MACHINE else MAX_APART):
-            self._threads[lane] += 1
+    def _staff(self, pool: str) -> None:
+        ready = sum(1 for _ in self._ready(pool))
+        if ready > self._idle[pool] and self._threads[pool] < (1 if pool in _ON_THE_MACHINE else MAX_APART):
+            self._threads[pool] += 1
             try:
-                threading.Thread(target=self._work, args=(lane,), name="worker", daemon=True).start()
+                threading.Thread(target=self._work, args=(pool,), name="worker", daemon=True).start()
             except RuntimeError:  # no more threads for this user, for the moment
-                self._threads[lane] -= 1
+                self._threads[pool] -= 1
 
-    def _ready(self, lane: str) -> Iterator[str]:
+    def _ready(self, pool: str) -> Iterator[str]:
         """Yield the domains with work that nobody works on; of what is local, nobody but who hangs and was replaced."""
         busy = {turn.domain for turn in self._running if not (turn.hangs and turn.domain in _ON_THE_MACHINE)}
-        return (domain for domain in self._queues if _lane(domain) == lane and domain not in busy)
+        return (domain for domain in self._queues if _pool(domain) == pool and domain not in busy)
 
     def waiting(self) -> bool:
         """Return whether there is work to be done yet, leaving out what waits behind a call that hangs."""
@@ -113,11 +133,11 @@ class WorkerPool:
             late = [turn for turn in self._running if now_ns - turn.began_ns > HUNG_NS]
             stuck = {turn.domain for turn in late if not (turn.hangs and turn.domain in _ON_THE_MACHINE)}
             busy = {turn.domain for turn in self._running if turn not in late}
-            free = sum(not turn.hangs and _lane(turn.domain) == _APART for turn in late) < MAX_APART
+            free = sum(not turn.hangs and _pool(turn.domain) == _APART for turn in late) < MAX_APART
             return any(domain not in stuck and (free or domain in _ON_THE_MACHINE) for domain in (*self._queues, *busy))
 
-    def _work(self, lane: str) -> None:
-        while (taken := self._take(lane)) is not None:
+    def _work(self, pool: str) -> None:
+        while (taken := self._take(pool)) is not None:
             turn, job = taken
             more = False
             try:
@@ -126,24 +146,32 @@ class WorkerPool:
                 self.failed += 1
             with self._changed:
                 self._running.discard(turn)
-                if more:
-                    self._queues.setdefault(turn.domain, deque()).append(job)
+                self._leave_off(turn.domain, job) if more else self._begun.discard(job)
                 self._changed.notify_all()
                 if turn.hangs:  # another has its place by now
-                    self._staff(lane)
+                    self._staff(pool)
                     return
 
-    def _take(self, lane: str) -> tuple[_Turn, Job] | None:
+    def _leave_off(self, domain: str, job: Job) -> None:
+        """Let others have their turn; not where so many are left off that their descriptors would be too many."""
+        queue = self._queues.setdefault(domain, deque())
+        self._begun.add(job)
+        if len(self._begun) > self._may_be_left_off():
+            queue.appendleft(job)
+        else:
+            queue.append(job)
+
+    def _take(self, pool: str) -> tuple[_Turn, Job] | None:
         """Wait for a job whose domain nobody works on; None once there has been none for long."""
         with self._changed:
             waited = False
-            while (domain := next(self._ready(lane), None)) is None:
+            while (domain := next(self._ready(pool), None)) is None:
                 if waited:
-                    self._threads[lane] -= 1
+                    self._threads[pool] -= 1
                     return None
-                self._idle[lane] += 1
+                self._idle[pool] += 1
                 waited = not self._changed.wait(_IDLE_SECONDS)
-                self._idle[lane] -= 1
+                self._idle[pool] -= 1
             queue = self._queues.pop(domain)
             job = queue.popleft()
             if queue:
@@ -153,7 +181,7 @@ class WorkerPool:
             return turn, job
 
 
-def _lane(domain: str) -> str:
+def _pool(domain: str) -> str:
     return domain if domain in _ON_THE_MACHINE else _APART
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
 from ckptprof_collectors.mounts.fuseconnections import FuseConnections, is_fuse
-from ckptprof_collectors.mounts.remotefs import server_of
+from ckptprof_collectors.mounts.remotefs import addresses_of, server_of
 from ckptprof_collectors.samples import Gone, MountInfo, Sample, text
 
 # Their superblocks have an anonymous device (major 0) although a block device carries them. FUSE is not among them: any
@@ -124,6 +124,11 @@ class Mounts:
         changed = self._changed()
         return [*changed, *self._fuse.read()]
 
+    @property
+    def mounts(self) -> list[MountInfo]:
+        """Those that are there."""
+        return list(self._known.values())
+
     def _changed(self) -> list[Sample]:
         if self._poll is not None and not self._poll.poll(0) and self._data is not None:
             return []
@@ -140,16 +145,18 @@ class Mounts:
         return samples
 
     def _info(self, mount: RawMount, mounts: Sequence[RawMount]) -> MountInfo:
+        remote = text(mount.fs_type), text(mount.source), text(mount.options)
         return MountInfo(
             mount_id=mount.mount_id,
             major=mount.major,
             minor=mount.minor,
             root=text(mount.root),
             mount_point=text(mount.mount_point),
-            fs_type=text(mount.fs_type),
-            source=text(mount.source),
+            fs_type=remote[0],
+            source=remote[1],
             device=device_of(self._fs, mount, mounts),
-            server=server_of(text(mount.fs_type), text(mount.source), text(mount.options)),
+            server=server_of(*remote),
+            addresses=addresses_of(*remote),
         )
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 
@@ -71,6 +72,10 @@ REMOTE: dict[str, Callable[[str], str]] = {
     "virtiofs": _whole,
     "wekafs": _before_slash,
 }
+_ADDRESS_OPTIONS = re.compile(r"(?:^|,)(?:addr|mountaddr|mon_addr)=([^,]+)")  # nfs, cifs; ceph: a list between slashes
+_SEPARATORS = re.compile(r"[,/@;\s]|:/")
+_BRACKETS = re.compile(r"\[([0-9A-Fa-f:.%]+)\]")
+MAX_ADDRESSES = 64
 _CEPH_MONITORS = re.compile(r"(?:^|,)mon_addr=(?:v[12]:)?(\[[^\]]+\]|[^,:/]+)")
 
 
@@ -88,3 +93,29 @@ def server_of(fs_type: str, source: str, options: str = "") -> str | None:
         monitor = _CEPH_MONITORS.search(options)
         return monitor[1].strip("[]") if monitor else None
     return find(source) or None
+
+
+def addresses_of(fs_type: str, source: str, options: str = "") -> tuple[str, ...]:
+    """Return the addresses of servers that a remote mount names: what is no address would have to be looked up.
+
+    `10.0.0.1@tcp:10.0.0.2@tcp:/name` (Lustre), `addr=10.0.0.1` (NFS), `10.0.0.1:6789,10.0.0.2:6789:/` (Ceph).
+    """
+    if not (is_remote(fs_type) or fs_type.startswith("fuse")):
+        return ()
+    found: dict[str, None] = {}
+    for told in (source, *_ADDRESS_OPTIONS.findall(options)):
+        pieces = [*_BRACKETS.findall(told), *(piece for part in _SEPARATORS.split(told) for piece in _hosts(part))]
+        found.update((address, None) for piece in pieces if (address := _address(piece)) is not None)
+    return tuple(found)[:MAX_ADDRESSES]
+
+
+def _hosts(part: str) -> tuple[str, ...]:
+    """Return what may be an address in `10.0.0.1:6789`, `tcp:10.0.0.2` (the network of a Lustre NID) or `fd00::1`."""
+    return part, *part.split(":")
+
+
+def _address(word: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(word.partition("%")[0]))
+    except ValueError:
+        return None

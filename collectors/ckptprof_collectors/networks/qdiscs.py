@@ -1,8 +1,8 @@
 """Queueing disciplines of the network interfaces: what `tc -s qdisc` shows, asked of the kernel by rtnetlink.
 
-Own parsing of one message (RTM_GETQDISC; include/uapi/linux/{rtnetlink,pkt_sched,gen_stats}.h), since a library for all
-of netlink takes longer to import than the sampler to start. Of a multiqueue interface the root sums up its queues, so
-only roots are told, and what shapes or delays wherever it hangs. `noqueue` has neither queue nor numbers.
+Own parsing of one message (RTM_GETQDISC; include/uapi/linux/{rtnetlink,pkt_sched,gen_stats}.h). Of a multiqueue
+interface the root sums up its queues, so only roots are told, and what shapes or delays wherever it hangs. `noqueue`
+has neither queue nor numbers.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.networks.netlink import ROUTE, Netlink, attributes
 from ckptprof_collectors.samples import Gone, QdiscSample, Sample, text
 
 _RTM_GETQDISC, _RTM_NEWQDISC = 38, 36
-_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
-_ERROR, _DONE = 2, 3
-_HEADER = struct.Struct("=IHHII")  # nlmsghdr
 _MESSAGE = struct.Struct("=BxxxiIII")  # tcmsg: family, interface, handle, parent, info
-_ATTRIBUTE = struct.Struct("=HH")
 _KIND, _OPTIONS, _STATS2 = 1, 2, 7  # TCA_*
 _BASIC, _QUEUE, _PACKETS64 = 1, 3, 8  # TCA_STATS_*
 _BASIC_STATS = struct.Struct("=QI")  # gnet_stats_basic
@@ -30,8 +27,6 @@ _NETEM_BYTES, _NETEM_RATE, _NETEM_RATE64 = 24, 6, 8
 _ROOTS = frozenset((0xFFFFFFFF, 0xFFFFFFF1))  # TC_H_ROOT, TC_H_INGRESS
 SHAPERS = frozenset(("tbf", "htb", "hfsc", "cbq", "netem", "cake", "ets", "drr"))
 PAUSE_SECONDS_EACH = 0.002  # hundreds of interfaces, as of containers, are asked after less often
-_MAX_PARTS = 4096
-_TYPE = 0x3FFF  # without the flags of nested attributes
 
 
 class Qdiscs:
@@ -43,22 +38,17 @@ class Qdiscs:
         """Open a socket in the agent's own network namespace; raises UnavailableError."""
         if not fs.is_live:
             raise UnavailableError("queueing disciplines are asked of the kernel itself, not of files")
-        try:
-            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-            self._socket.settimeout(1.0)  # it answers at once: only a fault of the kernel's is waited for
-        except OSError as error:
-            raise UnavailableError(f"rtnetlink: {error.strerror}") from error
+        self._netlink = Netlink(ROUTE, "rtnetlink")
         self._clock = clock
-        self._sequence = 0
         self._next = 0.0
         self._last: dict[tuple[int, int, int], QdiscSample] = {}
         self._names: dict[int, str] = {}
 
-    def read(self) -> Sequence[Sample]:
-        """Return those that changed since the last call; raises OSError."""
+    def read(self) -> Sequence[Sample] | None:
+        """Return those that changed since the last call, None if it is too early to ask again; raises OSError."""
         now = self._clock()
         if now < self._next:
-            return ()
+            return None
         found: dict[tuple[int, int, int], QdiscSample] = {}
         count = 0
         for body in self._dump():
@@ -86,49 +76,12 @@ class Qdiscs:
         return name
 
     def _dump(self) -> Iterator[bytes]:
-        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-        message = _MESSAGE.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
-        size = _HEADER.size + len(message)
-        self._socket.send(_HEADER.pack(size, _RTM_GETQDISC, _DUMP, self._sequence, 0) + message)
-        for _ in range(_MAX_PARTS):
-            for kind, sequence, body in messages(self._socket.recv(1 << 16)):
-                if sequence != self._sequence:
-                    continue  # of a dump that was broken off
-                if kind == _DONE:
-                    return
-                if kind == _ERROR:
-                    number = -int.from_bytes(body[:4], "little", signed=True)
-                    raise OSError(number, "rtnetlink refuses to tell of queueing disciplines")
-                if kind == _RTM_NEWQDISC:
-                    yield body
+        question = _MESSAGE.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        return (body for kind, body in self._netlink.dump(_RTM_GETQDISC, question) if kind == _RTM_NEWQDISC)
 
     def close(self) -> None:
         """Give the socket back."""
-        self._socket.close()
-
-
-def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Return (type, sequence, body) of each message; what makes no sense ends it."""
-    at = 0
-    while at + _HEADER.size <= len(data):
-        size, kind, _, sequence, _ = _HEADER.unpack_from(data, at)
-        if size < _HEADER.size or at + size > len(data):
-            return
-        yield kind, sequence, data[at + _HEADER.size : at + size]
-        at += (size + 3) & ~3
-
-
-def attributes(data: bytes) -> dict[int, bytes]:
-    """Return the attributes by type; what makes no sense ends them."""
-    found = {}
-    at = 0
-    while at + _ATTRIBUTE.size <= len(data):
-        size, kind = _ATTRIBUTE.unpack_from(data, at)
-        if size < _ATTRIBUTE.size or at + size > len(data):
-            break
-        found[kind & _TYPE] = data[at + _ATTRIBUTE.size : at + size]
-        at += (size + 3) & ~3
-    return found
+        self._netlink.close()
 
 
 def parse(body: bytes, name_of: Callable[[int], str | None]) -> tuple[int, QdiscSample] | None:

@@ -1,11 +1,12 @@
 """RDMA ports: /sys/class/infiniband/*/ports/* (Documentation/ABI/stable/sysfs-class-infiniband).
 
 On Ethernet (RoCE) these bytes are not in the counters of the network interface; on InfiniBand those of IPoIB are in
-both.
+both. What the fabric says of congestion is in `hw_counters`, which each driver names in its own way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -17,7 +18,24 @@ from ckptprof_collectors.samples import Gone, RdmaInfo, RdmaSample, Sample, text
 
 REVIEW_SECONDS = 10.0  # state and rate are asked of the device
 DATA_UNIT_BYTES = 4  # of port_rcv_data and port_xmit_data: "in units of 4 octets"
-_COUNTERS = ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets", "port_xmit_wait")
+# each counter by the files that may have it, the first that is there (drivers/infiniband/hw/{mlx5,bnxt_re,irdma,efa})
+_COUNTERS = (
+    ("counters/port_rcv_data",),
+    ("counters/port_xmit_data",),
+    ("counters/port_rcv_packets", "hw_counters/rx_pkts"),
+    ("counters/port_xmit_packets", "hw_counters/tx_pkts"),
+    ("counters/port_xmit_wait",),
+    ("counters/port_xmit_discards",),
+    ("counters/port_rcv_errors",),
+    ("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
+    ("hw_counters/rp_cnp_handled", "hw_counters/rx_cnp_pkts", "hw_counters/cnpHandled"),
+    ("hw_counters/np_ecn_marked_roce_packets", "hw_counters/rx_ecn_marked_pkts", "hw_counters/RxECNMrkd"),
+    ("hw_counters/out_of_sequence",),
+    ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
+    ("hw_counters/local_ack_timeout_err", "hw_counters/to_retransmits", "hw_counters/retrans_timeout_events"),
+    ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
+)
+_BYTES = (("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",))  # of drivers whose ports count no data (efa)
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 
@@ -29,18 +47,13 @@ class _Port:
         self.folder = folder
         self.info: RdmaInfo | None = None
         self.last: RdmaSample | None = None
-        self._fds = [_open(folder / "counters" / counter) for counter in _COUNTERS]
+        self._fds = [_first(folder, files) for files in _COUNTERS]
+        self._in_bytes = [_first(folder, files) for files in _BYTES] if self._fds[:2] == [None, None] else []
 
     def sample(self) -> RdmaSample:
-        received, sent, packets_in, packets_out, wait = map(_read, self._fds)
-        return RdmaSample(
-            port=self.name,
-            rx_bytes=None if received is None else received * DATA_UNIT_BYTES,
-            tx_bytes=None if sent is None else sent * DATA_UNIT_BYTES,
-            rx_packets=packets_in,
-            tx_packets=packets_out,
-            tx_wait_ticks=wait,
-        )
+        received, sent, *others = map(_read, self._fds)
+        moved = [None if value is None else value * DATA_UNIT_BYTES for value in (received, sent)]
+        return RdmaSample(self.name, *(map(_read, self._in_bytes) if self._in_bytes else moved), *others)
 
     def describe(self) -> RdmaInfo:
         rate = _RATE.match(read_text(self.folder / "rate") or "")
@@ -70,10 +83,10 @@ class _Port:
         return None
 
     def close(self) -> None:
-        for fd in self._fds:
+        for fd in (*self._fds, *self._in_bytes):
             if fd is not None:
                 os.close(fd)
-        self._fds = [None] * len(_COUNTERS)
+        self._fds, self._in_bytes = [None] * len(_COUNTERS), []
 
 
 class RdmaPorts:
@@ -140,11 +153,12 @@ def _entries(folder: Path) -> list[str]:
         return []
 
 
-def _open(path: Path) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+def _first(folder: Path, files: Sequence[str]) -> int | None:
+    """Open the first of these files that is there."""
+    for name in files:
+        with contextlib.suppress(OSError):
+            return os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
+    return None
 
 
 def _read(fd: int | None) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.processes.openfiles import parse_fdinfo
-from ckptprof_collectors.samples import FileActivity, text
+from ckptprof_collectors.samples import FileActivity, OperationKind, text
 
 _LARGE_BYTES = 1 << 20
 _FARTHEST = 1 << 63  # where no offset can be
@@ -230,7 +230,7 @@ def sample_of(opening: Opening, session: Session, start_ticks: int) -> FileActiv
         end_offset=session.end,
         low_offset=session.low,
         high_offset=session.high,
-        kinds=session.kinds,
+        kinds=session.kinds | (OperationKind.APPEND if seen.appends else 0),
         sizes=tuple((1 << bits >> 1, count, total) for bits, (count, total) in sorted(session.sizes.items())),
         closed_ns=opening.closed_ns,
     )

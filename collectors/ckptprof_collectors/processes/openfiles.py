@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from itertools import islice
 
 from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.processes.process import Process, ProcessGone
@@ -17,15 +18,16 @@ MAX_FILES = 256
 _MIN_MAPPED_BYTES = 1 << 20
 _PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
 _CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
-_STAGED = re.compile(rb"/dev/shm/(?:[^/]+/)*tmp[0-9a-z_]{8}(?:/|$)")  # by Python's tempfile, if $TMPDIR lies there
+# shm_open(3) knows no folders; Python's tempfile may stage a file there, if $TMPDIR lies there
+_IN_MEMORY = re.compile(rb"/dev/shm/(?:[^/]+/.|tmp[0-9a-z_]{8}$)")
 
 
 def is_data_path(path: bytes) -> bool:
     """Return whether `path` may be a data file: no pseudo file, no code, no locale.
 
-    Memory that processes share by name (/dev/shm) is none, but a checkpoint may be staged there before it is copied.
+    Memory that processes share by name (/dev/shm/NAME) is none; a checkpoint may be kept or staged in a folder there.
     """
-    if not path.startswith(b"/") or (path.startswith(_PSEUDO) and not _STAGED.match(path)):
+    if not path.startswith(b"/") or (path.startswith(_PSEUDO) and not _IN_MEMORY.match(path)):
         return False
     return not path.endswith(_CODE) and b".so." not in path
 
@@ -61,22 +63,14 @@ class OpenFiles:
             names = os.listdir(self._fd_folder)
         except (FileNotFoundError, ProcessLookupError) as error:
             raise ProcessGone from error
-        files = []
         self.raw_paths = {}
-        for name in sorted(
-            filter(str.isdecimal, names), key=int, reverse=True
-        ):  # of too many the latest count: their numbers are the highest
-            found = self._look(name)
-            if found is not None:
-                files.append(found)
-                if len(files) >= MAX_FILES:
-                    break
-        process = self.process
+        latest_first = sorted(filter(str.isdecimal, names), key=int, reverse=True)
+        files = tuple(islice(filter(None, map(self._look, latest_first)), MAX_FILES))
         mapped = None
-        if mappings and (found_maps := read_mappings(process)) is not None:
-            mapped = tuple(found_maps.values())
-            self.raw_paths.update({(file.device, file.inode): path for path, file in found_maps.items()})
-        return FileScan(process.pid, process.start_ticks, tuple(files), mapped)
+        if mappings:
+            mapped, paths = mapped_files(self.process)
+            self.raw_paths.update(paths)
+        return FileScan(self.process.pid, self.process.start_ticks, files, mapped)
 
     def _look(self, name: str) -> OpenFile | None:
         try:
@@ -117,6 +111,14 @@ class OpenFiles:
             if fd >= 0:
                 os.close(fd)
                 setattr(self, name, -1)
+
+
+def mapped_files(process: Process) -> tuple[tuple[MappedFile, ...] | None, dict[tuple[int, int], bytes]]:
+    """Return the data files that are mapped, None: not allowed, and their paths as they are, by (device, inode)."""
+    found = read_mappings(process)
+    if found is None:
+        return None, {}
+    return tuple(found.values()), {(file.device, file.inode): path for path, file in found.items()}
 
 
 def parse_fdinfo(info: bytes) -> tuple[int | None, int | None]:

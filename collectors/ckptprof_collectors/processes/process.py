@@ -3,7 +3,8 @@
 psutil tells a process's command line, environment and user when it is met; what a loop reads is read raw.
 
 A descriptor on /proc/PID/io stays bound to the process it was opened for: once that process is gone a read gives ESRCH,
-so that a recycled pid is never mistaken for its predecessor, and the hot loop is reads only.
+so that a recycled pid is never mistaken for its predecessor, and the hot loop is reads only. Where too few descriptors
+may be open, files are opened for each read, and the time at which the process started tells whether it is the same.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.hostfacts import Known
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.programs import environment_of, program_of
@@ -45,14 +47,18 @@ class ProcessGone(Exception):  # noqa: N818 - a fact, not a fault
 
 
 class Process:
-    """One live process with its descriptors kept open; every read raises ProcessGone once it has ended."""
+    """One live process; every read raises ProcessGone once it has ended."""
 
-    __slots__ = ("_io_fd", "_last_io", "_last_stat", "_stat_fd", "_statm_fd", "folder", "io", "parent_pid", "pid",
-                 "start_ticks", "stat", "uid")  # fmt: skip
+    __slots__ = ("_io_fd", "_last_io", "_last_stat", "_stat_fd", "_statm_fd", "folder", "io", "keeps", "parent_pid",
+                 "pid", "start_ticks", "stat", "uid")  # fmt: skip
 
-    def __init__(self, fs: KernelFs, pid: int) -> None:
-        """Open it; raises ProcessGone, or PermissionError where another user's counters may not be read."""
+    def __init__(self, fs: KernelFs, pid: int, *, keeps: bool = True) -> None:
+        """Open it, and keep that open if it `keeps` its descriptors.
+
+        Raises ProcessGone, or PermissionError where another user's counters may not be read.
+        """
         self.pid = pid
+        self.keeps = keeps
         self.folder = os.fsencode(fs.proc) + b"/%d" % pid
         self._io_fd = self._stat_fd = self._statm_fd = -1
         self._last_io = self._last_stat = b""
@@ -60,7 +66,7 @@ class Process:
         self.stat: ProcessStat | None = None
         try:
             self._stat_fd = os.open(self.folder + b"/stat", os.O_RDONLY | os.O_CLOEXEC)
-            self.uid = os.fstat(self._stat_fd).st_uid  # effective; root where it is not dumpable (proc_pid_make_inode)
+            self.uid = os.stat(self.folder).st_uid  # effective; that of a file would be root's where it is not dumpable
             self._io_fd = os.open(self.folder + b"/io", os.O_RDONLY | os.O_CLOEXEC)
             os.pread(self._io_fd, 16, 0)
             # read last: if this process is still there, the other descriptor is its own and not its successor's
@@ -70,14 +76,16 @@ class Process:
         except (FileNotFoundError, ProcessLookupError, IndexError, ValueError) as error:
             self.close()
             raise ProcessGone from error
-        except OSError:
+        except BaseException:
             self.close()
             raise
+        if not keeps:
+            self.close()
 
     def read_io(self) -> bool:
         """Read the counters into `io`; return whether they changed."""
         try:
-            raw = os.pread(self._io_fd, 512, 0)
+            raw = os.pread(self._io_fd, 512, 0) if self.keeps else self._once(b"/io", 512)
         except ProcessLookupError as error:
             raise ProcessGone from error
         if raw == self._last_io:
@@ -89,10 +97,10 @@ class Process:
     def read_stat(self, page_bytes: int) -> bool:
         """Read the scheduler's and the memory's counters into `stat`; return whether they changed."""
         try:
-            raw = os.pread(self._stat_fd, 1024, 0)
-            if self._statm_fd < 0:
+            raw = os.pread(self._stat_fd, 1024, 0) if self.keeps else self._once(b"/stat", 1024)
+            if self.keeps and self._statm_fd < 0:
                 self._statm_fd = os.open(self.folder + b"/statm", os.O_RDONLY | os.O_CLOEXEC)
-            memory = os.pread(self._statm_fd, 128, 0)
+            memory = os.pread(self._statm_fd, 128, 0) if self.keeps else self._once(b"/statm", 128)
         except (ProcessLookupError, FileNotFoundError) as error:
             raise ProcessGone from error
         joined = raw + memory
@@ -105,9 +113,23 @@ class Process:
     def confirm(self) -> None:
         """Raise ProcessGone if it has ended: what was opened by its pid just now may be another process's."""
         try:
-            os.pread(self._stat_fd, 1, 0)
+            if self.keeps:
+                os.pread(self._stat_fd, 1, 0)
+            else:
+                self._once(b"/stat", 1024)
         except ProcessLookupError as error:
             raise ProcessGone from error
+
+    def _once(self, name: bytes, size: int) -> bytes:
+        """Read a file that is not kept open; raises ProcessGone if the pid is another process's by now."""
+        try:
+            raw = _opened(self.folder + name, size)
+            fields = _stat_fields(_opened(self.folder + b"/stat", 1024))  # after it: then it was this one's, too
+        except (FileNotFoundError, ProcessLookupError) as error:
+            raise ProcessGone from error
+        if _number(fields, 19) != self.start_ticks:
+            raise ProcessGone
+        return raw
 
     def relax(self) -> None:
         """Give back what only a watched process needs; it is opened again when wanted."""
@@ -177,6 +199,14 @@ def _is_fork(fields: list[bytes]) -> bool | None:
     return None if flags is None else bool(flags & _PF_FORKNOEXEC)
 
 
+def _opened(path: bytes, size: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, size, 0)
+    finally:
+        os.close(fd)
+
+
 def list_pids(fs: KernelFs) -> list[int]:
     """Return the pids that are there; raises OSError."""
     return [int(name) for name in os.listdir(fs.proc) if name.isdecimal()]
@@ -223,7 +253,16 @@ def _described(folder: bytes, start_ticks: int, parent_pid: int) -> ProcessInfo:
         environment=environment_of(known.environment()),
         cgroup=_cgroup(folder),
         is_fork=_is_fork(known.stat),
+        in_other_network=_in_other_network(folder),
     )
+
+
+def _in_other_network(folder: bytes) -> bool | None:
+    """Return whether its connections are out of sight, in a namespace of its own."""
+    try:
+        return os.readlink(folder + b"/ns/net") != os.readlink(os.path.dirname(folder) + b"/self/ns/net")
+    except OSError:
+        return None
 
 
 def starters(process: Process) -> list[ProcessInfo]:
@@ -234,7 +273,8 @@ def starters(process: Process) -> list[ProcessInfo]:
     proc = os.path.dirname(process.folder)
     found: list[ProcessInfo] = []
     pid = process.parent_pid
-    while pid > _INIT and len(found) < _MAX_ABOVE:
+    while pid > _INIT and len(found) < _MAX_ABOVE and pid not in HOLDERS:
+        HOLDERS.reading = pid
         folder = proc + b"/%d" % pid
         fields = _stat_fields(_read(folder + b"/stat", 1024) or b"")
         started, above = _number(fields, 19), _number(fields, 1)
@@ -242,6 +282,7 @@ def starters(process: Process) -> list[ProcessInfo]:
             break
         found.append(_described(folder, started, above))
         pid = found[-1].parent_pid
+    HOLDERS.reading = process.pid
     return found
 
 

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +30,7 @@ MAX_THREADS = 64
 MAX_FRAMES = 64  # of one thread: the innermost, and as many of the outermost
 MAX_NAME = 256  # characters of a function or file
 NICENESS = 5
+_READ_AT = 0.87  # of the time to its first output: so late it reads the stacks, all before is to find them (measured)
 _MAX_FAILURES = 10  # of one process, in a row: then it is left alone
 _TOLD_FAILURES = 3  # a look that is not allowed to stop its target fails now and then
 _MAX_REASONS = 8  # that are told
@@ -46,6 +48,15 @@ class _Thread(msgspec.Struct):
     thread_name: str | None = None
     active: bool = False
     frames: list[_Frame] = []
+
+
+class Dump(NamedTuple):
+    """What one run of py-spy told."""
+
+    raw: bytes  # JSON; empty if it failed
+    complaint: str  # why it failed
+    cost_ns: int  # CPU time
+    read_ns: int  # CLOCK_MONOTONIC, when about it read the stacks
 
 
 def find_program() -> str | None:
@@ -119,20 +130,18 @@ class StackLooker:
         if self._program is None:
             return
         self.looks += 1
-        at_ns = time.monotonic_ns()
         try:
-            raw, complaint, cost_ns = dump(self._program, pid)
+            found = dump(self._program, pid)
         except OSError as error:
             self._fail((pid, start_ticks), f"py-spy cannot be started: {error.strerror}")
             return
-        self.cost_ns += cost_ns
-        middle_ns = (at_ns + time.monotonic_ns()) // 2
-        threads = parse(raw)
+        self.cost_ns += found.cost_ns
+        threads = parse(found.raw)
         if not threads:
-            self._fail((pid, start_ticks), complaint or "py-spy told nothing")
+            self._fail((pid, start_ticks), found.complaint or "py-spy told nothing")
             return
         self._failed.pop((pid, start_ticks), None)
-        self._answers.append(StackSample(middle_ns, pid, start_ticks, cost_ns, threads))
+        self._answers.append(StackSample(found.read_ns, pid, start_ticks, found.cost_ns, threads))
 
     def _fail(self, process: tuple[int, int], complaint: str) -> None:
         self.failures += 1
@@ -150,8 +159,9 @@ class StackLooker:
                 self._questions.put_nowait(None)
 
 
-def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) -> tuple[bytes, str, int]:
-    """Run it once; return (JSON, b"" if it failed; its complaint; the CPU time it took). Raises OSError."""
+def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Dump:
+    """Run it once. Raises OSError if it cannot be started."""
+    began_ns = time.monotonic_ns()
     out_read, out_write = os.pipe2(os.O_CLOEXEC)
     told_read, told_write = os.pipe2(os.O_CLOEXEC)
     try:
@@ -178,7 +188,7 @@ def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) ->
     with contextlib.suppress(OSError):  # a sandbox may refuse it
         os.setpriority(os.PRIO_PROCESS, child, NICENESS)
     try:
-        done, raw, told = _drain(out_read, told_read, time.monotonic() + timeout_seconds)
+        done, raw, told, first_ns = _drain(out_read, told_read, time.monotonic() + timeout_seconds)
     finally:
         os.close(out_read)
         os.close(told_read)
@@ -187,29 +197,34 @@ def dump(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) ->
             os.kill(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
     cost_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
+    read_ns = began_ns + int(_READ_AT * (first_ns - began_ns))
     if not done:
-        return b"", f"py-spy was not done within {timeout_seconds:g} s or {MAX_OUTPUT_BYTES >> 20} MiB", cost_ns
-    if status != 0:
-        return b"", _complaint(told), cost_ns
-    return raw, "", cost_ns
+        late = f"py-spy was not done within {timeout_seconds:g} s or {MAX_OUTPUT_BYTES >> 20} MiB"
+        return Dump(b"", late, cost_ns, read_ns)
+    return Dump(b"", _complaint(told), cost_ns, read_ns) if status else Dump(raw, "", cost_ns, read_ns)
 
 
-def _drain(out: int, told: int, deadline: float) -> tuple[bool, bytes, bytes]:
-    """Read both pipes to their ends; return (whether they ended in time and measure, the one, the other)."""
+def _drain(out: int, told: int, deadline: float) -> tuple[bool, bytes, bytes, int]:
+    """Read both pipes to their ends.
+
+    Returns (whether they ended in time and measure, the one, the other, when the one told something first).
+    """
     poll = select.poll()
     parts: dict[int, list[bytes]] = {out: [], told: []}
     for fd in parts:
         poll.register(fd, select.POLLIN)
-    open_fds, total = set(parts), 0
+    open_fds, total, first_ns = set(parts), 0, 0
     while open_fds and total <= MAX_OUTPUT_BYTES and (left := deadline - time.monotonic()) > 0:
         for fd, _ in poll.poll(left * 1000):
             data = os.read(fd, 1 << 16)
+            if fd == out:
+                first_ns = first_ns or time.monotonic_ns()
             total += len(data)
             parts[fd].append(data)
             if not data:
                 poll.unregister(fd)
                 open_fds.discard(fd)
-    return not open_fds, b"".join(parts[out]), b"".join(parts[told])
+    return not open_fds, b"".join(parts[out]), b"".join(parts[told]), first_ns or time.monotonic_ns()
 
 
 def _complaint(told: bytes) -> str:

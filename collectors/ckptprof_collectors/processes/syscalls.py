@@ -125,6 +125,7 @@ CALLS: dict[str, tuple[int, int, str]] = {
 }
 FILE_WORDS = frozenset({"data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"})
 _WORDS = {number: word for number, _, word in CALLS.values()}
+_AWAITS = frozenset({CALLS["wait4"][0], CALLS["waitid"][0]})
 _NAMES = {number: name for name, (number, _, _) in CALLS.items()}
 _FROM_ARM64 = {other: number for number, other, _ in CALLS.values() if other >= 0}
 # the beginnings of kernel functions (wchan) that say more than a call does, or stand for it where it may not be seen
@@ -211,6 +212,11 @@ def doing(state: str, call: int | None, wait: str | None) -> str:
     if word == "data":  # on something that is no file?
         return _by_wait(wait, _WAITS) or word
     return word
+
+
+def awaits_child(call: int | None, wait: str | None) -> bool:
+    """Return whether a thread sleeps until a child of its process ends."""
+    return (wait or "").startswith("do_wait") if call is None else call in _AWAITS
 
 
 def _by_wait(wait: str | None, table: tuple[tuple[str, str], ...]) -> str | None:

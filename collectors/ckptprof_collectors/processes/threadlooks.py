@@ -133,6 +133,8 @@ class ThreadReader:
                 fd = -1
             except ProcessLookupError as error:
                 raise ThreadGone from error
+            except OSError:  # no descriptor is left, for now
+                return -1
             self._fds[name] = fd
         return fd
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ckptprof_collectors.files import facts
-from ckptprof_collectors.files.factmemory import SETTLED_NS, Memory
+from ckptprof_collectors.files.factmemory import MAX_KEPT, SETTLED_NS, Lately, Memory, Told, _version
 from ckptprof_collectors.files.facts import MAX_OLD_ENTRIES, FactFinder, Question, answer, look
+from ckptprof_collectors.files.statx import FileStatus, statx
 from ckptprof_collectors.files.views import HERE, View, Views
-from ckptprof_collectors.files.workers import WorkerPool
+from ckptprof_collectors.files.workers import MAX_DESCRIPTORS, WorkerPool
 from ckptprof_collectors.samples import FileFact
 
 
@@ -158,12 +160,15 @@ def test_what_was_told_is_told_again_only_if_it_changed_or_its_pages_are_counted
     def told(question: Question) -> int:
         return sum(fact is not None for fact in look(question, memory=memory))
 
-    assert told(asked) == 20
-    assert told(asked) == 3
+    for number in range(10):
+        (tmp_path / f"{number}.lock").touch()
+
+    assert told(asked) == 30
+    assert told(asked) == 3  # what is empty has no pages
     (tmp_path / "new.bin").write_bytes(b"x")
     (tmp_path / "19.bin").write_bytes(b"xx")
     assert told(replace(asked, unwritten=False)) == 2
-    assert told(replace(asked, unwritten=False, pid=9)) == 21  # another one wrote them, perhaps
+    assert told(replace(asked, unwritten=False, pid=9)) == 31  # another one wrote them, perhaps
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["file", "folder"])
@@ -190,6 +195,30 @@ def test_a_file_is_read_once_for_as_long_as_it_stays_as_it_is(
     assert len(opened) == 3
     path.write_bytes(b"GGUF" + bytes(996))
     assert magic(9) == b"GGUF" + bytes(12)
+
+
+def test_what_is_kept_of_files_is_bounded_and_what_is_asked_for_stays() -> None:
+    """Of many files the ones that were asked for last are known, at most as many as the bound; each takes 200 bytes."""
+    kept, asked = Lately[bytes, int](), b"asked for again and again"
+    kept.keep(asked, 1)
+    for number in range(3 * MAX_KEPT):
+        assert kept.get(asked) == 1
+        kept.keep(b"%d" % number, number)
+
+    assert MAX_KEPT // 2 <= len(kept) <= MAX_KEPT
+    assert kept.get(b"%d" % (3 * MAX_KEPT - MAX_KEPT // 2)) is not None
+    assert kept.get(b"0") is None
+
+
+def test_two_versions_of_a_file_are_not_one(tmp_path: Path) -> None:
+    """A stamp before 1970 and the largest there is make two versions as well."""
+    (tmp_path / "a").touch()
+    versions = set()
+    for stamp_ns in (-1, 0, 1, (1 << 62) + 1):
+        os.utime(tmp_path / "a", ns=(0, stamp_ns))
+        versions.add(_version(statx(os.fsencode(tmp_path / "a"))._replace(changed_ns=0)))
+
+    assert len(versions) == 4
 
 
 def test_a_file_that_vanishes_while_its_folder_is_read_hides_no_other(tmp_path: Path) -> None:
@@ -293,3 +322,60 @@ def test_answers_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pyte
 
     assert len({fact.path for fact in found if not fact.is_directory}) == 150
     assert 0 < most <= 20
+
+
+def test_searches_that_are_left_off_keep_little(tmp_path: Path) -> None:
+    """Sixty-four wait for each other in a domain: of each file that one has passed nothing stays."""
+    for number in range(2000):
+        (tmp_path / f"a-name-of-some-length-{number}.o").touch()
+    question = Question(7, 8, HERE, (), (os.fsencode(tmp_path),), 0)
+    searches = [look(question) for _ in range(4)]
+    here = tracemalloc.Filter(inclusive=True, filename_pattern=facts.__file__)
+    tracemalloc.start()
+    try:
+        passed = [sum(1 for _, _fact in zip(range(1900), search, strict=False)) for search in searches]
+        snapshot = tracemalloc.take_snapshot().filter_traces([here])
+    finally:
+        tracemalloc.stop()
+
+    assert passed == [1900] * 4
+    assert sum(trace.size for trace in snapshot.traces) < len(searches) * 100_000
+
+
+def test_a_search_of_many_folders_holds_few_descriptors(tmp_path: Path) -> None:
+    """Forty folders, three deep: one way down at a time is open, so that many searches fit into a low limit."""
+    for number in range(40):
+        folder = tmp_path / f"{number}" / "a" / "b"
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"1")
+    folders = tuple(os.fsencode(tmp_path / f"{number}") for number in range(40))
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    held = [
+        sum(1 for _ in Path("/proc/self/fd").iterdir()) - before for _ in look(Question(7, 8, HERE, (), folders, 0))
+    ]
+
+    assert len(held) == 40 * 3
+    assert max(held) <= MAX_DESCRIPTORS
+
+
+def test_a_file_that_is_asked_for_is_not_found_again_in_its_folder(tmp_path: Path) -> None:
+    """Nor one whose path is given twice, or whose folder is named in two ways."""
+    paths = [tmp_path / name for name in ("known", "beside")]
+    for path in paths:
+        path.write_bytes(bytes(32))
+    known, folder = os.fsencode(paths[0]), os.fsencode(tmp_path)
+    told = answer(Question(7, 8, HERE, (known, known), (folder, folder + b"/"), 0))
+
+    assert sorted(fact.path for fact in told) == sorted(map(str, paths))
+
+
+def test_who_goes_over_very_many_files_in_turn_is_told_most_of_them_once() -> None:
+    """Two processes at one folder of twenty thousand files."""
+    told, askers, paths = Told(), [(7, 1), (8, 1)], [b"/run/%d" % number for number in range(20_000)]
+    status = FileStatus(0o100644, 1, 2, 3, None, 4, 5, 6, 0, 0)
+
+    first, again = (sum(told.is_new(asker, path, status) for asker in askers for path in paths) for _ in range(2))
+
+    assert first == 40_000
+    assert again < first / 4

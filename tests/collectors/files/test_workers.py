@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -66,6 +67,36 @@ def test_the_mounts_of_a_process_are_read_again_when_that_is_asked_for() -> None
     assert fresh.by_id.keys() == first.by_id.keys() != set()
     with pytest.raises(OSError, match="No such file"):
         domains.of(b"/proc/4194305")
+
+
+@pytest.mark.parametrize(("allowed", "most"), [(64, 8), (2, 3)])
+def test_jobs_that_are_left_off_are_as_many_as_their_descriptors_allow(allowed: int, most: int) -> None:
+    """Each may hold folders open; where few are allowed one goes on to its end before the next begins."""
+    gate, done = threading.Event(), threading.Event()
+    workers = WorkerPool(may_be_left_off=lambda: allowed)
+    begun: set[int] = set()
+    at_once: list[int] = []
+
+    def job(number: int) -> bool:
+        gate.wait(20)
+        turns[number] += 1
+        begun.add(number)
+        at_once.append(len(begun))
+        if turns[number] < 3:
+            return True
+        begun.discard(number)
+        if not begun and sum(turns) == 24:
+            done.set()
+        return False
+
+    turns = [0] * 8
+    for number in range(8):
+        workers.put(LOCAL, functools.partial(job, number))
+    gate.set()
+
+    assert done.wait(20)
+    assert turns == [3] * 8
+    assert max(at_once) == most
 
 
 def test_jobs_that_hang_take_a_bounded_number_of_threads_and_none_from_others() -> None:

@@ -109,3 +109,58 @@ def test_ports_come_change_and_go(tmp_path: Path) -> None:
         (RdmaSample, "mlx5_1/1"),
     ]
     assert last == [Gone("port", "mlx5_0/1")]
+
+
+MLX5 = {  # as ConnectX names them; of a test node of prometheus/procfs (Apache-2.0) are the names
+    "np_cnp_sent": "3", "rp_cnp_handled": "40", "np_ecn_marked_roce_packets": "5", "out_of_sequence": "6",
+    "packet_seq_err": "7", "local_ack_timeout_err": "8", "rnr_nak_retry_err": "9", "lifespan": "10",
+}  # fmt: skip
+BNXT = {
+    "tx_cnp_pkts": "3", "rx_cnp_pkts": "40", "rx_ecn_marked_pkts": "5", "seq_err_naks_rcvd": "7",
+    "to_retransmits": "8", "rnr_naks_rcvd": "9",
+}  # fmt: skip
+IRDMA = {"cnpSent": "3", "cnpHandled": "40", "RxECNMrkd": "5"}
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [(MLX5, (3, 40, 5, 6, 7, 8, 9)), (BNXT, (3, 40, 5, None, 7, 8, 9)), (IRDMA, (3, 40, 5, None, None, None, None))],
+)
+def test_congestion_is_found_under_the_names_of_each_driver(
+    tmp_path: Path, named: dict[str, str], told: tuple[int | None, ...]
+) -> None:
+    """What a driver does not count is not known."""
+    port = add_port(tmp_path, "mlx5_0", 1)
+    (port / "counters/port_xmit_discards").write_text("11\n")
+    (port / "hw_counters").mkdir()
+    for name, value in named.items():
+        (port / "hw_counters" / name).write_text(value + "\n")
+    collector = RdmaPorts(KernelFs(sys=tmp_path))
+    (sample,) = [one for one in collector.read() if isinstance(one, RdmaSample)]
+    (port / "hw_counters" / next(iter(named))).write_text("4\n")
+    (later,) = collector.read()
+    collector.close()
+
+    found = (
+        sample.cnp_sent, sample.cnp_handled, sample.ecn_marked, sample.out_of_sequence, sample.sequence_errors,
+        sample.ack_timeouts, sample.receiver_not_ready,
+    )  # fmt: skip
+    assert found == told
+    assert (sample.tx_discards, sample.rx_errors, sample.tx_bytes) == (11, None, 4 * (2**64 - 1))
+    assert isinstance(later, RdmaSample)
+    assert later.cnp_sent == 4
+
+
+def test_a_port_without_data_counters_has_those_of_its_driver(tmp_path: Path) -> None:
+    """In bytes: efa has no counters of InfiniBand."""
+    port = add_port(tmp_path, "rdmap0s6", 1)
+    for name in COUNTERS:
+        (port / "counters" / name).unlink()
+    (port / "hw_counters").mkdir()
+    for name, value in (("rx_bytes", "70"), ("tx_bytes", "80"), ("retrans_timeout_events", "2"), ("tx_pkts", "9")):
+        (port / "hw_counters" / name).write_text(value + "\n")
+    collector = RdmaPorts(KernelFs(sys=tmp_path))
+    (sample,) = [one for one in collector.read() if isinstance(one, RdmaSample)]
+    collector.close()
+
+    assert (sample.rx_bytes, sample.tx_bytes, sample.tx_packets, sample.ack_timeouts) == (70, 80, 9, 2)

@@ -245,6 +245,7 @@ def test_any_maps_and_any_fdinfo_are_survived(raw: bytes) -> None:
         b"/r/\xff\n",
         b"/home/dev/x.bin",
         b"/dev/shm/tmpab12cd_4",
+        b"/dev/shm/run/checkpoint-50/model.pt",
         b"/dev/shm/job/tmpab12cd_4/last.ckpt",
     ],
 )

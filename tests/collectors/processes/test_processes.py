@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from ckptprof_collectors.processes.openfiles import OpenFiles
 from ckptprof_collectors.processes.process import (
     Process,
     ProcessGone,
+    _in_other_network,
     descendants,
     describe,
     is_interpreter,
@@ -381,3 +383,43 @@ def test_descendants_are_closed_under_parenthood(parents: dict[int, int], roots:
     assert roots <= inside
     assert all(pid in inside for pid, parent in parents.items() if parent in inside)
     assert all(pid in roots or parents[pid] in inside for pid in inside)
+
+
+def test_of_one_that_keeps_no_descriptors_the_same_is_read() -> None:
+    """Nothing stays open; once it has ended, or its pid is another's, it is gone."""
+    fs, before = KernelFs(), psutil.Process().num_fds()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"!")
+        child.stdout.read(1)  # from here on it does nothing
+        before += 2
+        kept, lean = Process(fs, child.pid), Process(fs, child.pid, keeps=False)
+        for process in (kept, lean):
+            assert process.read_io()
+            assert process.read_stat(4096)
+            process.confirm()
+        assert (lean.io, lean.stat) == (kept.io, kept.stat)
+        kept.close()
+        assert psutil.Process().num_fds() == before
+        lean.start_ticks += 1  # as of the one that had this pid before
+        for read in (lean.read_io, lean.confirm, lambda: lean.read_stat(4096)):
+            with pytest.raises(ProcessGone):
+                read()
+        lean.start_ticks -= 1
+        child.kill()
+    with pytest.raises(ProcessGone):
+        lean.read_io()
+
+
+def test_a_process_of_the_same_network_is_told_from_one_of_another(tmp_path: Path) -> None:
+    """By the links of their namespaces; where these may not be read it is not known."""
+    own = Process(KernelFs(), os.getpid())
+    assert describe(own).in_other_network is False
+    own.close()
+    for pid, link in (("self", "net:[1]"), ("7", "net:[2]")):
+        (tmp_path / pid / "ns").mkdir(parents=True)
+        (tmp_path / pid / "ns/net").symlink_to(link)
+    (tmp_path / "8").mkdir()
+    found = [_in_other_network(os.fsencode(tmp_path / pid)) for pid in ("7", "8")]
+    assert found == [True, None]

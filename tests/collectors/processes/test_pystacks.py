@@ -94,6 +94,18 @@ def test_only_one_look_is_taken_at_a_time(sleeper: subprocess.Popen[bytes]) -> N
     assert len(looker.take()) == 1
 
 
+@pytest.mark.parametrize(("script", "until_end_s"), [("{}; sleep 1", (0.6, 9.0)), ("sleep 1; {}", (-0.1, 0.5))])
+def test_a_look_was_taken_shortly_before_its_program_told_it(
+    tmp_path: Path, script: str, until_end_s: tuple[float, float]
+) -> None:
+    """Not in the middle of its run: on a busy host that takes half a second, and the stacks are read late in it."""
+    told = """echo '[{"os_thread_id": 7, "frames": [{"name": "f", "filename": "f.py"}]}]'"""
+    (sample,) = seen_by(StackLooker(impostor(tmp_path, script.format(told))), os.getpid())
+
+    least_s, most_s = until_end_s
+    assert least_s <= (time.monotonic_ns() - sample.at_ns) / 1e9 <= most_s
+
+
 def test_without_py_spy_that_is_told_once() -> None:
     """Nothing is asked for, and the reason is given a single time."""
     looker = StackLooker(None)
@@ -119,7 +131,7 @@ def test_a_program_that_fails_hangs_or_babbles_is_ended(tmp_path: Path, script: 
     """Time and output are bounded, and nothing is left behind."""
     before = psutil.Process().children()
 
-    raw, complaint, _ = dump(impostor(tmp_path, script), os.getpid(), timeout_seconds=0.5)
+    raw, complaint, *_ = dump(impostor(tmp_path, script), os.getpid(), timeout_seconds=0.5)
 
     assert raw == b""
     assert reason in complaint

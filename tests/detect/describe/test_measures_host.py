@@ -8,7 +8,8 @@ import pytest
 from tests.detect.observed import frame
 
 from ckptprof.detect.world.host.device_counters import DeviceCounters, Users
-from ckptprof.detect.world.host.devices import FuseMounts, is_elsewhere
+from ckptprof.detect.world.host.devices import is_elsewhere
+from ckptprof.detect.world.host.fuse_mounts import FuseMounts
 from ckptprof.detect.world.host.host_memory import HostMemory
 from ckptprof.detect.world.host.network_counters import NetworkCounters
 from ckptprof.measures import DeviceMeasure, LinkMeasure
@@ -255,14 +256,14 @@ def test_a_server_is_behind_what_says_so(fs_type: str, source: str, remote: bool
 
 def test_how_long_fuse_was_awaited_is_by_time_and_not_by_look() -> None:
     """Two requests for a second, none for three; of another mount nothing is known."""
-    book = FuseMounts()
+    book = FuseMounts(100)
     for at_s, waiting in ((0, 0), (5, 2), (6, 0), (30, 9)):
         book.observe(at_s * SECOND, FuseSample(0, 60, waiting))
     book.observe(0, FuseSample(0, 61, None))
 
     seen = book.measure(mount("fuse.sshfs", "nas:/x", server="nas"), 4 * SECOND, 8 * SECOND)
     unseen = book.measure(mount("nfs", "nas:/x", server="nas"), 40 * SECOND, 41 * SECOND)
-    other = FuseMounts().measure(mount("nfs", "nas:/x", server="nas"), 0, SECOND)
+    other = FuseMounts(100).measure(mount("nfs", "nas:/x", server="nas"), 0, SECOND)
 
     assert (seen.waiting_share, seen.waiting_mean, seen.server, seen.remote) == (0.25, 0.5, "nas", True)
     assert unseen.waiting_share == 1.0

@@ -7,6 +7,7 @@ from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import life, mono
 
 from ckptprof.detect.world.file_calls import MAX_EVENTS, FileCalls
+from ckptprof.units import size
 from ckptprof_collectors.samples import FileFact, Frame, TraceHealth
 
 
@@ -65,7 +66,7 @@ def test_lost_events_make_the_counts_lower_bounds() -> None:
     (save,) = stage.play(20)
 
     assert (save.metadata.renamed, save.metadata.at_least) == (150, True)
-    assert any("9000 events" in sentence for sentence in save.blind)
+    assert any("9,000 events" in sentence for sentence in save.blind)
 
 
 def test_a_trace_by_perf_events_does_not_invent_that_nothing_was_renamed() -> None:
@@ -101,7 +102,7 @@ def test_polling_says_when_most_of_a_save_was_never_seen() -> None:
     assert save.files == len(known)
     (said,) = (sentence for sentence in save.blind if "meanwhile" in sentence)
     assert said.startswith("most of what was written")
-    assert f"hold {save.bytes}" in said
+    assert f"hold {size(save.bytes)}" in said
 
 
 def test_one_file_that_was_found_whole_is_not_doubted() -> None:

@@ -268,6 +268,67 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         assert seconds(found) == pytest.approx(stall, abs=0.15)
 
 
+@pytest.mark.parametrize(
+    ("grows", "stall"),
+    [
+        (((6.0, 8.0, 200 * MIB), (8.6, 8.7, -200 * MIB)), 2.6),  # pickled in memory
+        (((4.0, 4.5, 300 * MIB), (4.5, 8.0, 40 * MIB), (8.6, 8.7, -340 * MIB)), 4.6),  # slowly, of a copy of its own
+        (((6.0, 8.0, 200 * MIB),), 0.6),  # kept: training took it
+        (((6.0, 8.0, 60 * MIB), (8.6, 8.7, -60 * MIB)), 0.6),  # not what was written
+        (
+            tuple((5.0 + 0.2 * at, 5.1 + 0.2 * at, 200 * MIB) for at in range(15))
+            + tuple((5.1 + 0.2 * at, 5.2 + 0.2 * at, -200 * MIB) for at in range(15)),
+            0.6,
+        ),  # taken and given back in each step
+    ],
+)
+def test_a_save_begins_when_the_memory_grows_that_it_writes_and_gives_back(
+    grows: tuple[tuple[float, float, int], ...], stall: float
+) -> None:
+    """A state that is pickled in memory before its one write holds training from then on."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 0.6, 200 * MIB)
+    stage.extra += times(trainer)
+    frames = growing(stage.frames(FOR_SECONDS), grows)
+    anonymous = changed(
+        frames, lambda one: msgspec.structs.replace(one, rss_file_bytes=0) if isinstance(one, ProcessStat) else one
+    )
+    (found,) = detect(stage, anonymous)
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(stall, abs=0.15)
+
+
+def test_a_thread_that_ran_for_longer_than_since_the_last_frame_did_not_stand_still_until_then() -> None:
+    """A recording that keeps its times once a second has no pauses of a second."""
+    stage = Stage(hz=10, trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 8.0, 0.8, 200 * MIB)
+    seldom = [pair for pair in times(trainer, ((8.0, 8.8),)) if pair[0] % 1 == 0 or pair[0] > 7.9]
+    stage.extra += seldom
+    (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(0.8, abs=0.15)
+
+
+def test_a_rank_that_waits_for_the_last_one_is_held_until_that_is_done() -> None:
+    """Rank 0 writes for 0.2 s, then waits for rank 1, which comes three seconds later."""
+    stage = Stage(trace=True)
+    first, late = (
+        stage.process(number, environment={"RANK": str(number - 100), "WORLD_SIZE": "2"}) for number in (100, 101)
+    )
+    stage.write(first, "/ckpt/step_1/model_rank_0.pt", 8.0, 0.2, 200 * MIB)
+    stage.write(late, "/ckpt/step_1/model_rank_1.pt", 11.0, 0.2, 200 * MIB)
+    stage.extra += times(first, ((8.2, 11.2),))
+    stage.extra += times(late, ((8.0, 11.0),))
+    (found,) = detect(stage, stage.frames(LONGER_SECONDS))
+
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(3.2, abs=0.3)
+
+
 @pytest.mark.parametrize("looks", [(), ((8.1, UNKNOWN), (11.5, LOOP))])
 def test_a_trainer_that_sleeps_is_judged_by_its_wakings(
     looks: tuple[tuple[float, tuple[tuple[str, str, int], ...]], ...],
@@ -326,9 +387,11 @@ def test_nothing_is_invented_where_nothing_tells() -> None:
     assert any(sentence.startswith("whether training went on") for sentence in found.blind)
 
 
-@pytest.mark.parametrize(("still", "mode"), [((), Mode.ASYNC), (((7.0, 10.1),), Mode.SYNC)])
+@pytest.mark.parametrize(
+    ("still", "mode"), [((), Mode.ASYNC), (((7.0, 10.1),), Mode.SYNC), (((2.0, 10.1),), Mode.SYNC)]
+)
 def test_a_child_that_writes_is_held_against_its_parent(still: tuple[tuple[float, float], ...], mode: Mode) -> None:
-    """The trainer is who started the child, whether it joins the child or goes on."""
+    """The trainer is who started the child, whether it joins the child or goes on; what it waits is not its rhythm."""
     stage = Stage(trace=True)
     trainer = stage.process()
     child = stage.process(200, parent_pid=100, born_s=7.2, exit_s=10.1)
@@ -338,7 +401,61 @@ def test_a_child_that_writes_is_held_against_its_parent(still: tuple[tuple[float
 
     assert found.mode is mode
     assert [writer.role for writer in found.writers] == ["child"]
-    assert found.stall_ns == 0 if mode is Mode.ASYNC else seconds(found) == pytest.approx(3.1, abs=0.4)
+    assert (found.stall_ns or 0) / 1e9 == pytest.approx(sum(end - start for start, end in still), abs=0.4)
+
+
+def met(actor: Actor, call: int, start_s: float, end_s: float) -> list[tuple[float, Sample]]:
+    """Return looks at a main thread that sleeps in one call throughout, ten a second."""
+    look = ThreadLook(
+        pid=actor.pid, start_ticks=actor.info.start_ticks, tid=actor.pid, comm="python3", on_cpu_ns=SECOND_NS,
+        waited_ns=0, user_ticks=50, system_ticks=50, major_faults=0, block_delay_ticks=None, state="S", call=call,
+        wait=None,
+    )  # fmt: skip
+    at_s = [start_s + 0.1 * number for number in range(round((end_s - start_s) * 10))]
+    return [(each, msgspec.structs.replace(look, at_ns=MONOTONIC_NS + int(each * SECOND_NS))) for each in at_s]
+
+
+@pytest.mark.parametrize(("call", "end_s", "mode"), [(61, 10.1, Mode.SYNC), (61, 8.5, None), (202, 10.1, None)])
+def test_who_is_met_waiting_for_a_child_that_writes_is_blocked(call: int, end_s: float, mode: Mode | None) -> None:
+    """In wait4(2), for most of the time: it has no rhythm that it could have missed, and no stack was seen."""
+    stage = Stage()
+    trainer = stage.process()
+    child = stage.process(200, parent_pid=100, born_s=7.2, exit_s=10.1)
+    stage.write(child, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+    stage.extra += [*times(trainer, share=0.1, slices=0.1), *met(trainer, call, 7.5, end_s)]
+    (found,) = detect(stage)
+
+    assert found.mode is mode
+    assert found.stall_ns is None or seconds(found) == pytest.approx(2.0, abs=0.2)
+
+
+def test_what_it_waited_for_the_save_before_is_no_usual_pause() -> None:
+    """It stood still from before the first byte until after the last one, both times."""
+    still = ((4.3, 6.3), (9.3, 11.3))
+    stage = Stage()
+    trainer = stage.process()
+    for number, (start_s, end_s) in enumerate(still):
+        child = stage.process(200 + number, parent_pid=100, born_s=start_s, exit_s=end_s)
+        stage.write(child, f"/ckpt/step_{number + 1}.pt", start_s + 0.2, 1.5, 200 * MIB)
+    stage.extra += times(trainer, still)
+
+    found = detect(stage)
+
+    assert [one.mode for one in found] == [Mode.SYNC] * 2
+
+
+def test_who_wrote_but_a_note_does_not_tell_the_mode_of_all() -> None:
+    """Rank 1 went on, and wrote 8 KB; of rank 0, whose child wrote all else, nothing tells."""
+    stage = Stage(trace=True)
+    for rank, size in ((0, 200 * MIB), (1, 8 << 10)):
+        job = {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job"}
+        trainer = stage.process(100 + rank, environment=job)
+        child = stage.process(200 + rank, parent_pid=100 + rank, born_s=7.2, exit_s=10.1, environment=job)
+        stage.write(child, f"/ckpt/step_1/__{rank}_0.distcp", 8.0, 2.0, size)
+        stage.extra += times(trainer) if rank else times(trainer, share=0.1, slices=0.1)
+    (found,) = detect(stage, stage.frames(LONGER_SECONDS))
+
+    assert (found.ranks, found.mode, found.stall_ns) == (2, None, None)
 
 
 def on_gpu(uses: dict[int, Callable[[float], int | None]], *, by_stacks: bool = False) -> Checkpoint:

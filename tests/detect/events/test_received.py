@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.detect.stage import MIB, SAFETENSORS, SECOND_NS, Stage
+from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, Stage
 
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.model import Kind
@@ -79,3 +79,16 @@ def test_what_waited_in_buffers_came_before_the_file_was_there(monkeypatch: pyte
     monkeypatch.setattr(Devices, "received_bytes", came)
 
     assert found(Stage(trace=trace), PART, MIB) == {Kind.COPY}
+
+
+def test_numbered_files_that_numpy_saves_again_and_again_are_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the second of them had as much come in by the network beside it."""
+    monkeypatch.setattr(
+        Devices, "received_bytes", lambda _, start_ns, __: SIZE if 8 < (start_ns - MONOTONIC_NS) / SECOND_NS < 11 else 0
+    )
+    stage = Stage()
+    trainer = stage.process(runtimes=("numpy",))
+    for number in range(3):
+        stage.write(trainer, f"/run/checkpoints/step_{number}.npy", 5.0 + 5 * number, 0.3, SIZE, magic=NUMPY)
+
+    assert [save.step for save in stage.play(25)] == [0, 1, 2]

@@ -205,6 +205,18 @@ def test_a_writer_that_never_pauses_is_no_trainer() -> None:
     assert saves(stage.play(60)) == []
 
 
+@LEVELS
+def test_a_trainer_that_waits_for_its_last_save_before_the_next_one_is_one(trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """Its storage is slower than it trains: each save begins as the one before ends."""
+    stage = Stage(trace=trace)
+    trainer = stage.process(busy=0.1)
+    names = [f"/run/checkpoint-{step}/model.pt" for step in (50, 100, 150, 200)]
+    for number, name in enumerate(names):
+        stage.write(trainer, name, 6.0 + 5.5 * number, 5.4, 100 * MIB, magic=bytes(16))
+
+    assert saves(stage.play(50)) == names
+
+
 def test_a_data_set_that_is_read_file_by_file_is_no_restore() -> None:
     """Tensors of one shape in a row, and again in the next epoch."""
     stage = Stage()

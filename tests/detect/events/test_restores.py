@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import msgspec
 import pytest
 from tests.detect.observed import observed
@@ -90,7 +88,7 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
     begun, met, gone = 2_000_000_000, 2_040_000_000, 2_080_000_000
     stream = Transfer((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
     seen = Interval(begun, met, resident_bytes=touched, busy=1.0, minor_faults=48)
-    history = ProcessHistory(deque([seen]), None, None, begun)
+    history = ProcessHistory([seen], None, None, begun)
 
     assert part_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
 
@@ -101,7 +99,7 @@ def test_a_mapping_that_goes_while_it_is_touched_was_read_to_its_end(idle_s: flo
     begun, until = 2 * SECOND_NS, 3 * SECOND_NS
     closed = until + round(idle_s * SECOND_NS)
     stream = Transfer((100, 1), (8, 7), False, "/x", begun, until, begun, closed, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
-    history = ProcessHistory(deque([Interval(begun, until, resident_bytes=touched * MIB, busy=1.0)]))
+    history = ProcessHistory([Interval(begun, until, resident_bytes=touched * MIB, busy=1.0)])
 
     assert part_bytes(stream, history, (begun, closed)) == told * MIB
 
@@ -113,7 +111,7 @@ def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own(faults: i
     stream = Transfer((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
     quiet = Interval(begun, met, resident_bytes=MIB // 4, busy=1.0, minor_faults=9)
     busy = Interval(met, gone, busy=1.0, minor_faults=faults)
-    history = ProcessHistory(deque([quiet, busy]), None, None, begun)
+    history = ProcessHistory([quiet, busy], None, None, begun)
 
     assert part_bytes(stream, history, (begun, begun + 1_000_000)) == told
 
@@ -168,7 +166,7 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
         )
         parts.append(estimated(stream, begun, end))
     counted = Interval(begun, end, read_bytes=31 * MIB, reads=31, busy=1.0, returned_bytes=31 * MIB)
-    history = ProcessHistory(deque([counted]), None, None, begun, round(counted_until_s * SECOND_NS))
+    history = ProcessHistory([counted], None, None, begun, round(counted_until_s * SECOND_NS))
 
     Transfers(observed({(100, 1): history})).estimates.bound(parts)
 
@@ -188,7 +186,7 @@ def test_a_position_that_was_set_further_and_further_on_is_no_reading(meanwhile:
         Interval(start_ns, end_ns, read_bytes=moved, reads=30, busy=1.0, returned_bytes=moved)
         for start_ns, end_ns, moved in ((begun, middle, 30 * MIB), (middle, end, meanwhile))
     )
-    history = ProcessHistory(deque(counted), None, None, begun, 3 * SECOND_NS)
+    history = ProcessHistory(list(counted), None, None, begun, 3 * SECOND_NS)
 
     Transfers(observed({(100, 1): history})).estimates.bound(parts)
 

@@ -6,11 +6,11 @@ import os
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, Stage, play
+from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, Stage, changed, play
 from tests.detect.tracer import mono
 
 from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.samples import FileFact
+from ckptprof_collectors.samples import FileFact, FileScan, OpenFile
 
 
 def edges_s(stage: Stage, checkpoint: Checkpoint) -> tuple[float, float]:
@@ -323,6 +323,36 @@ def test_stamps_of_a_skewed_server_are_not_believed(skew_s: float) -> None:
 
     for number, save in enumerate(stage.play(16)):
         assert edges_s(stage, save) == pytest.approx((2.0 + 4 * number, 3.0 + 4 * number), abs=0.05)
+
+
+def test_an_empty_file_gets_no_bytes_of_a_process_whose_calls_are_counted() -> None:
+    """Its output goes to a file, which a look at its descriptors met while it wrote a table."""
+    stage = Stage(trace=True)
+    job = stage.process(environment={"RANK": "0", "WORLD_SIZE": "1"})
+    output = OpenFile(1, 2049, 77, 0, os.O_WRONLY, 0, 0, "/job/checkpoints/stdout")
+    for start_s in (3.0, 9.0):
+        stage.write(job, f"/job/table_{start_s:.0f}.csv", start_s, 2.0, 200 * MIB, magic=None)
+        scans = [(start_s + number / 5, FileScan(job.pid, job.info.start_ticks, (output,), ())) for number in range(9)]
+        stage.extra += scans
+
+    assert not stage.play(90)
+
+
+@pytest.mark.parametrize("saves", [1, 5])
+def test_an_empty_file_gets_no_bytes_that_others_got(saves: int) -> None:
+    """Its output goes to a file and says nothing; it is looked at beside each save, which may write one file anew."""
+    stage = Stage(facts=False)
+    job = stage.process()
+    output = OpenFile(1, 2049, 77, 0, os.O_WRONLY, 0, 0, "/job/checkpoints/stdout")
+    for start_s in (3.0, 12.0, 21.0):
+        for number in range(saves):
+            stage.write(job, f"/job/ckpt/step_{start_s:.0f}.pt", start_s + 0.2 * number, 0.2, 60 * MIB)
+    frames = changed(
+        stage.frames(90),
+        lambda one: msgspec.structs.replace(one, files=(*one.files, output)) if isinstance(one, FileScan) else one,
+    )
+
+    assert set(names(play(stage.header(), frames))) == {"step_3.pt", "step_12.pt", "step_21.pt"}
 
 
 def test_direct_writes_are_told_as_such() -> None:

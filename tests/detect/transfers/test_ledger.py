@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 
 from ckptprof.detect.transfers.ledger import Ledger
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
@@ -41,7 +40,7 @@ def test_what_is_unexplained_is_what_all_of_it_leaves() -> None:
     dice = random.Random(11)  # noqa: S311 - the same files in every run
     ticks = range(0, 60 * SECOND_NS, 40_000_000)
     history = ProcessHistory(
-        deque(Interval(at, at + 40_000_000, wrote_bytes=dice.randrange(1 << 25)) for at in ticks), None, None, 1
+        [Interval(at, at + 40_000_000, wrote_bytes=dice.randrange(1 << 25)) for at in ticks], None, None, 1
     )
     known = [written(dice, number) for number in range(50)]
     ledger = Ledger({WRITER: history}, known)

@@ -61,8 +61,10 @@ def learn(book: Openings) -> None:
 def reader(read_bytes: int) -> ProcessHistory:
     """Return a process that read so much while the file was open."""
     history = ProcessHistory()
-    interval = Interval(round(10.0 * SECOND_NS), round(10.2 * SECOND_NS), read_bytes=read_bytes, reads=70, busy=0.5)
-    history.intervals.append(interval)
+    begin_ns, end_ns = round(10.0 * SECOND_NS), round(10.2 * SECOND_NS)
+    history.intervals.append(
+        Interval(begin_ns, end_ns, read_bytes=read_bytes, returned_bytes=read_bytes, reads=70, busy=0.5)
+    )
     return history
 
 
@@ -152,6 +154,28 @@ def test_who_waited_for_a_child_that_nobody_met_is_not_credited(waited: bool, cr
     found = openings(history).unexplained(20 * SECOND_NS, [])
 
     assert len(found) == credited_to
+
+
+@pytest.mark.parametrize(
+    ("returned", "calls", "fetched", "major_faults", "credited_to"),
+    [
+        (SIZE, 70, 0, 0, 1),
+        (SIZE, 70, SIZE, 9, 1),  # it begins, and reads the file all the same
+        (0, 1, SIZE, 500, 0),  # libraries
+        (SIZE, 7000, 0, 0, 0),  # modules
+    ],
+)
+def test_what_a_process_loads_of_libraries_and_modules_is_no_file_that_somebody_else_opened(
+    returned: int, calls: int, fetched: int, major_faults: int, credited_to: int
+) -> None:
+    """Another recorder looks at the last checkpoint while a training process begins, from a cold page cache."""
+    history = ProcessHistory()
+    for at_s, share in ((9.9, 0), (10.1, 1)):
+        stat = ProcessStat(100, 1, "S", 0, 0, 0, share * major_faults, 1, None, None, 0)
+        io = ProcessIo(100, 1, share * returned, 0, share * calls, 0, share * fetched, 0, 0)
+        history.observe(round(at_s * SECOND_NS), round((at_s - 0.1) * SECOND_NS), io, stat, 100)
+
+    assert len(openings(history).unexplained(20 * SECOND_NS, [])) == credited_to
 
 
 def test_what_was_asked_of_an_opening_is_not_forgotten_with_the_answer() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import pytest
 from tests.detect.stage import MIB, Stage
 
@@ -115,7 +113,7 @@ def test_a_directory_at_the_end_that_is_read_first_says_nothing_of_the_rest(*, j
 def test_a_position_that_is_a_little_ahead_of_the_counters_has_not_jumped(counted: int, jumped: int) -> None:
     """They are read one after the other, and a busy machine comes in between."""
     transfer = reading(0, 80 * MIB)
-    history = ProcessHistory(deque([Interval(1, 2, reads=1, returned_bytes=counted)]))
+    history = ProcessHistory([Interval(1, 2, reads=1, returned_bytes=counted)])
 
     assert _order(transfer, history, alone=True).jumped == jumped
 
@@ -125,7 +123,7 @@ def test_large_operations_move_a_file_in_order_if_they_move_it_once(moved: int, 
     """Positions show nothing of pread; who reads more than there is goes back, or reads something else, too."""
     moved = moved * 80 // 100
     transfer = reading(0, 0)
-    history = ProcessHistory(deque([Interval(1, 2, reads=4, returned_bytes=moved)]))
+    history = ProcessHistory([Interval(1, 2, reads=4, returned_bytes=moved)])
 
     order, _ = layout_of([transfer], {(1, 1): history})
 

@@ -245,6 +245,6 @@ def test_a_book_of_many_sessions_is_forgotten() -> None:
 
     book = detector._transfers.traced
 
-    assert (len(book._open), len(book._files), len(book._over), books(book._lives), len(book._done)) == (0, 0, 0, 0, 0)
+    assert (len(book._open), len(book._files), len(book._over), books(book.lives), len(book._done)) == (0, 0, 0, 0, 0)
     assert not book
     assert len(book._sessions) == 400  # that were never closed: kept, within a bound, so that nothing is told twice

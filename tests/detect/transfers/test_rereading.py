@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import deque
 from collections.abc import Iterator
 
 import msgspec
@@ -159,7 +158,7 @@ def test_a_position_that_goes_back_while_other_files_are_read_is_no_second_readi
 def read_whole(start_ns: int, end_ns: int) -> ProcessHistory:
     """Return a process whose calls returned as much as the file holds."""
     counted = Interval(start_ns, end_ns, read_bytes=SIZE, reads=1, busy=1.0, returned_bytes=SIZE)
-    return ProcessHistory(deque([counted]), None, None, start_ns, end_ns)
+    return ProcessHistory([counted], None, None, start_ns, end_ns)
 
 
 @pytest.mark.parametrize(("opened", "times"), [(True, 2), (False, 1)])

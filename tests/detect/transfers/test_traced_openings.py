@@ -182,3 +182,16 @@ def test_a_call_that_takes_long_moved_its_bytes_all_that_time() -> None:
         (2.0, 2.001, MIB),
         (2.1, 3.0, 99 * MIB),
     ]
+
+
+def test_what_is_told_of_a_transfer_after_it_was_judged_takes_nothing_from_it() -> None:
+    """Its sums stay, so that it still counts among what its process moved."""
+    book = TracedTransfers()
+    book.take(activity(), MONOTONIC_NS)
+    (transfer,) = book.take_done(MONOTONIC_NS + 3 * SECOND_NS)
+    transfer.close()
+    book.observe(life("closed-written", 9.0))
+
+    assert transfer.closed_ns == MONOTONIC_NS + 9 * SECOND_NS
+    assert transfer.operations is not None
+    assert transfer.operations.bytes == 100 * MIB

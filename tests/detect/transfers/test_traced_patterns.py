@@ -254,7 +254,7 @@ def test_what_the_trace_lost_or_cannot_see_is_told() -> None:
 
     first, second = stage.play(14)
 
-    assert "files of 7 operations and 700 bytes: the trace had no room for them" in first.blind
+    assert "files of 7 operations and 700 B: the trace had no room for them" in first.blind
     assert not any("no room" in sentence for sentence in second.blind)
     assert all("splice is not seen: refused" in save.blind for save in (first, second))
 

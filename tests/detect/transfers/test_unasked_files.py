@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import msgspec
 import pytest
 from tests.detect.observed import observed
@@ -58,13 +56,13 @@ def fact(pid: int, modified_s: float, *, path: str = "/run/ckpt_7/a.pt", size: i
 def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0) -> ProcessHistory:
     """Return the history of a process that was met at a time, with what it wrote in its life and since it was met."""
     counters = ProcessIo(1, 1, 0, total, 0, 0, 0, 0, 0)
-    intervals = deque([Interval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), busy=1.0, wrote_bytes=wrote)])
-    return ProcessHistory(intervals if wrote else deque(), counters, None, round(first_s * SECOND_NS))
+    intervals = [Interval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), busy=1.0, wrote_bytes=wrote)]
+    return ProcessHistory(intervals if wrote else [], counters, None, round(first_s * SECOND_NS))
 
 
 def facts_of(world: World) -> FileFacts:
     """Return an empty book of a world that nobody traces."""
-    return FileFacts(world, TracedTransfers())
+    return FileFacts(world, TracedTransfers(), Openings())
 
 
 def credited(book: FileFacts, at_s: float = LATER_S) -> list[Transfer]:
@@ -141,6 +139,36 @@ def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int
     (one,) = credited(book, at_s)
 
     assert one.process == (101, 1)
+
+
+class Weighed(ProcessHistory):
+    """Counts how often it is asked what was written."""
+
+    times = 0
+
+    def wrote_bytes(self, start_ns: int, end_ns: int) -> int:
+        """Answer, and count."""
+        Weighed.times += 1
+        return super().wrote_bytes(start_ns, end_ns)
+
+
+def test_small_files_that_wait_for_a_trainer_are_not_weighed_again_at_each_round() -> None:
+    """Another user has thousands of them: each is weighed once, and waits until a trainer has asked or it is late."""
+    wrote = history(first_s=9, total=MIB, wrote=MIB)
+    trainer = Weighed(wrote.intervals, wrote.last_io, None, wrote.first_ns)
+    book = facts_of(observed({(100, 1): trainer, (101, 1): history(first_s=9, total=0)}, trainers=(100,)))
+    for inode in range(50):
+        told = msgspec.structs.replace(fact(101, 10.5, path=f"/run/{inode}", size=900), inode=inode)
+        book.note(12 * SECOND_NS, told)
+
+    Weighed.times = 0
+    early = [credited(book, at_s) for at_s in (12.2, 12.7, 13.2)]
+    assert Weighed.times == 50
+    book.note(13 * SECOND_NS, msgspec.structs.replace(told, pid=100))
+    late = credited(book, 13.7)
+
+    assert early == [[], [], []]
+    assert [(one.process, one.path) for one in late] == [((100, 1), "/run/49")]
 
 
 def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
@@ -224,7 +252,7 @@ def test_who_computes_while_a_file_stays_open_does_not_flush_it(busy: float, end
     steps = [(11 * SECOND_NS, ended, 40 * MIB, 1.0), (ended, writer.last_ns, 0, busy)]
     intervals = (Interval(begin, end, busy=share, wrote_bytes=size) for begin, end, size, share in steps)
 
-    edges = write_edges(writer, ProcessHistory(deque(intervals)), observed(), Openings())
+    edges = write_edges(writer, ProcessHistory(list(intervals)), observed(), Openings())
 
     assert edges[1] / SECOND_NS == pytest.approx(end_s)
 
@@ -249,7 +277,7 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
     seen.append(Interval(met, last, busy=1.0, wrote_bytes=MIB))
     stream.fact = fact(100, 10.2)
 
-    assert part_bytes(stream, ProcessHistory(deque(seen), None, None, begun), (begun, last)) == 30 * MIB
+    assert part_bytes(stream, ProcessHistory(list(seen), None, None, begun), (begun, last)) == 30 * MIB
 
 
 @pytest.mark.parametrize(("wrote", "told"), [(10 * MIB, 10 * MIB), (24 * MIB, 30 * MIB)])
@@ -260,7 +288,7 @@ def test_a_position_that_outruns_the_bytes_by_far_leaves_holes(wrote: int, told:
     writer.size = 30 * MIB
     seen = Interval(begun, ended, busy=1.0, wrote_bytes=wrote)
 
-    assert part_bytes(writer, ProcessHistory(deque([seen])), (begun, ended)) == told
+    assert part_bytes(writer, ProcessHistory([seen]), (begun, ended)) == told
 
 
 def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> None:
@@ -301,7 +329,7 @@ def test_a_file_beside_what_its_process_wrote_just_then_needs_little_credit(
     beside.file, beside.path, beside.before_ns, beside.size = (8, 9), f"/run/{folder}/b.pt", begun, 40 * MIB
     beside.last_ns = beside.closed_ns = round(10.5 * SECOND_NS)
     moved = (40 + wrote) * MIB
-    writer = ProcessHistory(deque([Interval(begun, end, busy=1.0, wrote_bytes=moved)]), first_ns=SECOND_NS)
+    writer = ProcessHistory([Interval(begun, end, busy=1.0, wrote_bytes=moved)], first_ns=SECOND_NS)
     book = facts_of(observed({(100, 1): writer}))
     book.note(11 * SECOND_NS, fact(100, 10.5))
 
@@ -314,10 +342,10 @@ def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> No
     later.file, later.path, later.before_ns, later.size = (8, 9), "/run/ckpt_7/b.pt", round(10.45 * SECOND_NS), 40 * MIB
     steps = [(10.3, 10.5, 30 * MIB), (10.5, 10.56, 4096), (10.56, 11.5, 40 * MIB)]
     writer = ProcessHistory(
-        deque(
+        [
             Interval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), busy=1.0, wrote_bytes=size)
             for start_s, end_s, size in steps
-        ),
+        ],
         None, None, 9 * SECOND_NS,
     )  # fmt: skip
     later.last_ns = later.closed_ns = round(10.75 * SECOND_NS)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 import pytest
 from tests.detect.observed import books, frame, observed
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
+from tests.detect.test_budget import deep_bytes
 from tests.detect.tracer import activity, life, mono
 
 from ckptprof.detect.events.past_events import PastEvent, PastEvents
@@ -141,7 +141,7 @@ def test_the_counters_of_crowds_are_bounded_and_the_latest_stay() -> None:
 
     for number, kept in ((40_000, 40_000), (40_001, 0)):
         interval = Interval(1, 2)
-        world.histories = {(10, 1): ProcessHistory(deque([interval] * number))}
+        world.histories = {(10, 1): ProcessHistory([interval] * number)}
         world.forget_before(10, [((10, 1), 0)])
         assert len(world.histories[10, 1].intervals) == kept
 
@@ -205,7 +205,7 @@ def test_the_streams_that_were_judged_are_bounded() -> None:
     left = book.moved_by((100, 1000))
 
     assert len(left) == _KEPT
-    assert not books(book._lives), "where they are is not asked for any more"
+    assert not books(book.lives), "where they are is not asked for any more"
     assert {stream.operations.bytes for stream in left if stream.operations is not None} == {2000}
     assert not any(stream.threads for stream in left)
 
@@ -237,7 +237,7 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
 def facts_of(numbers: Iterable[int]) -> FileFacts:
     """Return the facts of small files that nobody was seen writing."""
     stage, world = Stage(), observed()
-    book = FileFacts(world, TracedTransfers())
+    book = FileFacts(world, TracedTransfers(), Openings())
     world.clock.set(stage.header().at_ns, stage.wall(0.0))
     learn(book, numbers)
     return book
@@ -290,6 +290,9 @@ def test_what_is_kept_of_one_file_is_bounded() -> None:
     assert sum(moved for _, _, moved in counted.points) == 4096 * 10_000
     assert len(looked_at.looks) == 4000
     assert looked_at.looks[-1].position == 9999
+    assert looked_at.looks[0].position == 0
+    assert deep_bytes(looked_at.looks) < 130_000, "numbers side by side: 4000 objects would take 700,000"
+    assert polled.looks == 4000
 
 
 def test_remembered_candidates_are_bounded_over_all_jobs() -> None:

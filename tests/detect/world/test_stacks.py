@@ -56,3 +56,14 @@ def test_a_step_that_a_program_takes_within_its_own_save_is_training(
     frames = (*called, ("save", "/job/train.py", 60), ("main", "/job/train.py", 80))
 
     assert doing(frames, [LOOP]) == what
+
+
+@pytest.mark.parametrize(("called", "what"), [((), "saving"), ((("learn", "/job/train.py", 44),), "named")])
+def test_who_sleeps_in_a_save_waits_for_it_but_not_in_what_it_calls(
+    called: tuple[tuple[str, str, int], ...], what: str
+) -> None:
+    """A step may be computed by other threads while the one that called it sleeps: its rhythm tells."""
+    frames = (*called, ("save", "/job/train.py", 60), ("main", "/job/train.py", 80))
+
+    assert doing(frames, [LOOP], sleeps=True) == what
+    assert doing(frames, [LOOP]) == "named"

@@ -15,11 +15,14 @@ SECOND = 1000 * MS
 TRAINER = (100, 1000)
 
 
-def looked_at(until_ms: int, every_ms: int, share: Callable[[int], float]) -> TrainingThreads:
+def looked_at(
+    until_ms: int, every_ms: int, share: Callable[[int], float], wakes_until_ms: int | None = None
+) -> TrainingThreads:
     """Return looks at a thread that runs for a share of the time, which may change from look to look."""
     book, ran_ns = TrainingThreads(), 0
     for at_ms in range(0, until_ms + 1, every_ms):
-        book.take(frame(at_ms * MS, max(0, at_ms - every_ms) * MS, ThreadTime(*TRAINER, 100, ran_ns, 0, at_ms)))
+        slices = at_ms if wakes_until_ms is None else min(at_ms, wakes_until_ms)
+        book.take(frame(at_ms * MS, max(0, at_ms - every_ms) * MS, ThreadTime(*TRAINER, 100, ran_ns, 0, slices)))
         ran_ns += round(share(at_ms) * every_ms * MS)
     return book
 
@@ -30,6 +33,16 @@ def test_what_a_thread_did_before_it_trained_is_not_usual() -> None:
 
     assert rhythm is not None
     assert rhythm.share == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("share", "usual"), [(0.02, 0.9), (0.07, 0.07)])
+def test_a_thread_that_is_held_already_has_the_rhythm_that_it_had_before(share: float, usual: float) -> None:
+    """It neither wakes nor runs, for longer than it takes to know what is usual; one that computes is not held."""
+    book = looked_at(20_000, 100, lambda at_ms: 0.9 if at_ms < 10_000 else share, wakes_until_ms=10_000)
+    rhythm = book.rhythm(TRAINER, 20 * SECOND)
+
+    assert rhythm is not None
+    assert rhythm.share == pytest.approx(usual)
 
 
 @pytest.mark.parametrize(("save_ends_s", "known"), [(70, True), (85, False)])

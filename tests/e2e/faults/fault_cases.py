@@ -34,7 +34,7 @@ class Case:
     gain: bool = (
         True  # whether the control is the fault's work at its next limit, so that the promise can be held to it
     )
-    control_limits: tuple[str, ...] = ("none",)
+    control_limits: tuple[str, ...] = ("none", "cpu")  # others may have the processors: that is not the fault
 
 
 def work(ground: Ground, *arguments: str, before: Sequence[str] | None = None) -> Work:
@@ -68,6 +68,10 @@ CASES: tuple[Case, ...] = (
     Case("device-iops-xfs", ("small-io",), _save(_FEW_XFS, "small-direct"), _save(_FAST_XFS, "small-direct"), (20, 40)),
     Case("network-fuse", ("network",), _save(partial(sshfs, 160), "raw"), _save(sshfs, "raw"), (25, 50)),
     Case(
+        "path-fuse", ("network",), _save(partial(sshfs, 160, routed=True), "raw"),
+        _save(partial(sshfs, routed=True), "raw"), (25, 50),
+    ),
+    Case(
         "server-fuse", ("server",), _save(partial(sshfs, server_bytes=16 * MB), "raw"), _save(sshfs, "raw"), (25, 50),
         gain=False,
     ),
@@ -80,7 +84,7 @@ CASES: tuple[Case, ...] = (
     Case("serialize-gil", ("serialize",), _save(_FAST, "contended"), _save(_FAST, "objects"), (25, 50)),
     Case(
         "single-writer", ("single-writer",), _save(_FAST, "one-of-many", *_RANKS), _save(_FAST, "zlib", *_RANKS),
-        (80, 160), control_limits=("serialize", "none"),
+        (80, 160), control_limits=("serialize", "none", "cpu"),
     ),
     Case(
         "straggler", ("straggler",), _save(_FAST, "fsync", *_RANKS, "--straggler", "2", "--straggle", "3"),
@@ -120,7 +124,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "restore-mapping-network", ("network",), _restore(partial(sshfs, 160), "copy"), _restore(sshfs, "copy"),
-        (40, 80), kind="restore", gain=False, control_limits=("none", "page-fault"),
+        (40, 80), kind="restore", gain=False, control_limits=("none", "page-fault", "cpu"),
     ),
     Case(
         "gather", ("gather",), _save(_FAST, "gathered", *_RANKS, "--gather-pause", "0.0004"),

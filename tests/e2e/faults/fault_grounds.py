@@ -45,9 +45,11 @@ def _nothing(place: Path) -> None:
     """Do nothing while it is healthy."""
 
 
-def call(*command: str | Path, timeout: float = 60) -> str:
-    """Run a program and return what it printed; raises RuntimeError with what it said."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, check=False, timeout=timeout)
+def call(*command: str | Path, timeout: float = 60, user: int | None = None) -> str:
+    """Run a program, as another user if told, and return what it printed; raises RuntimeError with what it said."""
+    who = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=timeout, **who)  # type: ignore[call-overload]
     if done.returncode:
         raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
     return done.stdout.decode()
@@ -154,6 +156,7 @@ class Link:
 
     name: str = "ckptfault"
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    server: str = _SERVER
 
     def open(self) -> None:
         """Make it."""
@@ -182,34 +185,103 @@ class Link:
         )
         return self.processes[-1]
 
-    def close(self) -> None:
-        """Take everything away."""
+    def end(self) -> None:
+        """End what it serves."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self.processes.clear()
+
+    def close(self) -> None:
+        """Take everything away."""
+        self.end()
         with contextlib.suppress(RuntimeError):
             call("ip", "netns", "del", self.name)
         with contextlib.suppress(RuntimeError):
             call("ip", "link", "del", "ckpt0")
 
 
+@dataclass
+class RoutedLink(Link):
+    """A network namespace behind a router of its own, which shapes where this host does not see it."""
+
+    name: str = "ckptfar"
+    router: str = "ckptroute"
+    server: str = "10.213.79.2"
+
+    def open(self) -> None:
+        """Make both."""
+        self.close()
+        here, between, there = "10.213.80.1", "10.213.80.2", "10.213.79.1"
+        for name in (self.name, self.router):
+            call("ip", "netns", "add", name)
+        call("ip", "link", "add", "ckptr0", "type", "veth", "peer", "name", "ckptr1", "netns", self.router)
+        call(
+            "ip",
+            "-n",
+            self.router,
+            "link",
+            "add",
+            "ckptr2",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "ckptr3",
+            "netns",
+            self.name,
+        )
+        call("ip", "addr", "add", f"{here}/24", "dev", "ckptr0")
+        call("ip", "-n", self.router, "addr", "add", f"{between}/24", "dev", "ckptr1")
+        call("ip", "-n", self.router, "addr", "add", f"{there}/24", "dev", "ckptr2")
+        call("ip", "-n", self.name, "addr", "add", f"{self.server}/24", "dev", "ckptr3")
+        call("ip", "link", "set", "ckptr0", "up")
+        for name, device in ((self.router, "ckptr1"), (self.router, "ckptr2"), (self.name, "ckptr3")):
+            call("ip", "-n", name, "link", "set", device, "up")
+        call("ip", "netns", "exec", self.router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        call("ip", "route", "add", f"{self.server}/32", "via", between, "dev", "ckptr0")
+        call("ip", "-n", self.name, "route", "add", "default", "via", there)
+
+    def shape(self, megabits: int | None) -> None:
+        """Hold both directions to a rate, at the router."""
+        for device in ("ckptr1", "ckptr2") if megabits is not None else ():
+            shape = ("root", "tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "100ms")
+            call("ip", "netns", "exec", self.router, "tc", "qdisc", "add", "dev", device, *shape)
+
+    def close(self) -> None:
+        """Take everything away."""
+        self.end()
+        for command in (("netns", "del", self.name), ("netns", "del", self.router), ("link", "del", "ckptr0")):
+            with contextlib.suppress(RuntimeError):
+                call("ip", *command)
+
+
 @contextlib.contextmanager
 def sshfs(
-    megabits: int | None = None, *, server_bytes: int | None = None, healthy: Healthy = _nothing
+    megabits: int | None = None,
+    *,
+    server_bytes: int | None = None,
+    routed: bool = False,
+    user: int | None = None,
+    healthy: Healthy = _nothing,
 ) -> Iterator[Path]:
-    """Give a FUSE mount over a network, by SFTP; `server_bytes`: its server takes so many a second."""
+    """Give a FUSE mount over a network, by SFTP; `server_bytes`: its server takes so many a second.
+
+    `routed`: it is shaped beyond this host. `user`: the mount is that user's.
+    """
     with contextlib.ExitStack() as stack:
         behind = stack.enter_context(loop())
         place = Path(tempfile.mkdtemp(prefix="ckptprof-remote-", dir="/mnt"))
         stack.callback(place.rmdir)
-        link = Link()
+        if user is not None:
+            os.chown(place, user, user)
+        link = RoutedLink() if routed else Link()
         stack.callback(link.close)
         link.open()
         program = "/usr/lib/openssh/sftp-server" if server_bytes is None else f"{sys.executable} {SLOW} {server_bytes}"
         link.serve("socat", "TCP-LISTEN:2022,fork,reuseaddr,nodelay", f"EXEC:{program}")
-        _until(lambda: call("sshfs", f"{_SERVER}:{behind}", place, "-o", "directport=2022"))
+        _until(lambda: call("sshfs", f"{link.server}:{behind}", place, "-o", "directport=2022", user=user))
         stack.callback(_unmount, place)
         if server_bytes is None:
             healthy(place)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import math
 import os
 import re
 import shutil
@@ -15,12 +17,14 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 from livecommand import Ckptprof, sampler_of, wait_until
 
+from ckptprof.service.sampler.relay import MAX_RELIEVED
 from silentfuse import silent
 
 PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run
@@ -37,7 +41,10 @@ _FAN_OPEN = 0x20 | 1 << 27 | 1 << 30  # of the folder itself, too, and of what i
 _EVENT = struct.Struct("=IBBHQii")
 USER, OTHER = 65534, 4321
 SAVE = """
-import sys, time
+import mmap, sys, time
+library = open("libtorch.so", "w+b")  # what trains has one mapped: each save is told for itself, not as one of a series
+library.truncate(4096)
+mapped = mmap.mmap(library.fileno(), 4096)
 header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (8000000,), }".ljust(117) + b"\\n"
 for n in range(int(sys.argv[1])):
     time.sleep(1)
@@ -47,7 +54,9 @@ for n in range(int(sys.argv[1])):
 time.sleep(1)
 """
 JOB = (Path(__file__).resolve().parents[1] / "swapping_job.py").read_text()
+HOLDING = (Path(__file__).resolve().parents[1] / "holding_job.py").read_text()
 LEVELS = [pytest.param("poll"), pytest.param("trace", marks=pytest.mark.bpf)]
+SAVES = {f"ckpt_{n}.npy" for n in range(3)}
 
 
 @pytest.fixture
@@ -69,7 +78,8 @@ def as_user(
 ) -> subprocess.Popen[bytes]:
     """Start a program in Python as a user without privileges; by its rank it looks like one that trains."""
     become = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", PYTHON, "-c", program)
-    return subprocess.Popen([*prefix, *become, *arguments], cwd=cwd, env={"RANK": "0", "PATH": os.environ["PATH"]})
+    environment = {"RANK": "0", "PATH": os.environ["PATH"]}
+    return subprocess.Popen([*prefix, *become, *arguments], cwd=cwd, env=environment, start_new_session=True)
 
 
 class Openings:
@@ -128,34 +138,80 @@ def longest_stillness(process: psutil.Process, seconds: float) -> float:
     return longest
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_folder_swapped_for_a_mount_that_hangs_stops_nobody(
-    ckptprof: Ckptprof, homes: dict[int, Path], level: str
-) -> None:
-    """The sampler ticks on, the save of another user is seen whole, and the agent ends in its time."""
-    agent = ckptprof.start("agent", "--db", str(ckptprof.database), "--no-metrics", "--level", level)
-    wait_until(ckptprof.database.exists)
-    sampler = sampler_of(agent)
+def free_port() -> int:
+    """Return one that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def shown(port: int, name: str) -> float:
+    """Return a metric without labels; -1 if it is not there."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return next((float(line.split()[1]) for line in lines if line.startswith(f"ckptprof_{name} ")), -1.0)
+
+
+class Agent:
+    """An agent of one level; several watch the same attack."""
+
+    def __init__(self, ckptprof: Ckptprof, level: str) -> None:
+        """Start it, and wait until it stores."""
+        self._ckptprof = ckptprof
+        self.database = ckptprof.database.with_name(f"{level}.db")
+        self.port = free_port()
+        metrics = ("--listen", f"127.0.0.1:{self.port}")
+        self.process = ckptprof.start(
+            "agent", "--db", str(self.database), *metrics, "--level", level, stderr=subprocess.PIPE
+        )
+        wait_until(self.database.exists)
+        self.sampler = sampler_of(self.process)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether its sampler lives still."""
+        return sampler_of(self.process).pid == self.sampler.pid
+
+    def has_told(self, home: Path) -> bool:
+        """Return whether it has told all that was saved there."""
+        return set(self._ckptprof.steps(home, self.database)) >= SAVES
+
+    def hangs(self, least: int = 1, most: float = math.inf) -> bool:
+        """Return whether so many of its look-ups hang."""
+        return least <= shown(self.port, "sampler_hung_lookups") < most
+
+    def end(self) -> tuple[int, float, str]:
+        """End it as systemd does; return its exit code, how long that took, and what it has said."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        said = self.process.communicate(timeout=60)[1].decode()
+        return self.process.returncode, time.monotonic() - began, said
+
+
+@pytest.mark.bpf
+def test_a_folder_swapped_for_a_mount_that_hangs_stops_nobody(ckptprof: Ckptprof, homes: dict[int, Path]) -> None:
+    """The sampler ticks on, the save of another user is seen whole, and the agent ends in its time; at both levels."""
+    agents = [Agent(ckptprof, level) for level in ("poll", "trace")]
     with silent(homes[USER] / "silent", USER) as mount:
         attacker = as_user(USER, JOB, str(homes[USER]), str(mount.place / "x"), "20", cwd=homes[USER])
         time.sleep(5)
         victim = as_user(OTHER, SAVE, "3", cwd=homes[OTHER])
-        still = longest_stillness(sampler, 16)
+        with ThreadPoolExecutor() as pool:
+            still = list(pool.map(lambda agent: longest_stillness(agent.sampler, 16), agents))
         assert (victim.wait(60), attacker.wait(60)) == (0, 0)
-        same = sampler_of(agent).pid == sampler.pid
+        same = [agent.is_same for agent in agents]
         time.sleep(2)
-        began = time.monotonic()
-        agent.send_signal(signal.SIGTERM)
-        code = agent.wait(60)
-        seconds = time.monotonic() - began
+        ended = [agent.end() for agent in agents]
         hangs = ckptprof.call("doctor").stdout.decode()
 
     # What was asked in the mount's own thread, until the mount ends; samplers of other agents may hang beside it.
-    assert re.search(rf"sampler [0-9,\s]*\b{sampler.pid}\b", hangs), hangs
-    assert still < 1.5
-    assert same
-    assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())
-    assert (code, seconds < 15) == (0, True)
+    for agent in agents:
+        assert re.search(rf"sampler [0-9,\s]*\b{agent.sampler.pid}\b", hangs), hangs
+        assert agent.has_told(homes[OTHER])
+    assert max(still) < 1.5
+    assert all(same)
+    assert [(code, seconds < 15) for code, seconds, _ in ended] == [(0, True)] * 2
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -194,7 +250,7 @@ def test_a_link_leads_to_nothing_that_its_user_may_not_see(
     assert (code, job.returncode, after) == (0, 0, [])
     assert found & inodes == set()
     assert (homes[USER] / "own").stat().st_ino in found
-    assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())
+    assert set(ckptprof.steps(homes[USER])) >= SAVES
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -221,36 +277,60 @@ def test_what_a_job_had_in_a_namespace_of_its_own_is_not_looked_for_on_the_host(
     assert seen + openings.by(sampler.pid) == []
     openings.close()
     if level == "trace":  # polling alone does not tell such short ones, there or elsewhere
-        assert {f"ckpt_{n}.npy" for n in range(3)} <= set(ckptprof.steps())  # while it lived, in its own root
+        assert set(ckptprof.steps(homes[USER])) >= SAVES  # while it lived, in its own root
 
 
 def test_a_sampler_that_does_not_end_is_counted_and_told(ckptprof: Ckptprof, homes: dict[int, Path]) -> None:
     """Killed while one of its threads hangs, it stays; another goes on, and it is counted until it is gone."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     arguments = ("agent", "--db", str(ckptprof.database), "--listen", f"127.0.0.1:{port}", "--level", "poll")
     agent = ckptprof.start(*arguments, stderr=subprocess.PIPE)
     wait_until(ckptprof.database.exists)
     sampler = sampler_of(agent)
 
-    def shown(name: str) -> float:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
-            lines = page.read().decode().splitlines()
-        return next((float(line.split()[1]) for line in lines if line.startswith(f"ckptprof_{name} ")), -1.0)
-
     with silent(homes[USER] / "silent", USER) as mount:
         job = as_user(USER, SAVE, "1", f"--out={mount.place}/x/y", cwd=homes[USER])
         job.wait(60)
-        wait_until(lambda: shown("sampler_hung_lookups") == 1)
+        wait_until(lambda: shown(port, "sampler_hung_lookups") == 1)
         sampler.kill()
-        wait_until(lambda: shown("samplers_stuck") == 1, 60)
+        wait_until(lambda: shown(port, "samplers_stuck") == 1, 60)
         children = psutil.Process(agent.pid).children
         wait_until(lambda: any(child.status() != psutil.STATUS_ZOMBIE for child in children()))
-    wait_until(lambda: shown("samplers_stuck") == 0, 60)
+    wait_until(lambda: shown(port, "samplers_stuck") == 0, 60)
     agent.send_signal(signal.SIGTERM)
     said = agent.communicate(timeout=60)[1].decode()
 
     assert agent.returncode == 0
     assert f"files on fuse of user {USER}: no answer" in said
     assert f"the sampler {sampler.pid} does not end" in said
+
+
+@pytest.mark.alone  # whoever reads all of /proc is held, too: psutil, in tests beside this one
+@pytest.mark.bpf
+@pytest.mark.parametrize("how", ["exec", "mmap"])
+def test_processes_that_hold_whoever_reads_of_them_stop_nobody(
+    ckptprof: Ckptprof, homes: dict[int, Path], how: str
+) -> None:
+    """Another thread goes on without them, the saves of another user are told, and what is not looked at is said."""
+    agents = [Agent(ckptprof, level) for level in ("poll", "trace")]
+    with silent(homes[USER] / "held", USER, {"exec": "flush", "mmap": "write"}[how]) as mount:
+        attacker = as_user(USER, HOLDING, f"{mount.place}/x", "6", how, cwd=homes[USER])
+        try:
+            wait_until(lambda: mount.asked >= {"exec": 3, "mmap": 1}[how])  # all wait for one page
+            code = as_user(OTHER, SAVE, "3", cwd=homes[OTHER]).wait(60)
+            held = []
+            for agent in agents:
+                wait_until(functools.partial(agent.has_told, homes[OTHER]))
+                wait_until(agent.hangs)
+                held.append(shown(agent.port, "sampler_hung_lookups"))
+        finally:
+            os.killpg(attacker.pid, signal.SIGKILL)
+    attacker.wait()
+    assert code == 0
+    for agent, most in zip(agents, held, strict=True):
+        assert agent.is_same
+        wait_until(functools.partial(agent.hangs, 0, most))  # another mount of this host may hang, too
+        ended, _, said = agent.end()
+        assert ended == 0
+        assert most < MAX_RELIEVED
+        assert f"processes of user {USER}: they hold whoever looks at them" in said

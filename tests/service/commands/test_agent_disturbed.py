@@ -208,17 +208,30 @@ def test_after_a_full_disk_every_event_is_stored(ckptprof: Ckptprof, watch: Watc
 
 
 @pytest.mark.root
-def test_few_descriptors_narrow_the_sight_and_are_told(ckptprof: Ckptprof, watch: Watch) -> None:
-    """With 76 of them, as many as it needs for itself, it watches fewer processes; it does not die and start again."""
-    watching = watch(prefix=("prlimit", "--nofile=76:76"))
+@pytest.mark.parametrize("level", ["auto", "poll"])
+def test_with_few_descriptors_it_polls_and_sees_saves(ckptprof: Ckptprof, watch: Watch, level: str) -> None:
+    """With 64 of them there are none for the trace, which is told; it looks at all processes."""
+    watching = watch("--no-metrics", "--level", level, prefix=("prlimit", "--nofile=64:64"))
     watching.until(b"READY=1")
-    time.sleep(3)
+    save_thrice(ckptprof)
+    wait_until(lambda: stored(ckptprof))
+    held = sampler_of(watching.process).num_fds()
     code = watching.end()
 
     assert code == 0
-    assert "starting another" not in watching.said()
-    assert "Traceback" not in watching.said()
-    assert "limit of open files" in watching.said()
+    assert held < 64
+    assert not [word for word in ("starting another", "Traceback", "Too many open files") if word in watching.said()]
+    assert ("limit of open files of 64" in watching.said()) == (level == "auto")
+
+
+@pytest.mark.root
+def test_a_trace_for_which_there_are_too_few_descriptors_is_refused(ckptprof: Ckptprof) -> None:
+    """Who wants nothing but the trace is told what is missing."""
+    command = ["prlimit", "--nofile=64:64", *CKPTPROF, "agent", "--level", "trace", "--no-metrics", "--db"]
+    result = subprocess.run([*command, str(ckptprof.database)], capture_output=True, check=False, timeout=60)
+
+    assert result.returncode == 1
+    assert b"limit of open files of 64" in result.stderr
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -19,7 +19,7 @@ from ckptprof.store.writer import Retention
 
 @pytest.mark.slow
 def test_a_service_is_scraped_from_afar(ckptprof: Ckptprof) -> None:
-    """Over TLS, by who has the password, on the address of the file."""
+    """Over TLS, by who has the password, on the address of the file, with the names of jobs that it asks for."""
     work = ckptprof.work
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "web.key", "-out", "web.crt"]
     named = ["-days", "2", "-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -27,7 +27,8 @@ def test_a_service_is_scraped_from_afar(ckptprof: Ckptprof) -> None:
     hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
     tls = "tls_server_config: {cert_file: web.crt, key_file: web.key}\n"
     (work / "web.yml").write_text(f"{tls}basic_auth_users: {{prometheus: {hashed}}}\n")
-    (work / "config.toml").write_text('listen = "127.0.0.1:0"\nweb_config = "web.yml"\nlevel = "poll"\n')
+    settings = 'listen = "127.0.0.1:0"\nweb_config = "web.yml"\nlevel = "poll"\njob_names = true\n'
+    (work / "config.toml").write_text(settings)
 
     with (work / "agent.log").open("wb") as log:
         process = ckptprof.start(
@@ -40,7 +41,7 @@ def test_a_service_is_scraped_from_afar(ckptprof: Ckptprof) -> None:
         for user in (("--user", "prometheus:secret"), ())
     ]
 
-    assert "\nckptprof_" in answers[0]
+    assert '\nckptprof_series_dropped_total{kind="job"} 0.0\n' in answers[0]
     assert answers[0].endswith("200")
     assert answers[1] == "401 Unauthorized\n401"
     process.terminate()
@@ -55,14 +56,14 @@ def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest
     file = tmp_path / "config.toml"
     file.write_text(
         'level = "poll"\nrate = 4\nno_metrics = true\nlisten = "0.0.0.0:9"\nweb_config = "/w.yml"\n'
-        "timeline_days = 3\nmax_bytes = 16777216\n"
+        "timeline_days = 3\nmax_bytes = 16777216\njob_names = true\n"
     )
 
     assert main(["agent", "--db", "x.db", "--config", str(file)]) == 0
     assert caught == [
         watch.AgentOptions(
             db="x.db", host="0.0.0.0", port=9, serve=False, base_hz=4.0, burst_hz=10.0, level="poll",  # noqa: S104
-            web_config=Path("/w.yml"), timeline_days=3, max_bytes=1 << 24,
+            web_config=Path("/w.yml"), timeline_days=3, max_bytes=1 << 24, job_names=True,
         )
     ]  # fmt: skip
 

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from livecommand import CKPTPROF, SAVE, Ckptprof, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 BEGINS = rb"ckptprof: recording (.*) at (poll|trace) level to (\S+), (.*)\n"
 
 
+@pytest.mark.xdist_group("live")
 def test_a_command_and_its_descendants_are_recorded_and_nothing_else(ckptprof: Ckptprof) -> None:
     """A child's save is in it, that of a process beside it is not; the exit code is the command's."""
     beside = ckptprof.work / "beside"
@@ -112,7 +113,7 @@ def test_the_time_may_be_over_before_the_command(ckptprof: Ckptprof) -> None:
     assert (ckptprof.work / "after").exists()
     assert re.search(rb"to x.gz, for 1 s\n", result.stderr)
     watched = json.loads(ckptprof.call("replay", "x.gz", "--json").stdout)["watched"]
-    assert watched["end_ns"] - watched["start_ns"] < 2e9
+    assert watched["end_ns"] - watched["start_ns"] < 2.9e9
 
 
 def test_a_host_is_recorded_until_ctrl_c(ckptprof: Ckptprof) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -51,6 +52,17 @@ def test_a_stopped_sampler_holds_the_end_up_for_a_moment_only(ckptprof: Ckptprof
     assert process.returncode == 9
     assert time.monotonic() - began < 30
     assert not sampler.is_running()
+
+
+def test_a_sampler_that_does_not_come_up_keeps_nobody_from_training(ckptprof: Ckptprof) -> None:
+    """Even where nothing but the trace was wanted: that is said, and the exit code is the command's."""
+    process = ckptprof.start("run", "--level", "trace", "--db", str(ckptprof.database), "--", "sh", "-c", "exit 7")
+    sampler_of(process).suspend()
+
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 7
+    assert b"begins unwatched" in err
 
 
 def test_a_killed_recorder_leaves_the_command_alone(ckptprof: Ckptprof) -> None:
@@ -108,6 +120,36 @@ def test_a_read_only_disk_is_said_before_the_command_starts(ckptprof: Ckptprof, 
 
     assert (result.returncode, result.stdout) == (6, b"")
     assert b"Read-only" in result.stderr
+
+
+_WITHOUT_A_HOME = """
+import sys
+from pathlib import Path
+from ckptprof.cli.main import main
+from ckptprof.service.commands import running
+running.default_path = lambda: Path("home/ckptprof.db")
+raise SystemExit(main(["run", *sys.argv[1:], "--", sys.executable, "-c", "print(1); raise SystemExit(9)"]))
+"""
+
+
+@pytest.mark.parametrize(("named", "code", "printed"), [((), 9, "1\n"), (("--db", "home/x.db"), 6, "")])
+def test_a_home_that_takes_no_database_keeps_nobody_from_training(
+    named: tuple[str, ...], code: int, printed: str, tmp_path: Path
+) -> None:
+    """Who named the database made a mistake, and is told before the command starts; who did not made none."""
+    (tmp_path / "home").touch()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CKPTPROF")}
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_A_HOME, *named],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
+
+    assert (done.returncode, done.stdout) == (code, printed)
+    assert ("nothing will be stored, only reported at the end" in done.stderr) is (not named)
 
 
 @pytest.mark.xdist_group("live")

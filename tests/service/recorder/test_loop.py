@@ -37,7 +37,7 @@ class Piped:
         """Return what to wait for."""
         return self._read_fd
 
-    def read(self) -> list[Header | Frame] | None:
+    def read(self) -> Iterator[Header | Frame] | None:
         """Return the messages that have come, None at the end."""
         data = os.read(self._read_fd, 1 << 20)
         return self._unpacker.feed(data) if data else None
@@ -213,3 +213,24 @@ def test_a_second_signal_later_is_haste(sampler: Piped, trap: Told, monkeypatch:
     assert loop.hurried
     assert sampler.killed
     assert frames == []
+
+
+def test_a_signal_is_heard_however_many_frames_wait(
+    sampler: Piped, trap: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames that come faster than they are judged do not keep us from ending; what was left out is told."""
+    monkeypatch.setattr(looping, "STEP_SECONDS", 0.05)
+    taken: list[Header | Frame] = []
+    loop = Loop(sampler, trap, lambda message: (time.sleep(0.02), taken.append(message))[1])  # type: ignore[arg-type, func-returns-value]
+    os.write(sampler.write_fd, pack(HEADER) + pack(FRAME) * 1000)
+    trap.tell(signal.SIGTERM)
+    began = time.monotonic()
+
+    caught = loop.turn()
+    ended = loop.drain(0.3)
+
+    assert [one.number for one in caught] == [signal.SIGTERM]
+    assert time.monotonic() - began < 5
+    assert 0 < len(taken) < 1000
+    assert not ended
+    assert sampler.killed

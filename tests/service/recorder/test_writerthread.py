@@ -6,15 +6,22 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 from livecommand import wait_until
 
+from ckptprof.detect.events.decision_table import Hypothesis
+from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.events.past_events import PastEvent
+from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Level, Pattern, Session
 from ckptprof.service.recorder import writerthread
 from ckptprof.service.recorder.database import Database
+from ckptprof.service.recorder.untold import left_untold
 from ckptprof.service.recorder.writerthread import WriterThread
+from ckptprof.store import writer as writer_module
 from ckptprof.store.lock import StoreBusyError
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import Window
@@ -201,3 +208,59 @@ def test_a_database_that_a_disk_damages_is_replaced(keep: Callable[..., Kept], *
         (moved,) = reader.report(CheckpointQuery()).watched.moved_aside
     assert Path(moved).read_bytes().count(b"\xff" * 4096) >= 1
     assert not kept.complaints or "is damaged" in kept.complaints[0]
+
+
+def untold(number: int) -> Untold:
+    """Return an event that waits."""
+    event = PastEvent(0, 1, 1, frozenset(("/#",)), frozenset((f"/c{number}",)), frozenset(((1, 2),)), frozenset(("p",)))
+    return Untold(save(number), event, "/", "boot", Hypothesis.NOTHING)
+
+
+def test_what_is_not_told_yet_is_kept_until_it_is(keep: Callable[..., Kept]) -> None:
+    """The next recorder finds it as it was, and what the last one left goes with the first that the next one says."""
+    first, second = untold(1), untold(2)
+    kept = keep()
+    for waiting in ([first, second], [second], [first, second]):
+        kept.writer.put_checkpoints([], waiting)
+        wait_until(lambda: not kept.writer.queued)
+
+        assert [msgspec.to_builtins(one) for one in left_untold(kept.path)] == [
+            msgspec.to_builtins(one) for one in waiting
+        ]
+    kept.writer.put_checkpoints([save(1)], [second])
+    assert kept.writer.close(10.0)
+    after = keep()
+    assert [one.checkpoint.uid for one in left_untold(kept.path)] == ["c2"]
+    after.writer.put_checkpoints([save(2)], [])
+    assert after.writer.close(10.0)
+
+    assert left_untold(kept.path) == []
+    assert after.stored() == ["/c1", "/c2"]
+
+
+def test_what_is_told_goes_with_what_was_not(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one transaction: who dies in its midst leaves it either waiting or stored, never both and never neither."""
+    kept = keep()
+    kept.writer.put_checkpoints([], [untold(1)])
+    wait_until(lambda: not kept.writer.queued)
+    put = writer_module.put_checkpoint
+    monkeypatch.setattr(writer_module, "put_checkpoint", Mock(side_effect=StoreError("it broke off")))
+    kept.writer.put_checkpoints([save(1)], [])
+    wait_until(lambda: kept.complaints)
+
+    assert [one.checkpoint.uid for one in left_untold(kept.path)] == ["c1"]
+    assert kept.stored() == []
+    monkeypatch.setattr(writer_module, "put_checkpoint", put)
+    wait_until(lambda: kept.stored() == ["/c1"])
+    assert left_untold(kept.path) == []
+
+
+def test_what_is_left_in_a_form_of_another_version_is_passed_over(keep: Callable[..., Kept]) -> None:
+    """It costs what it held, and nothing else."""
+    kept = keep()
+    assert kept.writer.close(10.0)
+    writer = StoreWriter(kept.path)
+    writer.add_checkpoints([], {"c1": b"\x81\xa1x\x01"})
+    writer.close()
+
+    assert left_untold(kept.path) == []

@@ -10,14 +10,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from ckptprof.service import privileges
 from ckptprof.service.sampler import population
 from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import list_pids
-from ckptprof_collectors.samples import ProcessExit, Sample
+from ckptprof_collectors.samples import ProcessExit, Sample, Unavailable
 
 STAT = "{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0"
 IO = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 0\n"
@@ -47,6 +49,50 @@ def test_what_comes_and_goes_is_found_at_once() -> None:
         assert child.pid not in people.known
     finally:
         people.close()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_what_was_written_before_its_process_was_met_is_looked_for(tmp_path: Path, *, there: bool) -> None:
+    """Back to the look before, at which it was not there; not of one that was there when the watch began."""
+    people = Population(KernelFs(), frozenset({os.getpid()}), None)
+    script = "open('a.ckpt', 'wb').write(bytes(1 << 20)); print(flush=True); input()"
+    try:
+        if not there:
+            people.find(1, [])
+        command = [sys.executable, "-c", script]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            people.find(2, [])
+            watching = people.watched[child.pid]
+            watching.tick(2, 4096, [])
+            question = watching.question_if_due(2, 0, named=False)
+            watching.tick(3, 4096, [])
+            again = watching.question_if_due(3, 0, named=False)
+            child.kill()
+
+        assert again is None
+        assert (question is None) == there
+        if question is not None:
+            assert question.since_ns <= 1
+            assert os.fsencode(tmp_path) in question.unshared
+    finally:
+        people.close()
+
+
+@pytest.mark.parametrize(
+    ("mask", "said"), [(0, "need CAP_SYS_PTRACE"), (1 << 19, "CAP_SYS_PTRACE is held: the kernel guards them")]
+)
+def test_who_may_not_be_read_is_told_as_it_is(mask: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has the capability is not told to get it."""
+    monkeypatch.setattr(privileges, "held", lambda: privileges.Capabilities(mask, mask, 0))
+    monkeypatch.setattr(population, "Process", Mock(side_effect=PermissionError))
+    samples: list[Sample] = []
+    people = Population(KernelFs(), frozenset(), None)
+    people.find(1, samples)
+    people.close()
+
+    assert [said in one.reason for one in samples if isinstance(one, Unavailable)] == [True]
 
 
 def test_a_shell_that_becomes_a_script_is_watched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +207,14 @@ def test_nobody_takes_the_places_of_others(places: str, monkeypatch: pytest.Monk
             return {one.pid for one in started}
 
         greedy = start(65534, 30)
-        ours = frozenset(list_pids(KernelFs())) - greedy
-        people = Population(KernelFs(), ours, None)
+        there = set(greedy)  # and nobody of other tests, who would have a share of the places
+        monkeypatch.setattr(population, "list_pids", lambda fs: [pid for pid in list_pids(fs) if pid in there])
+        people = Population(KernelFs(), frozenset(), None)
         stack.callback(people.close)
         people.find(1, [])
         full = set(people.watched)
         modest = start(65533, 2)
+        there |= modest
         for look in range(2, 5):
             people.find(look * LIST_AGAIN_NS, [])
         watched, known = set(people.watched), len(people.known)

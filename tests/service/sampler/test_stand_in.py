@@ -20,11 +20,15 @@ try:
 except UnavailableError as error:
     sys.exit(f"{error.permission} {error}")
 print(type(trace).__name__, trace.degraded[0])
-child = subprocess.Popen(["dd", "if=/dev/zero", "of=" + sys.argv[1], "bs=1M", "count=30"], stderr=subprocess.DEVNULL)
+dd = ["dd", "of=" + sys.argv[1], "bs=1M", "iflag=fullblock"]
+child = subprocess.Popen(dd, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
 samples = []
-while child.poll() is None:
-    samples += trace.read()
+for _ in range(30):  # it has its file open until we have looked, however busy the host is
+    child.stdin.write(bytes(1 << 20))
     time.sleep(0.001)
+    samples += trace.read()
+child.stdin.close()
+child.wait()
 samples += trace.read()
 trace.close()
 print({(s.pid == child.pid, s.bytes) for s in samples if isinstance(s, FileActivity) and s.path == sys.argv[1]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from standintrace import ACTIVITY, MIB, Desk, StandIn, activity, start_ticks
 
 from ckptprof.recording import Header, pack
 from ckptprof.service.sampler.traced import Traced
+from ckptprof.service.sampler.tracing import LOSES_NS, Tracing
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.samples import (
     CollectorFault,
@@ -102,6 +104,21 @@ def test_of_a_command_only_its_family_is_traced(desk: Callable[..., Desk]) -> No
     desk(trace, monitor_pids=(7,), only_family=True)
 
     assert trace.asked["family_of"] == (7,)
+
+
+def test_it_names_all_files_unless_it_has_just_lost_some() -> None:
+    """Of thousands of small files in a second the rest is only counted; then their folders are looked at again."""
+    losing = msgspec.structs.replace(HEALTH, lost_sessions=HEALTH.lost_sessions + 1)
+    trace = StandIn([[HEALTH], [HEALTH], [losing], [losing]])
+    tracing = Tracing("trace", lambda: trace, select.poll())
+    named = [tracing.names_all(0)]
+    for now_ns in (1, LOSES_NS + 2, LOSES_NS + 3, 2 * LOSES_NS + 4):
+        tracing.read(now_ns)
+        named.append(tracing.names_all(now_ns))
+    tracing.close()
+
+    assert named == [True, False, True, False, True]
+    assert not tracing.names_all(0)
 
 
 def test_poll_never_comes_near_it(desk: Callable[..., Desk]) -> None:

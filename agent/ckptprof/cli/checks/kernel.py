@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ckptprof_collectors.kernelfs import KernelFs, read_text
 CAPABILITIES = {"DAC_READ_SEARCH": 2, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "PERFMON": 38, "BPF": 39}
 FOR_OTHERS = ("SYS_PTRACE", "DAC_READ_SEARCH")  # both, to read /proc/PID/io and fd of other users (measured)
 _LOOKED_AT = 200  # processes of other users, before giving up
+_PATIENCE_SECONDS = 5.0  # with a process that holds whoever reads of it
 _MIB = 1 << 20
 
 
@@ -43,10 +45,22 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
     return Check("capabilities", "warn", text, remedies.as_service())
 
 
-def other_processes(fs: KernelFs, *, uid: int) -> Check:
+def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIENCE_SECONDS) -> Check:
     """Try what matters: the byte counters and open files of a process of another user."""
-    with hostfacts.reading(fs.proc):
-        readable, refused = _tried(uid)
+    tried, found = list[int](), list[tuple[int, int]]()
+
+    def look() -> None:
+        with hostfacts.reading(fs.proc):
+            found.append(_tried(uid, tried))
+
+    thread = threading.Thread(target=look, daemon=True)  # it may never come back, and ends with this process
+    thread.start()
+    thread.join(patience_seconds)
+    if not found:
+        who = f"process {tried[-1]}" if tried else "a process"
+        text = f"{who} holds whoever reads its files in /proc: what other processes do was not tried"
+        return Check("processes", "warn", text, "end it, or the file server that it waits for")
+    readable, refused = found[0]
     if readable:
         return Check("processes", "ok", "byte counters and open files of other users' processes can be read")
     if refused:
@@ -55,10 +69,10 @@ def other_processes(fs: KernelFs, *, uid: int) -> Check:
     return Check("processes", "note", "there is no process of another user, so it is not known whether one can be read")
 
 
-def _tried(uid: int) -> tuple[int, int]:
-    """Return how many could be read and how many not; the first that can be read ends it."""
+def _tried(uid: int, tried: list[int]) -> tuple[int, int]:
+    """Return how many could be read and how many not; the first that can be read ends it. Whom it reads is `tried`."""
     refused = 0
-    for process in _of_others(uid):
+    for process in _of_others(uid, tried):
         with contextlib.suppress(psutil.NoSuchProcess, OSError):  # it ended meanwhile
             try:
                 process.io_counters()
@@ -72,12 +86,13 @@ def _tried(uid: int) -> tuple[int, int]:
     return 0, refused
 
 
-def _of_others(uid: int) -> Iterator[psutil.Process]:
+def _of_others(uid: int, tried: list[int]) -> Iterator[psutil.Process]:
     try:
         pids = psutil.pids()
     except OSError:
         return
     for pid in sorted(pids):
+        tried.append(pid)
         with contextlib.suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
             if process.uids().effective != uid and process.cmdline():  # the kernel's own threads have none

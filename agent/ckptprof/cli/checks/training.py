@@ -44,7 +44,7 @@ def stacks(program: str | None) -> Check:
     complaint = ""
     for _ in range(_TRIES):
         try:
-            raw, complaint, _cost_ns = dump(program, os.getpid())
+            raw, complaint, *_ = dump(program, os.getpid())
         except OSError as error:
             complaint = f"py-spy cannot be started: {error.strerror}"
             break

@@ -84,7 +84,7 @@ def everything(
 def _unasked() -> str:
     if service_runs():
         return remedies.level()
-    return "start it with `--level auto`"
+    return "end it and start it with `--level auto`"
 
 
 def _remedy(standing: Standing, own: Sequence[Check]) -> str:
@@ -129,4 +129,5 @@ def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check]) ->
     text = f"an agent writes to this database at {newest.level} level"
     if newest.level == "trace":
         return Check("watching", "ok", text)
-    return Check("watching", "warn", text, _as_here(own))
+    # It may have been asked to poll: to begin again as before would then change nothing
+    return Check("watching", "warn", text, _unasked() if trace.missing(own) is None else _as_here(own))

@@ -53,13 +53,15 @@ def _ranks(draft: Draft) -> list[ProcessKey]:
 
 
 def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]:
-    """Return when the main thread of a rank stood still right before the first byte, against its pace of a minute.
+    """Return when the main thread of a rank stood still right before the first byte, against its rhythm of a minute.
 
     Also one that writes nothing: it waits for the rank that does. None if it often stands still for as long.
     """
-    book = draft.world.trainers
+    book, own = draft.world.trainers, draft.candidate
     stretches = [
-        one for one in book.stretches(process, first_ns - BASELINE_NS, first_ns) if not book.in_save(one.start_ns)
+        one
+        for one in book.stretches(process, first_ns - BASELINE_NS, first_ns)
+        if one.start_ns < own.start_ns and not book.in_save(one.start_ns)
     ]
     shares = sorted(one.share for one in stretches)
     usual = shares[len(shares) * 3 // 4] if shares else 0.0
@@ -75,6 +77,7 @@ def _stood_still(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span]
             runs.append((one.start_ns, one.end_ns))
     if not runs or first_ns - runs[-1][1] > AT_ONCE_NS:
         return []
-    usual_runs = (run for run in runs[:-1] if not book.saved_within(run[0], run[1] + AT_ONCE_NS))
+    earlier = (run for run in runs[:-1] if run[1] + AT_ONCE_NS < own.start_ns)
+    usual_runs = (run for run in earlier if not book.saved_within(run[0], run[1] + AT_ONCE_NS))
     longest = max((end_ns - start_ns for start_ns, end_ns in usual_runs), default=0)
     return runs[-1:] if runs[-1][1] - runs[-1][0] >= _UNUSUAL * longest else []

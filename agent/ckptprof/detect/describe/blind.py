@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ckptprof.detect.describe.layout import SEEN_SHARE
 from ckptprof.detect.events.candidates import Candidate
@@ -11,11 +11,11 @@ from ckptprof.detect.transfers.ledger import counted_evenly
 from ckptprof.detect.transfers.model.group import level_of
 from ckptprof.detect.transfers.model.operations import Operations
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.process_counters import Histories
 from ckptprof.detect.world.starvation import Starvation
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.model import Level, Pattern
+from ckptprof.units import size
 from ckptprof_collectors.samples import OperationKind
 
 _BESIDE_NS = 300_000_000  # a restore whose first or last files were not seen reads on without a pause
@@ -65,13 +65,11 @@ def unsettled(candidate: Candidate) -> str:
 
 def not_yet_durable(unwritten_bytes: int) -> str:
     """Return the sentence of a save that was not on stable storage when the recording ended."""
-    unwritten = f"{unwritten_bytes} bytes of it were not yet written"
+    unwritten = f"{size(unwritten_bytes)} of it was not yet written"
     return f"when it became durable: it was not yet when the watch ended: {unwritten}"
 
 
-def unfound(
-    candidate: Candidate, histories: Mapping[ProcessKey, ProcessHistory], written_bytes: int | None
-) -> list[str]:
+def unfound(candidate: Candidate, histories: Histories, written_bytes: int | None) -> list[str]:
     """Return a sentence if its processes moved far more while it went on than is in the files that polling found."""
     if any(part.operations is not None for part in candidate.parts):
         return []
@@ -79,17 +77,13 @@ def unfound(
     found = max(candidate.bytes, (written_bytes or 0) if writes else 0)
     least, around_ns, done = (TELLING_BYTES, 0, "written") if writes else (CODE_BYTES, _BESIDE_NS, "read")
     frame = candidate.start_ns - around_ns, candidate.end_ns + around_ns
-    moved = sum(
-        counted_evenly(history, *frame, writes=writes)
-        for process in candidate.processes
-        if (history := histories.get(process)) is not None
-    )
+    moved = sum(counted_evenly(histories[process], *frame, writes=writes) for process in candidate.processes)
     if moved - found < max(least, LITTLE_SHARE * found):  # logs, and counters that are a tick apart, make less
         return []
     share = f"{'most' if moved > 2 * found else 'a part'} of what was {done}: its processes"
     if not writes:
-        return [f"{share} read {moved} bytes about then, of the files found {found}"]
-    return [f"{share} wrote {moved} bytes meanwhile, the files found hold {found}"]
+        return [f"{share} read {size(moved)} about then, of the files found {size(found)}"]
+    return [f"{share} wrote {size(moved)} meanwhile, the files found hold {size(found)}"]
 
 
 def _is_guessed(part: Transfer) -> bool:
@@ -106,6 +100,6 @@ def _of_operations(counted: list[Operations]) -> Iterator[str]:
     operations = sum(one.number for one in counted)
     untimed = operations - sum(one.timed_operations for one in counted)
     if untimed > 0:
-        yield f"how long {untimed} of {operations} operations took: they were not timed"
+        yield f"how long {untimed:,} of {operations:,} operations took: they were not timed"
     if any(one.pooled for one in counted):
         yield "which of several threads went first, where they filled a file together: taken as one after another"

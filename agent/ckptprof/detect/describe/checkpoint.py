@@ -6,6 +6,7 @@ import uuid
 
 from ckptprof.detect.describe.blind import blind_of, unfound, unsettled
 from ckptprof.detect.describe.completeness import ending_of
+from ckptprof.detect.describe.connections import hidden
 from ckptprof.detect.describe.cuts import cuts_of, unseen_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of
@@ -14,7 +15,7 @@ from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.moments import metadata_of, moments_of
 from ckptprof.detect.describe.overheads import amplification_of, copies_of
 from ckptprof.detect.describe.sources import source_of
-from ckptprof.detect.describe.stall import stall_of
+from ckptprof.detect.describe.stall import Stall, stall_of
 from ckptprof.detect.describe.writers import ranks_of, writers_of
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import framework_of
@@ -29,8 +30,8 @@ from ckptprof.model import Checkpoint, Evidence, Kind, Point, Status, Stream
 
 def assemble(
     candidate: Candidate, evidence: list[Evidence], confidence: float, known: Knowledge
-) -> tuple[Checkpoint, tuple[str, ...]]:
-    """Return the checkpoint, and what stays out of sight of it once it is known when it was durable."""
+) -> tuple[Checkpoint, tuple[str, ...], Stall]:
+    """Return the checkpoint, what stays out of sight of it once it is known when it was durable, and its stall."""
     world, clock = known.world, known.world.clock
     path = _path(candidate)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
@@ -48,6 +49,8 @@ def assemble(
     unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind, *unseen_of(cuts))
     writers = writers_of(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
+    measures = measures_of(draft)
+    unseen += hidden(world, measures, writers)
     identity = (world.header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
     checkpoint = Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
@@ -64,7 +67,7 @@ def assemble(
         path=path,
         writers=tuple(writers.values()),
         mode=stall.mode,
-        stall_ns=None if cuts else stall.stall_ns,
+        stall_ns=None if cuts else stall.with_before(measures.before, candidate),
         status=status,
         moments=moments_of(candidate, clock, committed=status is Status.COMPLETE),
         metadata=metadata_of(candidate, world),
@@ -74,7 +77,7 @@ def assemble(
         storage_bytes=source.storage_bytes,
         cache=source.cache,
         pattern=pattern,
-        measures=measures_of(draft),
+        measures=measures,
         level=level_of(candidate.parts),
         blind=(*blind, *(() if settled else (unsettled(candidate),)), *unseen),
         evidence=(*evidence, *stall.evidence, *ending.evidence, *cuts, *durable_evidence(durable)),
@@ -83,7 +86,7 @@ def assemble(
         timeline=_timeline(candidate, known, clock),
         devices=world.devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )
-    return checkpoint, (*blind, *unseen)
+    return checkpoint, (*blind, *unseen), stall
 
 
 def _path(candidate: Candidate) -> str:

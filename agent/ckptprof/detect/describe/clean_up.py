@@ -62,7 +62,7 @@ def clearing_after(world: World, processes: Iterable[ProcessKey], end_ns: int, u
 
 def _called(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
     row = world.calls.row(process, "unlinked", end_ns, until_ns, AT_ONCE_NS)
-    return None if row is None else Clearing(row.first_ns, row.last_ns, counted=True)
+    return None if row is None else Clearing(*row, counted=True)
 
 
 def _looked_at(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:

@@ -18,6 +18,7 @@ from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.frameworks.names import shape
 from ckptprof.frameworks.table import COMPANIONS
 from ckptprof.model import Evidence, Status
+from ckptprof.units import size
 
 SOON_NS = 5_000_000_000  # a writer that ends so soon after its last write may have died of it
 
@@ -52,7 +53,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     large = _large(candidate)
     earlier = known.past.complete(candidate.job, kinds(candidate))
     moved = candidate.bytes
-    usual = sorted(size for size, _ in earlier)[len(earlier) // 2] if earlier else None
+    usual = sorted(length for length, _ in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < WHOLE_SHARE * usual
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         smaller = False  # its own framework completed it: what lacks was not seen
@@ -61,7 +62,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
     full = any(_is_on_full_disk(part) for part in large)
     if smaller and (soon or full or deleted):
-        yield f"it has {moved} bytes, and the saves before it have {usual}"
+        yield f"it has {size(moved)}, and the saves before it have {size(usual)}"
     if deleted and (smaller or any(part.temporary for part in deleted)):
         yield f"{deleted[0].file_name} was deleted again"
     if full and (smaller or (soon and usual is None)):

@@ -48,9 +48,7 @@ def _at_begin(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str
     if (part := _begun_unseen(candidate)) is not None:
         yield CUT_AT_BEGIN, f"{part.file_name} had bytes already when the watch began"
         return
-    first = [history.first_ns for process in older if (history := world.histories.get(process)) is not None]
-    counted_ns = since_ns if world.is_traced else max(since_ns, min(filter(None, first), default=since_ns))
-    if candidate.start_ns <= counted_ns + BESIDE_NS:
+    if candidate.start_ns <= known.transfers.seen_since_ns(older) + BESIDE_NS:
         yield CUT_AT_BEGIN, "it was under way when its process was first looked at"
     elif candidate.start_ns <= since_ns + CERTAIN_GAP_NS and _lacks_others(candidate, known):
         yield CUT_AT_BEGIN, "other files that belong to it were not seen being written since the watch began"
@@ -95,14 +93,14 @@ def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]
     if over_ns is None or all(known.world.died_ns(process) is not None for process in candidate.processes):
         return
     quiet_ns = over_ns - candidate.end_ns
-    held = any(_is_held(part, over_ns) for part in candidate.parts)
-    if quiet_ns >= (PATIENCE_NS if held else candidate.patience_ns):
+    still_open = any(_is_open(part, over_ns) for part in candidate.parts)
+    if quiet_ns >= (PATIENCE_NS if still_open else candidate.patience_ns):
         return
-    if held or not _is_whole(candidate, known, quiet_ns):
+    if still_open or not _is_whole(candidate, known, quiet_ns):
         yield CUT_AT_END, f"the watch ended {max(0, quiet_ns) / 1e9:.1f} s after the last that was seen of it"
 
 
-def _is_held(part: Transfer, over_ns: int) -> bool:
+def _is_open(part: Transfer, over_ns: int) -> bool:
     """Return whether a file was still open when the watch ended."""
     if part.closed_ns is not None:
         return False

@@ -56,7 +56,7 @@ def durability(ends: Sequence[FileEnd], book: Writeback) -> Durability:
             times.append(end.synced_ns)
             continue
         exact = False
-        looks = book.of(end.file)
+        looks = book.get(end.file)
         if looks is None or looks.at_ns < end.last_ns - STAMP_NS:
             continue
         if looks.dirty_ns is not None:

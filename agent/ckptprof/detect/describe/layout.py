@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.tolerances import HEADER_BYTES, WHOLE_SHARE
-from ckptprof.detect.transfers.model.group import Histories
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.order import Order, Sizes, layout_of, share_of
+from ckptprof.detect.world.process_counters import Histories
 from ckptprof.model import Pattern, PatternClass
 
 SEEN_SHARE = 0.5  # of the bytes must have shown their order before a class is named
@@ -41,7 +41,7 @@ def pattern_of(candidate: Candidate, histories: Histories) -> Pattern:
 
 def class_of(transfer: Transfer) -> PatternClass | None:
     """Return the class of a single transfer; None if its operations were not counted."""
-    return None if transfer.operations is None else _class_of(*layout_of([transfer], {}))
+    return None if transfer.operations is None else _class_of(*layout_of([transfer], Histories()))
 
 
 def _class_of(order: Order, sizes: Sizes) -> PatternClass | None:

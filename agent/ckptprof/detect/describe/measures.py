@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.detect.describe.before_save import before_of
 from ckptprof.detect.describe.clean_up import clean_up_of
+from ckptprof.detect.describe.connections import connections_of
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.process_measures import processes_of
 from ckptprof.detect.describe.thread_measures import acts_of, measured
@@ -23,6 +24,7 @@ def measures_of(draft: Draft) -> Measures:
         threads=measured(draft, acts),
         processes=processes_of(draft, acts),
         devices=_devices(draft),
+        connections=connections_of(draft),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=world.fuse.measure(mount, start_ns, end_ns) if mount is not None else None,
         memory=world.memory.between(start_ns, end_ns),

@@ -53,8 +53,8 @@ def _measure(draft: Draft, process: ProcessKey, acts: list[Act]) -> ProcessMeasu
     pauses, pause_ns = world.usage.paused(process, *span) or (None, None)
     if pauses is None and any(one.is_counted for one in acts) and world.health.attached(_PAUSES):
         pauses = pause_ns = 0
-    history = world.histories.get(process)
-    around = history.between(*span) if history is not None else []
+    history = world.histories[process]
+    around = history.between(*span)
     writer = draft.writers.get(process)
     parts = [part for part in draft.candidate.parts if part.process == process]
     faulted = sum(session.faulted_bytes for part in parts for session in part.threads)
@@ -71,7 +71,7 @@ def _measure(draft: Draft, process: ProcessKey, acts: list[Act]) -> ProcessMeasu
         dirty_pauses=pauses,
         dirty_pause_ns=pause_ns,
         faulted_bytes=faulted if writer is not None else None,
-        fetched_bytes=sum(one.fetched_bytes for one in around) if history is not None and history.last_io else None,
+        fetched_bytes=sum(one.fetched_bytes for one in around) if history.last_io else None,
         stacks=dict(Counter(map(act, _frames(draft, process, tids)))) or None,
         **(used._asdict() if used is not None else {}),
     )

@@ -165,7 +165,7 @@ class Revisions:
         return msgspec.structs.replace(checkpoint, measures=measures, stall_ns=stall_ns)
 
     def _row(self, awaited: _Awaited) -> Clearing | None:
-        """Return the deletion that held training right after the save; beside it, nothing was held by it."""
+        """Return the deletion that blocked training right after the save; beside it, nothing was blocked by it."""
         if awaited.checkpoint.mode is Mode.ASYNC:
             return None
         until_ns = min(awaited.end_ns + COMMIT_NS, self._next_ns(awaited))
@@ -182,14 +182,15 @@ class Revisions:
 
     def _next_ns(self, awaited: _Awaited) -> int:
         """Return when its writers began to write the next of the kind; far away if they have not."""
+        until_ns = awaited.end_ns + COMMIT_NS
         later = [
-            stream.first_ns
+            transfer.first_ns
             for process in awaited.processes
-            for stream in self._known.transfers.traced.moved_by(process)
-            if stream.writes and stream.first_ns > awaited.end_ns and stream.path not in awaited.paths
-            and shape(stream.path) in awaited.shapes
+            for transfer in self._known.transfers.recent.moved(process, awaited.end_ns, until_ns, writes=True)
+            if transfer.first_ns > awaited.end_ns and transfer.path not in awaited.paths
+            and shape(transfer.path) in awaited.shapes
         ]  # fmt: skip
-        return min(later, default=awaited.end_ns + COMMIT_NS)
+        return min(later, default=until_ns)
 
 
 def _put(awaited: dict[str, _Awaited], new: _Awaited) -> None:

@@ -14,8 +14,8 @@ from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.tolerances import CODE_BYTES, EDGE_NS, LITTLE_SHARE, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.keys import FileKey
+from ckptprof.detect.world.process_counters import Histories, ProcessHistory
 from ckptprof.detect.world.spans import length, merged
 from ckptprof.frameworks.places import COUNTED, IN_MEMORY
 from ckptprof_collectors.samples import MountInfo
@@ -39,14 +39,14 @@ class _Fetched(NamedTuple):
     code_bytes: int
 
 
-def source_of(candidate: Candidate, histories: dict[ProcessKey, ProcessHistory], mount: MountInfo | None) -> Source:
+def source_of(candidate: Candidate, histories: Histories, mount: MountInfo | None) -> Source:
     """Return where the bytes came from; of a save nothing. `mount`: the one that its files are on, if known."""
     unique = 0 if candidate.writes else _unique_bytes(candidate.parts)
     if unique <= 0:
         return Source()
     if mount is not None and mount.fs_type in IN_MEMORY:
         return Source(0, unique, "warm")
-    every = [_fetched_by(own, histories.get(process)) for process, own in by_process(candidate.parts).items()]
+    every = [_fetched_by(own, histories[process]) for process, own in by_process(candidate.parts).items()]
     seen = [one for one in every if one is not None]
     fetched = sum(one.fetched_bytes for one in seen)
     is_cold = fetched >= WHOLE_SHARE * unique
@@ -76,10 +76,8 @@ def _unique_of_file(parts: list[Transfer]) -> int:
     return min(limits)
 
 
-def _fetched_by(parts: list[Transfer], history: ProcessHistory | None) -> _Fetched | None:
+def _fetched_by(parts: list[Transfer], history: ProcessHistory) -> _Fetched | None:
     """Return what a reader had fetched while it read; None if it was not looked at all the time."""
-    if history is None:
-        return None
     start_ns, end_ns = min(part.start_ns for part in parts), max(part.end_ns for part in parts)
     slack_ns = max(part.edges_slack_ns for part in parts)
     around = history.between(start_ns - slack_ns, end_ns + slack_ns)

@@ -1,34 +1,35 @@
-"""Whether training was held by a save, and for how long.
+"""Whether training was blocked by a save, and for how long.
 
-Held is the thread that trains while it writes itself; while others write, if it stands still against its own rhythm, or
-if its Python stack is in the code of the save. None: nothing could tell.
+The thread that trains is blocked while it writes itself; while others write, if it stands still against its own
+rhythm, or if its Python stack is in the code of the save. None: nothing could tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, writer_groups
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import AT_ONCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.spans import Span, cut, length, merged
+from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
+from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Evidence, Mode
 
 _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
 LEAST_NS = 20_000_000  # what holds for less is told as nothing
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
-_UNTOLD = "how long training was blocked: neither its memory nor its pace tells whether its state was copied before"
+_UNTOLD = "how long training was blocked: neither its memory nor its rhythm tells whether its state was copied before"
 
 
 @dataclass(frozen=True)
 class Stall:
-    """How training was held; the evidence has no weight in the recognition."""
+    """How training was blocked; the evidence has no weight in the recognition."""
 
     mode: Mode | None
     stall_ns: int | None
@@ -36,6 +37,16 @@ class Stall:
     blind: tuple[str, ...]
     roles: Mapping[ProcessKey, str]  # of its writers: trainer | thread | child | daemon
     spans: Sequence[Span]  # when the leading one of those that train stood still, whether that was for the save or not
+    rooms: Mapping[ProcessKey, int]  # the bytes that it took each to copy its state
+
+    def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> int | None:
+        """Return for how long training was blocked, with the time in which the writer of a sync save was sent it."""
+        if before is None or self.stall_ns is None or self.mode is not Mode.SYNC or len(self.roles) > 1:
+            return self.stall_ns
+        if (before.received_bytes or 0) * 4 < candidate.bytes:
+            return self.stall_ns  # ranks wait for each other without a save, too
+        first_ns = min(part.first_data_ns for part in candidate.parts)
+        return self.stall_ns + before.held_ns - length(cut(self.spans, [(first_ns - before.held_ns, first_ns)]))
 
 
 @dataclass(frozen=True)
@@ -49,17 +60,19 @@ class _Verdict:
     blind: tuple[str, ...] = ()
     spans: Sequence[Span] = ()  # when it stood still
     certain: bool = False  # by what it was seen doing, not by its rhythm alone
+    room_bytes: int = 0  # that it took to copy its state
 
 
 def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
-    """Return how training was held while the candidate went on; several ranks wait for the one that is held longest."""
+    """Return how training was blocked while the candidate went on; ranks wait for the one that is blocked longest."""
     groups = writer_groups(candidate, known)
     verdicts = [_judge(group, candidate, known) for group in groups]
     roles = {process: role for group in groups for process, role in group.roles.items()}
-    if candidate.writes:
-        known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
-    certain = [one for one in verdicts if one.mode is not None and one.certain] or verdicts  # ranks save in one way
-    told = {mode: sum(one.bytes for one in certain if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
+    rooms = {group.trainer: verdict.room_bytes for group, verdict in zip(groups, verdicts, strict=True)}
+    certain = [one for one in verdicts if one.mode is not None and one.certain]  # ranks save in one way
+    least = LITTLE_SHARE * sum(one.bytes for one in verdicts)  # the rhythm of who wrote but a note tells little
+    deciding = certain or [one for one in verdicts if one.bytes >= least]
+    told = {mode: sum(one.bytes for one in deciding if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
     mode = max(told, key=lambda one: told[one]) if any(told.values()) else None
     leading = max((one for one in verdicts if one.mode is mode), key=lambda one: one.bytes, default=verdicts[0])
     stalls = sorted(one.stall_ns for one in verdicts if one.stall_ns is not None and one.mode is mode)
@@ -70,7 +83,15 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
         stall_ns = stalls[(len(stalls) - 1) // 2] if len(stalls) * 2 > len(verdicts) else None
     else:
         stall_ns = stalls[-1] if stalls else None
-    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans)
+    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, rooms)
+
+
+def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
+    """Take note of a save that is over, for those after it: what was done meanwhile is not usual."""
+    if candidate.writes:
+        known.world.trainers.note_save(candidate.start_ns, candidate.end_ns)
+        for process, size in stall.rooms.items():
+            known.world.trainers.note_room(process, size)
 
 
 def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdict:
@@ -78,60 +99,66 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
     gpu = info is not None and bool(set(info.runtimes) & GPU_RUNTIMES)
     spans = [*group.own.spans, *group.others.spans, *group.unknown.spans]
     start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
-    pace = TrainingActivity(known.world, group.trainer, start_ns, end_ns, spins=gpu)
+    activity = TrainingActivity(known.world, group.trainer, start_ns, end_ns, spins=gpu)
     if not candidate.writes:
-        return _restore(group, pace)
+        return _restore(group, activity)
     if group.own.bytes and not group.others.spans and not group.unknown.spans:
-        return _alone(group, pace, known.world.calls)
+        return _alone(group, activity, candidate, known.world.calls)
     size = candidate.bytes
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
-    return _beside(group, pace, max(first_ns, start_ns))  # a small file tells only that it is about to begin
+    verdict = _beside(group, activity, max(first_ns, start_ns))  # a small file tells only that it is about to begin
+    return replace(verdict, room_bytes=activity.room_bytes)
 
 
-def _restore(group: WriterGroup, pace: TrainingActivity) -> _Verdict:
+def _restore(group: WriterGroup, activity: TrainingActivity) -> _Verdict:
     """Judge a restore: training waits for what its own process reads; while others read, as it was seen."""
     if group.own.spans or group.unknown.spans or "thread" in group.roles.values():
-        return _Verdict(group.bytes, None, pace.end_ns - pace.start_ns)
-    held = pace.held(group.others.spans)
-    return _Verdict(group.bytes, None, None if held is None else length(held))
+        return _Verdict(group.bytes, None, activity.end_ns - activity.start_ns)
+    blocked = activity.blocked(group.others.spans)
+    return _Verdict(group.bytes, None, None if blocked is None else length(blocked))
 
 
-def _alone(group: WriterGroup, pace: TrainingActivity, calls: FileCalls) -> _Verdict:
-    """Judge a group whose trainer wrote everything by its main thread."""
-    acts = calls.of_names(group.trainer, pace.start_ns, pace.end_ns + _BETWEEN_NS)
-    spans = merged([*group.own.spans, *acts], _BETWEEN_NS)
+def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate, calls: FileCalls) -> _Verdict:
+    """Judge a group whose trainer wrote everything by its main thread; it waits for the other ranks, too."""
+    acts = calls.of_names(group.trainer, activity.start_ns, activity.end_ns + _BETWEEN_NS)
+    spans = merged([*merged(group.own.spans, _BETWEEN_NS), *acts], AT_ONCE_NS)
     most_ns = max(AT_ONCE_NS, length(spans))  # a longer wait beside it is for something else
-    standing = pace.standing_beside(spans)
-    held = merged([*spans, *(span for span in standing if span[1] - span[0] <= most_ns)])
+    standing = activity.standing_beside(spans)
+    whole = candidate.start_ns, candidate.end_ns
+    mine = [span for span in standing if span[1] - span[0] - overlap_ns(span, [whole]) <= most_ns]
+    before = activity.built(activity.start_ns, group.bytes)
+    blocked = merged([*spans, *mine, *before])
     text = "the thread that trains wrote all of it itself"
-    return _Verdict(group.bytes, Mode.SYNC, length(held), text, spans=merged([*spans, *standing]), certain=True)
+    still = merged([*spans, *standing, *before])
+    return _Verdict(group.bytes, Mode.SYNC, length(blocked), text, spans=still, certain=True)
 
 
-def _beside(group: WriterGroup, pace: TrainingActivity, first_ns: int) -> _Verdict:
+def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _Verdict:
     """Judge a group by what the thread that trains did while others wrote, or while it is not known who did."""
     by = [role for role in ("child", "daemon") if role in group.roles.values()]
     who = f"a {by[0]} process" if by else "another thread" if group.others.spans else "its process"
     foreign = merged([*group.others.spans, *group.unknown.spans])
     mostly_own = group.own.bytes * 2 > group.bytes
-    held = pace.held(foreign)
-    if held is None and not mostly_own:
-        sentence = f"whether training went on while {who} wrote: {pace.reason}"
+    blocked = activity.blocked(foreign, by_child=bool(by))
+    hidden = group.unknown.bytes * 2 > group.bytes and not activity.was_looked_at  # it may be what went on
+    if (blocked is None or (hidden and not blocked)) and not mostly_own:
+        sentence = f"whether training went on while {who} wrote: {activity.reason}"
         return _Verdict(group.bytes, None, None, blind=(sentence,))
-    still = merged([*merged(group.own.spans, _BETWEEN_NS if mostly_own else 0), *(held or [])])
-    sure = pace.was_looked_at
+    still = merged([*merged(group.own.spans, _BETWEEN_NS if mostly_own else 0), *(blocked or [])])
+    sure = activity.was_looked_at or activity.waited
     if mostly_own or length(cut(still, foreign)) * 2 >= max(1, length(foreign)):
-        still = merged([*still, *pace.standing_beside(still)])
-        if pace.background and not mostly_own:
-            text = f"a library wrote it in the background, and the thread that trains waited for that: {pace.seen}"
+        still = merged([*still, *activity.standing_beside(still)])
+        if activity.background and not mostly_own:
+            text = f"a library wrote it in the background, and the thread that trains waited for that: {activity.seen}"
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, sure)
-        text = f"{who} wrote, and the thread that trains waited: {pace.seen}"
+        text = f"{who} wrote, and the thread that trains waited: {activity.seen}"
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, sure)
-    staged = pace.staged(first_ns, group.bytes, long_before=bool(by))
-    text = f"{who} wrote, while the thread that trains went on: {pace.seen}"
+    staged = activity.staged(first_ns, group.bytes, long_before=bool(by))
+    text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
     if staged is None:
         return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)
     if staged:
         text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
-    still = merged([*still, *pace.standing_beside(foreign), *staged])
+    still = merged([*still, *activity.standing_beside(foreign), *staged])
     stall_ns = length(still) if length(still) >= LEAST_NS else 0
     return _Verdict(group.bytes, Mode.ASYNC, stall_ns, text, (_UNSEEN,), still, sure)

@@ -121,10 +121,10 @@ def _add_calls(draft: Draft, process: ProcessKey, acts: dict[int, Act]) -> None:
 
 def _add_others(draft: Draft, process: ProcessKey, acts: dict[int, Act], seen: set[int]) -> None:
     """Add what they moved of other files meanwhile: what was read back, what is no checkpoint's."""
-    for stream in draft.known.transfers.traced.moved_by(process):
-        if id(stream) in seen:
-            continue
-        for session in stream.threads:
+    recent = draft.known.transfers.recent
+    span = min(act.start_ns for act in acts.values()), max(act.end_ns for act in acts.values())
+    for stream in (one for writes in (True, False) for one in recent.moved(process, *span, writes=writes)):
+        for session in () if id(stream) in seen else stream.threads:
             act = acts.get(session.tid)
             if act is None or session.first_ns < act.start_ns or session.last_ns > act.end_ns:
                 continue

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise, takewhile
 from statistics import median
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LOOK_NS, MANY
+from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LOOK_NS, MANY, MOST_SHARE
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.detect.world.stacks import (
@@ -28,7 +28,7 @@ _BUSY_SHARE = 0.15  # of the time: a thread that runs so much has a rhythm of it
 STILL = 0.2  # of what is usual
 _GOES_ON = 0.4
 _RUNS_ON = 0.7  # of its usual time on CPU, though it woke less often than it does
-STEADY_SHARE = 0.3  # of a core: who uses less has no pace that it could have lost
+STEADY_SHARE = 0.3  # of a core: who uses less has no rhythm that it could have lost
 _CALM_AFTER_NS = 3_000_000_000  # later looks are those of the next save
 _STAGED_WITHIN_NS = 8_000_000_000
 _HARDLY = 0.05  # of what is usual
@@ -44,11 +44,14 @@ class TrainingActivity:
     def __init__(self, world: World, process: ProcessKey, start_ns: int, end_ns: int, *, spins: bool) -> None:
         """`spins`: it waits for its GPU on the CPU, so that only standing still tells something, not running."""
         self.book, self._usage = world.trainers, world.usage
+        self._waits = world.threads.waits(process, start_ns, end_ns)
         self.process, self.start_ns, self.end_ns = process, start_ns, end_ns
         self._spins = spins
         self._rhythm = self._usual()
         self.seen = ""  # what was seen, for a person
         self.background = False  # a library was seen saving in the background, and the thread only waiting for that
+        self.room_bytes = 0  # that it took to copy its state
+        self.waited = False  # for the end of a child, for most of the time
         self._as_usual = False  # it stood still, as it often does
         self._by_gpus = False  # its GPUs told
         self._doings = self._looks()
@@ -87,9 +90,7 @@ class TrainingActivity:
         found = []
         for one in around:
             if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
-                what = doing(main_frames(one), calm)
-                if what == "named" and main_sleeps(one):
-                    what = "saving"  # it waits for what the save has begun
+                what = doing(main_frames(one), calm, sleeps=main_sleeps(one))
                 inside = self.start_ns <= one.at_ns <= self.end_ns - _EDGE_NS
                 if what is not None and (inside or what != "training"):  # at its edges that tells nothing of the rest
                     found.append((one.at_ns, what))
@@ -100,16 +101,17 @@ class TrainingActivity:
     def _usual_pause_ns(self) -> int:
         """Return for how long it stands still when nothing is saved, as it does in collectives: that tells nothing.
 
-        The longest of all is left out: who starts waits once for the others.
+        The longest of several is left out: who starts waits once for the others.
         """
         before = self._still_spans(self.start_ns - REACH_NS, self.start_ns)
         runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _CALM_AFTER_NS)]
         lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
-        return lengths[-2] if len(lengths) > 1 else 0
+        return lengths[-2:][0] if lengths else 0
 
     def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
         at_this = start_ns <= self.end_ns + CALLS_NS and end_ns >= self.start_ns - CALLS_NS
-        return at_this or self.book.in_save(start_ns - CALLS_NS) or self.book.in_save(end_ns + CALLS_NS)
+        low_ns, high_ns = start_ns - CALLS_NS, end_ns + CALLS_NS
+        return at_this or self.book.in_save(low_ns) or self.book.saved_within(low_ns, high_ns)
 
     def _is_unusual(self, span: Span) -> bool:
         """Return whether it stood still for longer than it does without a save."""
@@ -123,30 +125,43 @@ class TrainingActivity:
             return False  # what comes later may be the next one, of which nothing is known yet
         if runs_library(frames) or is_parked(frames):
             return False
-        return self._pace_at(self._stretches(at_ns - AT_ONCE_NS, at_ns + AT_ONCE_NS), at_ns) is not True
+        return self._rhythm_at(self._stretches(at_ns - AT_ONCE_NS, at_ns + AT_ONCE_NS), at_ns) is not True
 
-    def held(self, frames: list[Span]) -> list[Span] | None:
-        """Return when it was held within these times; None if nothing tells."""
+    def blocked(self, frames: list[Span], *, by_child: bool = False) -> list[Span] | None:
+        """Return when it was blocked within these times; None if nothing tells. `by_child`: a child of its may write.
+
+        Who was met waiting for a child is blocked, whatever it does when nothing is saved.
+        """
+        waits = merged(self._waits) if by_child else []
         stretches = self._stretches(self.start_ns, self.end_ns)
         if self._doings:
-            held: list[Span] | None = self._by_stacks(stretches)
+            blocked: list[Span] | None = self._by_stacks(stretches)
         else:
-            held = self._idle_gpus(frames)
-            held = self._by_pace(stretches, frames) if held is None else held
-        return None if held is None else cut(merged(held), frames)
+            blocked = self._idle_gpus(frames)
+            blocked = self._by_rhythm(stretches, frames, waits) if blocked is None else blocked
+        self.waited = bool(waits) and length(cut(waits, frames)) * 2 >= length(frames)
+        if self.waited:
+            self.seen = ", and ".join(filter(None, (self.seen, "it was met waiting for the end of a child process")))
+        if blocked is None and not self.waited:
+            return None
+        return cut(merged([*(blocked or []), *waits]), frames)
 
-    def _by_pace(self, stretches: list[Stretch], frames: list[Span]) -> list[Span] | None:
+    def _by_rhythm(self, stretches: list[Stretch], frames: list[Span], waits: list[Span]) -> list[Span] | None:
         """Return when it stood still longer than it does without a save; None if too little of the time tells."""
         told = [one for one in stretches if self._is_still(one) is not None and overlap_ns(one[:2], frames)]
         if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
             return None
         still = [one[:2] for one in told if self._is_still(one)]
-        held = [span for span in merged(still) if self._is_unusual(span)]
-        if still and len(still) * 2 >= len(told) and not held:
+        blocked = [
+            span
+            for span in merged(still)
+            if self._is_unusual(span) or any(low_ns <= span[1] and high_ns >= span[0] for low_ns, high_ns in waits)
+        ]
+        if still and len(still) * 2 >= len(told) and not blocked:
             self._as_usual = True
             return None
         self.seen = f"it stood still in {len(still)} of {len(told)} looks at its time on CPU"
-        return held
+        return blocked
 
     def _idle_gpus(self, frames: list[Span]) -> list[Span] | None:
         """Return when the GPU of its that stood still the longest did; None if none tells."""
@@ -160,15 +175,16 @@ class TrainingActivity:
         return longest
 
     def _by_stacks(self, stretches: list[Stretch]) -> list[Span]:
-        """Return when it was held: each moment is like that of the looks around it, its pace decides where they differ.
+        """Return when it was blocked: a moment is as the looks around it are; its rhythm decides where they differ.
 
-        Looks that are far apart may miss what its pace shows.
+        Looks that are far apart may miss what its rhythm shows.
         """
         times = [at_ns for at_ns, _ in self._doings]
-        saving = [self._is_held(at_ns, what, stretches) for at_ns, what in self._doings]
+        saving = [self._is_blocked(at_ns, what, stretches) for at_ns, what in self._doings]
         self.seen = f"{sum(saving)} of {len(saving)} looks at its Python stack met it in the save"
         edges = {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
-        held: list[Span] = []
+        still = [span for span in self._still_spans(self.start_ns, self.end_ns) if self._is_unusual(span)]
+        blocked: list[Span] = []
         for start_ns, end_ns in pairwise(sorted(edges)):
             middle_ns = (start_ns + end_ns) // 2
             after = bisect_left(times, middle_ns)
@@ -176,17 +192,17 @@ class TrainingActivity:
             near = first if middle_ns - times[first] <= times[last] - middle_ns else last
             told = saving[near]
             if saving[first] != saving[last]:
-                paced = self._pace_at(stretches, middle_ns)
-                told = told if paced is None or (paced and self._pause_ns) else paced
-            if told:
-                held.append((start_ns, end_ns))
-        return held
+                by_rhythm = self._rhythm_at(stretches, middle_ns)
+                told = told if by_rhythm is None or (by_rhythm and self._pause_ns) else by_rhythm
+            if told or any(span[0] <= middle_ns < span[1] for span in still):
+                blocked.append((start_ns, end_ns))
+        return blocked
 
-    def _is_held(self, at_ns: int, what: Doing, stretches: list[Stretch]) -> bool:
-        """Return whether a look met it in the save; a `save()` that keeps the usual pace trains until all is out."""
-        return what != "training" and not (what == "named" and self._pace_at(stretches, at_ns) is False)
+    def _is_blocked(self, at_ns: int, what: Doing, stretches: list[Stretch]) -> bool:
+        """Return whether a look met it in the save; a `save()` that keeps the usual rhythm trains until all is out."""
+        return what != "training" and not (what == "named" and self._rhythm_at(stretches, at_ns) is False)
 
-    def _pace_at(self, stretches: list[Stretch], at_ns: int) -> bool | None:
+    def _rhythm_at(self, stretches: list[Stretch], at_ns: int) -> bool | None:
         """Return whether it stood still at a time; None if that cannot be told."""
         one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
         return None if one is None else self._is_still(one)
@@ -243,15 +259,8 @@ class TrainingActivity:
         """
         from_ns = first_ns - _STAGED_WITHIN_NS
         grown = self._growth(from_ns, first_ns)
-        chain: list[tuple[int, int, int]] = []
-        edge = first_ns
-        for one in reversed(grown):
-            if one[2] < size // 50:
-                continue
-            if edge - one[1] > AT_ONCE_NS:
-                break
-            chain.append(one)
-            edge = one[0]
+        chain = _chain(grown, first_ns, size // 50)
+        edge = chain[-1][0] if chain else first_ns
         total = sum(one[2] for one in chain)
         unknown: list[Span] | None = None if size > _AT_ONCE_BYTES else []
         if total * 4 < size:
@@ -266,13 +275,53 @@ class TrainingActivity:
         usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, seen_ns)
         if not 0.5 * size <= total <= 1.6 * size or usual > 0.3 * total:
             return unknown
-        self.book.note_room(self.process, total)
-        return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be held
+        self.room_bytes = total
+        return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be blocked
+
+    def built(self, first_ns: int, size: int) -> list[Span]:
+        """Return when its memory grew by what it then wrote, and gave back with the last byte."""
+        chain = _chain(_in_steps(self._growth(first_ns - REACH_NS, first_ns), size // 100), first_ns, size // 100)
+        if not chain:
+            return []
+        start_ns = chain[-1][0]
+        taken = self._usage.used(self.process, start_ns, first_ns)
+        kept = self._usage.used(self.process, start_ns, self.end_ns + AT_ONCE_NS)
+        if taken is None or kept is None or taken.grown_bytes < MOST_SHARE * size:
+            return []
+        if taken.grown_bytes * 2 < sum(one[2] for one in chain):
+            return []  # training takes memory, and gives it back, in each step
+        return [(start_ns, first_ns)] if abs(kept.grown_bytes) * 2 <= size else []  # if less, it has ended
 
     def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
         """Return how its memory grew since it trains, as (from, to, bytes)."""
         since_ns = self.book.first_ns(self.process) or 0
         return [one for one in self._usage.growth(self.process, start_ns, end_ns) or [] if one[0] > since_ns]
+
+
+def _chain(grown: list[tuple[int, int, int]], first_ns: int, least_bytes: int) -> list[tuple[int, int, int]]:
+    """Return how memory grew without a pause until a time, the last first; what grew by less is none of it."""
+    chain: list[tuple[int, int, int]] = []
+    edge = first_ns
+    for one in reversed(grown):
+        if one[2] < least_bytes:
+            continue
+        if edge - one[1] > AT_ONCE_NS:
+            break
+        chain.append(one)
+        edge = one[0]
+    return chain
+
+
+def _in_steps(grown: list[tuple[int, int, int]], least_bytes: int) -> list[tuple[int, int, int]]:
+    """Return how memory grew with what came slowly taken together: from look to look it is too little to tell."""
+    steps: list[tuple[int, int, int]] = []
+    for one in grown:
+        last = steps[-1] if steps else None
+        if last is not None and last[2] < least_bytes and one[1] - last[0] <= AT_ONCE_NS:
+            steps[-1] = last[0], one[1], last[2] + one[2]
+        else:
+            steps.append(one)
+    return steps
 
 
 def _idle_spans(points: list[tuple[int, int]], frames: list[Span], in_save: Callable[[int], bool]) -> list[Span] | None:

@@ -128,8 +128,7 @@ def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
         return None
     if (moved[0] if part.writes else moved[1]) * 2 >= part.bytes:
         return True
-    history = world.histories.get(trainer)
-    called = history.between(*span) if history is not None else []
+    called = world.histories[trainer].between(*span)
     if 2 * sum(one.written_bytes if part.writes else one.returned_bytes for one in called) >= part.bytes:
         return False
     return _touched(trainer, part, world)  # no counter of its process tells of it: it is by a mapping

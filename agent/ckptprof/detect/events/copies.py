@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.life import State, Trigger, after
-from ckptprof.detect.events.signals.copies import counterparts
+from ckptprof.detect.events.past_events import PastEvent
 from ckptprof.detect.tolerances import is_like
 from ckptprof.detect.transfers.remembered import SavedFiles
 from ckptprof.detect.transfers.transfers import QUIET_NS
@@ -32,13 +31,12 @@ class Copies:
         self._written: deque[_Side] = deque(maxlen=MAX_RECENT)
         self._read: deque[_Side] = deque(maxlen=MAX_RECENT)
 
-    def add(self, copy: Checkpoint, event: Event) -> list[Checkpoint]:
-        """Take one side; return it if it may be told."""
-        names = frozenset(part.file_name for part in event.largest)
-        others = frozenset(move.path for move in counterparts(event))
-        side = _Side(copy, event.start_ns, event.end_ns, names, others)
-        (self._written if event.writes else self._read).append(side)
-        return [copy] if event.writes else []
+    def add(self, copy: Checkpoint, event: PastEvent, others: frozenset[str] | None) -> list[Checkpoint]:
+        """Take one side, and of the read one what was written meanwhile; return it if it may be told."""
+        names = frozenset(path.rpartition("/")[2] for path in event.paths)
+        side = _Side(copy, event.start_ns, event.end_ns, names, others or frozenset())
+        (self._written if others is None else self._read).append(side)
+        return [copy] if others is None else []
 
     def take(self, now_ns: int, saved: SavedFiles) -> list[Checkpoint]:
         """Return the read sides that stayed alone: sent, packed, or staged under names that nobody knows."""

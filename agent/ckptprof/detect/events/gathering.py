@@ -20,6 +20,7 @@ _MOST = 10_000  # of these nobody waits for the end: 5 KB each
 _MOST_NAMED = 250_000  # under a name that speaks of a checkpoint
 
 _Party = tuple[str, bool]  # a job, and whether its tools are meant: a `cp` that it started is no writer of its saves
+_BothWays = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
 class Gatherer:
@@ -30,7 +31,6 @@ class Gatherer:
         self._world = world
         self._jobs = world.jobs
         self._estimates = transfers.estimates
-        self._transfers = transfers
 
     def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
@@ -38,14 +38,31 @@ class Gatherer:
         A transfer that carries nothing of a checkpoint's is told, and in none.
         """
         parties: dict[ProcessKey, _Party] = {}
-        moved: dict[_Party, tuple[list[Transfer], list[Transfer]]] = {}
-        for transfer in waiting:
+        moved, nothing = self._moved(waiting, parties)
+        for transfer in nothing:
+            transfer.close()
+        for party, part in self._open_parts(moved, still_open, parties):
+            moved[party][not part.writes].append(part)
+        return self._candidates(moved)
+
+    def gather_as_over(self, transfers: Sequence[Transfer]) -> list[Candidate]:
+        """Return the candidates as if all that goes on were over; nothing is closed by that."""
+        return self._candidates(self._moved(transfers, {})[0])
+
+    def _moved(
+        self, transfers: Sequence[Transfer], parties: dict[ProcessKey, _Party]
+    ) -> tuple[dict[_Party, _BothWays], list[Transfer]]:
+        """Return what each party moved, and what carries nothing of a checkpoint's."""
+        moved: dict[_Party, _BothWays] = {}
+        nothing = []
+        for transfer in transfers:
             if self._estimates.estimate(transfer):
                 moved.setdefault(self._party(transfer, parties), ([], []))[not transfer.writes].append(transfer)
             else:
-                transfer.close()
-        for party, part in self._open_parts(moved, still_open, parties):
-            moved[party][not part.writes].append(part)
+                nothing.append(transfer)
+        return moved, nothing
+
+    def _candidates(self, moved: dict[_Party, _BothWays]) -> list[Candidate]:
         found: list[Candidate] = []
         for (job, _), directions in moved.items():
             untangle(directions[0])
@@ -63,7 +80,7 @@ class Gatherer:
 
     def _open_parts(
         self,
-        moved: dict[_Party, tuple[list[Transfer], list[Transfer]]],
+        moved: dict[_Party, _BothWays],
         still_open: Sequence[Transfer],
         parties: dict[ProcessKey, _Party],
     ) -> Iterator[tuple[_Party, Transfer]]:
@@ -75,7 +92,7 @@ class Gatherer:
             since[party] = min(part.start_ns for part in (*written, *read)) - CERTAIN_GAP_NS
             units[party] = {part.name.unit for part in read}
             files[party] = {part.file for part in written}
-        for transfer in (*still_open, *self._transfers.traced.open_transfers()):
+        for transfer in still_open:
             party = self._party(transfer, parties)
             if party not in moved or transfer.first_ns < since[party]:
                 continue
@@ -86,7 +103,7 @@ class Gatherer:
     def await_sizes(self, waiting: list[Transfer], now_ns: int) -> list[Transfer]:
         """Return what still waits for its file system to say how large it is; a server gets no more than a minute.
 
-        Then what its process wrote meanwhile is taken for its size.
+        Then what its process wrote meanwhile, and to no other file, is taken for its size.
         """
         found = []
         for transfer in waiting:
@@ -94,7 +111,7 @@ class Gatherer:
             if written and now_ns - transfer.last_ns < PATIENCE_NS:
                 found.append(transfer)
             elif written:
-                transfer.size, transfer.is_size_said = written, False
+                transfer.size, transfer.is_size_said = self._estimates.unexplained_bytes(transfer, written), False
         return found
 
     def turn(self, candidate: Candidate, now_ns: int) -> Trigger:

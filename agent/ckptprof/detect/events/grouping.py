@@ -49,7 +49,7 @@ def _reach_ns(candidate: Candidate, part: Transfer) -> int:
 
 
 def _split(candidate: Candidate) -> list[Candidate]:
-    """Return a candidate for each step if its numbers are such: those of parts count from nought or one."""
+    """Return a candidate for each step if its numbers are such: those of parts count from zero or one."""
     if len(candidate.steps) < 2 or min(candidate.steps) <= 1:
         return [candidate]
     pieces: list[Candidate] = []
@@ -85,9 +85,8 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
     if (later.writes or gap_ns > LOOSE_GAP_NS) and any(earlier.has(part) for part in later.parts):
         return False
     if earlier.steps and later.steps:
-        if earlier.step is None or earlier.step != later.step or gap_ns > LOOSE_GAP_NS:
-            return False
-        return (_is_certain(earlier) and _is_certain(later)) or _is_near(earlier, later)
+        alike = (_is_certain(earlier) and _is_certain(later)) or _is_near(earlier, later)
+        return alike and gap_ns <= LOOSE_GAP_NS
     if not _is_near(earlier, later):
         return False
     if _is_marker(later) and later.writes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ckptprof.detect.events.deferred import DeferredEvents
 from ckptprof.detect.events.past_events import PastEvents
 from ckptprof.detect.transfers.transfers import Transfers
 from ckptprof.detect.world.world import World
@@ -16,3 +17,4 @@ class Knowledge:
     world: World
     transfers: Transfers
     past: PastEvents = field(default_factory=PastEvents)
+    deferred: DeferredEvents = field(default_factory=DeferredEvents)

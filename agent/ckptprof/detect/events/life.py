@@ -13,7 +13,8 @@ REPORTED  once users were told of it.
 UPDATED   each time more is known of it: when it was durable, what was deleted for it.
 FINAL     when nothing more is to be learnt, or it was nothing.
 
-The end of a recording is as if all patience were over. TRANSITIONS has all of this; `after` refuses what it has not.
+The end of a recording is as if all patience were over; if another session follows, what is DEFERRED waits on in it.
+TRANSITIONS has all of this; `after` refuses what it has not.
 Waits are functions of what is known of the event; they read no clock. The doing stays where it is: pipeline, gathering,
 recognition, deferred, copies, revisions.
 """

@@ -37,14 +37,17 @@ class PastEvents:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._events: Bounded[tuple[str, bool], deque[PastEvent]] = Bounded(MAX_RECENT, self._dropped)
+        self._events: Bounded[tuple[str, bool], deque[PastEvent]] = Bounded(MAX_RECENT, deque, on_drop=self._dropped)
         self._remembered = 0  # paths in events
         # of files that were written, saved or not: job and event
         self._authors: Bounded[str, tuple[str, PastEvent]] = Bounded(MAX_REMEMBERED)
-        self._gone: Bounded[str, Bounded[str, None]] = Bounded(MAX_RECENT)  # job -> its files that it deleted again
+        # job -> its files that it deleted again
+        self._gone: Bounded[str, Bounded[str, None]] = Bounded(MAX_RECENT, lambda: Bounded(MAX_EACH))
         # uid of a save -> job, its end, until when it blocked it
         self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_RECENT)
-        self._complete: Bounded[tuple[str, str], deque[tuple[int, str | None]]] = Bounded(MAX_RECENT)
+        self._complete: Bounded[tuple[str, str], deque[tuple[int, str | None]]] = Bounded(
+            MAX_RECENT, lambda: deque(maxlen=FEW)
+        )
 
     def take(self, samples: FrameSamples, jobs: Jobs) -> None:
         """Take what a frame tells of files that are gone."""
@@ -57,17 +60,16 @@ class PastEvents:
 
     def note(self, job: str, event: PastEvent, *, writes: bool) -> None:
         """Take note of one candidate."""
-        events = self._events.update_of((job, writes), deque)
+        events = self._events.update_of((job, writes))
         if len(events) == MAX_EACH:
             self._remembered -= len(events.popleft().paths)
         events.append(event)
         self._remembered += len(event.paths)
         self._keep(MAX_REMEMBERED)
-        gone = self._gone.get(job)
+        gone = self._gone[job]
         for path in event.paths if writes else ():
             self._authors[path] = (job, event)
-            if gone is not None:
-                gone.pop(path, None)
+            gone.pop(path, None)
 
     def _dropped(self, _: tuple[str, bool], events: deque[PastEvent]) -> None:
         self._remembered -= sum(len(event.paths) for event in events)
@@ -87,11 +89,11 @@ class PastEvents:
 
     def series(self, job: str, shapes: frozenset[str], *, writes: bool) -> list[PastEvent]:
         """Return the job's earlier candidates with a file of the same shape, oldest first."""
-        return [earlier for earlier in self._events.get((job, writes), ()) if earlier.shapes & shapes]
+        return [earlier for earlier in self._events[job, writes] if earlier.shapes & shapes]
 
     def events(self, job: str, *, writes: bool) -> list[PastEvent]:
         """Return all earlier candidates of a job that are remembered."""
-        return list(self._events.get((job, writes), ()))
+        return list(self._events[job, writes])
 
     def author(self, path: str) -> PastEvent | None:
         """Return the candidate that wrote a file last."""
@@ -106,11 +108,11 @@ class PastEvents:
         found = self._authors.get(path)
         if found is None or (job is not None and found[0] != job):
             return
-        self._gone.update_of(found[0], lambda: Bounded(MAX_EACH))[path] = None
+        self._gone.update_of(found[0])[path] = None
 
     def rotated(self, job: str, shapes: frozenset[str]) -> int:
         """Return how many files of these shapes the job wrote and deleted again."""
-        return sum(1 for path in self._gone.get(job, ()) if shape_of(path) in shapes)
+        return sum(1 for path in self._gone[job] if shape_of(path) in shapes)
 
     def note_blocked(self, uid: str, job: str, end_ns: int, until_ns: int) -> None:
         """Take note that a save blocked its job until a time, or longer than was known."""
@@ -126,12 +128,11 @@ class PastEvents:
     def note_complete(self, job: str, shapes: Iterable[str], size: int, marker: str | None) -> None:
         """Take note of the bytes of a save that came to its end, and of what completed it."""
         for one in shapes:
-            self._complete.update_of((job, one), lambda: deque(maxlen=FEW)).append((size, marker))
+            self._complete.update_of((job, one)).append((size, marker))
 
     def complete(self, job: str, shapes: Iterable[str]) -> list[tuple[int, str | None]]:
         """Return (bytes, marker) of a job's complete saves with a file of such a shape, oldest first."""
-        found = (self._complete.get((job, one)) for one in shapes)
-        return max((list(saves) for saves in found if saves is not None), key=len, default=[])
+        return max((list(self._complete[job, one]) for one in shapes), key=len, default=[])
 
     def in_folder(self, folder: str) -> list[str]:
         """Return the files of a folder that are remembered: written or read."""

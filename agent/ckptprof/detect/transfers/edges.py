@@ -6,7 +6,7 @@ seldom we look, but anyone may set them and a server's clock may be another: the
 
 from __future__ import annotations
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, STAMP_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, BORN_NS, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Bounds, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.clock import Clock
@@ -16,7 +16,7 @@ from ckptprof_collectors.samples import FileFact
 
 CLOSED_LATE_NS = 80_000_000  # a file that stays open this much longer than its last write ...
 FSYNC_BUSY = 0.35  # ... while its process uses less of a core than this, is being flushed
-MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the rustle of code that is paged in
+MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the noise of code that is paged in
 
 
 def write_edges(
@@ -37,13 +37,20 @@ def write_edges(
     run = _run_at(history.writing_runs(), low, high if modified is None else max(high, modified))
     start, end = (run.start_ns, run.end_ns) if run else (transfer.first_ns, transfer.last_ns)
     if transfer.looks and transfer.before_ns < transfer.first_ns:
-        start = max(start, transfer.before_ns)
+        if start < transfer.before_ns:  # what was written by then went elsewhere
+            start = transfer.before_ns
+            if transfer.size >= TELLING_BYTES:
+                start = _first_written(history, start, end) or start
+        # its opening emptied it, or something of it is there
+        begun = (look.at_ns for look in transfer.looks if look.position or not look.size)
+        start = min(start, next(begun, start))
+    opened = openings.opened_to_write(transfer.file, transfer.before_ns, start + STAMP_NS) if transfer.looks else None
     if transfer.closed_ns is not None:  # what its process wrote later went elsewhere
         end = min(end, high)
     if fact is not None:
         latest = max(end, high)
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
-        start = _begin(transfer, start, latest, birth).narrowed(birth, STAMP_NS).best
+        start = _begin(transfer, start, latest, birth).narrowed(opened).narrowed(birth, STAMP_NS).best
         written = Bounds(start, end, latest).narrowed(modified, STAMP_NS)
         end = _last_call(transfer, history, written.best, high) if written.best == modified else end
     end = max(end, _closed(transfer, history, openings, end, threads.met_until(transfer.process, "close", end)))
@@ -54,6 +61,13 @@ def write_edges(
             end = changed  # it got its name
         end = _synced(transfer, history, end, synced)
     return start, max(start, end)
+
+
+def _first_written(history: ProcessHistory, low: int, high: int) -> int | None:
+    """Return when a process first wrote between two times; None: it did not."""
+    inside = ((max(one.start_ns, low), one.end_ns, one.wrote_bytes) for one in history.between(low, high))
+    found = runs(inside)
+    return found[0].start_ns if found else None
 
 
 def _begin(transfer: Transfer, start: int, latest: int, birth: int | None) -> Bounds:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from ckptprof.detect.tolerances import BESIDE_NS, LATE_NS, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
+from ckptprof.detect.tolerances import BESIDE_NS, LATE_NS, LITTLE_SHARE, STAMP_NS, TELLING_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.edges import read_edges, write_edges
-from ckptprof.detect.transfers.ledger import counted
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, part_bytes
+from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, mapped_openings, part_bytes
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers, mapped_openings
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.remembered import RecentTransfers
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.world import World
@@ -58,8 +58,9 @@ def is_nothing(transfer: Transfer) -> bool:
 class Estimates:
     """Makes the best estimate of the transfers that wait anew, as far as something was observed of them since."""
 
-    def __init__(self, world: World, openings: Openings, traced: TracedTransfers) -> None:
+    def __init__(self, world: World, openings: Openings, traced: TracedTransfers, recent: RecentTransfers) -> None:
         """Start with nothing; what is given is looked into when an estimate is made."""
+        self._recent = recent
         self._world = world
         self._openings = openings
         self._traced = traced
@@ -72,11 +73,10 @@ class Estimates:
             transfer.name, transfer.estimated_from, transfer.estimate = read_name(transfer.path), state, (0, 0, 0)
             if is_nothing(transfer):
                 return False
-            history = self._world.histories.get(transfer.process)
             if isinstance(transfer, TracedTransfer):
                 transfer.estimate, transfer.temporary = self._counted(transfer), is_temporary(transfer.path)
-            elif history is not None:
-                transfer.estimate = self._bracketed(transfer, history)
+            elif transfer.process in self._world.histories:
+                transfer.estimate = self._bracketed(transfer)
         transfer.start_ns, transfer.end_ns, transfer.bytes = transfer.estimate
         return transfer.bytes > 0
 
@@ -114,8 +114,9 @@ class Estimates:
             end_ns = max(end_ns, edges[1])
         return start_ns, end_ns, max(size, touched)
 
-    def _bracketed(self, transfer: Transfer, history: ProcessHistory) -> tuple[int, int, int]:
+    def _bracketed(self, transfer: Transfer) -> tuple[int, int, int]:
         """Return (start, end, bytes) as the looks, the counters and the file system leave them."""
+        history = self._world.histories[transfer.process]
         if transfer.writes:
             edges = write_edges(transfer, history, self._world, self._openings)
         else:
@@ -129,8 +130,8 @@ class Estimates:
         """
         if isinstance(transfer, TracedTransfer):
             return None if transfer.mapping is not None else (transfer.version,)
-        last_ns, history = transfer.end.most, self._world.histories.get(transfer.process)
-        if not transfer.is_credited or history is None or history.last_ns < last_ns + LATE_NS:
+        last_ns, history = transfer.end.most, self._world.histories[transfer.process]
+        if not transfer.is_credited or history.last_ns < last_ns + LATE_NS:
             return None
         fact = transfer.fact
         stamps = fact and (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
@@ -142,17 +143,29 @@ class Estimates:
     def unsaid_bytes(self, transfer: Transfer) -> int:
         """Return what a process wrote while a file was open that is empty as far as polling saw; 0: it is not empty.
 
-        A server gets what was written as late as in close(2), and asked for the size only later.
+        A server gets what was written as late as in close(2), and asked for the size only later. Of a process whose
+        calls are counted, a file is empty that none was counted of.
         """
-        history = self._world.histories.get(transfer.process)
-        if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped or history is None:
+        if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped:
+            return 0
+        if self._traced.moved_by(transfer.process):
             return 0
         if transfer.fact is None:  # it may be deleted since
             transfer.size = max(transfer.size, self._openings.size_when_closed(transfer))
         if transfer.size or transfer.fact is not None:
             return 0
-        written = counted(history, transfer.begin.least - BESIDE_NS, transfer.end.most, writes=True)
+        history = self._world.histories[transfer.process]
+        written = history.wrote_bytes(transfer.begin.least - BESIDE_NS, transfer.end.most)
         return written if written >= TELLING_BYTES else 0
+
+    def unexplained_bytes(self, transfer: Transfer, written: int) -> int:
+        """Return what of the unsaid bytes of a file no other file got; 0 if it is next to nothing.
+
+        A job that says nothing may have an empty file open for its output all the time.
+        """
+        start_ns, end_ns = transfer.begin.least - BESIDE_NS, transfer.end.most
+        left = written - self._recent.written_bytes(transfer.process, start_ns, end_ns)
+        return left if left >= max(TELLING_BYTES, LITTLE_SHARE * written) else 0
 
     def estimate_open(self, transfer: Transfer) -> bool:
         """Take what is known by now of one that goes on; return False if it is nothing of a checkpoint's."""
@@ -176,9 +189,9 @@ class Estimates:
             if transfer.operations is None and not transfer.is_open and not transfer.mapped_bytes:
                 by_process.setdefault(transfer.process, []).append(transfer)
         for process, own in by_process.items():
-            history = self._world.histories.get(process)
+            history = self._world.histories[process]
             end_ns = max(transfer.end_ns for transfer in own)
-            if len(own) < 2 or history is None or history.last_ns <= end_ns:
+            if len(own) < 2 or history.last_ns <= end_ns:
                 continue  # what it read last was not counted
             over = sum(transfer.bytes for transfer in own)
             over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + STAMP_NS)

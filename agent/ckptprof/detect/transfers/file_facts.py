@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ckptprof.detect.tolerances import BESIDE_NS, BORN_NS, MAX_FILES, MOST_SHARE, STAMP_NS, TELLING_BYTES
-from ckptprof.detect.transfers.edges import born_and_written, is_coarse
-from ckptprof.detect.transfers.ledger import Ledger, counted
+from ckptprof.detect.tolerances import (
+    BESIDE_NS,
+    LATE_TICK_NS,
+    LOOK_NS,
+    MAX_FILES,
+    MOST_SHARE,
+    STAMP_NS,
+    TELLING_BYTES,
+)
+from ckptprof.detect.transfers.edges import is_coarse
+from ckptprof.detect.transfers.ledger import Ledger
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
+from ckptprof.detect.transfers.observed.openings import Closing, Openings
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.unseen_writes import FileState, unseen_write, wrote_as_much
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
-from ckptprof.frameworks.formats import SQLITE_LOGS
 from ckptprof.frameworks.names import read_name
 from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000  # of files that nobody asked about yet: those of a save come at once
 _ASKED_NS = 2_500_000_000  # after somebody else a trainer asks for its files by then
-_CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
+Claims = dict[FileKey, list[Transfer]]  # what writes each file, the earliest first
 
 
 class FileFacts:
     """The latest fact of each file, and which of them belong to a transfer already."""
 
-    def __init__(self, world: World, traced: TracedTransfers) -> None:
+    def __init__(self, world: World, traced: TracedTransfers, openings: Openings) -> None:
         """Start with nothing."""
         self._world = world
         self._traced = traced
+        self._openings = openings
         self._now_ns = 0
-        self._facts: Bounded[FileKey, tuple[int, FileFact]] = Bounded(MAX_FACTS, lambda key, _: self._settle(key))
+        self._facts: Bounded[FileKey, tuple[int, FileFact]] = Bounded(
+            MAX_FACTS, on_drop=lambda key, _: self._settle(key)
+        )
         # those that were not taken into account yet, and on whose behalf they were looked at
         self._fresh: dict[FileKey, dict[ProcessKey, None]] = {}
+        # small ones that wait for a trainer to ask, and until when: a trainer that wrote as much has done so for good
+        self._awaited: dict[FileKey, int] = {}
+        self._trainers: frozenset[ProcessKey] = frozenset()  # for whom they wait
         self._used: Bounded[int, None] = Bounded(MAX_FACTS)  # by `_writing`
         self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
@@ -52,12 +67,15 @@ class FileFacts:
             self._facts.move_to_end(key)
             if key in self._fresh:
                 self._fresh[key][asker] = None
+                self._awaited.pop(key, None)
             return
         self._facts[key] = (at_ns, fact)
+        self._awaited.pop(key, None)
         self._fresh.setdefault(key, {})[asker] = None
 
     def _settle(self, key: FileKey) -> None:
         self._fresh.pop(key, None)
+        self._awaited.pop(key, None)
 
     @property
     def is_pressing(self) -> bool:
@@ -74,24 +92,49 @@ class FileFacts:
         world, clock = self._world, self._world.clock
         still_open: list[Transfer] = [*polled_open, *self._traced.open_transfers()] if self._fresh else [*polled_open]
         found = self._without_outlived(waiting, still_open)
-        by_file = {transfer.file: transfer for transfer in found if transfer.writes}  # of each the last
-        open_files = {transfer.file for transfer in still_open if transfer.writes}
-        unknown = self._join_known(by_file, open_files, clock)
+        by_file = _by_file(found)
+        if self._awaited:
+            self._find_trainers()
+        unknown = self._join_known(by_file, _by_file(still_open), clock)
         for transfer in [*found, *still_open]:
             self._claim(transfer)
-        ledger = Ledger(world.histories, [*self._claims.values(), *self._traced.written()] if unknown else ())
-        trainers = [process for process in world.histories if world.saves_itself(process)] if unknown else []
-        for key in unknown:  # what the others do not account for is left for these
-            if self._waits(key, trainers):
-                continue
-            alone = self._credited(key, ledger)
+        closings = [one for one in self._openings.unsettled_closings(now_ns - LOOK_NS) if one.file in self._facts]
+        written = [one for one in found if one.looks and one.writes]
+        claims = _by_file(self._claims.values()) if written or unknown or closings else {}
+        self._complete(written, claims)
+        if not unknown and not closings:
+            return found
+        ledger = Ledger(world.histories, [*self._claims.values(), *self._traced.written()])
+        self._find_trainers()
+        states = [FileState(*self._facts[key], self._fresh.get(key, ())) for key in unknown if not self._waits(key)]
+        states += [state for one in closings if (state := self._when_closed(one, claims)) is not None]
+        for state in states:  # what the others do not account for is left for these
+            alone = unseen_write(state, world, self._traced, ledger, self._ended_ns(state.file, claims))
             if alone is not None:
                 found.append(alone)
                 self._claim(alone)
+                claims.setdefault(state.file, []).append(alone)
                 ledger.enter(alone)
-                self._used[_writing(key, self._facts[key][1])] = None
-            self._settle(key)
+                self._used[_writing(state.file, state.fact)] = None
+            self._settle(state.file)
         return found
+
+    def _ended_ns(self, file: FileKey, claims: Claims) -> list[int]:
+        """Return when writings of a file had ended, as far as that is known."""
+        closed_ns = [closing.at_ns for closing in self._openings.closings.of(file)]
+        return [*closed_ns, *(transfer.end.most for transfer in claims.get(file, ()))]
+
+    def _when_closed(self, closing: Closing, claims: Claims) -> FileState | None:
+        """Return what a file was when it was closed; None: it is known who had written it."""
+        closing.is_settled, of_file = True, self._openings.closings.of(closing.file)
+        if any(_explains(transfer, closing, of_file) for transfer in claims.get(closing.file, ())):
+            return None
+        _, learnt = self._facts[closing.file]
+        wall_ns = self._world.clock.wall(closing.at_ns)
+        fact = msgspec.structs.replace(
+            learnt, path=closing.path, size=closing.size, modified_ns=wall_ns, changed_ns=wall_ns, whole=None
+        )
+        return FileState(closing.at_ns, fact, ((fact.pid, fact.start_ticks),))
 
     def _without_outlived(self, waiting: list[Transfer], still_open: Iterable[Transfer]) -> list[Transfer]:
         """Return what waits without files that were found by their times while they were still being written.
@@ -116,83 +159,79 @@ class FileFacts:
             self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
         return found
 
-    def _credited(self, key: FileKey, ledger: Ledger) -> Transfer | None:
-        """Return a file that nobody was seen writing as a transfer of who may have written it."""
-        at_ns, fact = self._facts[key]
-        modified = self._world.clock.mono(fact.modified_ns)
-        if not fact.size or _is_database(fact) or any(one.writes for one in self._traced.near(key, modified, modified)):
-            return None  # or who wrote it is known
-        for process in _suspects(fact, self._fresh.get(key, ()), self._world):
-            if self._world.trains([process]) or not _waited_meanwhile(process, fact, self._world):
-                found = self._written_by(process, at_ns, fact, ledger)
-                if found is not None:
-                    return found
-        return None
+    def _find_trainers(self) -> None:
+        """Find out who may ask for its files; if these are others than before, all that waits is weighed anew."""
+        trainers = frozenset(process for process in self._world.histories if self._world.saves_itself(process))
+        if trainers != self._trainers:
+            self._trainers = trainers
+            self._awaited.clear()
 
-    def _written_by(self, process: ProcessKey, at_ns: int, fact: FileFact, ledger: Ledger) -> Transfer | None:
-        """Return a transfer by which a process wrote a file that was never caught open; None: it did not.
-
-        It must have written as much as the file holds at that time, beside what the ledger explains. Or in all its
-        life, if it was first seen while the file was written, or after: what it had written by then is in no interval.
-        """
-        history = self._world.histories.get(process)
-        if history is None:
-            return None
-        birth, modified = born_and_written(fact, self._world.clock)
-        around = history.between(min(birth, modified) - STAMP_NS, modified + STAMP_NS)
-        small = fact.size < TELLING_BYTES  # markers and metadata are lost in the noise of the counters
-        beside = ledger.is_beside(fact.path.rpartition("/")[0], process, birth, modified)
-        if self._traced.moved_by(process) and not (small and beside):
-            return None  # whose calls are counted has written it by none: a trace misses but small ones among many
-        enough = any(interval.wrote_bytes for interval in around)
-        if enough and not small:
-            share = _CREDIT_BESIDE if beside else MOST_SHARE
-            enough = ledger.unexplained_written(process, birth, modified) >= share * fact.size
-        if not enough:
-            met_late = birth <= history.first_ns <= birth + BORN_NS and not small
-            if not met_late or ledger.unexplained_since_it_began(process) < MOST_SHARE * fact.size:
-                return None
-        start = max(birth, around[0].start_ns if enough else birth) if birth <= modified else modified
-        if small and modified - birth > BESIDE_NS:
-            start = modified  # written anew, as `latest` is with each save
-        return Transfer(
-            process=process,
-            file=(fact.device, fact.inode),
-            writes=True,
-            path=fact.path,
-            first_ns=start,
-            last_ns=modified,
-            before_ns=start,
-            fact=msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1]),
-            fact_at_ns=at_ns,
-            seen_by="directory",
-            size=fact.size,
-        )
-
-    def _waits(self, key: FileKey, trainers: list[ProcessKey]) -> bool:
+    def _waits(self, key: FileKey) -> bool:
         """Return whether a small file may be a trainer's that has not asked for it yet: it will when its burst ends."""
         (at_ns, fact), askers = self._facts[key], self._fresh.get(key, {})
         late = self._now_ns - at_ns >= _ASKED_NS
-        if late or fact.size >= TELLING_BYTES or any(process in askers for process in trainers):
+        if late or fact.size >= TELLING_BYTES or not self._trainers.isdisjoint(askers):
             return False
-        return any(_wrote_as_much(process, fact, self._world) for process in trainers)
+        waits = any(wrote_as_much(process, fact, self._world) for process in self._trainers)
+        if waits:
+            self._awaited[key] = at_ns + _ASKED_NS
+        return waits
 
-    def _join_known(self, by_file: dict[FileKey, Transfer], open_files: set[FileKey], clock: Clock) -> list[FileKey]:
+    def _join_known(self, by_file: Claims, by_open: Claims, clock: Clock) -> list[FileKey]:
         """Give the fresh facts to the transfers of their files; return the files that nobody was seen writing."""
         unknown: list[FileKey] = []
-        for key in list(self._fresh):
+        early = {key for key, until_ns in self._awaited.items() if self._now_ns < until_ns}
+        early -= by_file.keys() | by_open.keys()
+        for key in [key for key in self._fresh if key not in early]:
             at_ns, fact = self._facts[key]
-            if key in by_file and not _is_written_anew(at_ns, fact, by_file[key], clock):
-                if not _is_of_before(fact, by_file[key], clock):
-                    _join(by_file[key], at_ns, fact)
+            written = by_file.get(key, [])
+            since = [transfer for transfer in written if not _is_of_before(fact, transfer, clock)]
+            if written and not (since and self._is_written_anew(at_ns, fact, since[-1])):
+                if since and not (since[-1].fact and _is_emptied(since[-1], at_ns, fact, by_open.get(key, ()))):
+                    _join(since[-1], at_ns, fact)
                 self._used[_writing(key, fact)] = None
-            elif key in open_files:
+            elif key in by_open:
                 continue  # its transfer is not over: keep the fact for it
             elif _writing(key, fact) not in self._used:
                 unknown.append(key)
                 continue
             self._settle(key)
         return unknown
+
+    def _is_written_anew(self, at_ns: int, fact: FileFact, transfer: Transfer) -> bool:
+        """Whether it is not that writing which is told of: the inode is a later file's, or it was written again."""
+        clock = self._world.clock
+        born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
+        if born_ns > at_ns + STAMP_NS:  # the clock was set since then: nothing is born after it was looked at
+            born_ns = 0
+        if born_ns > transfer.end.most + STAMP_NS:
+            return True
+        modified_ns = clock.mono(fact.modified_ns)
+        if fact.size < TELLING_BYTES:  # counters tell nothing of it
+            return transfer.is_credited and modified_ns > transfer.last_ns + BESIDE_NS
+        over = transfer.is_credited or (transfer.closed_ns is not None and transfer.operations is None)
+        if not over or not transfer.end.most + STAMP_NS < modified_ns <= at_ns + STAMP_NS:
+            return False
+        # its stamp alone may be of a server with another clock: its process must have written as much since
+        since_ns, held = (transfer.first_ns, transfer.stored_size) if transfer.is_credited else (transfer.end.most, 0)
+        history = self._world.histories[transfer.process]
+        return history.wrote_bytes(since_ns, modified_ns + STAMP_NS) - held >= MOST_SHARE * fact.size
+
+    def _complete(self, written: list[Transfer], claims: Claims) -> None:
+        """Let a file that was written anew since be as large as its process wrote it, at most as it ever was.
+
+        What is said of it in the middle of the next writing tells nothing of its size when this one ended.
+        """
+        for transfer in (one for one in written if len(claims[one.file]) > 1):
+            fact, path = transfer.fact, transfer.path
+            of_file = [other for other in claims[transfer.file] if other.path == path]  # else its inode is reused
+            later = next((other for other in of_file if other.first_ns > transfer.last_ns), None)
+            if not _is_midway(transfer, later, self._world.clock):
+                continue
+            sizes = [*(other.stored_size for other in of_file), *self._openings.sizes_when_closed(transfer)]
+            transfer.size = max(transfer.size, min(transfer.reach, max(sizes)))
+            if fact is not None:
+                transfer.fact = msgspec.structs.replace(fact, size=transfer.size, whole=None)
 
     def _claim(self, transfer: Transfer) -> None:
         if transfer.writes and not isinstance(transfer, TracedTransfer):  # those are kept where they are followed
@@ -229,47 +268,28 @@ def _writing(key: FileKey, fact: FileFact) -> int:
     return hash((key, fact.modified_ns))
 
 
-def _is_database(fact: FileFact) -> bool:
-    """Return whether it is one of SQLite's files, as our own is."""
-    beginning = fact.magic or b""
-    return beginning.startswith((b"SQLite format 3", *SQLITE_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
-
-
-def _suspects(fact: FileFact, askers: Iterable[ProcessKey], world: World) -> Iterator[ProcessKey]:
-    """Yield who may have written a file: whoever asked for it, the latest first, then others of their job.
-
-    Of a small file those first that train and wrote as much, themselves or by children that they have waited for since:
-    whoever else looks at the folder writes something at any time, a log, a database, what it passes on.
-    """
-    asked = list(askers)[::-1]
-    if fact.size < TELLING_BYTES and len(asked) > 1:
-        asked.sort(key=lambda process: not (world.saves_itself(process) and _wrote_as_much(process, fact, world)))
-    yield from asked
-    if fact.size >= TELLING_BYTES:
-        yield from (process for process in world.relatives((fact.pid, fact.start_ticks)) if process not in asked)
-
-
-def _waited_meanwhile(process: ProcessKey, fact: FileFact, world: World) -> bool:
-    """Return whether a process waited for a child about when a file was written, and may have its counters by that."""
-    history = world.histories.get(process)
-    birth, modified = born_and_written(fact, world.clock)
-    return history is not None and history.was_heir(min(birth, modified) - STAMP_NS, modified + BESIDE_NS)
-
-
-def _wrote_as_much(process: ProcessKey, fact: FileFact, world: World) -> bool:
-    """Return whether a process, or children that it has waited for, wrote as much as a file holds about then."""
-    history = world.histories.get(process)
-    birth, modified = born_and_written(fact, world.clock)
-    frame = min(birth, modified) - STAMP_NS, modified + BESIDE_NS
-    return history is not None and counted(history, *frame, writes=True) >= MOST_SHARE * fact.size
-
-
 def _goes_on(found: Transfer, other: Transfer) -> bool:
     """Return whether another transfer of the same file is the later part of what was found in the folder."""
     if other.begin.least > found.last_ns + BESIDE_NS:
         return False
     later = other.end.most >= found.last_ns
     return later and (not other.looks or other.looks[0].position >= found.size)
+
+
+def _is_emptied(transfer: Transfer, at_ns: int, fact: FileFact, still_open: Iterable[Transfer]) -> bool:
+    """Return whether a file was looked at while it was written anew, and had been emptied, after that transfer."""
+    return fact.size < transfer.size and any(transfer.last_ns < other.first_ns <= at_ns for other in still_open)
+
+
+def _is_midway(transfer: Transfer, later: Transfer | None, clock: Clock) -> bool:
+    """Return whether its fact tells of a file that was still written, or was emptied for a later writing already."""
+    fact, at_ns = transfer.fact, transfer.fact_at_ns
+    if fact is None or at_ns < transfer.last_ns:
+        return True
+    if later is None or at_ns < later.before_ns:
+        return False
+    no_more = fact.size < transfer.size or clock.mono(fact.modified_ns) <= transfer.last_ns
+    return at_ns >= later.first_ns or (no_more and fact.size <= transfer.size)
 
 
 def _is_no_news(fact: FileFact, known: FileFact) -> bool:
@@ -285,18 +305,25 @@ def _is_of_before(fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
     return touched_ns < transfer.before_ns - slack_ns
 
 
-def _is_written_anew(at_ns: int, fact: FileFact, transfer: Transfer, clock: Clock) -> bool:
-    """Whether it is not that writing which is told of: the inode is a later file's, or `latest` was written again."""
-    born_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
-    was_set = born_ns > at_ns + STAMP_NS  # the clock, since then: nothing is born after it was looked at
-    if not was_set and born_ns > transfer.end.most + STAMP_NS:
-        return True
-    small = transfer.is_credited and fact.size < TELLING_BYTES
-    return small and clock.mono(fact.modified_ns) > transfer.last_ns + BESIDE_NS
+def _by_file(transfers: Iterable[Transfer]) -> Claims:
+    found: Claims = {}
+    for transfer in sorted((one for one in transfers if one.writes), key=lambda one: one.first_ns):
+        found.setdefault(transfer.file, []).append(transfer)
+    return found
+
+
+def _explains(transfer: Transfer, closing: Closing, of_file: Sequence[Closing]) -> bool:
+    """Return whether a writing ended with that closing: it is in its bounds or, if none is, the first one after."""
+    low_ns, high_ns = transfer.begin.least - LATE_TICK_NS, transfer.end.most + LATE_TICK_NS
+    if any(low_ns <= other.at_ns <= high_ns for other in of_file):
+        return low_ns <= closing.at_ns <= high_ns
+    return closing is next((other for other in of_file if other.at_ns > high_ns), None)
 
 
 def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
     """Whether `fact` shows the temporary name of a file whose final name is known, or of a link to it `latest`."""
+    if fact.path == known.path:
+        return False
     name, better = read_name(fact.path), read_name(known.path)
     if name.temporary or better.temporary:
         return name.temporary and not better.temporary

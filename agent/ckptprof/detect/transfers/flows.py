@@ -48,7 +48,7 @@ def flow_of(
     if writes and any(
         move.file in own
         for process in list(processes)[:MAX_EACH]
-        for move in recent.of(process, start_ns, end_ns, writes=False)
+        for move in recent.moved(process, start_ns, end_ns, writes=False)
     ):
         return None
     opened = [one for one in group if not one.is_mapped]
@@ -69,7 +69,12 @@ def _by_file(
     for transfer in (one for process in processes for one in traced.moved_by(process)):
         if transfer.first_ns > frame[1] or transfer.last_ns < frame[0] or (sums := transfer.operations) is None:
             continue
-        moved = sum(evenly(size, (low_ns, high_ns), frame) for low_ns, high_ns, size in transfer.points)
+        moved = 0
+        for low_ns, high_ns, size in transfer.points:
+            if frame[0] <= low_ns and high_ns <= frame[1]:
+                moved += size
+            elif low_ns <= frame[1] and high_ns >= frame[0]:
+                moved += evenly(size, (low_ns, high_ns), frame)
         if transfer.writes == writes:
             same += moved
             in_kernel += moved if copies_in_kernel(sums.kinds) else 0
@@ -80,7 +85,7 @@ def _by_file(
 
 def _by_counters(processes: dict[ProcessKey, None], world: World, start_ns: int, end_ns: int) -> Flow:
     read = written = together = 0
-    for history in (world.histories[process] for process in processes if process in world.histories):
+    for history in (world.histories[process] for process in processes):
         young_ns = history.first_ns + _YOUNG_NS
         young_read = young_written = 0
         for interval in history.between(start_ns, end_ns):

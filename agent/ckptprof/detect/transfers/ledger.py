@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ckptprof.detect.tolerances import BESIDE_NS, STAMP_NS
@@ -10,13 +10,8 @@ from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
 from ckptprof.detect.world.spans import Span
-
-
-def counted(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
-    """Return what a process moved in all intervals that overlap a time."""
-    return sum(interval.moved(writes=writes) for interval in history.between(start_ns, end_ns))
 
 
 def counted_evenly(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
@@ -45,7 +40,7 @@ class _Write(NamedTuple):
 class _Writes:
     """What one process wrote, and together what was first seen in one moment: a save may have thousands of files."""
 
-    def __init__(self, history: ProcessHistory | None) -> None:
+    def __init__(self, history: ProcessHistory) -> None:
         self.bytes = 0
         self._history = history
         self._moments: dict[int, list[_Write]] = {}
@@ -59,7 +54,7 @@ class _Writes:
         moment = write.first_ns // STAMP_NS
         self._moments.setdefault(moment, []).append(write)
         self._sums[moment] = self._sums[moment].with_(write) if moment in self._sums else write
-        for interval in self._history.between(*write.span) if self._history and self._explained else ():
+        for interval in self._history.between(*write.span) if self._explained else ():
             if interval.end_ns in self._explained:
                 self._explained[interval.end_ns] += evenly(write.bytes, write.span, interval[:2])
 
@@ -91,7 +86,7 @@ class _Writes:
 class Ledger:
     """What is known by now, by process, so that a save of very many files is not held against all of them."""
 
-    def __init__(self, histories: Mapping[ProcessKey, ProcessHistory], transfers: Iterable[Transfer] = ()) -> None:
+    def __init__(self, histories: Histories, transfers: Iterable[Transfer] = ()) -> None:
         """Enter what is known."""
         self._histories = histories
         self._of: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
@@ -110,7 +105,7 @@ class Ledger:
 
     def _written_by(self, process: ProcessKey) -> _Writes:
         if process not in self._writes:
-            known = self._writes[process] = _Writes(self._histories.get(process))
+            known = self._writes[process] = _Writes(self._histories[process])
             for transfer in self._of.get((process, True), ()):
                 known.enter(transfer)
         return self._writes[process]
@@ -128,33 +123,29 @@ class Ledger:
         That is the least of what is left of each interval, if they moved their bytes at an even rate, and of what is
         left in all the time of those around.
         """
-        history = self._histories.get(process)
-        around = history.between(min(start_ns, end_ns) - STAMP_NS, end_ns + STAMP_NS) if history is not None else []
-        if history is None or not around:
+        history = self._histories[process]
+        around = history.between(min(start_ns, end_ns) - STAMP_NS, end_ns + STAMP_NS)
+        if not around:
             return 0
         known = self._written_by(process)
         left = sum(max(0, one.wrote_bytes - known.explained(one)) for one in around if one.wrote_bytes)
         beside = list(known.seen(start_ns - BESIDE_NS, end_ns + BESIDE_NS))
         first_ns = min([start_ns, *(other.span[0] for other in beside)])
         last_ns = max([end_ns, *(other.span[1] for other in beside)])
-        in_all = counted(history, first_ns - STAMP_NS, last_ns + STAMP_NS, writes=True)
+        in_all = history.wrote_bytes(first_ns - STAMP_NS, last_ns + STAMP_NS)
         return min(left, in_all - sum(other.bytes for other in beside))
 
     def unexplained_since_it_began(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life beside its known transfers: the kernel counts from 0."""
-        history = self._histories.get(process)
-        if history is None or history.last_io is None:
-            return 0
-        return history.last_io.write_chars - self._written_by(process).bytes
+        counters = self._histories[process].last_io
+        return counters.write_chars - self._written_by(process).bytes if counters is not None else 0
 
     def unexplained_read(self, process: ProcessKey, start_ns: int, end_ns: int, openings: Openings) -> int:
-        """Return what a process read between two times beside what its known transfers read, at an even rate.
+        """Return what a process read by calls between two times beside what its known transfers read, at an even rate.
 
         What one tick observes has one time: `openings` know when within it a file was opened.
         """
-        history = self._histories.get(process)
-        if history is None:
-            return 0
+        history = self._histories[process]
         frame, known = (start_ns, end_ns + 1), 0
         for one in self._of.get((process, False), ()):
             first_ns, last_ns = one.span
@@ -165,4 +156,4 @@ class Ledger:
                     first_ns = one.last_ns
                 span = first_ns, max(last_ns, first_ns + 1)
                 known += evenly(part_bytes(one, history, span) if one.looks else one.size, span, frame)
-        return counted(history, start_ns, end_ns, writes=False) - known
+        return history.loaded_bytes(start_ns, end_ns) - known

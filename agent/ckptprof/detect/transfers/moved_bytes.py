@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, EDGE_NS, LATE_TICK_NS, LITTLE_SHARE, NEAR_NS, WHOLE_SHARE
+from ckptprof.detect.tolerances import AT_ONCE_NS, EDGE_NS, LATE_TICK_NS, LITTLE_SHARE, LOOK_NS, NEAR_NS, WHOLE_SHARE
 from ckptprof.detect.transfers.edges import born_within
 from ckptprof.detect.transfers.model.operations import FAULT_AROUND_BYTES
 from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.world.process_counters import ProcessHistory
 
 _LEAPS = 8  # faults, of which nearly all went on
@@ -88,3 +89,21 @@ def _mapped(transfer: Transfer, history: ProcessHistory, edges: tuple[int, int])
     in_midst = closed_ns is not None and closed_ns - touched_ns < NEAR_NS  # what came after went with the mapping
     touched = sum(interval.resident_bytes for interval in around)
     return size if touched >= (_FAULTED if in_midst else WHOLE_SHARE) * size else touched
+
+
+def mapped_openings(exact: TracedTransfer, book: TracedTransfers) -> list[TracedTransfer]:
+    """Return the transfers of one mapped file and process, most faults first: openings share one mapping's pages."""
+    found = [
+        other
+        for other in book.near(exact.file, exact.first_ns, exact.last_ns, exact.process)
+        if not other.writes and other.faulted_bytes and _apart_ns(other, exact) < LOOK_NS
+    ]
+    return sorted(found, key=lambda other: other.faulted_bytes, reverse=True)
+
+
+def _apart_ns(one: TracedTransfer, other: TracedTransfer) -> int:
+    """Return the time between the faults of two mappings: who maps a file again later touches all of it again."""
+    here, there = one.operations, other.operations
+    if here is None or there is None:
+        return 0
+    return max(here.first_ns, there.first_ns) - min(here.last_ns, there.last_ns)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, NEARLY_ALL, STAMP_NS
 from ckptprof.detect.transfers.edges import born_within
-from ckptprof.detect.transfers.model.group import Histories, intervals_of, level_of
+from ckptprof.detect.transfers.model.group import intervals_of, level_of
 from ckptprof.detect.transfers.model.operations import LARGE_BYTES, Operations, silent_of
 from ckptprof.detect.transfers.model.transfer import Look, Transfer, evenly
-from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.process_counters import Histories, ProcessHistory
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity
 
@@ -232,7 +232,7 @@ def _witness(looks: Sequence[Look], total: int, *, writes: bool) -> list[int] | 
     return None
 
 
-def _after_the_probe(looks: list[Look]) -> list[Look]:
+def _after_the_probe(looks: Sequence[Look]) -> Sequence[Look]:
     """Leave out first looks at the end of a file that was then read from its begin: its directory is there.
 
     Zip files (torch, npz), HDF5 and Parquet are read in this way; a few kilobytes, met by a slow reader's look, are no

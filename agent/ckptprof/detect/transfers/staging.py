@@ -65,11 +65,10 @@ def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Tr
 
 
 def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], taken: set[int]) -> Transfer | None:
-    folder = stage.path.rpartition("/")[0]
     for part in targets:
         if part.file == stage.file or id(part) in taken:
             continue
-        if part.path.rpartition("/")[0] == folder and not stage.name.staging:
+        if part.folder == stage.folder and not stage.name.staging:
             continue
         overlaps = part.end_ns >= reading.start_ns - STAMP_NS
         if overlaps and (part.is_open or _is_as_big(part, stage, reading)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from ckptprof.detect.tolerances import COMMIT_NS, STAMP_NS
@@ -13,12 +13,14 @@ from ckptprof.detect.transfers.model.traced import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers, unexplained
+from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
 from ckptprof.detect.transfers.remembered import RecentTransfers, Removals, SavedFiles, Writeback
+from ckptprof.detect.transfers.seen_twice import unexplained
 from ckptprof.detect.transfers.unseen_reads import unseen_reads
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
+from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity, FileEvent, FileFact, FileLifeEvent, FileScan, ProcessExit
 
 QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
@@ -30,16 +32,18 @@ class Transfers:
     def __init__(self, world: World, saved_paths: tuple[str, ...] = ()) -> None:
         """Start with nothing but the paths that were saved before."""
         self._world = world
+        self._is_traced = world.header.level == Level.TRACE.value
         self.saved = SavedFiles(saved_paths)
         self.openings = Openings()
         self.polled = PolledTransfers(world, self.openings)
         self.traced = TracedTransfers()
-        self.facts = FileFacts(world, self.traced)
+        self.facts = FileFacts(world, self.traced, self.openings)
         self.writeback = Writeback()
         self.removals = Removals(world.jobs)
         self.recent = RecentTransfers(self.polled, self.traced)
-        self.estimates = Estimates(world, self.openings, self.traced)
+        self.estimates = Estimates(world, self.openings, self.traced, self.recent)
         self.waiting: list[Transfer] = []  # over, and not judged yet
+        self._polled_open: list[Transfer] = []  # of it, what no trace tells of
         self._frame_ns = world.header.at_ns
 
     @property
@@ -48,6 +52,10 @@ class Transfers:
         return (
             bool(self.waiting) or bool(self.polled.open_transfers()) or self.traced.is_moving(self._frame_ns - QUIET_NS)
         )
+
+    def let_go(self, process: ProcessKey, at_ns: int) -> None:
+        """Take note that nobody looks at a process any more."""
+        self.polled.end(process, at_ns)
 
     def take(self, samples: FrameSamples, at_ns: int) -> None:
         """Take what a frame tells of files; the world is to take the frame before."""
@@ -69,22 +77,25 @@ class Transfers:
             self.writeback.note(at_ns, fact)
             self.facts.note(at_ns, fact)
 
-    def update(self, now_ns: int) -> list[Transfer]:
-        """Bring what waits up to date; return the polled transfers that are still open."""
+    def update(self, now_ns: int) -> None:
+        """Bring what waits, and what is still open, up to date."""
         self.polled.close_idle(now_ns, QUIET_NS)
         over = self.polled.take_done()
         self.waiting.extend(over)
         self.recent.note(over)
-        polled_open = self._without_traced(now_ns)
+        polled_open = self._polled_open = self._without_traced(now_ns)
         noted = {id(transfer) for transfer in self.waiting}
         self.waiting = self.facts.attach(self.waiting, polled_open, now_ns)
         self.recent.note([transfer for transfer in self.waiting if id(transfer) not in noted])  # found in their folders
-        if not self._world.is_traced:  # else every reading was counted, and by whom
+        if not self._is_traced:  # else every reading was counted, and by whom
             known = [*self.waiting, *polled_open]
             found = unseen_reads(self.openings, known, self._world, self.saved, now_ns)
             self.waiting += found
             self.recent.note(found)
-        return polled_open
+
+    def still_open(self) -> list[Transfer]:
+        """Return what was not over at the last update."""
+        return [*self._polled_open, *self.traced.open_transfers()]
 
     def _without_traced(self, now_ns: int) -> list[Transfer]:
         """Take what the trace saw in place of what polling saw of the same; return the open transfers that are left."""
@@ -111,6 +122,14 @@ class Transfers:
         own = (process for process in self._world.histories if self._world.jobs.job_of(process) == job)
         transfers = (transfer for process in own for transfer in self.traced.moved_by(process))
         return any(transfer.writes and transfer.path == path for transfer in transfers)
+
+    def seen_since_ns(self, processes: Iterable[ProcessKey]) -> int:
+        """Return from when on what some processes moved is known: since the watch began, or they were first counted."""
+        since_ns = self._world.header.at_ns
+        if self._is_traced:
+            return since_ns
+        first = [self._world.histories[process].first_ns for process in processes]
+        return max(since_ns, min(filter(None, first), default=since_ns))
 
     def is_changed(self, path: str, since_ns: int) -> bool:
         """Return whether the file system said of a file that it was written at that time or later."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import lt
 from statistics import median
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, NEAR_NS
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded, K
 
 SECOND_NS = 1_000_000_000
 UNSEEN = (1 << 64) - 1  # stands for None, which an array cannot hold
@@ -217,6 +218,14 @@ class CounterHistory:
 
     def _at(self, index: int) -> tuple[int, ...]:
         return tuple(self._values[index * self._width : (index + 1) * self._width])
+
+
+class CounterHistories(Bounded[K, CounterHistory]):
+    """The histories of things of one kind; what was not looked at has an empty one, which is not kept."""
+
+    def __init__(self, make: Callable[[], CounterHistory]) -> None:
+        """Start with nothing; `make` makes the history of what is new."""
+        super().__init__(MAX_THINGS, make, last_ns=lambda past: past.last_ns)
 
 
 def interpolated(before: Timed, after: Timed, at_ns: int) -> tuple[float, ...]:

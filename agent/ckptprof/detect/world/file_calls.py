@@ -79,7 +79,7 @@ class FileCalls:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._calls: Bounded[tuple[ProcessKey, str], _Calls] = Bounded(MAX_EVENTS)
+        self._calls: Bounded[tuple[ProcessKey, str], _Calls] = Bounded(MAX_EVENTS, _Calls)
         self._count = 0
         self._dropped_ns = 0  # up to here not all of it is known
 
@@ -87,7 +87,7 @@ class FileCalls:
         """Take one event of the trace."""
         if event.kind not in KINDS:
             return
-        self._calls.update_of(((event.pid, event.start_ticks), event.kind), _Calls).add(event)
+        self._calls.update_of(((event.pid, event.start_ticks), event.kind)).add(event)
         self._count += 1
         while self._count > MAX_EVENTS:
             stalest = next(iter(self._calls))
@@ -110,46 +110,38 @@ class FileCalls:
 
     def count(self, processes: list[ProcessKey], kind: str, start_ns: int, end_ns: int) -> int:
         """Return how often some processes did one thing from one time to another."""
-        found = 0
-        for process in processes:
-            calls = self._calls.get((process, kind))
-            if calls is not None:
-                low, high = calls.between(start_ns, end_ns)
-                found += high - low
-        return found
+        places = (self._calls[process, kind].between(start_ns, end_ns) for process in processes)
+        return sum(high - low for low, high in places)
 
     def spent(self, process: ProcessKey, start_ns: int, end_ns: int) -> dict[int, dict[str, Spent]]:
         """Return what each thread of a process did from one time to another: thread, kind."""
         found: dict[int, dict[str, Spent]] = {}
         for kind in KINDS:
-            calls = self._calls.get((process, kind))
-            for tid, spent in (calls.by_thread(start_ns, end_ns) if calls is not None else {}).items():
+            for tid, spent in self._calls[process, kind].by_thread(start_ns, end_ns).items():
                 found.setdefault(tid, {})[kind] = spent
         return found
 
-    def row(self, process: ProcessKey, kind: str, start_ns: int, until_ns: int, gap_ns: int) -> Spent | None:
-        """Return what the main thread did of one kind in a row from one time on: each soon after the one before."""
-        calls = self._calls.get((process, kind))
-        if calls is None:
-            return None
-        number, spent_ns, first_ns, last_ns = 0, 0, start_ns, start_ns
+    def row(self, process: ProcessKey, kind: str, start_ns: int, until_ns: int, gap_ns: int) -> Span | None:
+        """Return when the main thread did one thing in a row from one time on: each soon after the one before."""
+        calls = self._calls[process, kind]
+        first_ns, last_ns = None, start_ns
         for place in range(*calls.between(start_ns, until_ns)):
             if calls.tids[place] != process[0]:
                 continue
             began_ns = max(calls.began_ns(place), last_ns)
             if began_ns - last_ns > gap_ns:
                 break
-            first_ns = first_ns if number else began_ns
-            number, spent_ns, last_ns = number + 1, spent_ns + calls.ends_ns[place] - began_ns, calls.ends_ns[place]
-        return Spent(number, spent_ns, first_ns, last_ns) if number else None
+            first_ns = began_ns if first_ns is None else first_ns
+            last_ns = calls.ends_ns[place]
+        return None if first_ns is None else (first_ns, last_ns)
 
     def of_names(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Span]:
         """Return when its main thread renamed, removed or synced files, the rows that touch a time."""
         spans: list[Span] = []
         for kind in _OF_NAMES:
-            calls = self._calls.get((process, kind))
-            own = [place for place, tid in enumerate(calls.tids) if tid == process[0]] if calls is not None else []
-            spans += [(calls.began_ns(place), calls.ends_ns[place]) for place in own if calls is not None]
+            calls = self._calls[process, kind]
+            own = (place for place, tid in enumerate(calls.tids) if tid == process[0])
+            spans += [(calls.began_ns(place), calls.ends_ns[place]) for place in own]
         return [row for row in merged(spans, NEAR_NS) if start_ns <= row[1] and row[0] <= end_ns]
 
     def is_whole(self, start_ns: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from ckptprof_collectors.samples import Frame, Sample
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof_collectors.samples import Frame, ReadBefore, Sample
 
 S = TypeVar("S", bound=Sample)
 
@@ -20,6 +21,7 @@ class FrameSamples:
         self._of: dict[type, list[Any]] = {}
         for sample in frame.samples:
             self._of.setdefault(type(sample), []).append(sample)
+        self._read_before = {(one.pid, one.start_ticks): one.at_ns for one in self.of(ReadBefore)}
 
     def of(self, kind: type[S]) -> Sequence[S]:
         """Return the samples of one kind, in their order."""
@@ -28,3 +30,7 @@ class FrameSamples:
     def unchanged_ns(self, collector: str) -> int:
         """Return up to when nothing that a collector tells had changed since it told of it."""
         return self._read_ns.get(collector, 0)
+
+    def counted_before_ns(self, process: ProcessKey) -> int:
+        """Return when the counters of a process were read before: one that stands still is not read at each tick."""
+        return self._read_before.get(process, self.unchanged_ns("processes"))

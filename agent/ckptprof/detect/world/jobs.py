@@ -30,7 +30,7 @@ class Jobs(Processes):
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
         """Start with nobody; `monitor_pids` are ckptprof's own and never a job's root."""
         super().__init__(monitor_pids)
-        self._groups: Bounded[tuple[object, ...], list[_Group]] = Bounded(MAX_KNOWN, self._free_names)
+        self._groups: Bounded[tuple[object, ...], list[_Group]] = Bounded(MAX_KNOWN, on_drop=self._free_names)
         self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
         self._holders: dict[str, _Group] = {}
         self._gone: dict[ProcessKey, None] = {}  # ended long ago, but others descend from them

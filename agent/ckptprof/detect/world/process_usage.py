@@ -6,8 +6,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
-from ckptprof.detect.world.counter_history import UNSEEN, CounterHistory, known
+from ckptprof.detect.world.counter_history import UNSEEN, CounterHistories, CounterHistory, known
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import cut, length
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
@@ -31,8 +30,10 @@ class ProcessUsage:
     def __init__(self, ticks_per_second: int = 100) -> None:
         """Start with nothing."""
         self._ticks_per_second = max(1, ticks_per_second)
-        self._stats: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_THINGS)
-        self._pauses: Bounded[ProcessKey, CounterHistory] = Bounded(MAX_THINGS)
+        self._stats: CounterHistories[ProcessKey] = CounterHistories(
+            lambda: CounterHistory(len(_Column), most_bytes=_MOST_BYTES)
+        )
+        self._pauses: CounterHistories[ProcessKey] = CounterHistories(lambda: CounterHistory(2, most_bytes=_MOST_BYTES))
 
     def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
         """Take one reading; up to `unchanged_ns` nothing had changed since the one before."""
@@ -40,23 +41,20 @@ class ProcessUsage:
         anonymous = max(0, (stat.rss_bytes or 0) - (stat.rss_file_bytes or 0))
         resident = UNSEEN if stat.rss_bytes is None else stat.rss_bytes
         values = (ticks, stat.user_ticks, stat.minor_faults, stat.major_faults, anonymous, resident)
-        past = self._stats.update_of(
-            (stat.pid, stat.start_ticks), lambda: CounterHistory(len(_Column), most_bytes=_MOST_BYTES)
-        )
-        past.add(at_ns, values, unchanged_ns)
+        self._stats.update_of((stat.pid, stat.start_ticks)).add(at_ns, values, unchanged_ns)
 
     def pause(self, at_ns: int, unchanged_ns: int, pause: DirtyPause) -> None:
         """Take how long a process was held so far."""
-        past = self._pauses.update_of((pause.pid, pause.start_ticks), lambda: CounterHistory(2, most_bytes=_MOST_BYTES))
+        past = self._pauses.update_of((pause.pid, pause.start_ticks))
         if not past:  # it had not been held before
             past.add(min(unchanged_ns, at_ns - 1), (0, 0))
         past.add(at_ns, (pause.pauses, pause.paused_ns), unchanged_ns)
 
     def used(self, process: ProcessKey, start_ns: int, end_ns: int) -> Usage | None:
         """Return what a process used; None if it was not looked at by then."""
-        past = self._stats.get(process)
-        counts = past.difference(start_ns, end_ns) if past is not None and end_ns > start_ns else None
-        if past is None or counts is None:
+        past = self._stats[process]
+        counts = past.difference(start_ns, end_ns) if end_ns > start_ns else None
+        if counts is None:
             return None
         ticks, _, minor_faults, major_faults, anonymous, _ = counts
         seconds = (end_ns - max(start_ns, past.first_ns)) / 1e9
@@ -69,39 +67,38 @@ class ProcessUsage:
 
     def own_code(self, process: ProcessKey, until_ns: int) -> tuple[int, float] | None:
         """Return (nanoseconds, share of a core) that it was seen to spend in its own code; None: not seen."""
-        past = self._stats.get(process)
-        span_ns = past.by(until_ns) - past.first_ns if past is not None else 0
-        counts = past.difference(past.first_ns, past.first_ns + span_ns) if past is not None and span_ns else None
+        past = self._stats[process]
+        span_ns = past.by(until_ns) - past.first_ns if past else 0
+        counts = past.difference(past.first_ns, past.first_ns + span_ns) if span_ns else None
         return None if counts is None else (span_ns, counts[_Column.USER] / self._ticks_per_second / (span_ns / 1e9))
 
     def growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]] | None:
         """Return how its resident memory grew in a time, as (from, to, bytes); None if it was not looked at."""
-        past = self._stats.get(process)
-        if past is None or known(past.last[_Column.RESIDENT]) is None:
+        past = self._stats[process]
+        if not past or known(past.last[_Column.RESIDENT]) is None:
             return None
         return _growth(past, _Column.RESIDENT, start_ns, end_ns)
 
     def growing_ns(self, process: ProcessKey, start_ns: int, end_ns: int, least_bytes: int) -> int | None:
         """Return for how long its own memory grew by so much and more from look to look; None: fewer than two looks."""
-        past = self._stats.get(process)
-        until_ns = past.by(end_ns) if past is not None else 0
-        if past is None or until_ns <= past.by(start_ns):
+        past = self._stats[process]
+        until_ns = past.by(end_ns) if past else 0
+        if not past or until_ns <= past.by(start_ns):
             return None
         grown = _growth(past, _Column.ANONYMOUS, start_ns, until_ns)
         return length(cut([one[:2] for one in grown if one[2] >= least_bytes], [(start_ns, end_ns)]))
 
     def paused(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (how often, how long) the kernel held a process; None if it never told of this one."""
-        past = self._pauses.get(process)
-        if past is None:
+        if process not in self._pauses:
             return None
-        pauses, paused_ns = past.difference(start_ns, end_ns) or (0, 0)
+        pauses, paused_ns = self._pauses[process].difference(start_ns, end_ns) or (0, 0)
         return round(pauses), round(paused_ns)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop those of whom nothing was told since."""
-        for pasts in (self._stats, self._pauses):
-            pasts.forget_before(at_ns, lambda past: past.last_ns)
+        self._stats.forget_before(at_ns)
+        self._pauses.forget_before(at_ns)
 
 
 def _growth(past: CounterHistory, column: int, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:

@@ -24,7 +24,7 @@ class Processes:
 
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
         """Start with nobody; `monitor_pids` are ckptprof's own and above no job."""
-        self._infos: Bounded[ProcessKey, ProcessInfo] = Bounded(MAX_KNOWN, self._dropped)
+        self._infos: Bounded[ProcessKey, ProcessInfo] = Bounded(MAX_KNOWN, on_drop=self._dropped)
         self._current: dict[int, ProcessKey] = {}
         self._monitors = frozenset(monitor_pids)
         # name and parent of those that were traced, but lived too shortly to be described

@@ -14,6 +14,8 @@ _HERE = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0"))  # noqa: S10
 
 def number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
     """Return the first of the variables that is a plain number."""
+    if not environment:  # most processes have none of what is kept of it
+        return None
     for name in names:
         value = environment.get(name, "")
         if value.isascii() and value.isdigit() and len(value) < 10:

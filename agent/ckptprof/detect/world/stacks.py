@@ -61,11 +61,12 @@ def usual_depth(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> int
     return deepest
 
 
-def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | None:
+def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]], *, sleeps: bool = False) -> Doing | None:
     """Return what the thread does; `calm` are its stacks when nothing was saved. None: nothing can be told.
 
     Words in names count only where the stack differs from a calm one: `train_and_checkpoint()` may run for ever. What
-    is called last decides: a step of training that `save_in_background()` takes while it waits is training.
+    is called last decides: a step of training that `save_in_background()` takes while it waits is training. One that
+    `sleeps` off the CPU right there waits for what the save has begun; in what it called, others may compute for it.
     """
     if not frames:
         return None
@@ -84,7 +85,8 @@ def doing(frames: tuple[Frame, ...], calm: list[tuple[Frame, ...]]) -> Doing | N
         if stacks.SAVES.search(frame[1]):
             return "saving"
         if _words(frame[0]) & stacks.SAVE_WORDS and not stacks.RECOMPUTES.search(frame[1]):
-            return "saving" if stacks.WAITS.search(special[0][1]) else "named"
+            waits = stacks.WAITS.search(special[0][1]) or (sleeps and frame is special[0])
+            return "saving" if waits else "named"
     if any(stacks.FEEDS.search(file) for _, file, _ in frames):
         return "training"
     told = [function for function, file, _ in special if not stacks.RECOMPUTES.search(file)]

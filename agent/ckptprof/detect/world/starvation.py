@@ -29,7 +29,8 @@ class Starvation:
         if late_ns < max(1, min(NEAR_NS, end_ns - start_ns)):
             return []
         seconds = f"{late_ns / 1e9:.1f} s"
-        return [f"what went on in {seconds} of it: the sampler came late, on a crowded host or with too much to read"]
+        why = "held by a process, on a crowded host or with too much to read"
+        return [f"what went on in {seconds} of it: the sampler came late, {why}"]
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what is older."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import LOOK_NS, MAX_LOOKS, NEAR_NS
+from ckptprof.detect.tolerances import LITTLE_SHARE, LOOK_NS, MAX_LOOKS, NEAR_NS
+from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof_collectors.processes.syscalls import doing
+from ckptprof.detect.world.spans import Span
+from ckptprof_collectors.processes.syscalls import awaits_child, doing
 from ckptprof_collectors.samples import ThreadLook
 
 WORDS = (
@@ -79,6 +82,7 @@ class ThreadLooks:
         self._tick_ns = 1_000_000_000 // max(1, ticks_per_second)
         self._threads: dict[ProcessKey, dict[int, _Thread]] = {}
         self._first_ns: dict[ProcessKey, int] = {}  # the first look at any of its threads
+        self._waits: dict[ProcessKey, deque[Span]] = {}  # of main threads for a child of theirs
         self._count = 0
 
     def observe(self, at_ns: int, look: ThreadLook) -> None:
@@ -92,6 +96,8 @@ class ThreadLooks:
         thread = threads.get(look.tid)
         if thread is not None and at_ns <= thread.last_ns:
             return
+        if look.tid == look.pid and awaits_child(look.call, look.wait):
+            self._note_wait(process, thread, at_ns, look)
         before = len(thread) if thread is not None else 0
         if thread is None or look.user_ticks < thread.user_ticks:  # another thread has its number by now
             thread = threads[look.tid] = _Thread()
@@ -100,6 +106,20 @@ class ThreadLooks:
         while self._count > MAX_LOOKS:  # the thread goes that was looked at longest ago
             every = ((process, tid) for process, threads in self._threads.items() for tid in threads)
             self._drop(*min(every, key=lambda key: self._threads[key[0]][key[1]].last_ns))
+
+    def _note_wait(self, process: ProcessKey, before: _Thread | None, at_ns: int, look: ThreadLook) -> None:
+        """Take note that a main thread waits for a child: since the look before if that met it so, too."""
+        spans = self._waits.setdefault(process, deque(maxlen=MAX_RECENT))
+        span = at_ns, at_ns
+        if before is not None and spans and spans[-1][1] == before.last_ns:
+            ran_ns = (look.on_cpu_ns or 0) - before.last[len(WORDS)]
+            if ran_ns <= LITTLE_SHARE * (at_ns - before.last_ns):
+                span = spans.pop()[0], at_ns
+        spans.append(span)
+
+    def waits(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Span]:
+        """Return when, in a time, the main thread was met waiting for a child of its; a single look has no length."""
+        return [span for span in self._waits.get(process, ()) if span[0] <= end_ns and span[1] >= start_ns]
 
     def __len__(self) -> int:
         """Return how many looks are kept."""
@@ -133,6 +153,7 @@ class ThreadLooks:
         self._count -= len(self._threads[process].pop(tid))
         if not self._threads[process]:
             del self._threads[process], self._first_ns[process]
+            self._waits.pop(process, None)
 
     def threads(self, process: ProcessKey, start_ns: int, end_ns: int) -> dict[int, str]:
         """Return the threads of a process that were looked at in a time or around it, with their names."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.units import plural, size
 from ckptprof_collectors.samples import TraceHealth
 
 
@@ -42,9 +43,15 @@ class TraceHealthHistory:
         operations, moved, sessions, events = (after - before for before, after in pairs)
         found = []
         if operations > 0:
-            found.append(f"files of {operations} operations and {moved} bytes: the trace had no room for them")
+            found.append(
+                f"files of {plural(operations, 'operation')} and {size(moved)}: the trace had no room for them"
+            )
         if sessions > 0:
-            found.append(f"details of {sessions} small files: there were too many at once, they were only counted")
+            found.append(
+                f"details of {plural(sessions, 'small file')}: there were too many at once, they were only counted"
+            )
         if events > 0:
-            found.append(f"{events} events (names, syncs, renames, last operations): there were too many at once")
+            found.append(
+                f"{plural(events, 'event')} (names, syncs, renames, last operations): there were too many at once"
+            )
         return found

@@ -23,6 +23,7 @@ BASELINE_NS = 60_000_000_000  # before a save: so far back lies what is usual
 _USUAL_NS = 5_000_000_000  # before that it may have done something else: imported, read, evaluated
 _LEAST_SEEN_NS = 500_000_000
 _WAKES = 1.0  # a second
+_HELD_SHARE = 0.05
 _MAX_GPUS = 16  # of one process
 
 
@@ -46,7 +47,7 @@ class Rhythm:
 
 @dataclass(slots=True)
 class _Thread:
-    first_ns: int | None  # when it was first looked at
+    first_ns: int | None = None  # when it was first looked at
     # ns on a CPU or waiting for one, slices, bytes written and read
     times: CounterHistory = field(default_factory=lambda: CounterHistory(4))
     ended_ns: int | None = None
@@ -76,7 +77,9 @@ class TrainingThreads:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._threads: Bounded[ProcessKey, _Thread] = Bounded(MAX_THINGS)
+        self._threads: Bounded[ProcessKey, _Thread] = Bounded(
+            MAX_THINGS, _Thread, last_ns=lambda known: known.times.last_ns
+        )
         self._now_ns = 0
         self._previous_ns = 0
         self._saves: deque[Span] = deque(maxlen=MAX_RECENT)
@@ -89,7 +92,8 @@ class TrainingThreads:
             known = self._of(gone)
             known.ended_ns = known.ended_ns or min(at_ns, self._previous_ns)  # it does not stand still
         for time in samples.of(ThreadTime):
-            self._take_time(at_ns, time)
+            before_ns = min(self._previous_ns, samples.counted_before_ns((time.pid, time.start_ticks)))
+            self._take_time(at_ns, before_ns, time)
         for stacks in samples.of(StackSample):
             self._of(stacks).stacks.append(stacks)
         for use in samples.of(GpuUse):
@@ -100,15 +104,18 @@ class TrainingThreads:
     def _of(self, process: ProcessKey | ProcessExit | StackSample | GpuUse) -> _Thread:
         """Return what is known of a main thread; of one that was not looked at nothing, and that is not kept."""
         key = process if isinstance(process, tuple) else (process.pid, process.start_ticks)
-        return self._threads.get(key) or _Thread(None)
+        return self._threads[key]
 
-    def _take_time(self, at_ns: int, time: ThreadTime) -> None:
+    def _take_time(self, at_ns: int, before_ns: int, time: ThreadTime) -> None:
         """Take one reading of a thread's times."""
-        known = self._threads.update_of((time.pid, time.start_ticks), lambda: _Thread(at_ns))
+        known = self._threads.update_of((time.pid, time.start_ticks))
+        known.first_ns = known.first_ns or at_ns
         written = UNSEEN if time.written_chars is None else time.written_chars
         read = UNSEEN if time.read_chars is None else time.read_chars
         look = (time.on_cpu_ns + time.waited_ns, time.slices, written, read)
-        known.times.add(at_ns, look, self._previous_ns)
+        ran_ns = look[0] - known.times.last[0] if known.times else 0
+        was_read = ran_ns <= at_ns - before_ns  # else it has run since before that, so it was not looked at
+        known.times.add(at_ns, look, before_ns if was_read else 0)
 
     def gpu_uses(self, process: ProcessKey) -> list[list[tuple[int, int]]]:
         """Return of each of its GPUs (CLOCK_MONOTONIC ns, percent of the time since the point before)."""
@@ -175,6 +182,8 @@ class TrainingThreads:
         for one in reversed(self.stretches(process, before_ns - BASELINE_NS, before_ns)):
             if seen_ns >= _USUAL_NS:
                 break
+            if not recent and one.share < _HELD_SHARE and not wakes([one]):
+                continue  # it is held already: a writer is started for it, or others gather
             if not any(start_ns < one.end_ns and one.start_ns < end_ns for start_ns, end_ns in self._saves):
                 recent.append(one)
                 seen_ns += one.end_ns - one.start_ns
@@ -199,7 +208,7 @@ class TrainingThreads:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop those of whom nothing newer was seen."""
-        self._threads.forget_before(at_ns - BASELINE_NS, lambda known: known.times.last_ns)
+        self._threads.forget_before(at_ns - BASELINE_NS)
 
 
 def _edge(before: Timed, after: Timed, at_ns: int) -> Timed:

@@ -8,18 +8,18 @@ from ckptprof.detect.tolerances import MAX_LOOKS
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.host.devices import Devices, FuseMounts
+from ckptprof.detect.world.host.devices import Devices
+from ckptprof.detect.world.host.fuse_mounts import FuseMounts
 from ckptprof.detect.world.host.host_memory import HostMemory
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.process_counters import Histories, ProcessHistory
 from ckptprof.detect.world.process_usage import ProcessUsage
 from ckptprof.detect.world.starvation import Starvation
 from ckptprof.detect.world.threads import ThreadLooks
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.detect.world.training_threads import TrainingThreads
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
-from ckptprof.model import Level
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
     DirtyPause,
@@ -46,11 +46,10 @@ class World:
     def __init__(self, header: Header) -> None:
         """Begin a recording."""
         self.header = header
-        self.is_traced = header.level == Level.TRACE.value
         self.clock = Clock()
         self.clock.set(header.at_ns, header.wall_ns)
         self.jobs = Jobs(header.monitor_pids)
-        self.histories: dict[ProcessKey, ProcessHistory] = {}
+        self.histories = Histories()
         self.ended: dict[ProcessKey, int] = {}  # processes that are gone, and since when
         self.health = TraceHealthHistory()
         self.starvation = Starvation()
@@ -60,7 +59,7 @@ class World:
         self.usage = ProcessUsage(header.ticks_per_second)
         self.devices = Devices()
         self.memory = HostMemory()
-        self.fuse = FuseMounts()
+        self.fuse = FuseMounts(header.ticks_per_second)
         self.over_ns: int | None = None  # when the recording ended
         self._read_ns = {"processes": header.at_ns}  # when each collector was read last
 
@@ -87,6 +86,7 @@ class World:
             self.calls.observe(event)
         for memory in samples.of(MemorySample):
             self.memory.observe(frame.at_ns, memory)
+        self.fuse.found(samples)
         for waiting in samples.of(FuseSample):
             self.fuse.observe(frame.at_ns, waiting)
         for look in samples.of(ThreadLook):
@@ -104,15 +104,16 @@ class World:
 
     def _take_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
         """Take what was counted for processes."""
-        at_ns, unchanged_ns = samples.at_ns, samples.unchanged_ns("processes")
+        at_ns = samples.at_ns
         ios = {(io.pid, io.start_ticks): io for io in samples.of(ProcessIo)}
         stats = {(stat.pid, stat.start_ticks): stat for stat in samples.of(ProcessStat)}
-        for stat in stats.values():
-            self.usage.observe(at_ns, unchanged_ns, stat)
+        for process, stat in stats.items():
+            self.usage.observe(at_ns, samples.counted_before_ns(process), stat)
         for process in ios.keys() | stats.keys() if were_read else ():
             history = self.histories.get(process)
             if history is None:
                 history = self.histories[process] = ProcessHistory()
+            unchanged_ns = samples.counted_before_ns(process)
             history.observe(at_ns, unchanged_ns, ios.get(process), stats.get(process), self.header.ticks_per_second)
 
     def end(self, samples: FrameSamples) -> None:
@@ -127,9 +128,9 @@ class World:
     def _bequeath(self, process: ProcessKey, at_ns: int) -> None:
         """Let a parent's counters rise by those of a child that ended: the kernel adds them when it is waited for."""
         parent = self.jobs.parent(process)
-        own, above = self.histories.get(process), self.histories.get(parent) if parent is not None else None
-        if own is not None and own.last_io is not None and above is not None:
-            above.inherit(at_ns, own.last_io)
+        counters = self.histories[process].last_io
+        if counters is not None and parent is not None and parent in self.histories:
+            self.histories[parent].inherit(at_ns, counters)
 
     def runtimes(self, processes: list[ProcessKey]) -> frozenset[str] | None:
         """Return what some processes have loaded, short-lived forks what their parent has; None: none was described."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ckptprof.diagnose.accounts import before, cleaning, ranks
 from ckptprof.diagnose.accounts.locks import locked
 from ckptprof.diagnose.accounts.pages import Pauses, pauses
-from ckptprof.diagnose.accounts.path import CriticalPath, critical
+from ckptprof.diagnose.accounts.path import CriticalPath, critical, had_cpu
 from ckptprof.diagnose.accounts.storage import Storage, resolve, throttle
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.ceilings import Ceilings
@@ -27,7 +27,8 @@ MANY_FILES = 200
 _ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
 _COUNTED = 0.5  # of the files were seen to be created: the rest of the time in the kernel is of the others
 SMALL_FILE_BYTES = 128 << 10
-_STARVED_SECONDS = 3.0
+_EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
+_STORED = ("data", "sync", "close")
 _NAMES = ("create", "rename", "metadata")
 _TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel time, where files are many
 
@@ -53,21 +54,17 @@ class Accounting:
 
     @property
     def quiet_seconds(self) -> float:
-        """The path without the moments in which others had the processors: what a share is taken of."""
-        return sum(one.seconds for one in self.accounts if not _is_noise(one))
+        """The path without the waits for a processor: what they made longer would have been longest without them."""
+        return self.seconds - self.of(Limit.CPU)
 
-    def quiet_of(self, limit: Limit | None) -> float:
-        """Return the seconds of a limit without these moments."""
-        return sum(one.seconds for one in self.accounts if one.limit is limit and not _is_noise(one))
+    def share_of(self, limit: Limit | None) -> float:
+        """Return the share of a limit: of the quiet path, unless it is the wait for a processor itself."""
+        whole = self.seconds if limit is Limit.CPU else self.quiet_seconds
+        return self.of(limit) / whole if whole > 0 else 0.0
 
     def of(self, limit: Limit | None) -> float:
         """Return the seconds of a limit."""
         return sum(one.seconds for one in self.accounts if one.limit is limit)
-
-
-def _is_noise(one: Spent) -> bool:
-    """Return whether others had the processors: it says nothing of what the thread would have done longest."""
-    return (one.limit is Limit.NONE and one.cause is Cause.QUEUED) or one.cause is Cause.STARVED
 
 
 def accounts(
@@ -81,14 +78,14 @@ def account(sight: Sight) -> Accounting:
     """Return the account of time of what is known."""
     path = critical(sight)
     parts = dict(path.parts.seconds)
-    found: list[Spent] = before.explain(sight, before.held_before(sight))
+    found: list[Spent] = before.explain(sight, before.blocked_before(sight), had_cpu(path.thread))
     inside, after = cleaning.deletion(sight)
     inside = max(inside, parts.get("unlink", 0.0))
     taken = _take(parts, inside, ("unlink", "rest", "lock", "sleep"))
     spare, found = _from_before(found, inside - taken)
     if taken + spare + after > 0:
         found.append(Spent(Cause.DELETION, Limit.CLEAN_UP, taken + spare + after, cleaning.text(sight)))
-    asleep = sum(parts.get(name, 0.0) for name in ("data", "sync", "close"))
+    asleep = sum(parts.get(name, 0.0) for name in _STORED)
     late = ranks.straggler(sight, asleep / sight.span if sight.span else 0.0)
     if late is not None:
         late = replace(late, seconds=_shrink(parts, late.seconds))
@@ -149,9 +146,10 @@ def _main(
         parts["data"] = parts.get("data", 0.0) + parts.pop("copy", 0.0)
     parts["data"] = parts.get("data", 0.0) - paused
     if held.lowered and paused:
+        paused += _paced(sight, parts, paused)
         found.append(Spent(Cause.DIRTY, Limit.PAGE_CACHE, paused, held.text))
-    elif paused:
-        parts["data"] += paused
+    else:
+        parts["data"] += paused + _paced(sight, parts, sum(parts.get(name, 0.0) for name in _STORED))
     if sight.mapped and not sight.writes:
         found += [] if _fetched(sight, parts, computed) else _faults(sight, parts)
     _unknown_wait(sight, path, parts)
@@ -159,6 +157,7 @@ def _main(
     waiting = data + sync + parts.pop("close", 0.0)
     storage = resolve(sight, data=data, sync=sync, waiting=waiting) if waiting > 0 else None
     if storage is not None:
+        waiting += _woken(parts, waiting) if storage.limit in _EACH_WAITS else 0.0
         found.append(Spent(storage.cause, storage.limit, waiting, storage.text))
     found += _queued(parts)
     found += _copying(sight, parts)
@@ -172,6 +171,18 @@ def _main(
     if left >= _ROUNDING_SECONDS:
         found.append(Spent(Cause.UNEXPLAINED, None, left, "nothing that was looked at explains it"))
     return found, storage, waiting
+
+
+def _paced(sight: Sight, parts: dict[str, float], waiting: float) -> float:
+    """Take of the wait for a CPU what a limit on the device would have taken anyway: it goes on meanwhile."""
+    bound = throttle(sight, waiting + parts.get("queued", 0.0)) if waiting > 0 else None
+    return 0.0 if bound is None else _take(parts, min(bound.least, sight.span) - waiting, ("queued",))
+
+
+def _woken(parts: dict[str, float], asleep: float) -> float:
+    """Take the waits for a CPU of a thread that woke from one of many small waits: without these it had none."""
+    at_work = parts.get("copy", 0.0) + parts.get("kernel", 0.0)
+    return _take(parts, parts.get("queued", 0.0) * asleep / (asleep + at_work), ("queued",))
 
 
 def _sort_kernel(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> None:
@@ -246,6 +257,7 @@ def _faults(sight: Sight, parts: dict[str, float]) -> list[Spent]:
     spent = sum(parts.pop(name, 0.0) for name in ("fault", "rest", "data", "copy"))
     if spent <= 0:
         return []
+    spent += _woken(parts, spent)
     text = f"in {plural(int(major), 'major page fault')} of a mapping" if major else "in page faults of a mapping"
     return [Spent(Cause.FAULTS, Limit.PAGE_FAULT, spent, text)]
 
@@ -264,11 +276,9 @@ def _unknown_wait(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> 
 
 
 def _queued(parts: dict[str, float]) -> list[Spent]:
-    """Return the time without a CPU in the kernel: a host that is that short of them holds up more than moments."""
+    """Return the time without a CPU in the kernel."""
     spent = parts.pop("queued", 0.0)
-    short = spent >= _STARVED_SECONDS and spent >= 0.5 * (spent + sum(parts.values()))
-    limit = Limit.SERIALIZE if short else Limit.NONE
-    return [Spent(Cause.QUEUED, limit, spent, _QUEUED)] if spent > 0 else []
+    return [Spent(Cause.QUEUED, Limit.CPU, spent, _QUEUED)] if spent > 0 else []
 
 
 def _copying(sight: Sight, parts: dict[str, float]) -> list[Spent]:
@@ -292,7 +302,7 @@ def _own(sight: Sight, path: CriticalPath, parts: dict[str, float]) -> list[Spen
     if user > 0:
         found.append(Spent(Cause.OWN_CODE, Limit.SERIALIZE, user, f"on CPU {_in_what(sight, path.pid)}"))
     if starved > 0:
-        found.append(Spent(Cause.STARVED, Limit.SERIALIZE, starved, _STARVED))
+        found.append(Spent(Cause.STARVED, Limit.CPU, starved, _STARVED))
     return found
 
 
@@ -318,7 +328,7 @@ def _waiting(sight: Sight, parts: dict[str, float]) -> list[Spent]:
     if not asleep or not sight.writes:
         return []
     looked = parts.get("network", 0.0)
-    slight = asleep < 0.1 * sight.span
+    slight = asleep < 0.1 * sight.span or ranks.number_of_ranks(sight) == 1  # then nobody sent it
     if slight or sight.remote or came < 0.5 * some(sight.checkpoint.bytes) or not came:
         if looked <= 0:
             return []

@@ -18,10 +18,12 @@ _UNTOLD = "blocked before the first byte, and nothing tells by what"
 _UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
 _MOVED = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
+_COPIES = 2.0  # a copy of the state is not so much larger than what is written of it
+_COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
 
 
-def held_before(sight: Sight) -> float:
+def blocked_before(sight: Sight) -> float:
     """Return for how many seconds before its start a save blocked training, all that its accounts have to explain."""
     before = sight.measures.before
     if before is None or sight.checkpoint.kind is not Kind.SAVE:
@@ -29,8 +31,8 @@ def held_before(sight: Sight) -> float:
     first_ns = sight.checkpoint.moments.first_data_ns or sight.checkpoint.start_ns
     first_ns = max(first_ns, sight.checkpoint.start_ns)
     inside = min(first_ns - sight.checkpoint.start_ns, sight.checkpoint.end_ns - sight.checkpoint.start_ns) / NS
-    held = max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
-    return min(held, _most(sight, came_in=_came_in(sight, before)))
+    blocked = max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
+    return min(blocked, _most(sight, came_in=_came_in(sight, before)))
 
 
 def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
@@ -40,10 +42,10 @@ def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
 
 
 def _most(sight: Sight, *, came_in: bool) -> float:
-    """Return for how long it can have been held at most.
+    """Return for how long it can have been blocked at most.
 
-    Not since before a save ended that held training itself; and, unless one rank of several received what it wrote, no
-    longer than the stall, which knows what this trainer's usual pauses are.
+    Not since before a save ended that blocked training itself; and, unless one rank of several received what it
+    wrote, no longer than the stall, which knows what this trainer's usual pauses are.
     """
     start_ns, span = sight.checkpoint.start_ns, sight.span
     most = math.inf
@@ -57,56 +59,58 @@ def _most(sight: Sight, *, came_in: bool) -> float:
     return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
 
 
-def waited_for_previous(sight: Sight, held: float) -> float:
+def waited_for_previous(sight: Sight, blocked: float) -> float:
     """Return for how long of that the save before this one was still being written."""
     saves = [one for one in sight.history if one.kind is Kind.SAVE]
     start_ns = sight.checkpoint.start_ns
     return max(
         (
-            max(0.0, (min(one.end_ns, start_ns) - max(one.start_ns, start_ns - int(held * NS))) / NS)
+            max(0.0, (min(one.end_ns, start_ns) - max(one.start_ns, start_ns - int(blocked * NS))) / NS)
             for one in saves[-4:]
         ),
         default=0.0,
     )
 
 
-def explain(sight: Sight, held: float) -> list[Spent]:
-    """Return the accounts of the time before the start; they add up to it."""
+def explain(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
+    """Return the accounts of the time before the start; they add up to it. `had_cpu`: as `path` has it."""
     before = sight.measures.before
-    if held <= 0 or before is None:
+    if blocked <= 0 or before is None:
         return []
-    waited = min(held, waited_for_previous(sight, held))
+    waited = min(blocked, waited_for_previous(sight, blocked))
     found = []
     if waited >= 0.05:
         found.append(
             Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, "blocked while the save before was being written")
         )
-        held -= waited
+        blocked -= waited
     whole = max(1.0, some(sight.checkpoint.bytes))
-    told = seconds(before.held_ns) or held
-    grown = some(before.grown_bytes) * min(1.0, held / told if told else 1.0)  # of the time that counts
+    told = seconds(before.held_ns) or blocked
+    grown = some(before.grown_bytes) * min(1.0, blocked / told if told else 1.0)  # of the time that counts
     if _came_in(sight, before):
         text = f"blocked before the first byte, while {size(some(before.received_bytes))} came in over the network"
-        return [*found, Spent(Cause.CAME_IN, Limit.GATHER, held, text)]
+        return [*found, Spent(Cause.CAME_IN, Limit.GATHER, blocked, text)]
     if grown >= _MOVED * whole:
-        return [*found, *_grown(sight, held, grown)]
-    if some(before.busy) >= _BUSY:
+        growth = _grown(sight, blocked, grown, had_cpu)
+        found.append(growth)
+        blocked -= growth.seconds
+    if blocked <= 0:
+        return found
+    if some(before.busy) >= _BUSY * had_cpu:
         many = some(sight.checkpoint.ranks) >= 2
         text = f"blocked before the first byte, with {some(before.busy):.1f} cores busy in the process that wrote"
-        return [*found, Spent(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, held, text)]
-    return [*found, Spent(Cause.UNTOLD_BEFORE, None, held, _UNTOLD)] if held >= _UNTOLD_SECONDS else found
+        return [*found, Spent(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, blocked, text)]
+    return [*found, Spent(Cause.UNTOLD_BEFORE, None, blocked, _UNTOLD)] if blocked >= _UNTOLD_SECONDS else found
 
 
-def _grown(sight: Sight, held: float, grown: float) -> list[Spent]:
+def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     before = sight.measures.before
     growing = number(seconds(before.growing_ns)) if before is not None else None
-    spent = held if growing is None else min(held, growing)
+    spent = blocked if growing is None else min(blocked, growing)
     speed = grown / max(spent, 1e-3)
     packs = sum(sight.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
-    slow = before is not None and some(before.busy) >= 0.7 and speed < _PACKING
-    limit = Limit.SERIALIZE if packs >= 0.5 or slow else Limit.STAGING
+    slow = before is not None and some(before.busy) >= _COMPUTES * had_cpu and speed < _PACKING
+    built = grown > _COPIES * some(sight.checkpoint.bytes)  # what is written was made of it
+    limit = Limit.SERIALIZE if packs >= 0.5 or slow or built else Limit.STAGING
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}"
-    found = [Spent(Cause.GREW, limit, spent, text)]
-    if held > spent:
-        found.append(Spent(Cause.GREW_NO_MORE, None, held - spent, "blocked before the first byte, with no growth"))
-    return found
+    return Spent(Cause.GREW, limit, spent, text)

@@ -6,7 +6,7 @@ process together then use one core, and each of them waits for the lock in futex
 
 from __future__ import annotations
 
-from ckptprof.diagnose.accounts.path import CriticalPath
+from ckptprof.diagnose.accounts.path import CriticalPath, had_cpu
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
@@ -29,7 +29,8 @@ def locked(sight: Sight, path: CriticalPath, seconds: float) -> Spent | None:
     beside = busy * sight.span - own
     held = sight.checkpoint.mode is Mode.SYNC
     one_core = _ONE_CORE[0] <= busy <= _ONE_CORE[1] and _runs_python(process, unseen=held)
-    if beside < _WORKED * seconds or not (one_core or held):
+    worked = beside >= max(_LEAST, _WORKED * had_cpu(path.thread)) * seconds
+    if not worked or not (one_core or held):
         return None  # where training goes on, the others need not work for the one that waits
     how = "ran (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"
     text = f"waiting for other threads of its process, which {how}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.parts import BUSY, Parts, parts_of
-from ckptprof.diagnose.sight import NS, Sight, some
+from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.measures import ThreadMeasure
 
 _PIECES = 16  # of the path, at most
@@ -141,6 +141,16 @@ def _longest(
             if end_ns > start_ns and (best is None or (thread.pid == pid, end_ns - start_ns) > best[0]):
                 best = ((thread.pid == pid, end_ns - start_ns), gap, (start_ns, end_ns), thread)
     return None if best is None else best[1:]
+
+
+def had_cpu(thread: ThreadMeasure | None) -> float:
+    """Return the share of the time in which a thread wanted a CPU that it had one; so had what ran beside it."""
+    if thread is None:
+        return 1.0
+    ran = number(thread.on_cpu_ns)
+    ran = some(thread.user_ns) + some(thread.system_ns) if ran is None else ran
+    wanted = ran + some(thread.runqueue_ns)
+    return ran / wanted if wanted > 0 else 1.0
 
 
 def excess(sight: Sight) -> tuple[float, Rank, tuple[Rank, ...]] | None:

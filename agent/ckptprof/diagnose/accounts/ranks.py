@@ -9,7 +9,7 @@ from ckptprof.diagnose.accounts.parts import parts_of
 from ckptprof.diagnose.accounts.path import Rank, excess, foremost
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.sight import NS, Sight, number, some
-from ckptprof.units import seconds, size
+from ckptprof.units import percent, seconds, size
 from ckptprof.verdicts import Limit
 
 _LATE_SHARE = 0.25  # of the span
@@ -116,7 +116,7 @@ def alone(sight: Sight) -> Alone | None:
         return None
     cores = sight.measures.cores
     workers = min(ranks, cores) if cores and cores > 0 else ranks
-    text = f"one of {ranks} ranks wrote {max(moved) / total:.0%} of the bytes"
+    text = f"one of {ranks} ranks wrote {percent(max(moved) / total)} of the bytes"
     idle = [some(one.busy) for one in sight.measures.processes if one.busy is not None and one.bytes < 0.1 * total]
     if idle:
         text += f", the others used {statistics.fmean(idle):.1f} cores each"

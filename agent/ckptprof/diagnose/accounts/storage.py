@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ckptprof.diagnose.accounts.congestion import congestion
+from ckptprof.diagnose.accounts.connections import transport
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import Sight, number, some
 from ckptprof.units import per_second, percent, plural, rate, size
@@ -18,6 +20,8 @@ SYNCS = 16
 _NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
 _MOMENT = 0.02  # seconds; of what is shorter no rate is told
 _STEADY = 0.8
+_AT_SERVER = "asleep waiting for the server of the mount"
+_AT_WORK = 0.5  # cores: who uses less waits most of the time
 _EVEN = 0.9  # of the time at one rate: something holds it there
 
 
@@ -30,7 +34,7 @@ class Storage:
     text: str
     excluded: tuple[str, ...] = ()
     rival: Limit | None = None  # what it may be as well
-    imposed: bool = False  # by a limit that somebody set
+    imposed: bool = False  # by a limit that somebody set, or that the kernel has measured
     sure: bool = True
 
 
@@ -67,6 +71,7 @@ class Bound(NamedTuple):
     bytes_per_second: float | None
     operations_per_second: float | None
     device: str  # one of those below the files: a file system on a loop device has two
+    least: float  # seconds that it needs for what was moved
 
 
 def throttle(sight: Sight, waiting: float) -> Bound | None:
@@ -84,7 +89,7 @@ def throttle(sight: Sight, waiting: float) -> Bound | None:
         if reached >= 0.5 and (best is None or reached > best.share):
             is_bytes = reached_bytes >= reached_operations
             known = by_bytes if is_bytes else None, None if is_bytes else by_operations
-            best = Bound(min(reached, 1.0), *known, device.device)
+            best = Bound(min(reached, 1.0), *known, device.device, reached * active)
     return best
 
 
@@ -157,12 +162,43 @@ def _off_cpu(busy: float | None) -> str:
 
 
 def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
+    """Return what TCP tells of it, with what the link does; where it tells nothing, the link alone."""
+    told, shown = transport(sight, waiting), _of_link(sight, waiting, flush)
+    if told is None:
+        return shown
+    rival = Limit.SERVER if told.limit is Limit.NETWORK else Limit.NETWORK
+    if told.limit is Limit.SERVER:
+        text = f"{_AT_SERVER}: {told.text}"
+        other = None if told.sure else rival
+        return Storage(Cause.WINDOW, told.limit, text, rival=other, imposed=told.sure, sure=told.sure)
+    if told.limit is Limit.NETWORK:
+        if shown.limit is Limit.NETWORK and shown.rival is None:
+            return replace(shown, text=f"{shown.text}; {told.text}", excluded=(*shown.excluded, told.excluded))
+        if shown.cause in (Cause.FLUSHES, Cause.SMALL_OPERATIONS) and not told.queued:
+            return shown  # each waits for a round, however short
+        text = f"asleep waiting for the network: {told.text}"
+        other = None if told.sure else rival
+        return Storage(Cause.PATH, told.limit, text, (told.excluded,), other, imposed=told.sure, sure=told.sure)
+    if not told.sure:
+        return shown
+    excluded = (*shown.excluded, told.excluded)
+    if shown.limit is Limit.NETWORK or shown.cause is Cause.SERVER:
+        shown = Storage(Cause.SERVER, Limit.SERVER, f"{_at_server(sight)}: {told.text}")
+    mount = sight.measures.mount
+    busy = number(mount.daemon_busy) if mount is not None else None
+    if busy is None or shown.limit is not Limit.SERVER:
+        return replace(shown, excluded=excluded, rival=None)
+    at_work = f"what serves the mount here used {busy:.2f} cores"
+    if busy >= _AT_WORK:  # then it is as likely that it waited for that one
+        return replace(shown, text=f"{shown.text}; {at_work}", excluded=excluded, rival=None, sure=False)
+    return replace(shown, excluded=(*excluded, f"not this end: {at_work}"), rival=None, imposed=True)
+
+
+def _of_link(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     link = sight.link
     if link is None:
-        return flush or Storage(
-            Cause.SERVER, Limit.SERVER, "asleep waiting for the server of the mount", rival=Limit.NETWORK, sure=False
-        )
-    moved = (sight.link_bytes or 0.0) / max(waiting, 1e-3)
+        return flush or Storage(Cause.SERVER, Limit.SERVER, _AT_SERVER, rival=Limit.NETWORK, sure=False)
+    moved = (sight.link_bytes or 0.0) / max(waiting, some(link.active_seconds), 1e-3)  # it moves on beside other work
     speed, shown = number(link.speed_bytes_per_second), number(link.shown_bytes_per_second)
     peak = max(moved, some(link.peak_bytes_per_second))
     text = f"asleep waiting for the network: {link.name} moved {rate(moved)}"
@@ -174,6 +210,11 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
         return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
     if speed and peak >= _NEAR * speed and moved >= 0.5 * speed:
         return Storage(Cause.LINK, Limit.NETWORK, f"{text} of {rate(speed)}")
+    held_up = congestion(link, moved, waiting, writes=sight.writes)
+    if held_up is not None:
+        text = f"{text}{_of_speed(speed)}; {held_up.text}" + (f"; {held_up.shared}" if held_up.shared else "")
+        free = () if not speed else (f"not its own link: {percent(min(1.0, peak / speed))} of its speed at best",)
+        return Storage(Cause.CONGESTION, Limit.NETWORK, text, free, Limit.SERVER, imposed=True, sure=not held_up.shared)
     if flush is not None:
         return Storage(flush.cause, flush.limit, flush.text, (_link_free(moved, speed or shown),))
     small = _small_calls(sight)
@@ -187,12 +228,20 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     if steadiness >= _EVEN and some(link.active_seconds) >= 0.5 * waiting and not _has_room(moved, shown):
         text += f", at an even rate ({percent(steadiness)} of the time)"
         return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
+    free = (_link_free(moved, speed or shown),)
+    return Storage(Cause.SERVER, Limit.SERVER, _at_server(sight), free, rival=Limit.NETWORK)
+
+
+def _at_server(sight: Sight) -> str:
     mount = sight.measures.mount
     answers = number(mount.waiting_share) if mount is not None else None
-    text = "asleep waiting for the server of the mount"
-    if answers is not None:
-        text += f" (requests without an answer in {percent(min(1.0, answers))} of the looks)"
-    return Storage(Cause.SERVER, Limit.SERVER, text, (_link_free(moved, speed or shown),), rival=Limit.NETWORK)
+    if answers is None:
+        return _AT_SERVER
+    return f"{_AT_SERVER} (requests without an answer in {percent(min(1.0, answers))} of the looks)"
+
+
+def _of_speed(speed: float | None) -> str:
+    return f" of {rate(speed)}" if speed else ""
 
 
 def _is_plateau(sight: Sight, waiting: float, peak: float) -> bool:

@@ -54,6 +54,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     saves: int  # complete ones
     costs: int  # of which it is known for how long they blocked training
     other_jobs: int  # whose checkpoints were left out
+    beside_training: bool = False  # whether one of them is not known to be sync
     ranks: int | None = None
     size: Figure | None = None
     cost: Figure | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ckptprof import figures
 from ckptprof.diagnose.plan.figures import Figure, Measured, Origin
 from ckptprof.model import Checkpoint, Kind, Mode
@@ -26,14 +28,15 @@ def measure(checkpoints: Sequence[Checkpoint]) -> Measured | None:
         saves=len(own),
         costs=costs,
         other_jobs=len({c.job for c in checkpoints if c.kind is not Kind.COPY} - {job}),
+        beside_training=any(save.mode is not Mode.SYNC for save in own),
         ranks=max(ranks, default=None),
-        size=_median(figures.of_all(own, figures.size_bytes), f"median of {_saves(len(own))}"),
+        size=_median(figures.of_all(own, figures.size_bytes), "size of", plural(len(own), "save")),
         cost=cost,
-        duration=_median(figures.of_all(own, figures.duration_seconds), f"median duration of {_saves(len(own))}"),
-        rate=_median(figures.of_all(own, figures.rate_bytes_per_second), f"median rate of {_saves(len(own))}"),
-        interval=_median(figures.intervals_seconds(begun), f"median between {_saves(len(begun))}"),
+        duration=_median(figures.of_all(own, figures.duration_seconds), "duration of", plural(len(own), "save")),
+        rate=_median(figures.of_all(own, figures.rate_bytes_per_second), "rate of", plural(len(own), "save")),
+        interval=_median(figures.intervals_seconds(begun), "between", plural(len(begun), "save")),
         restore=_median(
-            figures.of_all(restores, figures.duration_seconds), f"median duration of {plural(len(restores), 'restore')}"
+            figures.of_all(restores, figures.duration_seconds), "duration of", plural(len(restores), "restore")
         ),
     )
 
@@ -42,18 +45,23 @@ def _cost(saves: Sequence[Checkpoint]) -> tuple[Figure | None, int]:
     """Return the median stall; where none was seen, how long sync saves took, which block training; and of how many."""
     stalls = figures.of_all(saves, figures.stall_seconds)
     if stalls:
-        of = _saves(len(saves)) if len(stalls) == len(saves) else f"{len(stalls):,} of {_saves(len(saves))}"
-        return Figure(value=figures.median(stalls), origin=Origin.MEASURED, text=f"median stall of {of}"), len(stalls)
+        of = plural(len(saves), "save")
+        of = of if len(stalls) == len(saves) else f"{len(stalls):,} of {of}"
+        text = _named(stalls, "stall of", of)
+        return Figure(value=figures.median(stalls), origin=Origin.MEASURED, text=text), len(stalls)
     blocking = figures.of_all([save for save in saves if save.mode is Mode.SYNC], figures.duration_seconds)
-    text = f"no stall was seen: median duration of {plural(len(blocking), 'sync save')}"
-    return _median(blocking, text), len(blocking)
+    figure = _median(blocking, "duration of", plural(len(blocking), "sync save"))
+    if figure is not None:
+        figure = msgspec.structs.replace(figure, text=f"no stall was seen: {figure.text}")
+    return figure, len(blocking)
 
 
-def _median(values: Sequence[float], text: str) -> Figure | None:
+def _median(values: Sequence[float], what: str, of: str) -> Figure | None:
     """Return the median with what it is of; None without values, or if it is nothing."""
     value = figures.median(values) if values else 0.0
-    return Figure(value=value, origin=Origin.MEASURED, text=text) if value > 0 else None
+    return Figure(value=value, origin=Origin.MEASURED, text=_named(values, what, of)) if value > 0 else None
 
 
-def _saves(number: int) -> str:
-    return plural(number, "save")
+def _named(values: Sequence[float], what: str, of: str) -> str:
+    """Return what a figure is of; one value alone is no median."""
+    return f"{'median ' if len(values) > 1 else ''}{what} {of}"

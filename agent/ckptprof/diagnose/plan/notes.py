@@ -17,7 +17,7 @@ def notes(basis: Basis, advice: Advice, given: Given, measured: Measured | None)
     told = [
         _stall(basis, advice),
         _needed_cost(basis, advice),
-        _background(basis),
+        _background(basis, measured),
         _other_size(basis, measured),
         _this_host(basis, given, measured),
         _assumed(basis),
@@ -51,8 +51,9 @@ def _needed_cost(basis: Basis, advice: Advice) -> str | None:
     )
 
 
-def _background(basis: Basis) -> str | None:
-    if basis.background_seconds <= 0:
+def _background(basis: Basis, measured: Measured | None) -> str | None:
+    is_sync = measured is not None and not measured.beside_training and _is_measured(basis.duration)
+    if basis.background_seconds <= 0 or is_sync:
         return None
     return (
         f"An async save counts only once it is written, {seconds(basis.background_seconds)} after training went on: "

@@ -36,6 +36,7 @@ from ckptprof.diagnose.rules.page_cache import (
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.storage import (
     buffered,
+    congested,
     full_link,
     many_files,
     many_files_ranks,
@@ -46,6 +47,7 @@ from ckptprof.diagnose.rules.storage import (
     shared_handle,
     single_stream,
     slow_device,
+    slow_path,
     slow_server,
     small_io,
     staging_copy,
@@ -80,6 +82,8 @@ RULES: tuple[Rule, ...] = (
     shared_memory.RULE,
     staging.RULE,
     clean_up.RULE,
+    congested.RULE,
+    slow_path.RULE,
     read_by_all.RULE,
     stripes.RULE,
     single_stream.RULE,

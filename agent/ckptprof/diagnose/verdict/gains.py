@@ -27,7 +27,7 @@ class Gain:
 
 def gain(found: Accounting, limit: Limit) -> Gain:
     """Return the duration if this limit went, and what bounds it then."""
-    whole, own = found.seconds, found.of(limit)
+    whole, own = found.seconds, _spared(found, limit)
     expected, capped = whole - own, _next(found, limit)
     sight = found.sight
     if limit in (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH):
@@ -36,8 +36,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         capped = name or capped
     elif limit is Limit.PAGE_FAULT:
         floor, name = _read_floor(found)
-        woke = sum(one.seconds for one in found.accounts if one.cause is Cause.QUEUED)  # at each fault
-        expected += floor - woke
+        expected += floor
         capped = name or capped
     elif limit is Limit.METADATA and expected < sight.moved / _MEMORY:
         expected, capped = sight.moved / _MEMORY, f"copying {'into' if sight.writes else 'out of'} the page cache"
@@ -55,6 +54,12 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         if floor > expected:
             expected, capped = floor, "the device, which all of it has to reach"
     return Gain(min(whole, max(0.0, expected)), capped)
+
+
+def _spared(found: Accounting, limit: Limit) -> float:
+    """Return what would not be spent: what is not to be computed waits for no processor either."""
+    computes = limit is Limit.SERIALIZE
+    return sum(one.seconds for one in found.accounts if one.limit is limit or (computes and one.cause is Cause.STARVED))
 
 
 def _next(found: Accounting, limit: Limit) -> str | None:

@@ -7,15 +7,16 @@ from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.sight import number
 from ckptprof.diagnose.verdict.series import stall_share
 from ckptprof.model import Kind
-from ckptprof.units import per_second, percent, rate, seconds
+from ckptprof.units import per_second, percent, rate
 from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
-_MOMENT_SECONDS = 0.5  # however often it comes: less than a step of a large model
+MOMENT_SECONDS = 0.5  # however often it comes: less than a step of a large model
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
 CEILING_SHARE = 0.7
 LEAST_SHARE = 1 / 3  # of the path; what holds less does not limit it
+_BUSY = (Limit.SERIALIZE, Limit.CPU)
 _STORAGE = (Limit.DEVICE, Limit.NETWORK, Limit.SERVER)
 
 
@@ -23,22 +24,18 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     """Return why nothing was slow, though `limit` holds most of the time; None if something was."""
     if limit is Limit.PREVIOUS_SAVE:
         return None
-    held = stall_share(found.sight)
-    short = _short(found.seconds, held)
+    blocked_share = stall_share(found.sight)
+    short = _short(found.seconds, blocked_share)
     if short is not None:
         return short
     own = found.of(limit) if limit is not None else 0.0
-    if found.sight.checkpoint.cache == "warm" and (limit is not Limit.SERIALIZE or own < LEAST_SHARE * found.seconds):
+    if found.sight.checkpoint.cache == "warm" and (limit not in _BUSY or own < LEAST_SHARE * found.seconds):
         return "it came from the page cache"
-    quiet = found.quiet_seconds
-    noise = found.seconds - quiet
-    if limit is not None and own < _MOMENT_SECONDS and noise >= 0.5 * found.seconds:
-        return f"{seconds(noise)} of it other threads had the processors, and nothing else took half a second"
-    copied = found.quiet_of(Limit.NONE)
-    if limit is None or found.quiet_of(limit) < LEAST_SHARE * quiet:
-        fine = copied >= LEAST_SHARE * quiet and (limit is None or copied >= found.quiet_of(limit))
-        return _as_memory(found) if fine or quiet < 0.1 * found.seconds else None
-    if found.seconds >= LONG_SECONDS and (held is None or held > STALL_SHARE):
+    copied = found.share_of(Limit.NONE)
+    if limit is None or found.share_of(limit) < LEAST_SHARE:
+        fine = copied >= LEAST_SHARE and (limit is None or copied >= found.share_of(limit))
+        return _as_memory(found) if fine or found.quiet_seconds < 0.1 * found.seconds else None
+    if found.seconds >= LONG_SECONDS and (blocked_share is None or blocked_share > STALL_SHARE):
         return None
     return _at_its_best(found, limit)
 
@@ -49,13 +46,13 @@ def _as_memory(found: Accounting) -> str:
     return f"{copying.text}, not slow for one thread" if copying is not None else fine[0].text
 
 
-def _short(length: float, held: float | None) -> str | None:
-    if length < _MOMENT_SECONDS:
-        return f"it took {seconds(length)}"
-    if held is None:
+def _short(length: float, blocked_share: float | None) -> str | None:
+    if length < MOMENT_SECONDS:
+        return "it is over in less than half a second"
+    if blocked_share is None:
         return None
-    if length < SHORT_SECONDS and held < STALL_SHARE:
-        return f"it took {seconds(length)}, {percent(held)} of the time between two saves"
+    if length < SHORT_SECONDS and blocked_share < STALL_SHARE:
+        return f"it is {percent(blocked_share)} of the time between two saves"
     return None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ckptprof.diagnose.accounts import cleaning
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.rules.job import starved
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.sight import some
 from ckptprof.diagnose.verdict.gains import Gain
@@ -17,6 +16,7 @@ WORDS = {
     Limit.GATHER: "bound by gathering the state",
     Limit.STAGING: "bound by copying the state first",
     Limit.SERIALIZE: "serialisation-bound",
+    Limit.CPU: "short of processors",
     Limit.PAGE_CACHE: "bound by the page cache",
     Limit.FLUSH: "bound by flushes",
     Limit.DEVICE: "device-bound",
@@ -34,6 +34,7 @@ WITHOUT = {
     Limit.GATHER: "without gathering",
     Limit.STAGING: "without that copy",
     Limit.SERIALIZE: "without it",
+    Limit.CPU: "with a CPU free",
     Limit.PAGE_CACHE: "without these pauses",
     Limit.FLUSH: "with one sync at the end",
     Limit.DEVICE: "on a device that does not limit it",
@@ -48,14 +49,11 @@ WITHOUT = {
     Limit.PAGE_FAULT: "reading it instead",
 }
 STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA})
-STARVED = "short of processors"
+_OF_JOB = frozenset({Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER})
+_BESIDE = (Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.PAGE_FAULT)
+_CROWDED = 0.2  # of the path
 _WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW})  # whose texts name who did it
 _OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
-
-
-def word(limit: Limit, cause: str | None) -> str:
-    """Return what a limit is called: a thread that waits for a processor is not bound by what it would do with it."""
-    return STARVED if limit is Limit.SERIALIZE and cause == starved.RULE.name else WORDS[limit]
 
 
 def begin(found: Accounting) -> str:
@@ -77,7 +75,7 @@ def subject(found: Accounting, one: Spent) -> str:
 
 def limited(found: Accounting, limit: Limit, told: Gain, rule: Rule | None, shown: str | None) -> str:
     """Return the sentence of a limit; `shown` is what shows it where no account does."""
-    own, called = found.of(limit), word(limit, rule.name if rule else None)
+    own, called = found.of(limit), WORDS[limit]
     mine = [one for one in found.accounts if one.limit is limit]
     cleared = cleaning.more(found.sight) if limit is Limit.CLEAN_UP else None
     if cleared is not None:
@@ -87,7 +85,16 @@ def limited(found: Accounting, limit: Limit, told: Gain, rule: Rule | None, show
         clause = f"{begin(found)}, of which {seconds(own)} {what}{_beside(found, limit)}: {called}"
     else:
         clause = f"{begin(found)}: {shown or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
+    clause += _crowded(found, limit)
     return f"{clause}{_promise(found, limit, told, rule.without if rule else None)}{_comfort(found, limit)}"
+
+
+def _crowded(found: Accounting, limit: Limit) -> str:
+    """Return how much longer it took because others had the processors, where that is much."""
+    waited = found.of(Limit.CPU)
+    if limit is Limit.CPU or waited < _CROWDED * found.seconds:
+        return ""
+    return f"; for {seconds(waited)} of it the thread was ready, but without a CPU"
 
 
 def _slow_by(found: Accounting) -> str:
@@ -100,7 +107,7 @@ def _slow_by(found: Accounting) -> str:
 
 def _beside(found: Accounting, limit: Limit) -> str:
     busy = found.sight.device_busy
-    if limit not in (Limit.SERIALIZE, Limit.SINGLE_WRITER, Limit.PAGE_FAULT) or busy is None or found.sight.remote:
+    if limit not in _BESIDE or busy is None or found.sight.remote:
         return ""
     return f" while the device was {percent(busy)} busy"
 
@@ -113,7 +120,7 @@ def _promise(found: Accounting, limit: Limit, told: Gain, without: str | None) -
 
 def _comfort(found: Accounting, limit: Limit) -> str:
     stored = sum(found.of(one) for one in STORAGE)
-    if limit in (Limit.SERIALIZE, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER):
+    if limit in _OF_JOB:
         known = found.path.parts.calls_known
         return "; storage is not your problem" if known and stored < 0.15 * found.seconds else ""
     if limit in STORAGE and found.of(Limit.SERIALIZE) < 0.1 * found.seconds and found.path.parts.cpu_known:

@@ -17,6 +17,7 @@ from ckptprof.units import percent, seconds
 from ckptprof.verdicts import Limit, Verdict
 
 _ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if one excludes the other
+_CROWDED = 0.1  # of the path: no host makes what holds less so slow
 _DISAGREE = 0.25  # of the span: more is spent than there was
 _EITHER_OR = frozenset(
     {
@@ -89,11 +90,23 @@ def totals(found: Accounting) -> list[tuple[Limit, float]]:
     return sorted(sums.items(), key=lambda pair: -pair[1])
 
 
-def _choose(found: Accounting) -> _Choice:
+def _of_its_own(found: Accounting) -> list[tuple[Limit, float]]:
+    """Return the limits but for the wait for a processor; that alone where nothing would be slow without it."""
     order = totals(found)
+    others = [pair for pair in order if pair[0] is not Limit.CPU]
+    waited = found.of(Limit.CPU)
+    if waited < max(nothing.MOMENT_SECONDS, nothing.LEAST_SHARE * found.seconds):
+        return others
+    least = max(nothing.MOMENT_SECONDS, _CROWDED * found.seconds)
+    slow = others and others[0][1] >= least and found.share_of(others[0][0]) >= nothing.LEAST_SHARE
+    return others if slow else [(Limit.CPU, waited)]
+
+
+def _choose(found: Accounting) -> _Choice:
+    order = _of_its_own(found)
     names = tuple(limit for limit, _ in order)
     chained = back_to_back(found.sight)
-    if chained is None and order and order[0][1] >= nothing.LEAST_SHARE * found.seconds:
+    if chained is None and names and names[0] is not Limit.CPU and found.share_of(names[0]) >= nothing.LEAST_SHARE:
         chained = waited_for(found.sight)
     if chained is not None:
         return _Choice(Limit.PREVIOUS_SAVE, chained, tuple(one for one in names if one is not Limit.PREVIOUS_SAVE)[:1])
@@ -103,7 +116,7 @@ def _choose(found: Accounting) -> _Choice:
         return _Choice(Limit.NONE, fine, ())
     held = order[0][1] if order else 0.0
     unexplained = found.of(None)
-    if top is None or found.quiet_of(top) < nothing.LEAST_SHARE * found.quiet_seconds or unexplained > held:
+    if top is None or found.share_of(top) < nothing.LEAST_SHARE or unexplained > held:
         why = f"nothing explains {seconds(unexplained)}"
         if top is not None and unexplained <= held:
             why = f"no limit holds more than {percent(held / found.seconds if found.seconds else 0.0)} of it"
@@ -145,8 +158,8 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     if choice.limit is Limit.UNCLEAR:
         sure = min(sure, 0.5)
     elif choice.limit is not Limit.NONE and own and found.seconds:
-        sure *= 0.75 + 0.25 * min(1.0, own / found.seconds / 0.6)
-        others = [value for limit, value in totals(found) if limit is not choice.limit]
+        sure *= 0.75 + 0.25 * min(1.0, found.share_of(choice.limit) / 0.6)
+        others = [value for limit, value in _of_its_own(found) if limit is not choice.limit]
         if others and others[0] > 0.75 * own:
             sure -= 0.08
         sure -= 0.3 * found.of(None) / found.seconds

@@ -35,7 +35,8 @@ from ckptprof.service.recorder.signals import Caught, Relay, SignalTrap
 
 FORWARDED: set[Signals] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGXCPU}
 TRAPPED = {*FORWARDED, SIGCHLD}
-START_SECONDS = 10.0
+START_SECONDS = 10.0  # in which the sampler does not run at all: it hangs
+MOST_START_SECONDS = 60.0  # beside busy neighbours it takes long, and nobody's training waits longer
 DRAIN_SECONDS = 10.0
 BASE_HZ = 25.0
 BURST_HZ = 50.0
@@ -70,6 +71,7 @@ class Attended:
         self._keep_house = keep_house
         self._loop = Loop(sampler, trap, self._take) if sampler is not None else None
         self._header: Header | None = None  # of the sampler, when it is up
+        self._begun = False  # the command has been started, or is about to be
         self.lost = ""  # why the command runs unwatched, if it does
 
     def execute(
@@ -83,6 +85,7 @@ class Attended:
         """
         adopt_orphans()
         self._await_sampler()
+        self._begun = True
         ready(self._header)
         others = frozenset((self._sampler.pid,)) if self._sampler is not None else frozenset()
         command = Command(arguments, others=others, blocked=self._trap.mask_before)
@@ -95,19 +98,31 @@ class Attended:
     def _take(self, message: Header | Frame) -> None:
         if isinstance(message, Header):
             self._header = message
-            if levels.refusal(self._level, message) is not None:
+            refused = levels.refusal(self._level, message)
+            if refused is not None and not self._begun:
                 return  # nothing begins
+            if refused is not None:
+                messages.warn(f"recorded at {message.level}: {refused}")
         self._take_message(message)
 
     def _await_sampler(self) -> None:
         """Let the sampler come up; raises NotStartedError if a signal asks us to end before the command runs.
 
-        Raises CkptprofError too if nothing but the trace level would do, and it cannot be had.
+        Raises CkptprofError too if nothing but the trace level would do, and it says that it cannot be had. One that
+        says nothing is waited for as long as it runs, for a minute at most: then the command begins before it.
         """
-        deadline = time.monotonic() + START_SECONDS
+        began = ran = time.monotonic()
+        cpu_seconds = 0.0
         caught = self._trap.take()
-        while self._loop is not None and not self.lost and self._header is None and time.monotonic() < deadline:
+        while self._loop is not None and not self.lost and self._header is None:
             caught += self._look(self._loop, 0.1)
+            now, before, cpu_seconds = time.monotonic(), cpu_seconds, self._loop.sampler.cpu_seconds()
+            if cpu_seconds > before:
+                ran = now
+                self._loop.hold_patience()
+            if now - ran > START_SECONDS or now - began > MOST_START_SECONDS:
+                messages.warn(f"the command begins unwatched: after {now - began:.0f} s the sampler is not up yet")
+                break
         for signal in caught:
             if signal.number in HASTE:
                 error = NotStartedError(f"{Signals(signal.number).name} came before the command was started")

@@ -43,13 +43,12 @@ def standing(header: Header, wish: Wish, sight: tuple[bool | None, tuple[str, ..
 def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
     """Return the error to end with if nothing but the trace was wanted and it cannot be had; None: go on.
 
-    No header at all, from a sampler that does not come up, is no trace either.
+    No header at all, from a sampler that does not come up, is a fault of ours, which keeps nobody from training.
     """
-    if wish != "trace" or (header is not None and header.level == "trace"):
+    if wish != "trace" or header is None or header.level == "trace":
         return None
-    reason = "the sampler does not start" if header is None else header.level_reason or "no reason is known"
-    text = f"the trace level cannot be had: {reason}"
-    if header is not None and header.level_denied:
+    text = f"the trace level cannot be had: {header.level_reason or 'no reason is known'}"
+    if header.level_denied:
         return PermissionDeniedError(text, hint=f"run it as root or with CAP_BPF and CAP_PERFMON; {_ANYWAY}")
     return CkptprofError(text, hint=_ANYWAY)
 

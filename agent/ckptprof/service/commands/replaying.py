@@ -16,6 +16,7 @@ from ckptprof.errors import RecordingError
 from ckptprof.model import Checkpoint, Report, Session, Watched
 from ckptprof.recording import Header, read_file
 from ckptprof.report import why
+from ckptprof.report.summary import ordered
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
 from ckptprof.store.timeline import TimelineBuilder, Window
 
@@ -67,7 +68,7 @@ def replay(path: Path, db: str | None, *, told: Callable[[float], None] = lambda
     except RecordingError as error:
         damage = damage or error
     judged += _new(detector, judged)
-    checkpoints = diagnosis.take(newest(checkpoints))
+    checkpoints = ordered(diagnosis.take(newest(checkpoints)))  # so that their ids do not jump
     if timeline is not None and db is not None:
         windows += timeline.take(before_wall_ns=None)
         checkpoints = _store(db, header, end_ns, checkpoints, windows)

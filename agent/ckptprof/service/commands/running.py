@@ -6,9 +6,8 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from ckptprof.errors import CkptprofError
+from ckptprof.errors import CkptprofError, StoreError
 from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.recording import Header
 from ckptprof.service.commands import levels
@@ -22,6 +21,7 @@ from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
 from ckptprof.service.recorder.writerthread import WriterThread
+from ckptprof.store.location import default_path
 from ckptprof.store.watched import watched
 
 STORE_SECONDS = 30.0
@@ -36,11 +36,11 @@ class Outcome:
     stored: bool  # everything reached the database
 
 
-def record(arguments: Sequence[str], db: str | Path, *, level: Wish = "auto") -> Outcome:
-    """Run a command and record it.
+def record(arguments: Sequence[str], db: str | None, *, level: Wish = "auto") -> Outcome:
+    """Run a command and record it, in the database of this user if none is named.
 
-    Raises NotStartedError, StoreError for a database that cannot be one, and CkptprofError for a level that cannot be
-    had; then the command was not started.
+    Raises NotStartedError, StoreError for a named database that cannot be one, and CkptprofError for a level that
+    cannot be had; then the command was not started.
     """
     trap = SignalTrap(TRAPPED)  # before the store's thread: one that does not block them would take them
     options = SamplerOptions(
@@ -59,17 +59,21 @@ def record(arguments: Sequence[str], db: str | Path, *, level: Wish = "auto") ->
         trap.close()
 
 
-def _open(db: str | Path) -> tuple[WriterThread | None, tuple[str, ...]]:
+def _open(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
     from ckptprof.store.lock import StoreBusyError  # noqa: PLC0415 - imports SQLAlchemy: the sampler is started first
     from ckptprof.store.problems import StoreFullError  # noqa: PLC0415
 
     try:
-        return open_writer(db, shared=True)
+        return open_writer(default_path() if db is None else db, shared=True)
     except StoreFullError as error:  # no reason to keep anybody from training
         messages.warn(f"nothing will be stored, only reported at the end: {error}")
     except StoreBusyError as error:  # an agent, which sees this command too
         messages.say(f"{error}: that one stores this run's checkpoints")
         messages.say("they are also reported at the end of this run; --db PATH stores them separately")
+    except StoreError as error:
+        if db is not None:  # a mistake of who named it
+            raise
+        messages.warn(f"nothing will be stored, only reported at the end: {error}; {error.hint}")
     return None, ()
 
 

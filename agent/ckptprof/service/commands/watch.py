@@ -22,18 +22,20 @@ from ckptprof.service.privileges import hide, rest_tracing
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
-from ckptprof.service.recorder.recorder import Recorder
+from ckptprof.service.recorder.recorder import Recorder, in_seconds
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, cut_saves, open_writer
+from ckptprof.service.recorder.untold import left_untold
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.service.title import set_title
+from ckptprof_collectors import heap
 
 if TYPE_CHECKING:
     from ckptprof.export.guard import Guard
     from ckptprof.export.metrics import Metrics
 
-DRAIN_SECONDS = 8.0
+END_SECONDS = 5.0  # for the last frames and to judge them: what is not judged by then the next start tells
 STORE_SECONDS = 20.0
 HURRIED_SECONDS = 2.0
 MAX_STUCK = 3  # samplers that do not end when killed: then no other is started
@@ -49,6 +51,7 @@ class AgentOptions:
     host: str = "127.0.0.1"
     port: int | None = None  # None: the default port, given up with a warning if it is taken
     serve: bool = True
+    job_names: bool = False  # in the metrics
     base_hz: float = 10.0
     burst_hz: float = 25.0
     fixed_rate: bool = False
@@ -79,6 +82,7 @@ class Agent:
     def run(self) -> bool:
         """Watch until a signal ends it; return whether everything was stored. Raises CkptprofError at the start."""
         set_title("recorder")
+        heap.hold_small()
         hide()
         rest_tracing()  # before the first thread; the sampler and its successors inherit what they need all the same
         trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
@@ -92,7 +96,7 @@ class Agent:
             sampler.control(Control(folders=self._saved_paths[:MAX_FOLDERS]))
             from ckptprof.export.metrics import Metrics  # noqa: PLC0415 - prometheus_client takes 50 ms to import
 
-            metrics = Metrics()
+            metrics = Metrics(job_names=self._options.job_names)
             server = self._serve(metrics, guard)
             recorder = self._recorder(writer, metrics)
             self._url = server.url if server is not None else None
@@ -113,6 +117,7 @@ class Agent:
             metrics,
             saved_paths=self._saved_paths,
             cut=cut_saves(self._options.db, time.time_ns()),
+            left=left_untold(self._options.db),
             tell=lambda checkpoint: messages.say(messages.describe(checkpoint)),
             complain=self._complain,
             diagnosis=Diagnosis(self._complain, ceilings=ceilings_beside(self._options.db), gpus=gpus_in_use()),
@@ -221,7 +226,8 @@ class Agent:
                 loop = Loop(replacement, trap, take)
             if loop.house_due():
                 self._keep_house(recorder)
-        recorder.end(clean=loop.drain(DRAIN_SECONDS))
+        hurried = in_seconds(END_SECONDS)
+        recorder.end(clean=loop.drain(END_SECONDS), hurried=hurried)
         return loop.hurried
 
     def _keep_house(self, recorder: Recorder) -> None:

@@ -32,7 +32,7 @@ class Halves:
 
     def __init__(self, cut: Iterable[Checkpoint] = ()) -> None:
         """`cut` are those of the session before, with all that is known of them."""
-        self._cut = {one.uid: one for one in cut if is_cut(one)}
+        self._cut = {one.uid: one for one in cut}
         self._joined: dict[str, Checkpoint] = {}  # the uid of a second half -> the first
 
     def take(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -45,7 +45,7 @@ class Halves:
             self._joined[checkpoint.uid] = first
             self._cut.pop(first.uid, None)
             checkpoint = joined(first, checkpoint)
-        if is_cut(checkpoint):
+        if CUT_AT_END in checkpoint.cuts:
             self._cut[checkpoint.uid] = checkpoint
         for kept in (self._cut, self._joined):
             if len(kept) > MAX_EACH:
@@ -54,11 +54,6 @@ class Halves:
 
     def _first(self, checkpoint: Checkpoint) -> Checkpoint | None:
         return next((one for one in self._cut.values() if _continues(one, checkpoint)), None)
-
-
-def is_cut(checkpoint: Checkpoint) -> bool:
-    """Return whether the watch ended in the midst of it."""
-    return any(evidence.name == CUT_AT_END for evidence in checkpoint.evidence)
 
 
 def _continues(first: Checkpoint, second: Checkpoint) -> bool:
@@ -70,7 +65,7 @@ def _continues(first: Checkpoint, second: Checkpoint) -> bool:
     if not first.start_ns < second.end_ns or second.start_ns - first.end_ns > PATIENCE_NS:
         return False
     files, others = ({stream.path for stream in one.streams} for one in (first, second))
-    begun = any(evidence.name == CUT_AT_BEGIN for evidence in second.evidence)
+    begun = CUT_AT_BEGIN in second.cuts
     same_step = first.step is not None and first.step == second.step
     return not files.isdisjoint(others) or ((begun or same_step) and _folder(first) == _folder(second))
 

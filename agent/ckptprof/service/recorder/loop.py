@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM
 
 from ckptprof.errors import CkptprofError, RecordingError
@@ -15,6 +15,7 @@ from ckptprof.service.recorder.signals import Caught, SignalTrap
 HOUSEKEEPING_SECONDS = 1.0
 SILENCE_SECONDS = 20.0  # a sampler that says nothing for so long hangs: it speaks at least every five seconds
 GRACE_SECONDS = 0.5  # one Ctrl-C or `timeout` may come as two signals: the second asks for haste only after this
+STEP_SECONDS = 0.5  # of frames that have come: then it looks for signals, however many wait
 HASTE = frozenset((SIGHUP, SIGINT, SIGQUIT, SIGTERM))
 
 
@@ -33,6 +34,7 @@ class Loop:
         self._trap = trap
         self._take = take
         self._silent_seconds = 0.0
+        self._waiting: Iterator[Header | Frame] | None = None  # that have come and are not taken in yet
         self._kept_house = 0.0
         self.ended = False
         self.hurried = False  # a signal while it drained asked for haste
@@ -46,8 +48,10 @@ class Loop:
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         began = time.monotonic()
-        readable = {fd for fd, _ in poll.poll(timeout_seconds * 1000)}
-        if sampler_fd in readable:
+        readable = {fd for fd, _ in poll.poll(0 if self._waiting is not None else timeout_seconds * 1000)}
+        if self._waiting is not None:
+            self._take_in(self._waiting)
+        elif sampler_fd in readable:
             self._read()
         elif not self.ended:
             # Only what was waited for counts: after Ctrl-Z or a pause of the machine the clock has run, nobody else has
@@ -56,18 +60,30 @@ class Loop:
                 raise SamplerLostError(f"the sampler has said nothing for {SILENCE_SECONDS:.0f} s")
         return self._trap.take() if self._trap is not None and trap_fd in readable else []
 
+    def hold_patience(self) -> None:
+        """Take the sampler as alive, though it has said nothing: it was seen to run."""
+        self._silent_seconds = 0.0
+
     def _read(self) -> None:
         self._silent_seconds = 0.0
-        try:
-            messages = self.sampler.read()
-        except RecordingError as error:
-            raise SamplerLostError(str(error)) from error
-        if messages is None:
+        self._waiting = self.sampler.read()
+        if self._waiting is None:
             self.ended = True
             return
+        self._take_in(self._waiting)
+
+    def _take_in(self, waiting: Iterator[Header | Frame]) -> None:
+        """Take in what has come, for a while."""
+        until = time.monotonic() + STEP_SECONDS
         try:
-            for message in messages:
+            for message in waiting:
                 self._take(message)
+                del message  # before the next one is made
+                if time.monotonic() > until:
+                    return
+            self._waiting = None
+        except RecordingError as error:
+            raise SamplerLostError(str(error)) from error
         except CkptprofError:
             raise  # has its own clear line
         except Exception as error:  # the command that is watched must outlive a fault of ours

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.events.decision_table import Hypothesis
+from ckptprof.detect.events.deferred import Untold
 from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Session
 from ckptprof.recording import Header
@@ -23,6 +25,9 @@ if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 m
 
 LATE_NS = 1_000_000_000
 SESSION_SECONDS = 10.0
+_UNTOLD_NS = 750_000_000  # what ended before is kept, whatever happens to this process
+_UNTOLD_SHARE = 0.05  # of a core at most
+_UNTOLD_SECONDS = 0.5  # at one time at most: frames wait meanwhile
 
 
 class Recorder:
@@ -35,6 +40,7 @@ class Recorder:
         *,
         saved_paths: tuple[str, ...] = (),
         cut: Iterable[Checkpoint] = (),
+        left: Sequence[Untold] | None = None,
         tell: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
         diagnosis: Diagnosis | None = None,
@@ -42,6 +48,7 @@ class Recorder:
         """`tell` is called with each checkpoint once, `complain` with what a collector cannot see.
 
         `cut` are saves in whose midst the watch ended before; what continues one of them is told as a revision of it.
+        `left` is what was not told before; None: nobody continues this one, so that nothing is kept for that.
         `diagnosis` knows what was probed on this host, and how many GPUs it has.
         """
         self._writer = writer
@@ -51,7 +58,13 @@ class Recorder:
         self._complain = complain
         self._diagnosis = diagnosis if diagnosis is not None else Diagnosis(complain)
         self._halves = Halves(cut)
+        self._left = left
+        self._keeps_untold = left is not None
+        self._has_untold = bool(left)
+        self._untold_due_ns = 0  # CLOCK_MONOTONIC
+        self._untold_cost_ns = 0  # of the processor, the last time
         self._detector: Detection | None = None
+        self._before: Detection | None = None  # the same, or the one of the session before
         self._timeline = TimelineBuilder()
         self._session: Session | None = None
         self._session_kept = 0.0
@@ -61,6 +74,7 @@ class Recorder:
         self.sampler_starts = 0
         self._past_faults = 0  # of the detection, in earlier sessions
         self._past_forgotten_bytes = 0
+        self._left_out_events = 0
         self.dropped_frames = 0
         self.checkpoints: list[Checkpoint] = []  # of `run`, which reports them at its end
         self.keep_checkpoints = False
@@ -82,12 +96,17 @@ class Recorder:
         self.sampler_starts += 1
         if self._metrics is not None:
             self._metrics.level(header.level)
-        self._detector = Detection(header, saved_paths=self._saved_paths, complain=self._complain)
+        self._detector = self._before = Detection(
+            header, saved_paths=self._saved_paths, complain=self._complain, before=self._before
+        )
         self._session = Session(
             uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel, version=header.ckptprof,
             level=header.level, start_ns=header.wall_ns, end_ns=header.wall_ns, clean=False,
         )  # fmt: skip
         self._keep_session()
+        if self._left:
+            self._emit(self._detector.adopt(self._left), self._detector.untold())
+            self._left = None
 
     def _frame(self, frame: Frame) -> None:
         if self._detector is None or self._session is None:
@@ -96,7 +115,8 @@ class Recorder:
         self.last_frame_ns = frame.at_ns
         if time.monotonic_ns() - frame.at_ns > LATE_NS:
             self.late_frames += 1
-        self._emit(self._detector.feed(frame))
+        told = self._detector.feed(frame)
+        self._emit(told, self._untold(self._detector, frame.at_ns, at_once=bool(told)))
         self._timeline.feed(frame)
         if self._metrics is not None:
             self._metrics.observe(frame)
@@ -107,12 +127,25 @@ class Recorder:
                 self.dropped_frames = sample.dropped_frames
         self._session = _extended(self._session, frame.wall_ns, self.dropped_frames, clean=False)
 
-    def _emit(self, checkpoints: list[Checkpoint]) -> None:
-        if not checkpoints:
+    def _untold(self, detector: Detection, at_ns: int, *, at_once: bool) -> list[Untold] | None:
+        """Return what is not told yet, if that is to be kept again: about once a second, as far as it costs little."""
+        if not self._keeps_untold or not (at_once or at_ns >= self._untold_due_ns):
+            return None
+        began_ns = time.thread_time_ns()
+        untold = detector.untold(in_seconds(_UNTOLD_SECONDS))
+        self._left_out_events += detector.left_out_events
+        last_ns, self._untold_cost_ns = self._untold_cost_ns, time.thread_time_ns() - began_ns
+        cost_ns = min(last_ns, self._untold_cost_ns)  # once may be a collection of garbage, or a host that took turns
+        self._untold_due_ns = at_ns + max(_UNTOLD_NS, round(cost_ns / _UNTOLD_SHARE))
+        had, self._has_untold = self._has_untold, bool(untold)
+        return untold if untold or had else None
+
+    def _emit(self, checkpoints: list[Checkpoint], untold: list[Untold] | None) -> None:
+        if not checkpoints and untold is None:
             return
         checkpoints = self._halves.take(self._diagnosis.take(checkpoints))
         if self._writer is not None:
-            self._writer.put_checkpoints(checkpoints)
+            self._writer.put_checkpoints(checkpoints, untold)
         if self.keep_checkpoints:
             self.checkpoints = newest([*self.checkpoints, *checkpoints])
         for checkpoint in checkpoints:
@@ -132,11 +165,15 @@ class Recorder:
         if self._metrics is not None:
             self._metrics.recorder(self._health(sampler_restarts, samplers_stuck))
 
-    def end(self, *, clean: bool) -> None:
-        """Judge what is left and hand everything over: the sampler has ended."""
+    def end(self, *, clean: bool, hurried: Callable[[], bool] = lambda: False) -> None:
+        """Judge what is left and hand everything over: the sampler has ended.
+
+        What is not judged when `hurried` says so is left for the next one; then it has not ended cleanly.
+        """
         if self._detector is None or self._session is None:
             return
-        self._emit(self._detector.finish())
+        told, left, clean = self._ended(self._detector, clean=clean, hurried=hurried)
+        self._emit(told, left)
         if self._writer is not None:
             self._writer.put_windows(self._timeline.take(before_wall_ns=None))
         self._session = _extended(self._session, self._session.end_ns, self.dropped_frames, clean=clean)
@@ -145,6 +182,20 @@ class Recorder:
         self._past_forgotten_bytes += self._detector.forgotten_bytes
         self._detector = None
         self._timeline = TimelineBuilder()
+
+    def _ended(
+        self, detector: Detection, *, clean: bool, hurried: Callable[[], bool]
+    ) -> tuple[list[Checkpoint], list[Untold] | None, bool]:
+        """Return what is told at the end, what is left for the next one, and whether the end is clean."""
+        if not self._keeps_untold:
+            return detector.finish(), None, clean
+        told = detector.pause(hurried)
+        clean = clean and not hurried()
+        left = detector.untold(in_seconds(_UNTOLD_SECONDS))
+        if clean:
+            told += detector.finish()
+            left = [one for one in left if one.if_alone in (Hypothesis.DATA, Hypothesis.NOTHING)]
+        return told, left, clean
 
     def _keep_session(self) -> None:
         self._session_kept = time.monotonic()
@@ -163,6 +214,7 @@ class Recorder:
             detection_kept_bytes=self._detector.kept_bytes if self._detector is not None else None,
             detection_forgotten_bytes=self._past_forgotten_bytes
             + (self._detector.forgotten_bytes if self._detector is not None else 0),
+            left_out_events=self._left_out_events,
             store_errors=writer.store_errors if writer else None,
             damaged_databases=writer.damaged_databases if writer else None,
             store_bytes=writer.size_bytes() if writer else None,
@@ -173,6 +225,12 @@ class Recorder:
             resident_bytes=own_memory_bytes(),
             bursts_active=int(self._detector.active) if self._detector else 0,
         )
+
+
+def in_seconds(seconds: float) -> Callable[[], bool]:
+    """Return what says whether so much time has passed from now on."""
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() > until
 
 
 def _extended(session: Session, end_ns: int, dropped_frames: int, *, clean: bool) -> Session:

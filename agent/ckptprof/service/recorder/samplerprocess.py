@@ -9,9 +9,10 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
+import psutil
 
 from ckptprof.recording import Frame, Header, Unpacker
 from ckptprof.service.options import Control, SamplerOptions
@@ -23,7 +24,8 @@ _F_SETPIPE_SZ = 1031  # include/uapi/linux/fcntl.h; in Python's fcntl since 3.10
 # -I and -S keep the working directory, the user's site and PYTHON* variables out of a process that may hold
 # capabilities; the parent's own search path is handed over instead.
 _BOOT = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1));from ckptprof.service.sampler.main import main; main()"
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1));"
+    "from ckptprof.service.sampler.process import main; main()"
 )
 
 
@@ -73,12 +75,12 @@ class SamplerProcess:
         """Return the descriptor to wait for."""
         return self._fd
 
-    def read(self) -> list[Header | Frame] | None:
-        """Return the messages that have come, possibly none; None at the end. Raises RecordingError."""
+    def read(self) -> Iterator[Header | Frame] | None:
+        """Return the messages that have come, possibly none; None at the end. They raise RecordingError."""
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
-            return []
+            return iter(())
         return self._unpacker.feed(data) if data else None
 
     def witnessed(self) -> bytes:
@@ -87,6 +89,14 @@ class SamplerProcess:
             with contextlib.suppress(BlockingIOError):
                 return os.read(self._witness_fd, 4096)
         return b""
+
+    def cpu_seconds(self) -> float:
+        """Return the time on a CPU that it has had so far, user and system; 0 once it is gone."""
+        try:
+            times = psutil.Process(self.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return float(times.user + times.system)
 
     def _forget_witness(self) -> None:
         if self._witness_fd >= 0:

@@ -7,10 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ckptprof.errors import StoreError
-from ckptprof.model import Checkpoint, CheckpointQuery, Kind
+from ckptprof.model import CUT_AT_END, Checkpoint, CheckpointQuery, Kind
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.database import Database
-from ckptprof.service.recorder.halves import is_cut
 from ckptprof.service.recorder.writerthread import WriterThread
 
 MAX_SAVED_PATHS = 4096
@@ -49,7 +48,7 @@ def cut_saves(db: str | Path, now_wall_ns: int) -> list[Checkpoint]:
     query = CheckpointQuery(since_ns=now_wall_ns - CUT_NS, until_ns=now_wall_ns, kind=Kind.SAVE)
     try:
         with StoreReader(db) as reader:
-            cut = [one.id for one in reader.report(query).checkpoints if is_cut(one)]
+            cut = [one.id for one in reader.report(query).checkpoints if CUT_AT_END in one.cuts]
             return [one for identity in cut if (one := reader.checkpoint(identity)) is not None]
     except StoreError:
         return []

@@ -128,6 +128,11 @@ class Activity:
         self.second_look_ns = now_ns + SECOND_LOOK_NS
         return True
 
+    def met_late(self, now_ns: int, since_ns: int) -> None:
+        """Have what was written since a time before the first look at the process looked for at once."""
+        self.look_since_ns = since_ns
+        self.second_look_ns = now_ns
+
     def look_again(self, now_ns: int) -> None:
         """Have a look taken a while after the burst that has ended already; a burst that lasts ends with one anyway."""
         if self.burst_since_ns is None and self.second_look_ns is None:

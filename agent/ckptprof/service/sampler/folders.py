@@ -68,6 +68,7 @@ class Folders:
         self._watched: dict[bytes, _Watched] = {}
         self._added: deque[tuple[bytes, _Watched, int]] = deque()  # by threads: what the kernel answered
         self._told: deque[tuple[FileEvent, bool]] = deque()  # by threads, too; and whether it wakes us
+        self._large: set[tuple[int, int]] = set()  # device and inode of files that were told of
         self._asked: dict[tuple[bytes, View, bool], int] = {}  # places, and until when they are not asked for again
         self._wake_fd = -1
         self.woken = False
@@ -122,12 +123,12 @@ class Folders:
 
     def _adding(  # noqa: PLR0913 - what to watch, and how far it has come
         self, events: FolderEvents, view: View, find: _Find, done: Callable[[], None],
-        *, lane: str = LOCAL, moves: int = 0,
+        *, domain: str = LOCAL, moves: int = 0,
     ) -> Job:  # fmt: skip
         def add() -> bool:
             try:
                 with self._workers.views.enter(view) as root:
-                    for path, found in find(root, lane):
+                    for path, found in find(root, domain):
                         try:
                             if path != b"/" and found.is_folder:
                                 key = (found.status.device, found.status.inode)
@@ -138,7 +139,7 @@ class Folders:
                             found.close()
             except Elsewhere as apart:
                 if moves < MAX_MOVES:
-                    again = self._adding(events, view, find, done, lane=apart.domain, moves=moves + 1)
+                    again = self._adding(events, view, find, done, domain=apart.domain, moves=moves + 1)
                     self._workers.put(apart.domain, again)
             except (OSError, ValueError):  # it is not there, may not be gone to, or its process has ended
                 return False
@@ -183,8 +184,9 @@ class Folders:
         for watched, events in happened.items():
             self._look(watched, events)
         found = [self._told.popleft() for _ in range(len(self._told))]
-        if any(wakes for _, wakes in found):
-            self.woken = self.woken_by_reading = True
+        for told, wakes in found:
+            self.woken = self.woken or wakes
+            self.woken_by_reading = self.woken_by_reading or (wakes and told.size >= WAKING_BYTES)
         return [event for event, _ in found]
 
     def _look(self, watched: _Watched, events: list[FolderEvent]) -> None:
@@ -195,13 +197,13 @@ class Folders:
             self.woken = self.woken_by_reading = True  # whether it is large is learnt too late for a short restore
 
     def _tell(self, watched: _Watched, events: list[FolderEvent], *, wake: bool) -> bool:
-        """Tell openings and closings of files that are large."""
+        """Tell openings and closings of files that are large, or were: an opening may empty one to write it anew."""
         try:
             with self._workers.views.enter(watched.view, noted_ns=_NOTED_NS) as root:
                 folder = root.find(os.path.dirname(events[0].path), watched.domain)
                 try:
                     if (folder.status.device, folder.status.inode) == watched.key:
-                        told = [told for event in events if (told := _file_event(event, folder)) is not None]
+                        told = [told for event in events if (told := self._file_event(event, folder)) is not None]
                         self._told.extend((event, wake and event.kind == "opened") for event in told)
                         if wake and told:
                             os.eventfd_write(self._wake_fd, 1)
@@ -210,6 +212,20 @@ class Folders:
         except (OSError, Elsewhere):  # it is another folder by now
             return False
         return False
+
+    def _file_event(self, event: FolderEvent, folder: Found) -> FileEvent | None:
+        kind = next((name for mask, name in _KINDS if event.mask & mask), None)
+        try:
+            status = statx(os.path.basename(event.path), dir_fd=folder.fd, flags=AT_SYMLINK_NOFOLLOW)
+        except OSError:
+            return None
+        key = (status.device, status.inode)
+        if kind is None or not stat.S_ISREG(status.mode) or (status.size < WAKING_BYTES and key not in self._large):
+            return None
+        if len(self._large) >= MAX_ASKED:
+            self._large.clear()
+        self._large.add(key)
+        return FileEvent(event.at_ns, kind, *key, status.size, text(event.path))
 
     def close(self) -> None:
         """Give everything back; the descriptor that threads wake us by stays: one of them may hang."""
@@ -225,8 +241,8 @@ def folders_of(path: bytes) -> tuple[bytes, bytes | None]:
     return folder, os.path.dirname(folder) if numbered else None
 
 
-def _exactly(folder: bytes, root: Entered, lane: str, *, unless_shared: bool) -> _Places:
-    found = root.find(folder, lane)
+def _exactly(folder: bytes, root: Entered, domain: str, *, unless_shared: bool) -> _Places:
+    found = root.find(folder, domain)
     if unless_shared and _is_shared(found):
         found.close()
     else:
@@ -238,10 +254,10 @@ def _is_shared(found: Found) -> bool:
     return bool(found.status.mode & stat.S_ISVTX)
 
 
-def _nearest(place: bytes, root: Entered, lane: str) -> _Places:
+def _nearest(place: bytes, root: Entered, domain: str) -> _Places:
     for _ in range(MAX_DEPTH + 1):
         try:
-            found = root.find(place, lane)
+            found = root.find(place, domain)
         except (FileNotFoundError, NotADirectoryError):
             place = os.path.dirname(place)
             continue
@@ -255,27 +271,27 @@ def _nearest(place: bytes, root: Entered, lane: str) -> _Places:
         place = os.path.dirname(place)
 
 
-def _tree(folder: bytes, root: Entered, lane: str) -> _Places:
-    found = root.find(folder, lane)
+def _tree(folder: bytes, root: Entered, domain: str) -> _Places:
+    found = root.find(folder, domain)
     if not found.is_folder:
         found.close()
         above = os.path.dirname(folder)
-        yield above, root.find(above, lane)
+        yield above, root.find(above, domain)
         return
-    below = list(_below(found, folder, root, lane, MAX_DEPTH))
+    below = list(_below(found, folder, root, domain, MAX_DEPTH))
     yield folder, found
     yield from below
 
 
-def _below(folder: Found, path: bytes, root: Entered, lane: str, depth: int) -> _Places:
+def _below(folder: Found, path: bytes, root: Entered, domain: str, depth: int) -> _Places:
     for name in _folders_in(folder)[-MAX_BELOW:]:
         try:
-            found = root.step(folder, name, lane)
+            found = root.step(folder, name, domain)
         except (OSError, Elsewhere):
             continue
         inside = path.rstrip(b"/") + b"/" + name
         if depth > 1:
-            yield from _below(found, inside, root, lane, depth - 1)
+            yield from _below(found, inside, root, domain, depth - 1)
         yield inside, found
 
 
@@ -290,14 +306,3 @@ def _folders_in(folder: Found) -> list[bytes]:
             os.close(fd)
     except OSError:
         return []
-
-
-def _file_event(event: FolderEvent, folder: Found) -> FileEvent | None:
-    kind = next((name for mask, name in _KINDS if event.mask & mask), None)
-    try:
-        status = statx(os.path.basename(event.path), dir_fd=folder.fd, flags=AT_SYMLINK_NOFOLLOW)
-    except OSError:
-        return None
-    if kind is None or not stat.S_ISREG(status.mode) or status.size < WAKING_BYTES:
-        return None
-    return FileEvent(event.at_ns, kind, status.device, status.inode, status.size, text(event.path))

@@ -7,6 +7,7 @@ import time
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population
 from ckptprof_collectors.files.workers import WORKERS
+from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.hostfacts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, SamplerHealth
 
@@ -69,7 +70,7 @@ class HealthCounters:
             known_processes=len(population.known),
             read_ns=dict(self._read_ns),
             faults=dict(self._faults),
-            hung_lookups=len(WORKERS.hung()),
+            hung_lookups=len(WORKERS.hung()) + len(HOLDERS),
             refused_lookups=WORKERS.refused,
             starved_ns=self._starved_ns,
         )

@@ -9,6 +9,7 @@ from ckptprof.service.sampler.stacklooks import Stacks
 from ckptprof.service.sampler.threadlooks import MANY, ThreadLooks, descriptors_of
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.devices.throttles import Throttles
+from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import Sample, ThrottleInfo
 
@@ -38,6 +39,7 @@ class Limits:
             and now_ns - self._looked_ns.get(pid, -LIMITS_AGAIN_NS) >= LIMITS_AGAIN_NS
         ]
         for pid in due[:MAX_LIMITED]:
+            HOLDERS.reading = pid
             self._looked_ns[pid] = now_ns
             infos += self._throttles.look(pid)
         return infos

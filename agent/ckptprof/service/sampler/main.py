@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import sys
 import time
+from collections.abc import Sequence
 
 import msgspec
 import psutil
@@ -22,24 +21,25 @@ from ckptprof.recording import Header, pack
 from ckptprof.service import privileges
 from ckptprof.service.options import Control, SamplerOptions
 from ckptprof.service.sampler import tracing
+from ckptprof.service.sampler.connections import Connections
 from ckptprof.service.sampler.flushing import Flushing
 from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
 from ckptprof.service.sampler.health import HealthCounters
 from ckptprof.service.sampler.looks import Looks
 from ckptprof.service.sampler.outputqueue import OutputQueue
-from ckptprof.service.sampler.population import Population, page_bytes, raise_descriptor_limit
+from ckptprof.service.sampler.population import Population, page_bytes
 from ckptprof.service.sampler.watching import Watching
-from ckptprof.service.title import set_title
 from ckptprof_collectors import registry
 from ckptprof_collectors.contract import Collector
 from ckptprof_collectors.files.facts import FactFinder
 from ckptprof_collectors.files.views import HERE, HOST
 from ckptprof_collectors.files.workers import WORKERS
+from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes.process import ProcessGone, places
 from ckptprof_collectors.samples import FileFact, Frame, Sample, SamplerHealth, Unavailable
 
-__all__ = ["Control", "Sampler", "SamplerOptions", "main"]
+__all__ = ["Control", "Sampler", "SamplerOptions"]
 
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_HZ = 5.0
@@ -49,6 +49,7 @@ MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new jo
 _FLUSH_NS = _SECOND_NS // 2
 _SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
 MAX_TOLD_HUNG = 32
+_HOLDS = "they hold whoever looks at them in the kernel (an exec or a mapping on a file server that does not answer)"
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
 
 
@@ -85,13 +86,16 @@ class Sampler:
         self._flushing = Flushing()
         self._looks = Looks(fs, options.look_at)
         self._collectors, unavailable = registry.make(fs)
+        self._connections = Connections(fs, self._collectors)
         self._pending: list[Sample] = list(unavailable)
+        self._samples: list[Sample] = []  # of the tick that goes on
+        self._seen: Sequence[Sample] = ()  # of the trace, and not told yet
         if self._folders.reason is not None:
             self._pending.append(Unavailable("folders", self._folders.reason))
         self._counters = HealthCounters()
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
-        self._last_burst_ns = self._next_flush_ns = 0
+        self._last_burst_ns = self._next_flush_ns = self._watched_ns = self._due_ns = 0
         self._told_hung: set[str] = set()
         self.stopping = False
 
@@ -126,22 +130,34 @@ class Sampler:
     def run(self) -> None:
         """Tick until the control pipe is closed, then look a last time and send everything."""
         self._output.put(pack(self.header()))
-        due_ns = time.monotonic_ns()
+        self._due_ns = time.monotonic_ns()
+        self.go_on()
+
+    def relieve(self) -> None:
+        """Keep what was read before the loop was held in a read of one process, and let that process go."""
+        self._pending = [*self._samples, *self._told(), *self._pending]
+        self._samples = []
+        self._population.let_holders_go()
+
+    def go_on(self) -> None:
+        """Tick as `run` does, after a relief: the tick that was held comes late, and is told as such."""
         while not self.stopping and not self._output.broken:
             now_ns = time.monotonic_ns()
-            if self._counters.tick(now_ns - due_ns):
+            if self._counters.tick(now_ns - self._due_ns):
                 self._next_health_ns = now_ns  # told in the frame that ends what was not seen
             period_ns = self.tick(now_ns)
             # An event may have woken us before it was due: a crowd of them must not put the next look off
-            due_ns = min(max(due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
-            self._wait(due_ns)
+            self._due_ns = min(max(self._due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
+            self._wait(self._due_ns)
         self._finish()
 
     def tick(self, now_ns: int) -> int:
         """Read what is due and send it; return the nanoseconds until the next tick."""
         wall_ns = time.time_ns()
         samples, self._pending = self._pending, []
+        self._samples = samples
         WORKERS.tend()
+        HOLDERS.reading = 0
         read = []
         if self._tracing.active:  # first: who is gone when looked for is told what it did last
             self._trace(now_ns, wall_ns - now_ns, samples)
@@ -164,24 +180,24 @@ class Sampler:
             if self._options.fixed_rate:
                 rate = self._options.base_hz
             self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
-            for collector in self._collectors:
-                self._read(collector, samples)
-                read.append(collector.name)
+            samples.extend(self._connections.follow(now_ns, self._population.watched))
+            read += [collector.name for collector in self._collectors if self._read(collector, samples)]
         samples.extend(self._answers(now_ns))
         if now_ns >= self._next_health_ns:
             self._next_health_ns = now_ns + 5 * _SECOND_NS
             samples.append(self.health())
             samples.extend(self._hung())
         self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
+        self._samples = []
         return self._period_ns(now_ns, bursting=bursting)
 
     def _hung(self) -> list[Unavailable]:
         """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""
-        fresh = [domain for domain in dict.fromkeys(WORKERS.hung()) if domain not in self._told_hung][:MAX_TOLD_HUNG]
-        if len(self._told_hung) < MAX_TOLD_HUNG:
-            self._told_hung.update(fresh)
-            return [Unavailable(f"files on {domain or 'this machine'}", "no answer for 1.5 s") for domain in fresh]
-        return []
+        now = {f"files on {domain or 'this machine'}": "no answer for 1.5 s" for domain in WORKERS.hung()}
+        now.update((f"processes of user {user}", _HOLDS) for user in HOLDERS.told())
+        fresh = [name for name in now if name not in self._told_hung][: MAX_TOLD_HUNG - len(self._told_hung)]
+        self._told_hung.update(fresh)
+        return [Unavailable(name, now[name]) for name in fresh]
 
     def _period_ns(self, now_ns: int, *, bursting: bool) -> int:
         options = self._options
@@ -200,13 +216,17 @@ class Sampler:
 
     def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> None:
         started = time.perf_counter_ns()
-        seen = self._tracing.read(last=last)
-        for question in tracing.follow(seen, self._population, now_ns, offset_ns):
+        self._seen = self._tracing.read(now_ns, last=last)
+        for question in tracing.follow(self._seen, self._population, now_ns, offset_ns):
             self._facts.ask(question)
-        watched = None if self._options.only_family else self._population.watched
-        samples.extend(self._tracing.told(seen, watched))
+        samples.extend(self._told())
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
         self._counters.spend(tracing.NAME, time.perf_counter_ns() - started)
+
+    def _told(self) -> list[Sample]:
+        """Return, once, what the trace has seen that is worth telling."""
+        seen, self._seen = self._seen, ()
+        return self._tracing.told(seen, None if self._options.only_family else self._population.watched)
 
     def _find(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
@@ -217,24 +237,26 @@ class Sampler:
             samples.extend(self._counters.fail("processes", error))
             gone = []
         for watching in gone:
-            self._ask_last(watching, offset_ns)
+            self._ask_last(watching, now_ns, offset_ns)
         if now_ns >= self._next_sweep_ns:
             self._population.sweep(now_ns, samples)
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_family else _SECOND_NS // 2
-        # Never more than 1 % of a core; its time, not the clock's, which runs on while others have the core
-        pause_ns = max(usual_ns, min(100 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
+        # Never more than 0.5 % of a core; its time, not the clock's, which runs on while others have the core
+        pause_ns = max(usual_ns, min(200 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
         self._next_find_ns = now_ns + pause_ns
         self._counters.spend("population", cost_ns)
 
     def _watch(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
         traced = self._tracing.active
-        for watching in list(self._population.watched.values()):
+        previous_ns, self._watched_ns = self._watched_ns, now_ns
+        for watching in self._population.rounds.due(now_ns, self._population.watched):
+            HOLDERS.reading = watching.process.pid
             try:
-                watching.tick(now_ns, self._page_bytes, samples)
-                watching.describe_if_due(now_ns, samples)
+                watching.tick(now_ns, self._page_bytes, samples, previous_ns=previous_ns)
+                self._population.rounds.describe(watching, now_ns, samples)
                 watching.time(samples, traced=traced)
                 if watching.trains and not watching.placed:
                     watching.placed = True
@@ -245,34 +267,43 @@ class Sampler:
                 watching.scan_if_due(now_ns, samples, traced=traced)
                 while watching.fresh_files:
                     self._folders.watch_checkpoint(watching.fresh_files.pop(), watching.view)
-                question = watching.question_if_due(now_ns, offset_ns)
+                question = watching.question_if_due(now_ns, offset_ns, named=self._tracing.names_all(now_ns))
             except ProcessGone:
                 self._population.forget(watching.process.pid, samples)
-                self._ask_last(watching, offset_ns)
+                self._ask_last(watching, now_ns, offset_ns)
                 continue
             except OSError as error:
                 samples.extend(self._counters.fail("processes", error))
                 continue
             if question is not None:
                 self._facts.ask(question)
+        HOLDERS.reading = 0
         self._counters.spend("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
         samples.extend(self._looks.look(now_ns, self._population.watched, traced=traced))
+        HOLDERS.reading = 0
         self._counters.spend("looks", time.perf_counter_ns() - started)
 
-    def _ask_last(self, watching: Watching, offset_ns: int) -> None:
-        question = watching.last_question(offset_ns)
+    def _ask_last(self, watching: Watching, now_ns: int, offset_ns: int) -> None:
+        question = watching.last_question(offset_ns, named=self._tracing.names_all(now_ns))
         if question is not None:
             self._facts.ask(question)
 
-    def _read(self, collector: Collector, samples: list[Sample]) -> None:
+    def _read(self, collector: Collector, samples: list[Sample]) -> bool:
+        """Read one collector; return whether it has looked."""
         started = time.perf_counter_ns()
         try:
-            samples.extend(collector.read())
+            told = collector.read()
+            if told is None:
+                return False
+            samples.extend(told)
             self._counters.succeed(collector.name)
         except Exception as error:  # noqa: BLE001 - the one place that survives the failure of any collector
             samples.extend(self._counters.fail(collector.name, error))
-        self._counters.spend(collector.name, time.perf_counter_ns() - started)
+            return False
+        finally:
+            self._counters.spend(collector.name, time.perf_counter_ns() - started)
+        return True
 
     def _answers(self, now_ns: int) -> list[FileFact]:
         facts = self._facts.take()
@@ -331,23 +362,26 @@ class Sampler:
     def _finish(self) -> None:
         now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         samples: list[Sample] = self._pending
-        names = tuple(collector.name for collector in self._collectors)
-        if self._tracing.active:
+        names: tuple[str, ...] = ()
+        traced = self._tracing.active
+        if traced:
             self._trace(now_ns, wall_ns - now_ns, samples, last=True)
-            names = (tracing.NAME, *names)
+            names = (tracing.NAME,)
+        named = self._tracing.names_all(now_ns)
         samples.extend(self._looks.last(now_ns))
         for watching in list(self._population.watched.values()):
+            HOLDERS.reading = watching.process.pid
             try:
                 watching.last_tick(now_ns, self._page_bytes, samples)
-                question = watching.question_if_due(now_ns, wall_ns - now_ns, force=True)
+                question = watching.question_if_due(now_ns, wall_ns - now_ns, named=named, force=True)
             except (ProcessGone, OSError) as error:
                 if isinstance(error, ProcessGone):  # whether its writer ended tells a cut save from a short one
                     self._population.forget(watching.process.pid, samples)
-                question = watching.last_question(wall_ns - now_ns)
+                question = watching.last_question(wall_ns - now_ns, named=named)
             if question is not None:
                 self._facts.ask(question)
-        for collector in self._collectors:
-            self._read(collector, samples)
+        HOLDERS.reading = 0
+        names += tuple(collector.name for collector in self._collectors if self._read(collector, samples))
         self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))
         deadline_ns, last = now_ns + _FINAL_ANSWER_NS, list[Sample]()
         while self._facts.waiting and time.monotonic_ns() < deadline_ns:
@@ -363,32 +397,3 @@ class Sampler:
         self._population.close()
         for collector in self._collectors:
             collector.close()
-
-
-def main() -> None:
-    """Take options as JSON from the command line, control from standard input; send frames to standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the recorder decides when we end
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    options = msgspec.json.decode(sys.argv[1], type=SamplerOptions)
-    set_title("sampler")
-    privileges.hide()
-    if options.witness_fd is not None:
-        signal.set_wakeup_fd(options.witness_fd, warn_on_full_buffer=False)
-        for number in options.witness_signals:
-            signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the recorder blocks those that it takes itself
-    raise_descriptor_limit()
-    output = OutputQueue(os.dup(1))
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)  # nothing that prints may reach the stream of frames
-    os.close(null)
-    sampler = Sampler(options, KernelFs(), output, 0)
-    sampler.drop_privileges()
-    sampler.run()
-    output.close()  # before what the kernel cannot end, a thread that waits for a file server, keeps them open
-    os.closerange(0, 3)
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

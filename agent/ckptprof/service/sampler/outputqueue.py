@@ -6,8 +6,10 @@ import os
 import select
 import time
 from collections import deque
+from itertools import islice
 
 MAX_QUEUED_BYTES = 8 << 20
+_MOST_AT_ONCE = 1024  # IOV_MAX
 
 
 class OutputQueue:
@@ -32,19 +34,20 @@ class OutputQueue:
 
     def flush(self) -> None:
         """Write what the pipe takes now."""
-        while self._queue and not self.broken:
-            block = b"".join(self._queue) if len(self._queue) > 1 else self._queue[0]
-            self._queue.clear()
+        queue = self._queue
+        while queue and not self.broken:
             try:
-                written = os.write(self._fd, block)
+                written = os.writev(self._fd, list(islice(queue, _MOST_AT_ONCE)))
             except BlockingIOError:
-                written = 0
+                return
             except OSError:
                 self.broken = True
                 return
-            self._queued = len(block) - written
-            if written < len(block):
-                self._queue.append(block[written:])
+            self._queued -= written
+            while queue and written >= len(queue[0]):
+                written -= len(queue.popleft())
+            if written:
+                queue[0] = queue[0][written:]
                 return
 
     def flush_all(self, patience_ns: int) -> None:

@@ -6,10 +6,15 @@ import contextlib
 import errno
 import os
 import random
+import time
 
-from ckptprof.service.sampler.shares import Shares
-from ckptprof.service.sampler.threadlooks import descriptors_of
+from ckptprof.service import privileges
+from ckptprof.service.sampler.allowance import Allowance
+from ckptprof.service.sampler.descriptors import most_kept
+from ckptprof.service.sampler.rounds import Rounds
+from ckptprof.service.sampler.shares import Shares, Turns
 from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KeptFile, KernelFs
 from ckptprof_collectors.processes.process import (
     Process,
@@ -32,9 +37,9 @@ MAX_KNOWN = 16384
 MAX_MET = 128  # at one look, of those for whom somebody would have to give way; picked at random, so none can hide
 YOUNG_NS = 3_000_000_000  # so long a new process may turn into another program,
 TURNING_NS = 1_000_000_000  # and so long one whose child has ended: a shell runs its last command in its own place
+SWEEP_SHARE = 0.004  # of a core, for the counters of those who did nothing when they were read last
+SWEEP_SAVED_NS = 5_000_000  # of CPU time: a thousand are all read each second
 LIST_AGAIN_NS = 5_000_000_000  # however little the kernel says has changed
-DESCRIPTORS_EACH = 3  # kept for a process that is watched; two for one that is only known
-DESCRIPTORS_SPARE = 48  # for the collectors, and what is open for a moment only; besides what is open already
 
 
 class Population:
@@ -54,21 +59,28 @@ class Population:
             self._births = KeptFile(fs.proc / "loadavg")
         self._listed: tuple[object, ...] = ()
         self._list_again_ns = 0
+        self._found_ns: int | None = None  # when all who were there then had been found
         self._ignored: set[int] = set()
         self._parents: dict[int, int] = {}
-        self._swept_ns = 0
-        self._moved: dict[int, int] = {}
+        self.rounds = Rounds()
+        self._turns = Turns()
+        self._sweeping = Allowance(SWEEP_SHARE, SWEEP_SAVED_NS)
+        self._moved: dict[int, tuple[int, int]] = {}  # bytes, when they were read last, and when that was
+        self._moving: set[int] = set()  # moved something when they were read last
         self._young: dict[int, int] = {}  # and until when each is
-        self._max_known = _max_known()
+        self._kept, self._max_kept = 0, most_kept(MAX_KNOWN)  # of those who are known, whose descriptors are kept
         self.unreadable = 0
         self.over_limit = 0
         self._told: set[str] = set()
+        self._holders = 0  # changes of them that were taken into account
 
     def find(self, now_ns: int, samples: list[Sample]) -> list[Watching]:
         """Look for new and ended processes; return the watched ones that have ended."""
+        self.let_holders_go()
         self._look_again(now_ns)
         state = (self._tasks(), self.root_pid, self.subreaper_pid)
         if state == self._listed and state[0] is not None and now_ns < self._list_again_ns:
+            self._found_ns = now_ns
             return []
         self._list_again_ns = now_ns + LIST_AGAIN_NS
         pids = list_pids(self._fs)
@@ -81,10 +93,12 @@ class Population:
         fresh = [pid for pid in pids if pid not in self.known and pid not in self._ignored]
         if self.root_pid is not None:
             fresh = self._family(fresh, present)
-        room = max(self._max_known - len(self.known), MAX_MET)
+        room = max(MAX_KNOWN - len(self.known), MAX_MET)
         for pid in fresh if len(fresh) <= room else random.sample(fresh, room):
             if pid not in self._own:
-                self._meet(pid, now_ns, samples)
+                self._meet(pid, now_ns, self._found_ns)
+        self._found_ns = now_ns
+        HOLDERS.reading = 0
         self._tell(samples)
         return gone
 
@@ -92,12 +106,10 @@ class Population:
         """Say once what is out of sight."""
         reasons = {}
         if self.unreadable:
-            reasons["some processes"] = (
-                f"{self.unreadable} may not be read; those of other users need CAP_SYS_PTRACE, which root has"
-            )
+            reasons["some processes"] = f"{self.unreadable} may not be read; {_why_not()}"
         if self.over_limit:
             reasons["further processes"] = (
-                f"{self._max_known} are looked at, {min(self._max_known, MAX_WATCHED)} of them closely: "
+                f"{MAX_KNOWN} are looked at, {MAX_WATCHED} of them closely: "
                 "raise the limit of open files (LimitNOFILE=, ulimit -n) if it is that"
             )
         for name, reason in reasons.items():
@@ -121,7 +133,8 @@ class Population:
     def _family(self, fresh: list[int], present: set[int]) -> list[int]:
         self._parents = {pid: parent for pid, parent in self._parents.items() if pid in present}
         for pid in fresh:
-            parent = parent_of(self._fs, pid)
+            HOLDERS.reading = pid
+            parent = parent_of(self._fs, pid) if pid not in HOLDERS else None
             if parent is not None:
                 self._parents[pid] = parent
         roots = [pid for pid in (self.root_pid, *self.known) if pid is not None]
@@ -131,14 +144,35 @@ class Population:
         inside.discard(self.subreaper_pid or 0)
         return [pid for pid in fresh if pid in inside]
 
-    def _meet(self, pid: int, now_ns: int, samples: list[Sample]) -> None:
+    def let_holders_go(self) -> None:
+        """Forget those who hold whoever reads of them, and look for those again who have let go."""
+        HOLDERS.review()
+        if HOLDERS.changes == self._holders:
+            return
+        self._holders = HOLDERS.changes
+        self._listed = ()
+        for pid in list(self.known):
+            if pid in HOLDERS:
+                self._drop(pid)
+
+    def _drop(self, pid: int) -> None:
+        """Forget one that has not ended."""
+        watching = self.watched.get(pid)
+        if watching is not None:
+            self._relax(watching)
+        self.forget(pid, [])
+
+    def _meet(self, pid: int, now_ns: int, born_since_ns: int | None = None) -> None:
+        if pid in HOLDERS:
+            return
+        HOLDERS.reading = pid
         if is_kernel_thread(self._fs, pid) is not False:
             self._ignored.add(pid)
             return
-        if len(self.known) >= self._max_known and not self._make_room(pid, samples):
+        if len(self.known) >= MAX_KNOWN and not self._make_room(pid):
             return
         try:
-            process = Process(self._fs, pid)
+            process = Process(self._fs, pid, keeps=self._kept < self._max_kept)
         except ProcessGone:
             return
         except OSError as error:
@@ -149,13 +183,15 @@ class Population:
             self.unreadable += 1
             return
         self.known[pid] = process
+        self._kept += process.keeps
         self._known_shares.take(pid, process.uid)
+        self._turns.take(pid, process.uid)
         if self.root_pid is not None or is_interpreter(process):
-            self.watch(process, now_ns, keep=self.root_pid is not None)
+            self.watch(process, now_ns, keep=self.root_pid is not None, born_since_ns=born_since_ns)
         else:
             self._young[pid] = now_ns + YOUNG_NS
 
-    def _make_room(self, newcomer: int, samples: list[Sample]) -> bool:
+    def _make_room(self, newcomer: int) -> bool:
         """Forget a process of the user who has most of those that are known; not one that trains or moves bytes."""
         self.over_limit += 1
         try:
@@ -165,9 +201,7 @@ class Population:
         for pid in self._known_shares.givers(uid):
             watching = self.watched.get(pid)
             if watching is None or not (watching.trains or watching.activity.in_burst()):
-                if watching is not None:
-                    self._relax(watching)  # it has not ended
-                self.forget(pid, samples)
+                self._drop(pid)
                 return True
         return False
 
@@ -177,10 +211,15 @@ class Population:
             process = self.known.get(pid)
             if process is None or pid in self.watched or now_ns > until_ns:
                 del self._young[pid]
-            elif is_interpreter(process):
+                continue
+            HOLDERS.reading = pid
+            if is_interpreter(process):
                 self.watch(process, now_ns)
+        HOLDERS.reading = 0
 
-    def watch(self, process: Process, now_ns: int, *, keep: bool = False) -> Watching | None:
+    def watch(
+        self, process: Process, now_ns: int, *, keep: bool = False, born_since_ns: int | None = None
+    ) -> Watching | None:
         """Watch it closely from now on; None if too many are watched already, and its user has a fair share."""
         if len(self.watched) >= MAX_WATCHED:
             self.over_limit += 1
@@ -189,14 +228,17 @@ class Population:
             if not quiet:
                 return None
             self._relax(min(quiet, key=lambda one: (one.trains, one.activity.last_active_ns)))
-        watching = self.watched[process.pid] = Watching(process, now_ns, keep=keep)
+        watching = Watching(process, now_ns, keep=keep, born_since_ns=born_since_ns)
+        self.watched[process.pid] = watching
         self._watched_shares.take(process.pid, process.uid)
+        self.rounds.join(watching)
         return watching
 
     def _relax(self, watching: Watching) -> None:
         pid = watching.process.pid
         del self.watched[pid]
         self._watched_shares.give_back(pid)
+        self.rounds.leave(pid)
         watching.end()
 
     def meet(self, pid: int, start_ticks: int, now_ns: int) -> Watching | None:
@@ -204,43 +246,65 @@ class Population:
         if pid in self._own or pid in self._ignored:
             return None
         if pid not in self.known:
-            self._meet(pid, now_ns, [])
+            self._meet(pid, now_ns)
         process = self.known.get(pid)
-        if process is None or process.start_ticks != start_ticks:
-            return None
-        return self.watched.get(pid) or self.watch(process, now_ns)
+        found = None
+        if process is not None and process.start_ticks == start_ticks:
+            found = self.watched.get(pid) or self.watch(process, now_ns)
+        HOLDERS.reading = 0
+        return found
 
     def alert(self, now_ns: int, *, mappings: bool) -> None:
         """Look at once at those who may have opened a checkpoint: the training processes that were active last."""
         candidates = [watching for watching in self.watched.values() if watching.keep or watching.interpreter]
         candidates.sort(key=lambda watching: watching.activity.last_active_ns, reverse=True)
         for watching in candidates[:MAX_ALERTED]:
-            watching.activity.alert(now_ns, mappings=mappings)
+            watching.alert(now_ns, mappings=mappings)
 
     def sweep(self, now_ns: int, samples: list[Sample]) -> None:
-        """Read the counters of all who are not watched, watch the busy ones, let the idle ones go."""
-        elapsed = (now_ns - self._swept_ns) / 1e9 if self._swept_ns else 0.0
-        self._swept_ns = now_ns
-        for pid, process in list(self.known.items()):
-            watching = self.watched.get(pid)
-            if watching is not None:
-                self._let_go(watching, now_ns)
-                continue
-            try:
-                changed = process.read_io()
-            except ProcessGone:
-                self.forget(pid, samples)
-                continue
-            io = process.io
-            if not changed or io is None:
-                continue
-            moved = io.read_chars + io.write_chars
-            before = self._moved.get(pid)
-            self._moved[pid] = moved
-            if before is not None and elapsed and (moved - before) / elapsed > BUSY_BYTES_PER_SECOND:
-                self.watch(process, now_ns)
-            elif before is not None and moved - before > TURNED_BYTES and is_interpreter(process):
-                self.watch(process, now_ns)  # a script of a shell that became the training script at its end
+        """Read the counters of those who are not watched, watch the busy ones, let the idle ones go.
+
+        Of a crowd that does nothing each is read every some seconds, users in turn.
+        """
+        for watching in list(self.watched.values()):
+            self._let_go(watching, now_ns)
+        moving, self._moving = self._moving, set()
+        for pid in moving:
+            self._read(pid, now_ns, samples)
+        began = time.thread_time_ns()
+        turns = self._turns.turns()
+        while self._sweeping.left_ns(now_ns) > 0 and (due := next(turns, None)) is not None:
+            if due not in moving:
+                self._read(due, now_ns, samples)
+            ended = time.thread_time_ns()
+            self._sweeping.spend(ended - began)
+            began = ended
+        HOLDERS.reading = 0
+
+    def _read(self, pid: int, now_ns: int, samples: list[Sample]) -> None:
+        """Read the counters of a process, unless it is watched; watch it if it is busy."""
+        process = self.known.get(pid)
+        if process is None or pid in self.watched:
+            return
+        HOLDERS.reading = pid
+        try:
+            changed = process.read_io()
+        except ProcessGone:
+            self.forget(pid, samples)
+            return
+        if (io := process.io) is None:
+            return
+        total = io.read_chars + io.write_chars
+        before, before_ns = self._moved.get(pid, (None, now_ns))
+        self._moved[pid] = total, now_ns
+        if before is None or not changed:
+            return
+        self._moving.add(pid)
+        moved = total - before
+        if moved * 1e9 > BUSY_BYTES_PER_SECOND * (now_ns - before_ns):
+            self.watch(process, now_ns)
+        elif moved > TURNED_BYTES and is_interpreter(process):
+            self.watch(process, now_ns)  # a script of a shell that became the training script at its end
 
     def _let_go(self, watching: Watching, now_ns: int) -> None:
         if watching.keep or watching.trains or watching.activity.in_burst():
@@ -254,8 +318,13 @@ class Population:
         process = self.known.pop(pid, None)
         watching = self.watched.pop(pid, None)
         self._moved.pop(pid, None)
+        self._moving.discard(pid)
+        self._turns.give_back(pid)
+        self.rounds.leave(pid)
         self._known_shares.give_back(pid)
         self._watched_shares.give_back(pid)
+        if process is not None:
+            self._kept -= process.keeps
         if watching is not None:
             samples.append(watching.process.exit())
             watching.close()
@@ -275,32 +344,12 @@ class Population:
             self._births.close()
 
 
-def raise_descriptor_limit() -> None:
-    """Allow this process as many open descriptors as it may have: up to three are kept for each known process."""
-    import resource  # noqa: PLC0415 - once, at the start
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _max_known() -> int:
-    import resource  # noqa: PLC0415 - once, at the start
-
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return MAX_KNOWN
-    spare = DESCRIPTORS_SPARE + descriptors_of(limit) + _of_trace()
-    return max(1, min(MAX_KNOWN, (limit - spare) // DESCRIPTORS_EACH))
-
-
-def _of_trace() -> int:
-    """Return how many descriptors the trace holds: maps, programs, links, types."""
-    held = 0
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the list's own descriptor is closed by now
-            held += os.readlink(f"/proc/self/fd/{name}").startswith(("anon_inode:bpf", "anon_inode:btf"))
-    return held
+def _why_not() -> str:
+    """Return what is needed to read any process, or that it does not help: see ptrace(2), access mode checking."""
+    with contextlib.suppress(OSError):
+        if privileges.held().effective >> privileges.CAP_SYS_PTRACE & 1:
+            return "CAP_SYS_PTRACE is held: the kernel guards them all the same (a user namespace, a security module)"
+    return "those of other users, and those with more capabilities, need CAP_SYS_PTRACE"
 
 
 def page_bytes() -> int:

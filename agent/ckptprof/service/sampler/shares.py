@@ -1,12 +1,12 @@
 """Places shared by the users of a host: when there are none left, whoever has most gives way.
 
-A user with thousands of sleeping processes must not make another user's save unseen. Processes that the kernel hides
-from other users (prctl(2), PR_SET_DUMPABLE) count as root's, which gains them nothing: they give way to each other.
+A user with thousands of sleeping processes must not make another user's save unseen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 
 
 class Shares:
@@ -14,13 +14,13 @@ class Shares:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._pids: dict[int, dict[int, None]] = {}
+        self._pids: OrderedDict[int, OrderedDict[int, None]] = OrderedDict()
         self._users: dict[int, int] = {}
 
     def take(self, pid: int, uid: int) -> None:
         """Give a process a place."""
         self._users[pid] = uid
-        self._pids.setdefault(uid, {})[pid] = None
+        self._pids.setdefault(uid, OrderedDict())[pid] = None
 
     def give_back(self, pid: int) -> None:
         """Free the place of a process, if it has one."""
@@ -40,3 +40,22 @@ class Shares:
         if most == uid or len(self._pids[most]) <= len(self._pids.get(uid, ())) + 1:
             return ()
         return reversed(self._pids[most])
+
+
+class Turns(Shares):
+    """Whose turn it is: users take turns, and of each user the processes, whoever waited longest first."""
+
+    def turns(self) -> Iterator[int]:
+        """Yield each process once; who was yielded goes to the end, so that the next call goes on from there."""
+        left = {uid: len(pids) for uid, pids in self._pids.items()}
+        while left:
+            for uid in tuple(left):
+                pids = self._pids.get(uid)
+                if not pids or not left[uid]:
+                    del left[uid]
+                    continue
+                left[uid] -= 1
+                self._pids.move_to_end(uid)
+                pid = next(iter(pids))
+                pids.move_to_end(pid)
+                yield pid

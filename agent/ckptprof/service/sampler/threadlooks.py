@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
+from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.stacklooks import rank_of
 from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import ProcessGone
 from ckptprof_collectors.processes.syscalls import FILE_WORDS, doing
@@ -137,9 +139,8 @@ class ThreadLooks:
         self._groups: dict[int, _ThreadGroup] = {}
         self._mates: list[Watching] = []
         self._mates_ns = 0
-        self._left_ns = SAVED_NS
+        self._allowance = Allowance(SHARE, SAVED_NS)
         self._cost_ns = _FIRST_COST_NS
-        self._previous_ns = 0
 
     @property
     def busy(self) -> bool:
@@ -148,8 +149,6 @@ class ThreadLooks:
 
     def look(self, now_ns: int, watched: dict[int, Watching], *, traced: bool) -> list[ThreadLook]:
         """Return what is seen of those that are due now."""
-        self._left_ns = min(SAVED_NS, self._left_ns + int((now_ns - self._previous_ns) * SHARE))
-        self._previous_ns = now_ns
         bursting = [watching for watching in watched.values() if watching.activity.in_burst()]
         if not bursting and not self._groups:
             return []
@@ -163,10 +162,10 @@ class ThreadLooks:
             thread for group in self._groups.values() for thread in group.followed.values() if _is_due(thread, now_ns)
         ]
         due.sort(key=lambda thread: thread.last_ns)
-        room = max(0, self._left_ns) // self._cost_ns
+        room = max(0, self._allowance.left_ns(now_ns)) // self._cost_ns
         looks += self._take(now_ns, due[:room])
         spent = time.thread_time_ns() - started
-        self._left_ns -= spent
+        self._allowance.spend(spent)
         if looks:
             self._cost_ns = max(5_000, (7 * self._cost_ns + spent // len(looks)) // 8)
         return looks
@@ -178,6 +177,7 @@ class ThreadLooks:
         for watching in bursting:
             self._groups.setdefault(watching.process.pid, _ThreadGroup(watching))
         for pid, group in self._groups.items():
+            HOLDERS.reading = pid
             threads = group.wanted(now_ns, traced=traced)
             if threads:
                 wanted[pid] = threads
@@ -228,6 +228,7 @@ class ThreadLooks:
 
     def _open(self, wanted: dict[int, list[int]]) -> Iterator[_FollowedThread]:
         for pid, tids in wanted.items():
+            HOLDERS.reading = pid
             group = self._groups[pid]
             for tid in tids:
                 if tid in group.followed or self._count >= self._max_threads:
@@ -243,6 +244,11 @@ class ThreadLooks:
     def _take(self, now_ns: int, threads: Iterable[_FollowedThread]) -> list[ThreadLook]:
         looks = []
         for thread in threads:
+            pid = thread.reader.process.pid
+            if pid in HOLDERS:
+                self._shut(thread)
+                continue
+            HOLDERS.reading = pid
             try:
                 look = thread.look(now_ns)
             except ThreadGone:

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from ckptprof.service.options import Wish
+from ckptprof.service.sampler.descriptors import too_few_descriptors
 from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.watching import Watching
@@ -31,6 +32,7 @@ TRIFLE_BYTES = 64 << 10
 MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watched
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
+LOSES_NS = 10_000_000_000  # so long after something was lost what it was may still be asked for
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
@@ -90,6 +92,7 @@ class Tracing:
         self._tracer: Tracer | None = None
         self._fd = -1
         self._health: TraceHealth | None = None
+        self._lost_ns: int | None = None
         self.reason = ""  # why there is no trace, or what it does not see
         self.denied = False  # nothing but a privilege is missing
         self.faults = 0
@@ -109,6 +112,10 @@ class Tracing:
             self.reason = f"{type(error).__name__}: {first_line(error)}"
             self.denied = isinstance(error, PermissionError)
         else:
+            self.reason = too_few_descriptors()
+            if self.reason:
+                tracer.close()
+                return
             self._tracer, self._fd = tracer, fd
             self.reason = "; ".join(tracer.degraded)
             if fd >= 0:
@@ -124,6 +131,10 @@ class Tracing:
         """The level that works."""
         return "trace" if self.active else "poll"
 
+    def names_all(self, now_ns: int) -> bool:
+        """Return whether it tells of each file that is written; of thousands in a second it only counts the rest."""
+        return self.active and (self._lost_ns is None or now_ns - self._lost_ns > LOSES_NS)
+
     def fileno(self) -> int:
         """Return the descriptor that was registered; -1 if there is none."""
         return self._fd
@@ -134,7 +145,7 @@ class Tracing:
         if tracer is not None:
             tracer.check()
 
-    def read(self, *, last: bool = False) -> Sequence[Sample]:
+    def read(self, now_ns: int, *, last: bool = False) -> Sequence[Sample]:
         """Return what is new, `last` all of it; a trace that fails is closed, and what it says last is that."""
         if self._tracer is None:
             return ()
@@ -144,6 +155,8 @@ class Tracing:
             return self._fail(f"{type(error).__name__}: {first_line(error)}")
         for sample in samples:
             if isinstance(sample, TraceHealth):
+                if _lost(sample) > (_lost(self._health) if self._health is not None else 0):
+                    self._lost_ns = now_ns
                 self._health = sample
         return samples
 
@@ -214,6 +227,10 @@ class Tracing:
                 self.reason = self.reason or f"{type(error).__name__}: {error}"
 
 
+def _lost(health: TraceHealth) -> int:
+    return health.lost_sessions + health.lost_events + health.lost_operations
+
+
 def _is_code(path: str | None) -> bool:
     return path is not None and path.startswith("/") and not is_data_path(path.encode())
 
@@ -234,7 +251,7 @@ def follow(
             if watching is None and sample.bytes >= MOVED_BYTES:
                 watching = population.meet(sample.pid, sample.start_ticks, now_ns)
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
-                watching.traced.note(sample)
+                watching.note(sample)
             elif sample.writes and sample.bytes >= MOVED_BYTES and sample.path is not None:
                 files = strangers.setdefault((sample.pid, sample.start_ticks), [])
                 if len(strangers) <= MAX_STRANGERS and len(files) < MAX_FILES_EACH:
@@ -263,7 +280,7 @@ def _follow_life(event: FileLifeEvent, watching: Watching, now_ns: int) -> None:
         watching.renamed(os.fsencode(event.path), os.fsencode(event.new_path), now_ns)
     elif event.kind == "mapped" and not _is_code(event.path):
         # of a warm file its pages come in within some hundredths of a second, and the largest without a word
-        watching.activity.alert(now_ns, mappings=True)
+        watching.alert(now_ns, mappings=True)
 
 
 def _question(who: View, files: list[FileActivity], view: View, wall_minus_monotonic_ns: int) -> Question:

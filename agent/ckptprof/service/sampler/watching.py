@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from ckptprof.service.sampler.activity import ACTIVE_BYTES, Activity
+from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.traced import HELD_BYTES, Traced
 from ckptprof_collectors.files.facts import Question
 from ckptprof_collectors.files.workers import WORKERS
-from ckptprof_collectors.processes.openfiles import OpenFiles
+from ckptprof_collectors.processes.openfiles import OpenFiles, mapped_files
 from ckptprof_collectors.processes.process import Process, ProcessGone, describe, is_interpreter, places, starters
 from ckptprof_collectors.processes.threads import ThreadClock
-from ckptprof_collectors.samples import FileScan, ProcessInfo, Sample
+from ckptprof_collectors.samples import FileActivity, FileScan, ProcessInfo, ReadBefore, Sample
 
 _ENDED = frozenset("ZXx")  # states of /proc/PID/stat: a zombie, and dead
 _WRITABLE = os.O_WRONLY | os.O_RDWR
@@ -20,22 +22,33 @@ MAX_KNOWN_FILES = 512
 MAX_FOLDERS = 48
 _DESCRIBE_AGAIN_NS = (500_000_000, 1_500_000_000, 4_000_000_000, 15_000_000_000, 60_000_000_000)
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
+AWAKE_NS = 2_000_000_000  # so long after its counters changed it does not stand still yet,
+AWAKE_TRAINING_NS = 60_000_000_000  # and who trains: ranks wait for each other
+SHARE = 0.01  # of a core, for one process: one with tens of thousands of files or mappings is looked at more seldom,
+SAVED_NS = 30_000_000  # but not at once: a save may be over by then
 
 
 class Watching:
     """What is kept about one watched process; every method raises ProcessGone once it has ended."""
 
-    def __init__(self, process: Process, now_ns: int, *, keep: bool) -> None:
-        """Begin to watch at `now_ns`; `keep`: it is watched whether or not it turns out to train."""
+    def __init__(self, process: Process, now_ns: int, *, keep: bool, born_since_ns: int | None = None) -> None:
+        """Begin to watch at `now_ns`; `keep`: it is watched whether or not it turns out to train.
+
+        `born_since_ns`: it was not there then, and what it has written since was not looked at.
+        """
         self.process = process
         self.view = WORKERS.views.note(process.pid, process.start_ticks)  # for when it has ended
         self.keep = keep
         self.since_ns = now_ns
         self.activity = Activity(look_since_ns=now_ns)
+        self.allowance = Allowance(SHARE, SAVED_NS)
+        self.awake = True  # it moves or runs: it is read at each tick
+        self._changed_ns = now_ns  # when its counters were last seen to change
         self.traced = Traced()  # stays empty without a trace
         self.info: ProcessInfo | None = None
         self.interpreter = is_interpreter(process)
         self._described = 0
+        self._described_ns = 0
         self._describe_next_ns = now_ns
         self._files: OpenFiles | None = None
         self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
@@ -48,6 +61,7 @@ class Watching:
         self.wrote_ns = 0  # when it was last seen writing to a file
         self._wrote_bytes = 0  # since the tick before, to whatever
         self._previous_wrote = 0
+        self._born_since_ns = born_since_ns
         self._clock: ThreadClock | None = None
         self._clock_denied = False
 
@@ -57,13 +71,34 @@ class Watching:
         info = self.info
         return info is not None and (bool(info.runtimes) or "RANK" in info.environment)
 
-    def tick(self, now_ns: int, page_bytes: int, samples: list[Sample]) -> None:
-        """Read the counters and append what changed to `samples`."""
+    def note(self, activity: FileActivity) -> None:
+        """Take in what the trace tells of it."""
+        self.traced.note(activity)
+        self.awake = True
+
+    def alert(self, now_ns: int, *, mappings: bool) -> None:
+        """Begin a burst before its first byte."""
+        self.activity.alert(now_ns, mappings=mappings)
+        self.awake = True
+
+    def settle(self, now_ns: int) -> None:
+        """Take note, after it was read, whether it stands still."""
+        activity = self.activity
+        still_ns = AWAKE_TRAINING_NS if self.trains else AWAKE_NS
+        self.awake = now_ns - self._changed_ns < still_ns or activity.in_burst() or activity.second_look_ns is not None
+
+    def tick(self, now_ns: int, page_bytes: int, samples: list[Sample], *, previous_ns: int = 0) -> None:
+        """Read the counters and append what changed to `samples`; `previous_ns` is when others were read before."""
         process = self.process
+        told = len(samples)
         if process.read_io() and process.io is not None:
             samples.append(process.io)
         if process.read_stat(page_bytes) and process.stat is not None:
             samples.append(process.stat)
+        if len(samples) > told:
+            self._changed_ns = now_ns
+            if 0 < self._previous[2] < previous_ns:
+                samples.append(ReadBefore(process.pid, process.start_ticks, self._previous[2]))
         io, stat = process.io, process.stat
         moved = max(io.write_chars, io.write_bytes) + max(io.read_chars, io.read_bytes) if io else 0
         resident = stat.rss_file_bytes or 0 if stat else 0
@@ -74,6 +109,8 @@ class Watching:
         self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
         if last_ns:
             self.activity.observe(now_ns, last_ns, moved_bytes, resident - last_resident)
+        elif self._born_since_ns is not None and wrote >= ACTIVE_BYTES:
+            self.activity.met_late(now_ns, self._born_since_ns)
 
     def time(self, samples: list[Sample], *, traced: bool) -> None:
         """Append the times of the thread that trains, if it is one that does; while polling with what it moved."""
@@ -88,6 +125,9 @@ class Watching:
         time = self._clock.read(moved=not traced)
         if time is not None:
             samples.append(time)
+        if not self.process.keeps:
+            self._clock.close()
+            self._clock = None
 
     def last_tick(self, now_ns: int, page_bytes: int, samples: list[Sample]) -> None:
         """Read the counters a last time; one that has ended is gone, whether its parent took note of that or not."""
@@ -121,15 +161,23 @@ class Watching:
             self._remember(key, path)
         if moved:
             self.activity.look_again(now_ns)
+            self.awake = True
 
-    def describe_if_due(self, now_ns: int, samples: list[Sample]) -> None:
-        """Find out what it runs: some times in its first minute, while it imports, and at a burst if still unknown."""
-        burst_unknown = self.activity.in_burst() and not self.trains and now_ns >= self._describe_next_ns
-        if not burst_unknown and (self._described > len(_DESCRIBE_AGAIN_NS) or now_ns < self._describe_next_ns):
-            return
+    def describe_due(self, now_ns: int) -> bool:
+        """Return whether to find out what it runs: some times while it imports, and at a burst if still unknown.
+
+        Who did nothing since it was described is what it was.
+        """
+        if now_ns < self._describe_next_ns or self._changed_ns <= self._described_ns:
+            return False
+        return self._described <= len(_DESCRIBE_AGAIN_NS) or (self.activity.in_burst() and not self.trains)
+
+    def describe(self, now_ns: int, samples: list[Sample]) -> None:
+        """Find out what it runs."""
         wait_ns = _DESCRIBE_AGAIN_NS[min(self._described, len(_DESCRIBE_AGAIN_NS) - 1)]
         self._describe_next_ns = now_ns + wait_ns
         self._described += 1
+        self._described_ns = now_ns
         info = describe(self.process, self.info)
         self.note_view()
         if info != self.info:
@@ -139,21 +187,40 @@ class Watching:
             samples.append(info)
 
     def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
-        """Read the open files while a burst lasts; of a traced process only if it has files mapped."""
+        """Read the open files while a burst lasts; of a traced process its mappings alone: calls are counted."""
         activity = self.activity
         mappings = activity.mappings_due(now_ns)
         if not activity.scan_due(now_ns) or (traced and not mappings):
             return
-        if self._files is None:
-            self._files = OpenFiles(self.process)
-        scan = self._files.scan(mappings=mappings)
+        scan, raw_paths = self._scan_mappings() if traced else self._scan_all(mappings=mappings)
         activity.scanned(now_ns, fruitful=bool(scan.mapped) or any(file.size >= HELD_BYTES for file in scan.files))
         if mappings:
             activity.mappings_read(now_ns, found=bool(scan.mapped))
         samples.append(scan)
-        self._note(scan, self._files.raw_paths)
+        self._note_mappings(scan, raw_paths)
+        if not traced:
+            self._note_descriptors(scan, raw_paths)
 
-    def _note(self, scan: FileScan, raw_paths: dict[tuple[int, int], bytes]) -> None:
+    def _scan_mappings(self) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
+        mapped, raw_paths = mapped_files(self.process)
+        self.process.confirm()
+        return FileScan(self.process.pid, self.process.start_ticks, (), mapped), raw_paths
+
+    def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
+        files = self._files or OpenFiles(self.process)
+        self._files = files if self.process.keeps else None
+        try:
+            return files.scan(mappings=mappings), files.raw_paths
+        finally:
+            if self._files is None:
+                files.close()
+
+    def _note_mappings(self, scan: FileScan, raw_paths: dict[tuple[int, int], bytes]) -> None:
+        for mapped in scan.mapped or ():
+            if mapped.writable:
+                self._remember((mapped.device, mapped.inode), raw_paths.get((mapped.device, mapped.inode)))
+
+    def _note_descriptors(self, scan: FileScan, raw_paths: dict[tuple[int, int], bytes]) -> None:
         holds = False
         for file in scan.files:
             key = (file.device, file.inode)
@@ -165,9 +232,6 @@ class Watching:
                         self.fresh_files.append(raw_paths[key])
                 self._remember(key, raw_paths.get(key))
                 holds = holds or max(file.position, 0) - first >= HELD_BYTES
-        for mapped in scan.mapped or ():
-            if mapped.writable:
-                self._remember((mapped.device, mapped.inode), raw_paths.get((mapped.device, mapped.inode)))
         self.activity.holds_written_file = holds
         if holds and self._wrote_bytes >= ACTIVE_BYTES:
             self.wrote_ns = self._previous[2]
@@ -181,8 +245,13 @@ class Watching:
         if above is not None:
             self.learn_folder(above, unless_shared=True)
 
-    def question_if_due(self, now_ns: int, wall_minus_monotonic_ns: int, *, force: bool = False) -> Question | None:
-        """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one."""
+    def question_if_due(
+        self, now_ns: int, wall_minus_monotonic_ns: int, *, named: bool, force: bool = False
+    ) -> Question | None:
+        """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one.
+
+        What is beside small files is not asked where each file was `named` by the trace.
+        """
         activity = self.activity
         due = activity.ends(now_ns)
         if due:
@@ -190,48 +259,53 @@ class Watching:
         due = due or activity.midway_due(now_ns) or activity.second_look_due(now_ns)
         if not due and not (force and (activity.in_burst() or activity.second_look_ns is not None)):
             return None
-        question = self._question(activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS)
+        self.note_view()
+        folders = self._beside(named=named) if self._caught or named else self._places()
+        question = self._asking(folders, wall_minus_monotonic_ns)
         if activity.second_look_ns is None and not activity.in_burst():
             self._written.clear()
             self._caught = False
         return question
 
-    def _question(self, since_wall_ns: int) -> Question:
+    def _beside(self, *, named: bool) -> Mapping[bytes, bool]:
+        """Return the folders of what it wrote; of small files only where not each of them was named."""
+        return self._folders if self._caught or not named else {}
+
+    def _places(self) -> dict[bytes, bool]:
+        """Return the folders of what it wrote and, since nothing but logs was caught open, where it says it works."""
         folders = dict(self._folders)
-        if not self._caught:  # nothing but logs was caught open: look where the process says that it works
-            for place in places(self.process):
-                for where in (place, os.path.dirname(place) or b"/"):
-                    folders.setdefault(where, True)
-            folders.pop(b"/", None)
-        self.note_view()
-        return self._asking(folders, since_wall_ns)
+        for place in places(self.process):
+            for where in (place, os.path.dirname(place) or b"/"):
+                folders.setdefault(where, True)
+        folders.pop(b"/", None)
+        return folders
 
     def note_view(self) -> None:
         """Keep in mind which root it has now: it may have got another since it was met."""
         WORKERS.views.note(self.process.pid, self.process.start_ticks)
 
-    def _asking(self, folders: dict[bytes, bool], since_wall_ns: int) -> Question:
+    def _asking(self, folders: Mapping[bytes, bool], wall_minus_monotonic_ns: int) -> Question | None:
+        if not self._written and not folders:
+            return None
         return Question(
             pid=self.process.pid,
             start_ticks=self.process.start_ticks,
             view=self.view,
             files=tuple(self._written.values()),
             folders=tuple(folder for folder, unless_shared in folders.items() if not unless_shared),
-            since_ns=since_wall_ns,
+            since_ns=self.activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
             unwritten=True,
             unshared=tuple(folder for folder, unless_shared in folders.items() if unless_shared),
         )
 
-    def last_question(self, wall_minus_monotonic_ns: int) -> Question | None:
+    def last_question(self, wall_minus_monotonic_ns: int, *, named: bool) -> Question | None:
         """Return what to ask when the process has ended, from what is already known of it."""
         activity = self.activity
         if self.traced.moved_bytes:
             self.learn_traced()
         if not activity.in_burst() and activity.second_look_ns is None and not self._written:
             return None
-        if not self._written and not self._folders:
-            return None
-        return self._asking(self._folders, activity.look_since_ns + wall_minus_monotonic_ns - _SLACK_NS)
+        return self._asking(self._beside(named=named), wall_minus_monotonic_ns)
 
     def learn_folder(self, folder: bytes, *, unless_shared: bool = False) -> None:
         """Take note of a folder in which a file of this process was found, or of one above it."""

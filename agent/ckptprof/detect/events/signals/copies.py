@@ -6,7 +6,6 @@ from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, HEADER_BYTES, LIKE, LITTLE_SHARE, NEARLY_ALL, is_like
-from ckptprof.detect.transfers.ledger import counted
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.formats import ARCHIVES
@@ -47,9 +46,7 @@ def _counterparts(event: Event) -> list[Transfer]:
             continue
         counted_bytes += part.bytes
         for move in sizes.get(part.stored_size, ()):
-            start_ns, end_ns = move.data_span
-            near = start_ns <= part.end_ns + CALLS_NS and end_ns >= part.start_ns - CALLS_NS
-            if near and left[move] * 2 > part.bytes:  # what was read once was copied once; layers are of one size
+            if left[move] * 2 > part.bytes:  # what was read once was copied once; layers are of one size
                 left[move] -= part.bytes
                 explained += part.bytes
                 found.append(move)
@@ -85,7 +82,7 @@ def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
     own = _own_files(event)
     found = {}
     for process in event.first_processes:
-        for move in event.known.transfers.recent.of(
+        for move in event.known.transfers.recent.moved(
             process, event.start_ns - slack_ns, event.end_ns + slack_ns, writes=not event.writes
         ):
             moved = _moved(move, event)
@@ -97,12 +94,12 @@ def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
 def _moved(move: Transfer, event: Event) -> int:
     """Return how much of a file was moved; where that is bounded only, counters may show all of it."""
     least, best, most = move.moved
-    size, history = move.used_size, event.world.histories.get(move.process)
-    if best * 2 > size or least == most or history is None:
+    size, history = move.used_size, event.world.histories[move.process]
+    if best * 2 > size or least == most:
         return best
     start_ns, end_ns = move.data_span
     frame = min(start_ns, event.start_ns), max(end_ns, event.end_ns)
-    moved = history.returned_bytes(*frame) if event.writes else counted(history, *frame, writes=True)
+    moved = history.returned_bytes(*frame) if event.writes else history.wrote_bytes(*frame)
     return size if moved >= NEARLY_ALL * size else best
 
 
@@ -111,6 +108,8 @@ def _own_files(event: Event) -> set[FileKey]:
     own = {part.file for part in event.parts} | {part.staged.file for part in event.parts if part.staged is not None}
     if event.writes:
         for process in event.first_processes:
-            lately = event.known.transfers.recent.of(process, event.start_ns - LOOSE_GAP_NS, event.end_ns, writes=True)
+            lately = event.known.transfers.recent.moved(
+                process, event.start_ns - LOOSE_GAP_NS, event.end_ns, writes=True
+            )
             own.update(move.file for move in lately)
     return own

@@ -102,6 +102,9 @@ def _other_format(part: Transfer) -> str | None:
     magic = (part.fact.magic if part.fact is not None else None) or b""
     for offset, mark, kind in OTHER_MAGICS:
         if magic.startswith(mark, offset):
-            packed = part.name.framework is not None and path.endswith(COMPRESSIONS.get(kind, "\0"))
-            return None if packed else kind
+            ending = COMPRESSIONS.get(kind)
+            if ending is None:
+                return kind
+            named = part.name.framework is not None or (part.name.hint and path.endswith(ending))
+            return None if named else kind
     return None

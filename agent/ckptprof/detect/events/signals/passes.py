@@ -72,7 +72,8 @@ def received(event: Event) -> bool:
     """Return whether as much came in by the network as was written, at the same time."""
     if not event.writes or event.bytes < _LEAST_BYTES or event.has_rank:
         return False
-    if event.trains and (event.candidate.step is not None or event.series):
+    signs = (event.trains, event.candidate.step is not None, bool(event.series))
+    if sum(signs) > 1:
         return False  # it counts its training, or saves such files again and again; the network may serve anybody
     low, high = _EXACTLY if event.trains else _AS_MUCH
     came = event.world.devices.received_bytes(event.start_ns, event.end_ns)
@@ -111,17 +112,16 @@ def _kept_share(event: Event) -> float | None:
     """Return by how much of what they read the memory of its processes grew; None: not seen."""
     if any(part.is_mapped for part in event.parts):
         return None
-    histories = (event.world.histories.get(process) for process in event.first_processes)
-    kept, seen = pieces.kept_and_seen(event.parts, (one for one in histories if one is not None))
+    histories = (event.world.histories[process] for process in event.first_processes)
+    kept, seen = pieces.kept_and_seen(event.parts, histories)
     return kept / event.bytes if seen >= _SEEN * event.bytes else None
 
 
 def _alone(event: Event) -> list[Interval] | None:
     """Return what its process moved meanwhile; None: it has several, of which none tells for all."""
-    history = event.world.histories.get(event.processes[0])
-    if len(event.processes) > 1 or history is None:
+    if len(event.processes) > 1:
         return None
-    return history.between(event.start_ns, event.end_ns)
+    return event.world.histories[event.processes[0]].between(event.start_ns, event.end_ns)
 
 
 def _ends_at_once(event: Event) -> bool:

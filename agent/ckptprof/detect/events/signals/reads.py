@@ -36,7 +36,7 @@ def _is_row(event: Event) -> bool:
     beside = {
         move.path
         for process in event.first_processes
-        for move in event.known.transfers.recent.of(
+        for move in event.known.transfers.recent.moved(
             process, event.start_ns - CERTAIN_GAP_NS, event.end_ns + CERTAIN_GAP_NS, writes=False
         )
     }

@@ -12,6 +12,7 @@ from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.events.past_events import PastEvent, shape_of
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, MANY, MOST_SHARE, is_like
+from ckptprof.detect.world.spans import length, merged
 from ckptprof.frameworks.words import NUMBERED_PIECE
 
 _TIMES = 2  # that a recurrence counts
@@ -34,7 +35,7 @@ def regular(event: Event) -> str | None:
     periods = [later - earlier for earlier, later in itertools.pairwise(starts)]
     mean_ns = statistics.fmean(periods)
     took_ns = statistics.fmean(earlier.end_ns - earlier.start_ns for earlier in events)
-    if min(periods) <= 0 or statistics.pstdev(periods) > _EVEN * mean_ns or took_ns * 2 > mean_ns:
+    if statistics.pstdev(periods) > _EVEN * mean_ns or took_ns * 2 > mean_ns:
         return None
     return f"{mean_ns / 1e9:.0f}"
 
@@ -57,22 +58,18 @@ def shards(event: Event) -> bool:
 
 
 def continuous(event: Event) -> bool:
-    """Return whether its job hardly ever stops writing the like."""
-    events = event.series[-FEW:] if event.writes else []
+    """Return whether its job hardly ever stops writing the like; a trainer's next save may wait for the last one."""
+    events = event.series[-FEW:] if event.writes and not (event.trains and event.is_called) else []
     if len(events) < 2:
         return False
-    spans = sorted([*((earlier.start_ns, earlier.end_ns) for earlier in events), (event.start_ns, event.end_ns)])
-    written_ns, reached_ns = 0, spans[0][0]
-    for start_ns, end_ns in spans:
-        written_ns += max(0, end_ns - max(start_ns, reached_ns))
-        reached_ns = max(reached_ns, end_ns)
-    whole_ns = reached_ns - spans[0][0]
-    return whole_ns >= CERTAIN_GAP_NS and written_ns >= MOST_SHARE * whole_ns
+    spans = merged([*((earlier.start_ns, earlier.end_ns) for earlier in events), (event.start_ns, event.end_ns)])
+    whole_ns = spans[-1][1] - spans[0][0]
+    return whole_ns >= CERTAIN_GAP_NS and length(spans) >= MOST_SHARE * whole_ns
 
 
 def is_row_of_data(event: Event) -> bool:
     """Return whether that it comes again says nothing: nothing calls it a checkpoint, and data sets grow so, too."""
-    return shards(event) or ((_takes_turns(event) or _comes_soon_after(event)) and _is_nameless(event))
+    return shards(event) or (_comes_soon_after(event) and _is_nameless(event))
 
 
 def _is_nameless(event: Event) -> bool:
@@ -97,20 +94,6 @@ def _alike(event: Event) -> list[PastEvent]:
 def _comes_soon_after(event: Event) -> bool:
     """Return whether one of its series came just before."""
     return bool(event.series) and event.start_ns - event.series[-1].start_ns <= 2 * AT_ONCE_NS
-
-
-def _takes_turns(event: Event) -> bool:
-    """Return whether other processes write each of a series, as workers of a data set do."""
-    if event.has_rank:
-        return False
-    crews = [*(earlier.processes for earlier in event.series[-FEW:]), frozenset(event.processes)]
-    times = Counter(process for crew in crews for process in crew)
-    if len(crews) < 3 or len(times) < 2 or max(times.values()) < 2:
-        return len(crews) > 1 and len(times) > MANY and not crews[-1] & crews[-2]
-    likeness = statistics.fmean(
-        len(earlier & later) / len(earlier | later) for earlier, later in itertools.pairwise(crews)
-    )
-    return likeness < MOST_SHARE
 
 
 def _is_row(event: Event) -> bool:

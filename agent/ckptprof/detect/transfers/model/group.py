@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ckptprof.detect.tolerances import NEARLY_ALL
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.process_counters import Histories, Interval
 from ckptprof.model import Level
-
-Histories = Mapping[ProcessKey, ProcessHistory]
 
 
 def level_of(transfers: Iterable[Transfer]) -> Level:
@@ -33,8 +30,7 @@ def intervals_of(group: Collection[Transfer], histories: Histories) -> Iterator[
     """Yield what the processes of a group moved while it went on, process by process."""
     edges = edges_of(group)
     for process in dict.fromkeys(one.process for one in group):
-        if (history := histories.get(process)) is not None:
-            yield from history.between(*edges)
+        yield from histories[process].between(*edges)
 
 
 def points_of(group: Sequence[Transfer], histories: Histories) -> list[tuple[int, int, int]]:

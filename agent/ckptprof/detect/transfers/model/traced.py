@@ -9,7 +9,7 @@ from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
 from ckptprof.detect.transfers.model.operations import Operations, since, sums_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
-from ckptprof_collectors.samples import FileActivity
+from ckptprof_collectors.samples import FileActivity, OperationKind
 
 _MAX_POINTS = 1200
 
@@ -42,15 +42,17 @@ class TracedTransfer(Transfer):
             since_ns = since(earlier, activity, before_ns) if earlier else activity.first_ns
             self._point(min(since_ns, activity.last_ns), activity.last_ns, moved)
         self.sessions[activity.session] = activity
+        self.append = self.append or bool(activity.kinds & OperationKind.APPEND)
         self.active_ns = max(self.active_ns, activity.first_ns, activity.last_ns)
         if activity.closed_ns is not None and activity.closed_ns > (self.closed_ns or 0):
             self.closed_ns = self.closing_ns = activity.closed_ns
         self.changed()
 
     def changed(self) -> None:
-        """Take note that something was observed."""
+        """Take note that something was observed; of one that was judged the sums stay."""
         self.version += 1
-        self._sums = None
+        if not self.is_judged:
+            self._sums = None
         unclosed = any(session.closed_ns is None for session in self.sessions.values())
         self.is_unclosed = unclosed and self.active_ns > max(self.closed_ns or 0, self.over_ns)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from ckptprof.detect.tolerances import COMMIT_NS, EDGE_NS
 from ckptprof.detect.transfers.model.operations import Operations
@@ -15,6 +17,9 @@ from ckptprof.frameworks.names import Name, read_name
 from ckptprof_collectors.samples import FileActivity, FileFact
 
 _UNNAMED = read_name("")
+MAX_LOOKS = 4000  # at one file
+_WIDTH = 3  # numbers of a look
+_LARGEST = (1 << 63) - 1  # of the kernel's loff_t; a damaged recording may say more
 _COUNTED_EDGE_NS = 20_000_000  # of operations that were counted: the counters are exact to a tick
 
 
@@ -32,13 +37,56 @@ class Bounds(NamedTuple):
         return Bounds(value, value, value)
 
 
-@dataclass(slots=True)
-class Look:
+class Look(NamedTuple):
     """Where in the file the process was at one instant."""
 
     at_ns: int
     position: int
     size: int
+
+
+_as_look = partial(tuple.__new__, Look)  # half the time of its constructor
+
+
+class Looks(Sequence[Look]):
+    """The looks at one file, as numbers side by side: a log that is open for hours is looked at thousands of times."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._numbers = array("q")
+
+    def append(self, look: Look) -> None:
+        """Add a later one; once there are `MAX_LOOKS`, in the place of the last."""
+        if len(self._numbers) >= MAX_LOOKS * _WIDTH:
+            del self._numbers[-_WIDTH:]
+        try:
+            self._numbers.extend(array("q", look))
+        except OverflowError:
+            self._numbers.extend([min(number, _LARGEST) for number in look])
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._numbers) // _WIDTH
+
+    def __iter__(self) -> Iterator[Look]:
+        """Yield all of them, the oldest first."""
+        numbers = iter(self._numbers)
+        return map(_as_look, zip(numbers, numbers, numbers, strict=False))
+
+    @overload
+    def __getitem__(self, index: int) -> Look: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Look]: ...
+    def __getitem__(self, index: int | slice) -> Look | list[Look]:
+        """Return one, or some of them; raises IndexError."""
+        if isinstance(index, slice):
+            return list(self)[index]
+        found = self._numbers[index * _WIDTH : (index + 1) * _WIDTH or None]
+        if len(found) < _WIDTH:
+            raise IndexError(index)
+        return _as_look(found)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,8 +112,9 @@ class Transfer:
     earlier_path: str | None = None  # the temporary name under which it was written
     seen_by: str = "fdinfo"
     size: int = 0  # of the file
-    looks: list[Look] = field(default_factory=list)
+    looks: Sequence[Look] = ()
     mapped_bytes: int = 0  # how much of the file was seen in the memory of its process
+    reach: int = 0  # how far its process can have written it by when it was known to be closed; 0: not counted
     is_size_said: bool = True  # by its file system, else it is what its process wrote meanwhile
     name: Name = _UNNAMED  # what its path says
     start_ns: int = 0

@@ -20,7 +20,9 @@ class FileEvents:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._waiting: Bounded[FileKey, list[FileLifeEvent]] = Bounded(MAX_FILES)
+        self._waiting: Bounded[FileKey, list[FileLifeEvent]] = Bounded(
+            MAX_FILES, list, last_ns=lambda events: events[-1].at_ns
+        )
         self._below: dict[str, dict[int, TracedTransfer]] = {}  # a file or a folder -> the transfers of it and below it
         self._placed: dict[int, str] = {}
 
@@ -39,7 +41,7 @@ class FileEvents:
             return []
         noted = [transfer for transfer in _latest(event, writers) if self._note(transfer, event)]
         if not noted:
-            events = self._waiting.update_of((event.device, event.inode), list)
+            events = self._waiting.update_of((event.device, event.inode))
             events.append(event)
             del events[:-MAX_EACH]
         return noted
@@ -126,9 +128,17 @@ class FileEvents:
             transfer.changed()
             yield transfer
 
+    def __len__(self) -> int:
+        """Return of how many files events wait for a transfer."""
+        return len(self._waiting)
+
+    def cut(self, share: float) -> None:
+        """Keep the events of the latest files only, as many as a share of the bound."""
+        self._waiting.cut(share)
+
     def forget_before(self, at_ns: int) -> None:
         """Drop what happened before `at_ns`."""
-        self._waiting.forget_before(at_ns, lambda events: events[-1].at_ns)
+        self._waiting.forget_before(at_ns)
 
 
 def is_of_all(event: FileLifeEvent) -> bool:

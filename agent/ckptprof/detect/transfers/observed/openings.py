@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ckptprof.detect.tolerances import LATE_TICK_NS, MAX_FILES
+from ckptprof.detect.tolerances import LATE_TICK_NS, MAX_FILES, TELLING_BYTES
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.bounded import Latest
 from ckptprof.detect.world.keys import FileKey
 from ckptprof_collectors.samples import FileEvent
 
@@ -25,79 +25,70 @@ class Opening:
     is_settled: bool = False  # it was looked for who read it
 
 
-class Openings:
+@dataclass(slots=True)
+class Closing:
+    """When a file that had been written was closed, and how large it was by then."""
+
+    file: FileKey
+    path: str
+    at_ns: int
+    size: int
+    is_settled: bool = False  # it was looked for who wrote it
+
+
+class Openings(Latest[FileKey, Opening]):
     """The recent openings, and when files that were written were closed."""
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._openings: deque[Opening] = deque()
-        self._of: dict[FileKey, list[Opening]] = {}
-        self._written: deque[tuple[FileKey, int, int]] = deque(maxlen=MAX_FILES)  # with when, and how large by then
+        super().__init__(MAX_FILES, lambda opening: opening.file, lambda opening: opening.opened_ns)
+        self.closings: Latest[FileKey, Closing] = Latest(MAX_FILES, lambda one: one.file, lambda one: one.at_ns)
 
     def note(self, event: FileEvent) -> None:
         """Take one event."""
         key = (event.device, event.inode)
         if event.kind == "opened":
-            if len(self._openings) >= MAX_FILES:
-                self._drop_first()
-            opening = Opening(key, event.path, event.size, event.at_ns)
-            self._openings.append(opening)
-            self._of.setdefault(key, []).append(opening)
+            self.add(Opening(key, event.path, event.size, event.at_ns))
             return
         if event.kind == "closed-written":
-            self._written.append((key, event.at_ns, event.size))
-        for opening in reversed(self._of.get(key, ())):
-            if opening.closed_ns is None:
-                opening.closed_ns = event.at_ns
-                opening.written = event.kind == "closed-written"
-                return
-
-    def __iter__(self) -> Iterator[Opening]:
-        """Yield the openings, the oldest first."""
-        return iter(self._openings)
-
-    def of_file(self, file: FileKey) -> Sequence[Opening]:
-        """Return the openings of a file, the oldest first."""
-        return self._of.get(file, ())
+            self.closings.add(Closing(key, event.path, event.at_ns, event.size))
+        opening = next((one for one in reversed(self.of(key)) if one.closed_ns is None), None)
+        if opening is not None:
+            opening.closed_ns = event.at_ns
+            opening.written = event.kind == "closed-written"
 
     def opened_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
         """Return when a file was opened in the given time, the first time if it was more than once."""
-        for opening in self._of.get(file, ()):
-            if low_ns <= opening.opened_ns <= high_ns:
-                return opening.opened_ns
-        return None
+        return next((one.opened_ns for one in self.of(file) if low_ns <= one.opened_ns <= high_ns), None)
+
+    def opened_to_write(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
+        """Return when a file was opened in the given time by who had written it when it was closed."""
+        return next(
+            (one.opened_ns for one in self.of(file) if one.written and low_ns <= one.opened_ns <= high_ns), None
+        )
 
     def closed_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
         """Return when a file that had been written was closed in the given time, the first time if more than once."""
-        return next((closed_ns for closed_ns, _ in self._closings(file, low_ns, high_ns)), None)
+        return next((one.at_ns for one in self.closings.of(file) if low_ns <= one.at_ns <= high_ns), None)
+
+    def unsettled_closings(self, until_ns: int) -> Iterator[Closing]:
+        """Yield the closings until then for which nobody looked who had written the file, but of small ones."""
+        for closing in self.closings:
+            if closing.at_ns <= until_ns and not closing.is_settled and closing.size >= TELLING_BYTES:
+                yield closing
 
     def size_when_closed(self, transfer: Transfer) -> int:
         """Return how large a file was when it was closed after a transfer had written it; 0: nobody heard of it."""
         low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.end.most + LATE_TICK_NS
-        return max((size for _, size in self._closings(transfer.file, low_ns, high_ns)), default=0)
+        closings = self.closings.of(transfer.file)  # another file may have its inode by now
+        own = (one for one in closings if low_ns <= one.at_ns <= high_ns and one.path == transfer.path)
+        return max((one.size for one in own), default=0)
 
-    def _closings(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[tuple[int, int]]:
-        return ((at_ns, size) for key, at_ns, size in self._written if key == file and low_ns <= at_ns <= high_ns)
+    def sizes_when_closed(self, transfer: Transfer) -> list[int]:
+        """Return how large a file was whenever it was closed after a writing, this one or another."""
+        return [one.size for one in self.closings.of(transfer.file) if one.path == transfer.path]
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop what was opened before `at_ns`."""
-        while self._openings and self._openings[0].opened_ns < at_ns:
-            self._drop_first()
-        while self._written and self._written[0][1] < at_ns:
-            self._written.popleft()
-
-    def __len__(self) -> int:
-        """Return how many openings are kept."""
-        return len(self._openings)
-
-    def cut(self, share: float) -> None:
-        """Keep so many of the latest, as a share of the bound."""
-        while len(self._openings) > share * MAX_FILES:
-            self._drop_first()
-
-    def _drop_first(self) -> None:
-        file = self._openings.popleft().file
-        own = self._of[file]
-        del own[0]
-        if not own:
-            del self._of[file]
+        """Drop what was opened, or closed, before `at_ns`."""
+        super().forget_before(at_ns)
+        self.closings.forget_before(at_ns)

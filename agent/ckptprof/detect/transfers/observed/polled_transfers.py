@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.tolerances import ALL_SHARE, LOOK_NS
-from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.tolerances import ALL_SHARE, FEW, LOOK_NS
+from ckptprof.detect.transfers.model.transfer import Look, Looks, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
@@ -15,7 +15,6 @@ from ckptprof_collectors.samples import FileScan, OpenFile
 O_ACCMODE = 0o3
 O_APPEND = 0o2000
 O_DIRECT = 0o40000 | 0o200000  # arch/arm64/include/uapi/asm/fcntl.h swaps it with O_DIRECTORY; a file is never that
-_MAX_LOOKS = 4000
 
 _Key = tuple[FileKey, bool]  # a file, and whether it is written
 
@@ -41,6 +40,11 @@ class PolledTransfers:
         self._processes: dict[ProcessKey, _Process] = {}
         self.done: list[Transfer] = []  # closed, waiting to be grouped
 
+    @property
+    def looks(self) -> int:
+        """How many looks at open files are kept."""
+        return sum(len(transfer.looks) for transfer in self.open_transfers())
+
     def open_transfers(self) -> list[Transfer]:
         """Return the transfers whose files are still open."""
         return [transfer for process in self._processes.values() for transfer in process.open.values()]
@@ -61,8 +65,9 @@ class PolledTransfers:
             place = (file.device, file.inode), bool(file.flags & O_ACCMODE)
             if place not in foremost or file.position > foremost[place].position:
                 foremost[place] = file  # of several descriptors on one file: mmap keeps one that never moves
-        for place, file in foremost.items():
-            self._look(process, place, at_ns, before_ns, file)
+        done = [self._look(process, place, at_ns, before_ns, file) for place, file in foremost.items()]
+        for over in filter(None, done):  # once all positions are known
+            self._reach(process, over, at_ns)
         present = set(foremost)
         if scan.mapped is not None:
             for mapped in scan.mapped:
@@ -78,17 +83,18 @@ class PolledTransfers:
             process.mapped_ns = at_ns
         for place in process.open.keys() - present:
             if scan.mapped is not None or not process.open[place].mapped_bytes:  # else it may be mapped yet
-                self._close(process, place, at_ns)
+                self._reach(process, self._close(process, place, at_ns), at_ns)
         process.scanned_ns = at_ns
 
-    def _look(self, process: _Process, place: _Key, at_ns: int, before_ns: int, file: OpenFile) -> None:
-        transfer = process.open.get(place)
+    def _look(self, process: _Process, place: _Key, at_ns: int, before_ns: int, file: OpenFile) -> Transfer | None:
+        """Take one look at an open file; return what was over, if this is another writing or reading of it."""
+        transfer, over = process.open.get(place), None
         if transfer is not None and transfer.looks:
             last = transfer.looks[-1]
             truncated = place[1] and file.size < last.size and file.position <= last.position  # it is written anew
             if truncated or self._is_read_again(process, transfer, file.position, at_ns):
                 self._close(process, place, at_ns)
-                transfer = None
+                transfer, over = None, transfer
         if transfer is None:
             transfer = _begin(process, place, at_ns, before_ns, file.path)
         transfer.last_ns = at_ns
@@ -96,9 +102,10 @@ class PolledTransfers:
         transfer.size = max(transfer.size, file.size)
         transfer.direct = bool(file.flags & O_DIRECT)
         transfer.append = bool(file.flags & O_APPEND)
-        if len(transfer.looks) >= _MAX_LOOKS:
-            transfer.looks.pop()
+        if not isinstance(transfer.looks, Looks):
+            transfer.looks = Looks()
         transfer.looks.append(Look(at_ns, file.position, file.size))
+        return over
 
     def _is_read_again(self, process: _Process, transfer: Transfer, position: int, at_ns: int) -> bool:
         """Return whether a file that was read whole already is read once more: its position is back at its begin.
@@ -118,16 +125,33 @@ class PolledTransfers:
             return False
         since_ns = max(transfer.before_ns, process.read_ns)
         before = transfer.looks[0].position if since_ns == transfer.first_ns else 0  # read before it was met
-        history = self._world.histories.get(transfer.process)
-        returned = history.returned_bytes(since_ns, history.last_ns + 1) if history is not None else 0
+        history = self._world.histories[transfer.process]
+        returned = history.returned_bytes(since_ns, history.last_ns + 1)
         return before + returned >= ALL_SHARE * transfer.size
 
-    def _close(self, process: _Process, place: _Key, at_ns: int | None) -> None:
+    def _reach(self, process: _Process, transfer: Transfer, at_ns: int) -> None:
+        """Note how far a file can have been written by its closing: from where its process was when that was counted.
+
+        What was written between the last look and the closing no look has seen. Other files had their part of it, as
+        far as their positions came.
+        """
+        if not transfer.writes or not transfer.looks or len(process.open) > FEW:
+            return
+        written = self._world.histories[process.key].between(transfer.looks[-1].at_ns, at_ns)
+        if written:
+            since_ns = written[0].start_ns
+            others = (other for other in process.open.values() if other.writes and other.looks)
+            elsewhere = sum(max(0, other.looks[-1].position - _position(other, since_ns)) for other in others)
+            late = sum(interval.written_bytes for interval in written)
+            transfer.reach = _position(transfer, since_ns) + late - elsewhere
+
+    def _close(self, process: _Process, place: _Key, at_ns: int | None) -> Transfer:
         transfer = process.open.pop(place)
         transfer.closed_ns = at_ns
         if at_ns is not None and not transfer.writes:
             process.read_ns = at_ns
         self.done.append(transfer)
+        return transfer
 
     def close_idle(self, now_ns: int, patience_ns: int) -> None:
         """Close the transfers of processes that are no longer looked at: their burst is over."""
@@ -147,6 +171,11 @@ class PolledTransfers:
         """Return the transfers that were closed since the last call."""
         done, self.done = self.done, []
         return done
+
+
+def _position(transfer: Transfer, at_ns: int) -> int:
+    """Return where in its file a process was at a time; before the first look at the beginning."""
+    return next((look.position for look in reversed(transfer.looks) if look.at_ns <= at_ns), 0)
 
 
 def _begin(process: _Process, place: _Key, at_ns: int, before_ns: int, path: str) -> Transfer:

@@ -1,24 +1,18 @@
-"""From the sessions that the kernel counts to transfers: one process, one file, one direction, one opening.
-
-What was counted is exact: what polling saw of the same adds names, not bytes.
-"""
+"""From the sessions that the kernel counts to transfers: one process, one file, one direction, one opening."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ckptprof.detect.tolerances import BESIDE_NS, LOOK_NS, MAX_FILES, NEARLY_ALL, PATIENCE_NS
 from ckptprof.detect.transfers.model.operations import Operations, minus, since
 from ckptprof.detect.transfers.model.traced import TracedTransfer
-from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import FileEvents, TransfersOf, is_of_all
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
-
-_INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
 
 
 @dataclass(slots=True)
@@ -41,7 +35,7 @@ class TracedTransfers:
         self._streams_of: dict[ProcessKey, dict[int, TracedTransfer]] = {}
         self._done: dict[int, TracedTransfer] = {}
         self._over: dict[int, TracedTransfer] = {}
-        self._lives = FileEvents()
+        self.lives = FileEvents()
 
     def __bool__(self) -> bool:
         """Whether anything was traced of late."""
@@ -102,7 +96,7 @@ class TracedTransfers:
         )
         same.append(transfer)
         self._streams_of.setdefault(process, {})[id(transfer)] = transfer
-        self._lives.adopt(transfer)
+        self.lives.adopt(transfer)
         return transfer
 
     def _give(self, transfer: TracedTransfer, part: FileActivity, before_ns: int) -> None:
@@ -112,9 +106,9 @@ class TracedTransfers:
         if part.path is not None and part.path not in (transfer.path, transfer.earlier_path):
             if not transfer.path.startswith("/"):  # it was not known yet
                 transfer.path = part.path
-                self._lives.place(transfer)
+                self.lives.place(transfer)
             else:
-                self._lives.rename(transfer, part.path)
+                self.lives.rename(transfer, part.path)
         self._settle(transfer)
 
     def _settle(self, transfer: TracedTransfer) -> None:
@@ -140,7 +134,7 @@ class TracedTransfers:
         # what its process did, if the event says too little of what it is about
         named = event.kind == "renamed" and event.path is not None and not event.path.startswith("/")
         relatives = self.moved_by((event.pid, event.start_ticks)) if named or is_of_all(event) else []
-        for transfer in self._lives.observe(event, writers, relatives):
+        for transfer in self.lives.observe(event, writers, relatives):
             self._settle(transfer)
 
     def close(self, transfer: TracedTransfer, at_ns: int) -> None:
@@ -178,10 +172,14 @@ class TracedTransfers:
         """Return what was written of late, by whomever, judged or not."""
         return [one for one in (*self._over.values(), *self._open.values()) if one.writes]
 
-    def near(self, file: FileKey, low_ns: int, high_ns: int) -> Iterator[TracedTransfer]:
-        """Yield the transfers of a file, by whomever and in either direction, that overlap a time, give or take."""
+    def near(
+        self, file: FileKey, low_ns: int, high_ns: int, process: ProcessKey | None = None
+    ) -> Iterator[TracedTransfer]:
+        """Yield the transfers of a file, by that process or by all, in either direction, that overlap a time about."""
         for writes in (True, False):
-            for transfer in itertools.chain.from_iterable(self._files.get((file, writes), {}).values()):
+            by_process = self._files.get((file, writes), {})
+            of = by_process.values() if process is None else (by_process.get(process, ()),)
+            for transfer in itertools.chain.from_iterable(of):
                 if transfer.edges()[0] - LOOK_NS <= high_ns and low_ns <= transfer.last_ns + LOOK_NS:
                     yield transfer
 
@@ -195,14 +193,14 @@ class TracedTransfers:
             self._forget(transfer)
         for transfer in self._over.values():
             if transfer.is_judged:
-                self._lives.forget(transfer)  # no renaming counts for what was judged
+                self.lives.forget(transfer)  # no renaming counts for what was judged
         self.cut(1.0)
         gone = {process for process, ended_ns in self._gone.items() if ended_ns < at_ns}
         for session in [key for key, known in self._sessions.items() if known.transfer.process in gone] if gone else ():
             del self._sessions[session]
         for process in gone:
             del self._gone[process]
-        self._lives.forget_before(at_ns)
+        self.lives.forget_before(at_ns)
 
     def __len__(self) -> int:
         """Return how many transfers are known, open and over."""
@@ -230,7 +228,7 @@ class TracedTransfers:
         if not siblings:
             self._streams_of.pop(transfer.process, None)
         transfer.is_judged = True
-        self._lives.forget(transfer)
+        self.lives.forget(transfer)
 
 
 def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
@@ -275,66 +273,3 @@ def _reads_again_ns(transfer: TracedTransfer, before: FileActivity, after: FileA
     mapped = sums.faulted_bytes * 2 > sums.bytes and after.faulted_bytes == before.faulted_bytes
     again = mapped or (_covers(sums) and after.high_offset <= before.high_offset)
     return begun_ns if again else None
-
-
-def unexplained(transfers: Sequence[Transfer], book: TracedTransfers) -> list[Transfer]:
-    """Return those that the traced ones do not explain; what the others know besides goes to the traced ones."""
-    left = []
-    for transfer in transfers:
-        traced = [] if isinstance(transfer, TracedTransfer) else _explaining(transfer, book)
-        if not traced:
-            left.append(transfer)
-        for exact in traced:
-            if transfer.is_mapped and exact.mapped_bytes < transfer.mapped_bytes:
-                # how much of it was touched: large folios come in without an event
-                exact.mapping, exact.mapped_bytes = transfer, transfer.mapped_bytes
-            if exact.process == transfer.process and exact.writes == transfer.writes:
-                _take_over(exact, transfer, book)
-    return left
-
-
-def _explaining(polled: Transfer, book: TracedTransfers) -> list[TracedTransfer]:
-    """Return the traced transfers of its file and time: its own process's, or anybody's if it was only credited."""
-    found = []
-    for exact in book.near(polled.file, *polled.span):
-        if polled.is_mapped:
-            wanted = exact.process == polled.process and exact.faulted_bytes > 0
-        else:
-            wanted = exact.process == polled.process or (polled.seen_by in _INFERRED and exact.writes == polled.writes)
-        if wanted:
-            found.append(exact)
-    return found
-
-
-def mapped_openings(exact: TracedTransfer, book: TracedTransfers) -> list[TracedTransfer]:
-    """Return the transfers of one mapped file and process, most faults first: openings share one mapping's pages."""
-    found = [
-        other
-        for other in book.near(exact.file, exact.first_ns, exact.last_ns)
-        if other.process == exact.process
-        and not other.writes
-        and other.faulted_bytes
-        and _apart_ns(other, exact) < LOOK_NS
-    ]
-    return sorted(found, key=lambda other: other.faulted_bytes, reverse=True)
-
-
-def _apart_ns(one: TracedTransfer, other: TracedTransfer) -> int:
-    """Return the time between the faults of two mappings: who maps a file again later touches all of it again."""
-    here, there = one.operations, other.operations
-    if here is None or there is None:
-        return 0
-    return max(here.first_ns, there.first_ns) - min(here.last_ns, there.last_ns)
-
-
-def _take_over(exact: TracedTransfer, polled: Transfer, book: TracedTransfers) -> None:
-    """Keep what only polling knows: an unseen name, what the file system says, how it was opened."""
-    if not exact.path.startswith("/"):
-        exact.path = polled.path
-        exact.earlier_path = polled.earlier_path
-        exact.version += 1
-    exact.append = exact.append or polled.append
-    if polled.fact is not None and polled.fact_at_ns >= exact.fact_at_ns:
-        exact.fact, exact.fact_at_ns = polled.fact, polled.fact_at_ns
-    if polled.closed_ns is not None:
-        book.close(exact, polled.closed_ns)

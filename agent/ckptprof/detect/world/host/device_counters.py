@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
-from ckptprof.detect.world.counter_history import SECOND_NS, UNSEEN, CounterHistory, known
+from ckptprof.detect.world.counter_history import SECOND_NS, UNSEEN, CounterHistories, CounterHistory, known
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import DeviceMeasure
 from ckptprof.model import DeviceShare
@@ -31,7 +31,12 @@ class DeviceCounters:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._meters: Bounded[str, CounterHistory] = Bounded(MAX_THINGS)
+        self._meters: CounterHistories[str] = CounterHistories(lambda: CounterHistory(
+            len(_Column),
+            rising=len(_Column),
+            rated=(_Column.READS, _Column.READ_SECTORS, _Column.WRITES, _Column.WRITTEN_SECTORS),
+            wraps=(_Column.READ_MS, _Column.WRITE_MS, _Column.IO_MS, _Column.WEIGHTED_MS),
+        ))  # fmt: skip
         self.infos: dict[str, DeviceInfo] = {}
         # by device number, cgroup and process
         self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(MAX_THINGS)
@@ -48,7 +53,7 @@ class DeviceCounters:
                 disk.io_ms, disk.weighted_ms, UNSEEN if disk.discard_ios is None else disk.discard_ios,
                 UNSEEN if disk.flush_ios is None else disk.flush_ios,
             )  # fmt: skip
-            self._meters.update_of(disk.device, _new).add(samples.at_ns, values, unchanged_ns)
+            self._meters.update_of(disk.device).add(samples.at_ns, values, unchanged_ns)
         for limit in samples.of(ThrottleInfo):
             self._limit(limit)
 
@@ -89,9 +94,9 @@ class DeviceCounters:
         return tuple(measure for measure in found if measure is not None)
 
     def _measure(self, device: str, span: tuple[int, int], users: Users, *, writes: bool) -> DeviceMeasure | None:
-        meter, info = self._meters.get(device), self.infos.get(device)
-        measured = meter.measured(*span) if meter is not None else None
-        if meter is None or measured is None:
+        meter, info = self._meters[device], self.infos.get(device)
+        measured = meter.measured(*span)
+        if measured is None:
             return None
         start_ns, end_ns, counts = measured
         (
@@ -129,8 +134,7 @@ class DeviceCounters:
 
     def share(self, device: str, start_ns: int, end_ns: int, under: str) -> DeviceShare | None:
         """Return what a device moved from the look before a time to the look after another; None: it was not seen."""
-        meter = self._meters.get(device)
-        pair = meter.around(start_ns, end_ns) if meter is not None else None
+        pair = self._meters[device].around(start_ns, end_ns)
         if pair is None:
             return None
         moved = [after - before for before, after in zip(*pair, strict=True)]
@@ -145,8 +149,7 @@ class DeviceCounters:
 
     def written_bytes(self, device: str, start_ns: int, end_ns: int) -> int | None:
         """Return what was written to a device in a time; None: it was not looked at."""
-        meter = self._meters.get(device)
-        counts = meter.difference(start_ns, end_ns) if meter is not None else None
+        counts = self._meters[device].difference(start_ns, end_ns)
         return None if counts is None else round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES)
 
     def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
@@ -161,15 +164,6 @@ class DeviceCounters:
         moved = [one.write_bytes_per_second if writes else one.read_bytes_per_second for one in told]
         done = [one.write_operations_per_second if writes else one.read_operations_per_second for one in told]
         return _lowest(moved), _lowest(done)
-
-
-def _new() -> CounterHistory:
-    return CounterHistory(
-        len(_Column),
-        rising=len(_Column),
-        rated=(_Column.READS, _Column.READ_SECTORS, _Column.WRITES, _Column.WRITTEN_SECTORS),
-        wraps=(_Column.READ_MS, _Column.WRITE_MS, _Column.IO_MS, _Column.WEIGHTED_MS),
-    )
 
 
 def _holds(limit: ThrottleInfo, users: Users) -> bool:

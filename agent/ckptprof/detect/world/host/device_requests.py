@@ -13,8 +13,7 @@ from itertools import accumulate
 import msgspec
 
 from ckptprof.detect.tolerances import LATE_NS
-from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
-from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.detect.world.counter_history import CounterHistories, CounterHistory
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import BlockActivity, DeviceInfo
 
@@ -26,16 +25,18 @@ class DeviceRequests:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._pasts: Bounded[tuple[int, int, bool], CounterHistory] = Bounded(MAX_THINGS)
+        self._nothing = (0,) * (4 + _BUCKETS + 1)  # counters, and a gauge
+        self._pasts: CounterHistories[tuple[int, int, bool]] = CounterHistories(
+            lambda: CounterHistory(len(self._nothing), rising=len(self._nothing) - 1)
+        )
 
     def observe(self, at_ns: int, sample: BlockActivity) -> None:
         """Take the counters of one disk and direction."""
         key = (sample.major, sample.minor, sample.writes)
-        look = _look(sample)
-        past = self._pasts.update_of(key, lambda: CounterHistory(len(look), rising=len(look) - 1))
+        past = self._pasts.update_of(key)
         if not past:  # what does nothing is not told of; counters fall when tracing begins anew
-            past.add(0, (0,) * len(look))
-        past.add(at_ns, look)
+            past.add(0, self._nothing)
+        past.add(at_ns, _look(sample))
 
     def fill(self, share: DeviceShare, disk: DeviceInfo, window: tuple[int, int, int], *, writes: bool) -> DeviceShare:
         """Return the share with what the disk was asked for; as it is if that was not seen.
@@ -43,8 +44,8 @@ class DeviceRequests:
         `window`: the start and the end of the checkpoint, and now.
         """
         start_ns, end_ns, now_ns = window
-        past = self._pasts.get((disk.major, disk.minor, writes))
-        if past is None or start_ns < past.first_ns:
+        past = self._pasts[disk.major, disk.minor, writes]
+        if not past or start_ns < past.first_ns:
             return share
         if past.last_ns <= end_ns and now_ns - end_ns < LATE_NS:
             return share  # what came last was not told

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
-from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.host.connections import Connections
 from ckptprof.detect.world.host.device_counters import DeviceCounters
 from ckptprof.detect.world.host.device_requests import DeviceRequests
 from ckptprof.detect.world.host.network_counters import NetworkCounters
-from ckptprof.detect.world.spans import overlap_ns
 from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
-from ckptprof.measures import MountMeasure
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.mounts.remotefs import is_remote
-from ckptprof_collectors.samples import BlockActivity, FuseSample, Gone, MountInfo
+from ckptprof_collectors.samples import BlockActivity, Gone, MountInfo
 
 
 class Devices:
@@ -23,6 +20,7 @@ class Devices:
         """Start with nothing."""
         self.disks = DeviceCounters()
         self.links = NetworkCounters()
+        self.connections = Connections()
         self._requests = DeviceRequests()
         self._mounts: dict[int, MountInfo] = {}
         self._now_ns = 0
@@ -41,6 +39,7 @@ class Devices:
             self._mounts[mount.mount_id] = mount
         self.disks.take(samples)
         self.links.take(samples)
+        self.connections.take(samples)
         for activity in samples.of(BlockActivity):
             self._requests.observe(samples.at_ns, activity)
 
@@ -114,38 +113,3 @@ def is_elsewhere(mount: MountInfo) -> bool:
     daemon, source = mount.fs_type.partition(".")[2].lower(), mount.source
     known = any(daemon.startswith(name) or source.lower().startswith(name) for name in NETWORKED_DAEMONS)
     return known or bool(SOURCE_ELSEWHERE.match(source))
-
-
-class FuseMounts:
-    """How many requests of FUSE connections had no answer yet."""
-
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self._waiting: Bounded[tuple[int, int], CounterHistory] = Bounded(MAX_THINGS)
-
-    def observe(self, at_ns: int, sample: FuseSample) -> None:
-        """Take one look."""
-        if sample.waiting is not None:
-            past = self._waiting.update_of((sample.major, sample.minor), lambda: CounterHistory(1))
-            past.add(at_ns, (sample.waiting,))
-
-    def measure(self, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
-        """Return the mount, and how many requests waited from one time to another; each look holds until the next."""
-        past = self._waiting.get((mount.major, mount.minor))
-        looks = past.looks(start_ns, end_ns) if past is not None else []
-        spans = [
-            (overlap_ns((at_ns, until_ns), [(start_ns, end_ns)]), values[0])
-            for (at_ns, values), until_ns in zip(looks, [*(one[0] for one in looks[1:]), end_ns], strict=False)
-        ]
-        seen_ns = sum(span_ns for span_ns, _ in spans)
-        awaited_ns = sum(span_ns for span_ns, waiting in spans if waiting)
-        requests = sum(span_ns * waiting for span_ns, waiting in spans)
-        return MountMeasure(
-            mount_point=mount.mount_point,
-            fs_type=mount.fs_type,
-            source=mount.source,
-            remote=is_elsewhere(mount),
-            server=mount.server,
-            waiting_share=awaited_ns / seen_ns if seen_ns else None,
-            waiting_mean=requests / seen_ns if seen_ns else None,
-        )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
-from ckptprof.detect.world.counter_history import CounterHistory
+from ckptprof.detect.world.counter_history import CounterHistories, CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.host.fabric import Fabric
 from ckptprof.measures import LinkMeasure
 from ckptprof_collectors.samples import NicInfo, NicSample, QdiscSample, RdmaInfo, RdmaSample
 
@@ -23,35 +23,39 @@ class NetworkCounters:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._meters: Bounded[str, CounterHistory] = Bounded(MAX_THINGS)
+        self._meters: CounterHistories[str] = CounterHistories(
+            lambda: CounterHistory(len(_Column), rising=len(_Column), rated=tuple(_Column))
+        )
+        self._fabric = Fabric()
         self.nics: dict[str, NicInfo] = {}
         self._ports: dict[str, RdmaInfo] = {}
         # drops, overlimits, backlog
-        self._qdiscs: Bounded[tuple[str, int, int], CounterHistory] = Bounded(MAX_THINGS)
+        self._qdiscs: CounterHistories[tuple[str, int, int]] = CounterHistories(lambda: CounterHistory(3, rising=2))
 
     def take(self, samples: FrameSamples) -> None:
         """Take what a frame tells of links."""
         at_ns = samples.at_ns
+        self._fabric.take(samples)
         for nic in samples.of(NicInfo):
             self.nics[nic.interface] = nic
         for port in samples.of(RdmaInfo):
             self._ports[port.port] = port
         for one in samples.of(NicSample):
-            past = self._meters.update_of(one.interface, _new_link)
-            past.add(at_ns, (one.rx_bytes, one.tx_bytes), samples.unchanged_ns("nics"))
+            counted = one.rx_bytes, one.tx_bytes
+            self._meters.update_of(one.interface).add(at_ns, counted, samples.unchanged_ns("nics"))
         for counts in samples.of(RdmaSample):
             if counts.rx_bytes is not None and counts.tx_bytes is not None:
-                past = self._meters.update_of(counts.port, _new_link)
-                past.add(at_ns, (counts.rx_bytes, counts.tx_bytes), samples.unchanged_ns("rdma"))
+                counted = counts.rx_bytes, counts.tx_bytes
+                self._meters.update_of(counts.port).add(at_ns, counted, samples.unchanged_ns("rdma"))
         for queue in samples.of(QdiscSample):
             values = (queue.drops or 0, queue.overlimits or 0, queue.backlog_bytes or 0)
             key = queue.interface, queue.handle, queue.parent
-            past = self._qdiscs.update_of(key, lambda: CounterHistory(3, rising=2))
-            past.add(at_ns, values, samples.unchanged_ns("qdiscs"))
+            self._qdiscs.update_of(key).add(at_ns, values, samples.unchanged_ns("qdiscs"))
 
     def forget(self, name: str) -> None:
         """Drop a link that is gone."""
         self._meters.pop(name, None)
+        self._fabric.forget(name)
         self.nics.pop(name, None)
         self._ports.pop(name, None)
         for key in [key for key in self._qdiscs if key[0] == name]:
@@ -60,8 +64,9 @@ class NetworkCounters:
     def measures(self, start_ns: int, end_ns: int, *, writes: bool) -> tuple[LinkMeasure, ...]:
         """Return what every link did in a time that moved anything, the busiest first."""
         found = [self._measure(name, meter, start_ns, end_ns, writes=writes) for name, meter in self._meters.items()]
-        moved = [one for one in found if one is not None and (one.received_bytes or one.sent_bytes)]
-        return tuple(sorted(moved, key=lambda one: -max(one.received_bytes, one.sent_bytes))[:MAX_TOLD])
+        filled = [self._fabric.fill(one, start_ns, end_ns, writes=writes) for one in found if one is not None]
+        moved = [(amount, one) for one in filled if (amount := _moved(one))]
+        return tuple(one for _, one in sorted(moved, key=lambda pair: -pair[0])[:MAX_TOLD])
 
     def around(self, start_ns: int, end_ns: int) -> dict[str, tuple[int, int]]:
         """Return what each interface received and sent, from the look before a time to the look after another.
@@ -121,5 +126,7 @@ class NetworkCounters:
         return drops, overlimits, max(backlogs, default=None)
 
 
-def _new_link() -> CounterHistory:
-    return CounterHistory(len(_Column), rising=len(_Column), rated=tuple(_Column))
+def _moved(link: LinkMeasure) -> int:
+    """Return what went over a link in its busier direction, past the kernel or not."""
+    wire = max(link.wire_received_bytes or 0, link.wire_sent_bytes or 0)
+    return max(link.received_bytes, link.sent_bytes, wire)

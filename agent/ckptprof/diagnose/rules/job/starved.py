@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
-from ckptprof.diagnose.rules.seen import due_to, spent
-from ckptprof.diagnose.sight import number
+from ckptprof.diagnose.rules.seen import spent
+from ckptprof.diagnose.sight import look
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.verdicts import Limit
 
-WITHOUT_CPU = (Cause.QUEUED, Cause.STARVED)
 _MOST = 0.5  # of the processors: a job that used less left them to others
 
 
 def applies(_checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> Spent | None:
     """Return what shows it."""
-    largest = spent(accounts, Limit.SERIALIZE)
-    return due_to(accounts, *WITHOUT_CPU) if largest is not None and largest.cause in WITHOUT_CPU else None
-
-
-def _used(checkpoint: Checkpoint) -> float | None:
-    """Return the share of the host's processors that the whole job used; None if that was not seen of all of it."""
-    measures = checkpoint.measures
-    busy = [number(one.busy) for one in measures.processes] if measures is not None else []
-    known = [one for one in busy if one is not None]
-    if measures is None or not measures.cores or not known or len(known) < len(busy):
-        return None
-    return sum(known) / measures.cores
+    return spent(accounts, Limit.CPU)
 
 
 def _of_whom(checkpoint: Checkpoint) -> str | None:
     """Return what to do where the job itself is not known to have had most of the processors; None if it had."""
-    used = _used(checkpoint)
+    used = look(checkpoint).used_share
     if used is not None and used >= _MOST:
         return None
     others = "run fewer jobs beside it, reserve cores for it (Slurm `--cpus-per-task`, `cpuset.cpus`), raise `cpu.max`"
@@ -44,7 +32,7 @@ def _of_whom(checkpoint: Checkpoint) -> str | None:
 
 RULE = Rule(
     name="starved",
-    limits=(Limit.SERIALIZE,),
+    limits=(Limit.CPU,),
     applies=applies,
     exclusion="the thread ran",
     remedy=(

@@ -1,0 +1,123 @@
+"""The TCP connections that may matter for a checkpoint: those of its mount's server or daemon, and of its processes.
+
+Where none of these is known, those of a mount that a server is behind are told by their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ckptprof.detect.describe.draft import Draft
+from ckptprof.detect.describe.process_measures import members_of
+from ckptprof.detect.tolerances import FEW, LITTLE_SHARE, TELLING_BYTES
+from ckptprof.detect.world.host.connections import Endpoint, Traffic
+from ckptprof.detect.world.host.devices import is_elsewhere
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.world import World
+from ckptprof.measures import ConnectionMeasure, Measures
+
+_LOOPBACK = ("lo",)
+
+
+@dataclass
+class _Sum:
+    """The endpoints that differ by their owner or the address of this end alone."""
+
+    relation: str
+    endpoints: list[Endpoint] = field(default_factory=list)
+    traffic: list[Traffic] = field(default_factory=list)
+
+    @property
+    def moved(self) -> float:
+        """What went over them in both directions."""
+        return sum(one.sent_bytes + one.received_bytes for one in self.traffic)
+
+    def measure(self, seconds: float) -> ConnectionMeasure:
+        """Return what they came to."""
+        first = self.endpoints[0]
+        busy = _sum(one.busy_us for one in self.traffic)
+        rounds = [one for one in self.traffic if one.rtt_us is not None]
+        weight = sum(one.sent_bytes + one.received_bytes for one in rounds)
+        retransmitted = _sum(one.retransmitted_bytes for one in self.traffic)
+        shortest = min((one.min_rtt_us for one in self.traffic if one.min_rtt_us is not None), default=None)
+        rtt_us = sum((one.rtt_us or 0) * (one.sent_bytes + one.received_bytes) for one in rounds) / max(weight, 1)
+        return ConnectionMeasure(
+            remote=first.remote,
+            port=first.port,
+            accepted=first.accepted,
+            links=first.interfaces,
+            processes=tuple(sorted({one.owner[0] for one in self.endpoints if one.owner is not None})) or None,
+            relation=self.relation,
+            sockets=sum(one.sockets for one in self.traffic),
+            sent_bytes=round(sum(one.sent_bytes for one in self.traffic)),
+            received_bytes=round(sum(one.received_bytes for one in self.traffic)),
+            retransmitted_bytes=None if retransmitted is None else round(retransmitted),
+            seconds=seconds,
+            busy_seconds=None if busy is None else busy / 1e6,
+            rwnd_share=_share(_sum(one.rwnd_limited_us for one in self.traffic), busy),
+            sndbuf_share=_share(_sum(one.sndbuf_limited_us for one in self.traffic), busy),
+            rtt_seconds=rtt_us / 1e6 if weight else None,
+            min_rtt_seconds=None if shortest is None else shortest / 1e6,
+        )
+
+
+def connections_of(draft: Draft) -> tuple[ConnectionMeasure, ...]:
+    """Return those that may matter, the ones that moved most first; at most sixteen."""
+    start_ns, end_ns = draft.candidate.start_ns, draft.candidate.end_ns
+    sums: dict[tuple[object, ...], _Sum] = {}
+    for endpoint, traffic, relation in _related(draft):
+        one = sums.setdefault((endpoint[:4], relation), _Sum(relation))
+        one.endpoints.append(endpoint)
+        one.traffic.append(traffic)
+    told = sorted(sums.values(), key=lambda one: -one.moved)[:FEW]
+    return tuple(one.measure((end_ns - start_ns) / 1e9) for one in told)
+
+
+def hidden(world: World, measures: Measures, writers: Iterable[ProcessKey]) -> tuple[str, ...]:
+    """Return a sentence if the connections with a server may be where nobody looks."""
+    if measures.mount is None or not measures.mount.remote or measures.connections:
+        return ()
+    infos = (world.jobs.forked_by(process) for process in writers)
+    if not any(info is not None and info.in_other_network for info in infos):
+        return ()
+    return ("its TCP connections: its processes are in another network namespace than ckptprof",)
+
+
+def _related(draft: Draft) -> Iterable[tuple[Endpoint, Traffic, str]]:
+    """Yield the endpoints that may matter, and why."""
+    candidate, devices = draft.candidate, draft.world.devices
+    mount = devices.mount_of(draft.path)
+    addresses = frozenset(mount.addresses) if mount is not None else frozenset()
+    daemon = frozenset(draft.world.fuse.daemon_of(mount)) if mount is not None else frozenset()
+    members = frozenset(members_of(draft))
+    found = []
+    rest = []
+    for endpoint, traffic in devices.connections.between(candidate.start_ns, candidate.end_ns):
+        if endpoint.remote in addresses and not endpoint.accepted:
+            found.append((endpoint, traffic, "server"))
+        elif endpoint.owner in daemon:
+            found.append((endpoint, traffic, "daemon"))
+        elif endpoint.owner in members:
+            if traffic.sent_bytes + traffic.received_bytes >= TELLING_BYTES:
+                found.append((endpoint, traffic, "process"))
+        elif endpoint.interfaces != _LOOPBACK and not endpoint.accepted:
+            moved = traffic.sent_bytes if candidate.writes else traffic.received_bytes
+            if moved >= LITTLE_SHARE * candidate.bytes:
+                rest.append((endpoint, traffic, "bytes"))
+    is_known = any(relation != "process" for _, _, relation in found)
+    return found if is_known or mount is None or not is_elsewhere(mount) else [*found, *rest]
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Return a sum; None if one of them was not seen."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else min(1.0, part / whole)

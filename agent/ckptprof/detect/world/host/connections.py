@@ -1,0 +1,99 @@
+"""What TCP connections did while a checkpoint went on, by remote address and port, and what held their senders back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from ckptprof.detect.world.counter_history import MOST_BYTES, UNSEEN, CounterHistories, CounterHistory, known
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof_collectors.samples import TcpSample
+
+_Column = IntEnum(
+    "_Column", "ACKED RECEIVED BUSY RWND SNDBUF RETRANS RTT MIN_RTT SOCKETS", start=0
+)  # RTT and on: gauges
+_EACH_BYTES = MOST_BYTES >> 4  # there may be hundreds, and what they did hours ago is asked by nobody
+
+
+class Endpoint(NamedTuple):
+    """The connections of one owner with one remote port, from one address."""
+
+    remote: str
+    port: int
+    accepted: bool
+    interfaces: tuple[str, ...]
+    local: str
+    owner: ProcessKey | None
+
+
+class Traffic(NamedTuple):
+    """What an endpoint did in some time; None: not seen."""
+
+    sent_bytes: float
+    received_bytes: float
+    busy_us: float | None
+    rwnd_limited_us: float | None
+    sndbuf_limited_us: float | None
+    retransmitted_bytes: float | None
+    rtt_us: float | None  # the mean of the looks
+    min_rtt_us: float | None
+    sockets: int  # at most open at once
+
+
+class Connections:
+    """The recent past of each endpoint."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._pasts: CounterHistories[Endpoint] = CounterHistories(
+            lambda: CounterHistory(len(_Column), rising=_Column.RTT, most_bytes=_EACH_BYTES)
+        )
+
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of them."""
+        before_ns = samples.unchanged_ns("tcp")
+        for one in samples.of(TcpSample):
+            owner = (one.pid, one.start_ticks) if one.pid is not None and one.start_ticks is not None else None
+            endpoint = Endpoint(one.remote, one.port, one.accepted, one.interfaces, one.local, owner)
+            told = (
+                one.bytes_acked, one.bytes_received, one.busy_us, one.rwnd_limited_us, one.sndbuf_limited_us,
+                one.bytes_retrans, one.rtt_us, one.min_rtt_us, one.sockets,
+            )  # fmt: skip
+            values = tuple(UNSEEN if value is None else value for value in told)
+            if one.is_new:
+                self._pasts.pop(endpoint, None)
+                if before_ns:
+                    sums = (0 if value < UNSEEN else UNSEEN for value in values[: _Column.RTT])
+                    self._pasts.update_of(endpoint).add(before_ns, (*sums, UNSEEN, UNSEEN, 0))
+            self._pasts.update_of(endpoint).add(samples.at_ns, values, before_ns)
+
+    def between(self, start_ns: int, end_ns: int) -> Iterable[tuple[Endpoint, Traffic]]:
+        """Yield what each did from one time to another that moved anything."""
+        for endpoint, past in self._pasts.items():
+            traffic = _traffic(past, start_ns, end_ns)
+            if traffic is not None and (traffic.sent_bytes or traffic.received_bytes):
+                yield endpoint, traffic
+
+
+def _traffic(past: CounterHistory, start_ns: int, end_ns: int) -> Traffic | None:
+    measured = past.measured(start_ns, end_ns)
+    if measured is None:
+        return None
+    from_ns, to_ns, counts = measured
+    looks = [values for at_ns, values in past.looks(from_ns, to_ns) if from_ns < at_ns <= to_ns]
+    rounds = [value for values in looks if (value := known(values[_Column.RTT])) is not None]
+    shortest = [value for values in looks if (value := known(values[_Column.MIN_RTT])) is not None]
+    seen = [None if known(last) is None else value for last, value in zip(past.last, counts, strict=True)]
+    return Traffic(
+        sent_bytes=counts[_Column.ACKED],
+        received_bytes=counts[_Column.RECEIVED],
+        busy_us=seen[_Column.BUSY],
+        rwnd_limited_us=seen[_Column.RWND],
+        sndbuf_limited_us=seen[_Column.SNDBUF],
+        retransmitted_bytes=seen[_Column.RETRANS],
+        rtt_us=sum(rounds) / len(rounds) if rounds else None,
+        min_rtt_us=min(shortest, default=None),
+        sockets=max((values[_Column.SOCKETS] for values in looks), default=0),
+    )

@@ -1,0 +1,66 @@
+"""Who serves FUSE mounts, what that takes, and how many requests had no answer yet while a checkpoint went on."""
+
+from __future__ import annotations
+
+from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
+from ckptprof.detect.world.counter_history import CounterHistories, CounterHistory
+from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.host.devices import is_elsewhere
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import overlap_ns
+from ckptprof.measures import MountMeasure
+from ckptprof_collectors.samples import FuseDaemon, FuseSample, MountInfo
+
+
+class FuseMounts:
+    """Who serves FUSE mounts and what that takes, and how many requests had no answer yet."""
+
+    def __init__(self, ticks_per_second: int) -> None:
+        """Start with nothing."""
+        self._ticks_per_second = ticks_per_second
+        self._used: CounterHistories[tuple[int, int]] = CounterHistories(lambda: CounterHistory(1, rising=1))
+        self._daemons: Bounded[tuple[int, int], FuseDaemon] = Bounded(MAX_THINGS)
+        self._waiting: CounterHistories[tuple[int, int]] = CounterHistories(lambda: CounterHistory(1))
+
+    def observe(self, at_ns: int, sample: FuseSample) -> None:
+        """Take one look."""
+        if sample.waiting is not None:
+            self._waiting.update_of((sample.major, sample.minor)).add(at_ns, (sample.waiting,))
+
+    def found(self, samples: FrameSamples) -> None:
+        """Take who serves mounts, and the time on a processor that this took."""
+        for daemon in samples.of(FuseDaemon):
+            key = daemon.major, daemon.minor
+            if key not in self._daemons or self._daemons[key].processes != daemon.processes:
+                self._used.pop(key, None)
+            self._daemons[key] = daemon
+            if daemon.cpu_ticks is not None:
+                self._used.update_of(key).add(samples.at_ns, (daemon.cpu_ticks,), samples.unchanged_ns("tcp"))
+
+    def daemon_of(self, mount: MountInfo) -> tuple[ProcessKey, ...]:
+        """Return the processes that serve a mount; none: it is no FUSE, or nobody found them."""
+        daemon = self._daemons.get((mount.major, mount.minor))
+        return daemon.processes if daemon is not None else ()
+
+    def measure(self, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
+        """Return the mount, and how many requests waited from one time to another; each look holds until the next."""
+        looks = self._waiting[mount.major, mount.minor].looks(start_ns, end_ns)
+        spans = [
+            (overlap_ns((at_ns, until_ns), [(start_ns, end_ns)]), values[0])
+            for (at_ns, values), until_ns in zip(looks, [*(one[0] for one in looks[1:]), end_ns], strict=False)
+        ]
+        seen_ns = sum(span_ns for span_ns, _ in spans)
+        awaited_ns = sum(span_ns for span_ns, waiting in spans if waiting)
+        requests = sum(span_ns * waiting for span_ns, waiting in spans)
+        seconds = (end_ns - start_ns) / 1e9
+        used = self._used[mount.major, mount.minor].difference(start_ns, end_ns)
+        return MountMeasure(
+            mount_point=mount.mount_point,
+            fs_type=mount.fs_type,
+            source=mount.source,
+            remote=is_elsewhere(mount),
+            server=mount.server,
+            waiting_share=awaited_ns / seen_ns if seen_ns else None,
+            waiting_mean=requests / seen_ns if seen_ns else None,
+            daemon_busy=used[0] / self._ticks_per_second / seconds if used is not None and seconds > 0 else None,
+        )

@@ -1,0 +1,25 @@
+"""What is not told yet, as bytes in the database, so that it outlives a `kill -9` of the recorder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ckptprof.detect.events.deferred import Untold
+from ckptprof.errors import StoreError
+
+encoded = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Untold).decode
+
+
+def left_untold(db: str | Path) -> list[Untold]:
+    """Return what the agent before had not told, in the order in which it ended; nothing if it cannot be read."""
+    from ckptprof.store.reader import StoreReader  # noqa: PLC0415 - imports SQLAlchemy: the sampler comes first
+
+    try:
+        with StoreReader(db) as reader:
+            found = [_decode(data) for data in reader.untold().values()]
+    except (StoreError, msgspec.MsgspecError):
+        return []
+    return sorted(found, key=lambda one: one.event.end_ns)

@@ -1,0 +1,67 @@
+"""Who of the watched is read at a tick: all that move or run; of those that stand still some in turn, as cost allows.
+
+Few that stand still are all read at each tick. Of a thousand sleeping interpreters each is read every few seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from ckptprof.service.sampler.allowance import Allowance
+from ckptprof.service.sampler.shares import Turns
+from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.samples import Sample
+
+QUIET_SHARE = 0.004  # of a core, for all that stand still
+SAVED_NS = 1_500_000  # of CPU time: a tick's worth of some hundred
+DESCRIBING_SHARE = 0.03  # of a core: some 0.4 ms for each process, and more for one with many mappings
+DESCRIBING_SAVED_NS = 20_000_000
+
+
+class Rounds:
+    """Goes around; no user's processes wait for another's."""
+
+    def __init__(self) -> None:
+        """Start with nobody."""
+        self._turns = Turns()
+        self._allowance = Allowance(QUIET_SHARE, SAVED_NS)
+        self._describing = Allowance(DESCRIBING_SHARE, DESCRIBING_SAVED_NS)
+
+    def join(self, watching: Watching) -> None:
+        """Let a process take its turn."""
+        self._turns.take(watching.process.pid, watching.process.uid)
+
+    def leave(self, pid: int) -> None:
+        """Let a process go; one that is not here does no harm."""
+        self._turns.give_back(pid)
+
+    def due(self, now_ns: int, watched: Mapping[int, Watching]) -> Iterator[Watching]:
+        """Yield who is to be read now; what is done with it until the next is asked for is its cost."""
+        began = time.thread_time_ns()
+        awake = {pid: one for pid, one in watched.items() if one.awake}
+        for watching in awake.values():
+            if watching.allowance.left_ns(now_ns) <= 0:
+                continue
+            yield watching
+            ended = time.thread_time_ns()
+            watching.allowance.spend(ended - began)
+            watching.settle(now_ns)
+            began = ended
+        turns = self._turns.turns()
+        while self._allowance.left_ns(now_ns) > 0 and (pid := next(turns, None)) is not None:
+            if pid not in awake and pid in watched:
+                watching = watched[pid]
+                yield watching
+                watching.settle(now_ns)
+            ended = time.thread_time_ns()
+            self._allowance.spend(ended - began)
+            began = ended
+
+    def describe(self, watching: Watching, now_ns: int, samples: list[Sample]) -> None:
+        """Find out what a process runs, if it is due: whoever moves bytes at once, of a crowd the others bit by bit."""
+        moves = watching.activity.in_burst() or watching.traced.moved_bytes > 0
+        if watching.describe_due(now_ns) and (moves or self._describing.left_ns(now_ns) > 0):
+            began = time.thread_time_ns()
+            watching.describe(now_ns, samples)
+            self._describing.spend(time.thread_time_ns() - began)

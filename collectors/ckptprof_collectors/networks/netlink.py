@@ -1,0 +1,93 @@
+"""Netlink: what the kernel lists of an interface, a queue or a socket, asked for as one dump (RFC 3549; netlink(7)).
+
+Own parsing of what a header and an attribute are, since a library for all of netlink takes longer to import than the
+sampler to start.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+from ckptprof_collectors.kernelfs import UnavailableError
+
+ROUTE, SOCK_DIAG = 0, 4  # NETLINK_*
+ERROR, DONE = 2, 3  # NLMSG_*
+HEADER = struct.Struct("=IHHII")  # nlmsghdr
+MAX_PARTS = 4096  # of one answer, some 32 KiB each: a kernel that never ends does not hold us
+DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+_ATTRIBUTE = struct.Struct("=HH")
+_TYPE = 0x3FFF  # without the flags of nested attributes
+_PART_BYTES = 1 << 16
+_SECONDS = 1.0  # it answers at once: only a fault of the kernel's is waited for
+
+
+class Netlink:
+    """One socket in the agent's own network namespace."""
+
+    def __init__(self, family: int, what: str) -> None:
+        """Open it; `what` names the family to a person. Raises UnavailableError."""
+        try:
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+            self._socket.settimeout(_SECONDS)
+        except OSError as error:
+            raise UnavailableError(f"{what}: {error.strerror}") from error
+        self._what = what
+        self.sequence = 0  # of the last question: what has another one belongs to a dump that was broken off
+
+    def ask(self, kind: int, message: bytes, *, flags: int = DUMP) -> None:
+        """Send a question, for all that there is unless `flags` say otherwise; raises OSError."""
+        self.sequence = (self.sequence + 1) & 0xFFFFFFFF
+        self._socket.send(HEADER.pack(HEADER.size + len(message), kind, flags, self.sequence, 0) + message)
+
+    def part(self) -> bytes:
+        """Return the next part of the answer, some messages; raises OSError."""
+        return self._socket.recv(_PART_BYTES)
+
+    def ended(self, kind: int, body: bytes) -> bool:
+        """Return whether a message ends the answer; raises OSError if the kernel refuses one."""
+        if kind not in (ERROR, DONE):
+            return False
+        number = -int.from_bytes(body[:4], "little", signed=True)
+        if number > 0 or kind == ERROR:
+            raise OSError(number, f"{self._what} refuses to tell")
+        return True
+
+    def dump(self, kind: int, message: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield (type, body) of each message of the answer; raises OSError."""
+        self.ask(kind, message)
+        for _ in range(MAX_PARTS):
+            for told, sequence, body in messages(self.part()):
+                if sequence == self.sequence:
+                    if self.ended(told, body):
+                        return
+                    yield told, body
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._socket.close()
+
+
+def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Return (type, sequence, body) of each message; what makes no sense ends it."""
+    at = 0
+    while at + HEADER.size <= len(data):
+        size, kind, _, sequence, _ = HEADER.unpack_from(data, at)
+        if size < HEADER.size or at + size > len(data):
+            return
+        yield kind, sequence, data[at + HEADER.size : at + size]
+        at += (size + 3) & ~3
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """Return the attributes by type; what makes no sense ends them."""
+    found = {}
+    at = 0
+    while at + _ATTRIBUTE.size <= len(data):
+        size, kind = _ATTRIBUTE.unpack_from(data, at)
+        if size < _ATTRIBUTE.size or at + size > len(data):
+            break
+        found[kind & _TYPE] = data[at + _ATTRIBUTE.size : at + size]
+        at += (size + 3) & ~3
+    return found

@@ -1,0 +1,256 @@
+"""TCP connections by remote address, port and owner: what moved, and what held the sender back (tcp_info).
+
+Nothing is read while there is nobody whose connections matter. The sums begin at zero with the first look, since what
+a connection did before tells nothing; of those that come later, all counts.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.networks.addresses import LocalAddresses
+from ckptprof_collectors.networks.inetdiag import Counts, TcpSocket, TcpTable
+from ckptprof_collectors.samples import Sample, TcpSample
+
+MAX_ENDPOINTS = 256
+TELLING_BYTES = 64 << 10  # what moved less is not told yet,
+TELLING_US = 50_000  # nor what was on its way for less
+SHARE = 0.01  # of a core: tens of thousands of sockets are looked at more seldom
+_NONE = Counts(0, 0, 0, 0, 0, 0, None, None)
+_MOST = (1 << 63) - 1  # what is absurd must not end the sampler: no more can be sent
+_SUMMED = 6  # of the counts: the others are gauges
+
+
+class Owners(Protocol):
+    """Those whose connections matter, and which of them has a socket."""
+
+    turn: int
+    users: frozenset[int]
+
+    def __len__(self) -> int:
+        """Return how many they are."""
+        ...
+
+    def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]] | None:
+        """Return (pid, start_ticks) of the sockets that one of them has; None: ask again later."""
+        ...
+
+
+class Everybody:
+    """Connections matter, whoever has them."""
+
+    turn = 0
+    users: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        """Return that there is somebody."""
+        return 1
+
+    def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]]:  # noqa: ARG002 - of the protocol
+        """Return nobody."""
+        return {}
+
+
+_Key = tuple[bytes, bytes, int, bool, "tuple[int, int] | None"]  # remote, local, port, accepted, owner
+_OTHERS: _Key = (b"", b"", 0, False, None)
+
+
+class _Connection(TcpSocket):
+    """A socket, and what of it is in the sums."""
+
+    __slots__ = ("asked", "counted", "key")
+
+    def __init__(self, data: bytes, at: int) -> None:
+        super().__init__(data, at)
+        self.counted = _NONE
+        self.key: _Key | None = None  # of the endpoint that it was counted for last
+        self.asked = -1  # the turn of the owners in which its own was looked for
+
+
+class _Endpoint:
+    """The connections of one owner with one remote port."""
+
+    __slots__ = ("_counts", "_interfaces", "_is_told", "_key", "_most", "_rtt_us", "_sums", "_unseen", "sockets")
+
+    def __init__(self, key: _Key, interfaces: tuple[str, ...]) -> None:
+        self._key, self._interfaces = key, interfaces
+        self._sums = [0] * _SUMMED
+        self._unseen = [False] * _SUMMED  # what this kernel does not count
+        self._most, self._counts, self._rtt_us = 0, _NONE, 0  # of the socket that moved most in this look
+        self._is_told = False
+        self.sockets = 0  # that are open
+
+    def begin(self) -> None:
+        """Begin a look."""
+        self._most = 0
+        self.sockets = 0
+
+    def add(self, one: _Connection, counts: Counts) -> None:
+        """Add what a socket has counted since; a counter that went back adds nothing."""
+        for i in range(_SUMMED):
+            new, old = counts[i], one.counted[i] or 0
+            if new is None:
+                self._unseen[i] = True
+            elif new > old:
+                self._sums[i] = min(self._sums[i] + new - old, _MOST)
+        moved = _moved(counts, one.counted)
+        if moved >= self._most:
+            self._most, self._counts, self._rtt_us = moved, counts, one.rtt_us
+
+    def sample(self) -> TcpSample:
+        """Return what it came to."""
+        is_new, self._is_told = not self._is_told, True
+        remote, local, port, accepted, owner = self._key
+        known = [None if unseen else value for value, unseen in zip(self._sums, self._unseen, strict=True)]
+        return TcpSample(
+            remote=_text(remote),
+            port=port,
+            accepted=accepted,
+            local=_text(local),
+            interfaces=self._interfaces,
+            pid=owner[0] if owner is not None else None,
+            start_ticks=owner[1] if owner is not None else None,
+            sockets=self.sockets,
+            bytes_acked=self._sums[0],
+            bytes_received=self._sums[1],
+            busy_us=known[2],
+            rwnd_limited_us=known[3],
+            sndbuf_limited_us=known[4],
+            bytes_retrans=known[5],
+            rtt_us=self._rtt_us or None,
+            min_rtt_us=self._counts.min_rtt_us,
+            delivery_rate=self._counts.delivery_rate,
+            is_new=is_new,
+        )
+
+
+class TcpSockets:
+    """Reports each endpoint whose connections moved something, as it stands."""
+
+    name = "tcp"
+
+    def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask for the sockets of the agent's own network namespace; raises UnavailableError."""
+        if not fs.is_live:
+            raise UnavailableError("TCP sockets are asked of the kernel itself, not of files")
+        self._table = TcpTable(_Connection)
+        self._addresses = LocalAddresses(fs)
+        self._clock = clock
+        self._next = 0.0
+        self.owners: Owners = Everybody()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin anew: the next look is the first."""
+        self._table.forget()
+        self._waiting: list[_Connection] = []  # whose owner could not be looked for yet
+        self._endpoints: OrderedDict[_Key, _Endpoint] = OrderedDict()  # the one that moved last is the last
+        self._others = _Endpoint(_OTHERS, ())
+        self._is_new = True  # what the sockets have counted so far was before our time
+
+    def read(self) -> Sequence[Sample] | None:
+        """Return what changed since the last call, None if the sockets were not looked at; raises OSError."""
+        if not len(self.owners):
+            if not self._is_new:
+                self._begin()
+            return None
+        now = self._clock()
+        if now < self._next:
+            return None
+        began = time.thread_time()
+        changed, closed = self._table.look()
+        if self._is_new:
+            for one in changed:
+                if one.counted is _NONE:
+                    one.counted = one.counts()
+        self._is_new = self._table.left_out > 0  # for whom there is room next time has counted before
+        touched = self._count(dict.fromkeys([*self._waiting, *changed, *closed]), set(closed))
+        self._next = now + (time.thread_time() - began) / SHARE
+        return [endpoint.sample() for endpoint in touched.values()]
+
+    def _count(self, sockets: Collection[_Connection], closed: set[_Connection]) -> dict[_Key, _Endpoint]:
+        """Add what sockets moved to their endpoints; return those."""
+        looked = [(one, one.counts()) for one in sockets]
+        telling = {one: counts for one, counts in looked if _is_telling(one, counts, closes=one in closed)}
+        owners = self._find_owners(telling)
+        waiting = set(self._waiting) - closed
+        touched: dict[_Key, _Endpoint] = {}
+        for one, counts in telling.items():
+            if one not in waiting:
+                self._add(one, counts, owners.get(one.inode), touched)
+        for one in self._table.open():
+            if one.key in touched:
+                touched[one.key].sockets += 1
+        return touched
+
+    def _find_owners(self, telling: Collection[_Connection]) -> Mapping[int, tuple[int, int]]:
+        """Return the owners that were not known yet, by inode; let those wait who cannot be looked for yet."""
+        owners = self.owners
+        wanted = [one for one in telling if one.asked != owners.turn and one.inode and one.uid in owners.users]
+        found = owners.find({one.inode for one in wanted}) if wanted else {}
+        self._waiting = wanted if found is None else []
+        if found is not None:
+            for one in wanted:
+                one.asked = owners.turn
+        return found or {}
+
+    def _add(
+        self, one: _Connection, counts: Counts, owner: tuple[int, int] | None, touched: dict[_Key, _Endpoint]
+    ) -> None:
+        """Add what one socket moved to its endpoint."""
+        if one.key is None:
+            accepted = one.local_port in self._table.listening
+            one.key = one.remote, one.local, one.local_port if accepted else one.remote_port, accepted, owner
+        elif owner is not None and one.key[4] is None:
+            one.key = *one.key[:4], owner
+        endpoint = touched.get(one.key) or self._endpoint(one.key, touched)
+        endpoint.add(one, counts)
+        one.counted = counts
+
+    def _endpoint(self, key: _Key, touched: dict[_Key, _Endpoint]) -> _Endpoint:
+        """Return an endpoint, which is the latest now; the one for all others where nobody can give way."""
+        endpoint = self._endpoints.get(key)
+        if endpoint is None:
+            if _OTHERS in touched:
+                return self._others
+            if len(self._endpoints) >= MAX_ENDPOINTS:
+                if next(iter(self._endpoints)) in touched:
+                    self._others.begin()
+                    touched[_OTHERS] = self._others
+                    return self._others
+                self._endpoints.popitem(last=False)
+            remote, local = key[0], key[1]
+            endpoint = self._endpoints[key] = _Endpoint(key, self._addresses.of(local, remote))
+        self._endpoints.move_to_end(key)
+        endpoint.begin()
+        touched[key] = endpoint
+        return endpoint
+
+    def close(self) -> None:
+        """Give the sockets back."""
+        self._table.close()
+        self._addresses.close()
+
+
+def _is_telling(one: _Connection, counts: Counts, *, closes: bool) -> bool:
+    """Return whether a socket has moved enough since it was counted."""
+    moved = _moved(counts, one.counted)
+    if not moved and one.is_closed_here:
+        return False  # it says goodbye to somebody who does not answer, for minutes
+    busy = (counts.busy_us or 0) - (one.counted.busy_us or 0)
+    return moved >= TELLING_BYTES or busy >= TELLING_US or (closes and (moved > 0 or busy > 0))
+
+
+def _moved(counts: Counts, counted: Counts) -> int:
+    return max(0, counts.bytes_acked - counted.bytes_acked) + max(0, counts.bytes_received - counted.bytes_received)
+
+
+def _text(address: bytes) -> str:
+    if not address:
+        return ""
+    return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)

@@ -1,0 +1,177 @@
+"""Who serves a FUSE mount: the process that has /dev/fuse open for it, and those that speak to the network for it.
+
+A newer kernel says in /proc/PID/fdinfo which mount a descriptor of /dev/fuse is of (`fuse_connection`, since 6.16);
+else the name of the process, and its arguments where several have one name, have to do. Looked at are processes that
+bear the name that the mount does, or that are known to move bytes. sshfs has its connection made by `ssh`, which has
+the other end of a pair of sockets as its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+
+from ckptprof_collectors.holders import HOLDERS
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.mounts.fuseconnections import is_fuse
+from ckptprof_collectors.processes.process import Process, ProcessGone, list_pids
+from ckptprof_collectors.processes.socketowners import MAX_DESCRIPTORS
+from ckptprof_collectors.samples import FuseDaemon, MountInfo, text
+
+MAX_LOOKED = 64  # processes of which the descriptors are read in one look
+MAX_HELPERS = 8
+_DEVICE = b"/dev/fuse"
+_CONNECTION = re.compile(rb"^fuse_connection:\s*(\d{1,10})$", re.MULTILINE)
+_SOCKET = re.compile(rb"socket:\[(\d{1,20})\]$")
+_MINOR_BITS = 20  # include/linux/kdev_t.h
+_COMM_BYTES = 15
+_PID_DIGITS = 10
+_OTHER_NAMES = {"mountpoint-s3": "mount-s3"}  # of the process than of the mount
+Peers = Callable[[Collection[int]], Mapping[int, int]]
+
+
+def names_of(mount: MountInfo) -> frozenset[bytes]:
+    """Return what the process may be called: `fuse.sshfs` is served by sshfs; a plain `fuse` may name it as source."""
+    name = mount.fs_type.partition(".")[2] or mount.source.partition(":")[0].rpartition("/")[2]
+    words = {name, name.lower(), _OTHER_NAMES.get(name, name)} - {""}
+    return frozenset(word.encode()[:_COMM_BYTES] for word in words)
+
+
+class _Daemon:
+    """The processes behind one mount, its server first."""
+
+    def __init__(self, mount: MountInfo, name: str, processes: list[Process]) -> None:
+        self.processes = processes
+        self._told = FuseDaemon(mount.major, mount.minor, name, tuple((one.pid, one.start_ticks) for one in processes))
+
+    def read(self, page_bytes: int) -> FuseDaemon | None:
+        """Return it with the processor time that they have used, if that changed; raises ProcessGone, OSError."""
+        ticks = 0
+        for process in self.processes:
+            HOLDERS.reading = process.pid
+            process.read_stat(page_bytes)
+            ticks += process.stat.user_ticks + process.stat.system_ticks if process.stat is not None else 0
+        HOLDERS.reading = 0
+        if ticks == self._told.cpu_ticks:
+            return None
+        self._told = msgspec.structs.replace(self._told, cpu_ticks=ticks)
+        return self._told
+
+
+class FuseDaemons:
+    """Finds the processes behind FUSE mounts, each once, and reads what they use."""
+
+    def __init__(self, fs: KernelFs, peers: Peers) -> None:
+        """Know of none; `peers` tells the other ends of local sockets, by inode."""
+        self._fs = fs
+        self._peers = peers
+        self._found: dict[tuple[int, int], _Daemon] = {}
+
+    @property
+    def processes(self) -> list[Process]:
+        """Those that were found."""
+        return [process for found in self._found.values() for process in found.processes]
+
+    def read(self, page_bytes: int) -> list[FuseDaemon]:
+        """Return those that have used a processor since the last call; who has ended is forgotten."""
+        told = []
+        for key, daemon in list(self._found.items()):
+            if any(process.pid in HOLDERS for process in daemon.processes):
+                continue
+            try:
+                now = daemon.read(page_bytes)
+            except (ProcessGone, OSError):
+                del self._found[key]
+                continue
+            told += [now] if now is not None else []
+        return told
+
+    def lacking(self, mounts: Iterable[MountInfo]) -> list[MountInfo]:
+        """Return the mounts whose process is not known; those that are gone are forgotten."""
+        served = {(one.major, one.minor): one for one in mounts if is_fuse(one.fs_type.encode()) and not one.device}
+        self._found = {key: found for key, found in self._found.items() if key in served}
+        return [mount for key, mount in served.items() if key not in self._found and mount.fs_type != "virtiofs"]
+
+    def look(self, mounts: Collection[MountInfo], moving: Collection[int]) -> None:
+        """Find who serves these mounts, as far as that can be seen; `moving` are pids that are looked at, too.
+
+        Raises OSError.
+        """
+        named = [(mount, names_of(mount)) for mount in mounts]
+        every = frozenset(name for _, names in named for name in names)
+        pids = list_pids(self._fs)
+        comms = {pid: comm for pid in pids if pid not in HOLDERS and (comm := self._comm(pid)) is not None}
+        wanted = [pid for pid, comm in comms.items() if comm in every]
+        wanted += [pid for pid in moving if pid in comms and pid not in wanted]
+        for pid in wanted[:MAX_LOOKED]:
+            HOLDERS.reading = pid
+            links = self._links(pid)
+            for fd in [fd for fd, link in links.items() if link == _DEVICE]:
+                mount = self._mount_of(pid, fd, comms[pid], named)
+                if mount is not None and (mount.major, mount.minor) not in self._found:
+                    self._serve(mount, pid, links, pids)
+        HOLDERS.reading = 0
+
+    def _mount_of(
+        self, pid: int, fd: bytes, comm: bytes, named: list[tuple[MountInfo, frozenset[bytes]]]
+    ) -> MountInfo | None:
+        """Return the mount that a descriptor of /dev/fuse is of."""
+        said = _CONNECTION.search(self._read(b"%d/fdinfo/%s" % (pid, fd)))
+        if said is not None:
+            return next((one for one, _ in named if one.major << _MINOR_BITS | one.minor == int(said[1])), None)
+        alike = [mount for mount, names in named if comm in names]
+        if len(alike) > 1:
+            arguments = self._read(b"%d/cmdline" % pid).split(b"\0")
+            alike = [mount for mount in alike if mount.mount_point.encode() in arguments]
+        return alike[0] if len(alike) == 1 else None
+
+    def _serve(self, mount: MountInfo, pid: int, links: Mapping[bytes, bytes], pids: Collection[int]) -> None:
+        """Note who serves a mount, with those that speak for it."""
+        processes: list[Process] = []
+        for one in (pid, *self._helpers(pid, links, pids)):
+            with contextlib.suppress(OSError, ProcessGone):
+                processes.append(Process(self._fs, one, keeps=False))
+        if processes and processes[0].pid == pid:
+            name = text(self._comm(pid) or b"")
+            self._found[mount.major, mount.minor] = _Daemon(mount, name, processes)
+
+    def _helpers(self, pid: int, links: Mapping[bytes, bytes], pids: Collection[int]) -> list[int]:
+        """Return its children, and who has the other end of one of its sockets as standard input."""
+        children = self._read(b"%d/task/%d/children" % (pid, pid)).split()
+        found = dict.fromkeys(int(child) for child in children if child.isdigit() and len(child) <= _PID_DIGITS)
+        own = {int(socket[1]) for link in links.values() if (socket := _SOCKET.match(link)) is not None}
+        ends = {b"socket:[%d]" % peer for peer in self._peers(own).values()}
+        if ends:
+            found.update((one, None) for one in pids if one != pid and self._input(one) in ends)
+        return list(found)[:MAX_HELPERS]
+
+    def _input(self, pid: int) -> bytes:
+        try:
+            return os.readlink(os.fsencode(self._fs.proc) + b"/%d/fd/0" % pid)
+        except OSError:
+            return b""
+
+    def _links(self, pid: int) -> dict[bytes, bytes]:
+        """Return what its descriptors lead to, none if they may not be seen."""
+        folder = os.fsencode(self._fs.proc) + b"/%d/fd" % pid
+        links = {}
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder)[:MAX_DESCRIPTORS]:
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    links[name] = os.readlink(folder + b"/" + name)
+        return links
+
+    def _comm(self, pid: int) -> bytes | None:
+        return self._read(b"%d/comm" % pid).rstrip(b"\n") or None
+
+    def _read(self, name: bytes) -> bytes:
+        """Return the begin of a file of a process, nothing if it cannot be read."""
+        try:
+            with open(os.fsencode(self._fs.proc) + b"/" + name, "rb", buffering=0) as file:
+                return file.read(1 << 16)
+        except OSError:
+            return b""

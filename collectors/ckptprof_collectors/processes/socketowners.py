@@ -1,0 +1,68 @@
+"""Which process has a socket open: /proc/PID/fd of those that matter, and of nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from ckptprof_collectors.holders import HOLDERS
+from ckptprof_collectors.processes.process import Process, ProcessGone
+
+MAX_DESCRIPTORS = 4096  # of one process
+SHARE = 0.01  # of a core
+_SOCKET = b"socket:["
+
+
+class SocketOwners:
+    """Finds the owners of sockets among some processes; of those that share one, the process that is the oldest."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with nobody."""
+        self._processes: dict[tuple[int, int], Process] = {}
+        self._clock = clock
+        self._again = 0.0
+        self.turn = 0  # rises when there is another process to ask
+        self.users: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        """Return among how many processes owners are looked for."""
+        return len(self._processes)
+
+    def ask(self, processes: Collection[Process]) -> None:
+        """Look for owners among these from now on."""
+        now = {(one.pid, one.start_ticks): one for one in processes}
+        if now.keys() != self._processes.keys():
+            self.turn += 1
+            self.users = frozenset(one.uid for one in now.values())
+        self._processes = now
+
+    def find(self, inodes: Collection[int]) -> Mapping[int, tuple[int, int]] | None:
+        """Return (pid, start_ticks) of the sockets that one of them has; None: it is too early to look again."""
+        if self._clock() < self._again:
+            return None
+        began = time.thread_time()
+        wanted = {_SOCKET + b"%d]" % inode: inode for inode in inodes}
+        found: dict[int, tuple[int, int]] = {}
+        for process in sorted(self._processes.values(), key=lambda one: one.start_ticks):
+            if process.pid in HOLDERS:
+                continue
+            HOLDERS.reading = process.pid
+            with contextlib.suppress(OSError, ProcessGone):
+                links = _links(process.folder + b"/fd")
+                process.confirm()  # they were its own, and not those of another one with its pid
+                for inode in {wanted[link] for link in links if link in wanted}:
+                    found.setdefault(inode, (process.pid, process.start_ticks))
+        HOLDERS.reading = 0
+        self._again = self._clock() + (time.thread_time() - began) / SHARE
+        return found
+
+
+def _links(folder: bytes) -> list[bytes]:
+    """Return what the descriptors of a process lead to; raises OSError."""
+    links = []
+    for name in os.listdir(folder)[:MAX_DESCRIPTORS]:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            links.append(os.readlink(folder + b"/" + name))
+    return links

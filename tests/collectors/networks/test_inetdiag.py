@@ -1,0 +1,196 @@
+"""TCP sockets: messages taken apart, and the kernel's own held against what a test has sent."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sockdiag import LISTEN, NEVER, FakeNetlink, done, info, message, packed
+
+from ckptprof_collectors.kernelfs import UnavailableError
+from ckptprof_collectors.networks import inetdiag
+from ckptprof_collectors.networks.inetdiag import Counts, TcpSocket, TcpTable
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> TcpTable[TcpSocket]:
+    """Return a table whose kernel gives prepared answers."""
+    monkeypatch.setattr(inetdiag, "Netlink", FakeNetlink)
+    return TcpTable(TcpSocket)
+
+
+def kernel(table: TcpTable[TcpSocket]) -> FakeNetlink:
+    """Return the kernel of a table."""
+    assert isinstance(table._netlink, FakeNetlink)
+    return table._netlink
+
+
+def looked(table: TcpTable[TcpSocket], *messages: bytes) -> tuple[list[TcpSocket], list[TcpSocket]]:
+    """Return what one look finds."""
+    kernel(table).answers.append([messages])
+    return table.look()
+
+
+def test_every_number_is_found(table: TcpTable[TcpSocket]) -> None:
+    """Addresses, owner, bytes, what held the sender back, and the times of a round."""
+    told = info(5000, 300, (900, 400, 50), 1448, rtt=8032, min_rtt=36, rate=1_000_000)
+    (one,), _ = looked(table, message(1, told))
+
+    assert one.counts() == Counts(5000, 300, 900, 400, 50, 1448, 36, 1_000_000)
+    assert (one.rtt_us, one.uid, one.inode, one.local_port, one.remote_port) == (8032, 1000, 77, 40000, 443)
+    assert socket.inet_ntop(socket.AF_INET, one.remote) == "10.0.0.9"
+
+
+@pytest.mark.parametrize(
+    ("size", "known"), [(168, (None, None, None, None)), (192, (9, 4, 1, None)), (200, (9, 4, 1, None))]
+)
+def test_an_older_kernel_leaves_unknown_what_it_does_not_count(
+    table: TcpTable[TcpSocket], size: int, known: tuple[int | None, ...]
+) -> None:
+    """None, not zero: before 4.10 there are no limits, before 4.19 no bytes that were sent again."""
+    (one,), _ = looked(table, message(1, info(5000, 300, (9, 4, 1), 7, size=size)), message(2, None))
+    counts = one.counts()
+
+    assert (counts.bytes_acked, counts.bytes_received) == (5000, 300)
+    assert (*counts[2:5], counts.bytes_retrans) == known
+
+
+def test_a_number_that_cannot_be_was_not_seen(table: TcpTable[TcpSocket]) -> None:
+    """A negative one looks as if it were huge; a round of which none was measured is no time."""
+    negative = (1 << 64) - 5
+    (one,), _ = looked(table, message(1, info(negative, 3, (negative, 1, 1), negative, min_rtt=NEVER)))
+
+    assert one.counts() == Counts(0, 3, None, None, None, None, None, None)
+
+
+def test_both_versions_of_ip_are_told_apart_and_mapped_addresses_are_not(table: TcpTable[TcpSocket]) -> None:
+    """::ffff:10.0.0.9 is 10.0.0.9."""
+    v6 = message(1, info(), local=("fd00::2", 1), remote=("fd00::9", 2))
+    mapped = message(2, info(), local=("::ffff:10.0.0.2", 1), remote=("::ffff:10.0.0.9", 2))
+    found, _ = looked(table, v6, mapped)
+
+    assert [len(one.remote) for one in found] == [16, 4]
+
+
+def test_only_what_changed_is_told(table: TcpTable[TcpSocket]) -> None:
+    """Listening ports are noted; a socket that stands still is silent, one that is gone is told once."""
+    still, moving = message(1, info(10)), message(2, info(20))
+    listening = message(3, info(), state=LISTEN, local=("10.0.0.2", 22))
+    assert len(looked(table, listening, still, moving)[0]) == 2
+    changed, gone = looked(table, listening, still, message(2, info(25)))
+    assert ([one.counts().bytes_acked for one in changed], gone) == ([25], [])
+    assert table.listening == {22}
+    (changed, gone) = looked(table, still)
+    assert (changed, [one.counts().bytes_acked for one in gone]) == ([], [25])
+    assert looked(table, still) == ([], [])
+
+
+def test_a_socket_that_an_answer_misses_is_the_same_when_it_is_back(table: TcpTable[TcpSocket]) -> None:
+    """The table changes between two parts of an answer; only after many answers it is forgotten."""
+    (one,), _ = looked(table, message(1, info(10)))
+    looked(table)
+    assert looked(table, message(1, info(30)))[0] == [one]
+    for _ in range(inetdiag.ABSENT_TURNS + 1):
+        looked(table)
+    assert looked(table, message(1, info(30)))[0] != [one]
+
+
+def test_attributes_may_stand_elsewhere_in_the_next_message(table: TcpTable[TcpSocket]) -> None:
+    """A mark, which only some are told of, moves what follows it."""
+    marked = message(2, info(7), extra=struct.pack("=HHI", 8, 15, 1))
+    found, _ = looked(table, message(1, info(5)), marked, message(3, info(6)))
+
+    assert [one.counts().bytes_acked for one in found] == [5, 7, 6]
+    assert looked(table, message(1, info(5)), marked, message(3, info(6))) == ([], [])
+
+
+def test_there_is_room_for_so_many(table: TcpTable[TcpSocket], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are counted."""
+    monkeypatch.setattr(inetdiag, "MAX_SOCKETS", 3)
+    found, _ = looked(table, *(message(cookie, info(1)) for cookie in range(5)))
+
+    assert (len(found), table.left_out) == (3, 2)
+
+
+def test_a_refusal_is_an_error_and_what_was_broken_off_is_passed_over(table: TcpTable[TcpSocket]) -> None:
+    """The end of an answer may carry an error; what has another number belongs to another question."""
+    kernel(table).answers.append([lambda sequence: done(sequence, error=12)])
+    with pytest.raises(OSError, match="refuses") as refused:
+        table.look()
+    assert refused.value.errno == 12
+    kernel(table).answers.append([lambda sequence: packed(message(1, info(5)), sequence - 1) + done(sequence - 1)])
+    assert table.look() == ([], [])
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-30], lambda raw: struct.pack("=I", 3) + raw[4:]])
+def test_a_truncated_answer_is_an_error_and_no_number(
+    table: TcpTable[TcpSocket], damage: Callable[[bytes], bytes]
+) -> None:
+    """What came before it stands."""
+    kernel(table).answers.append([lambda sequence: damage(packed(message(1, info(5)), sequence))])
+    with pytest.raises(OSError, match="no sense"):
+        table.look()
+
+
+@given(st.lists(st.binary(max_size=400), max_size=4), st.binary(max_size=300))
+def test_no_bytes_make_it_fail_otherwise(parts: list[bytes], told: bytes) -> None:
+    """Whatever comes through the socket: sockets, or an OSError."""
+    table = TcpTable.__new__(TcpTable)
+    fake = FakeNetlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inetdiag, "Netlink", lambda *_: fake)
+        table.__init__(TcpSocket)  # type: ignore[misc] # with a kernel of its own
+    fake.answers.append([[message(1, told), message(2, info(3)), *parts]])
+    for part in parts:
+        fake.answers.append([lambda _, part=part: part])  # type: ignore[misc]
+    for _ in range(len(parts) + 1):
+        try:
+            changed, gone = table.look()
+        except OSError:
+            continue
+        assert all(one.counts().bytes_acked >= 0 for one in [*changed, *gone])
+
+
+def test_a_kernel_without_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is fit for a person."""
+
+    class Without(FakeNetlink):
+        def part(self) -> bytes:
+            return packed(struct.pack("=i", -2), self.sequence, 2)
+
+    monkeypatch.setattr(inetdiag, "Netlink", Without)
+    with pytest.raises(UnavailableError, match="INET_TCP_DIAG"):
+        TcpTable(TcpSocket)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_kernel_counts_what_was_sent(host: str) -> None:
+    """Of both ends of a real connection, as any user."""
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+        table = TcpTable(TcpSocket)
+        with socket.create_connection(server.getsockname()[:2]) as client, server.accept()[0] as taken:
+            client.sendall(bytes(100_000))
+            left = 100_000
+            while left:
+                left -= len(taken.recv(left))
+            deadline = time.monotonic() + 10
+            port, own = client.getsockname()[1], None
+            while time.monotonic() < deadline:
+                table.look()
+                ends = [one for one in table.open() if port in (one.local_port, one.remote_port)]
+                own = next((one for one in ends if one.local_port == port), None)
+                if own is not None and own.counts().bytes_acked >= 100_000:
+                    break
+            assert own is not None
+            other = next(one for one in ends if one.remote_port == port)
+            assert own.counts().bytes_acked in {100_000, 100_001}  # a kernel may count SYN
+            assert other.counts().bytes_received == 100_000
+            assert {own.inode, other.inode} == {os.fstat(end.fileno()).st_ino for end in (client, taken)}
+            assert server.getsockname()[1] in table.listening
+        table.close()

@@ -1,0 +1,190 @@
+"""Files that are written anew under their old names: a file's birth tells nothing of such a writing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import O_APPEND
+
+import pytest
+from tests.detect.observed import observed
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Move, Stage
+from tests.detect.transfers.test_unasked_files import credited, fact, facts_of, history
+
+from ckptprof.detect.transfers.edges import write_edges
+from ckptprof.detect.transfers.model.transfer import Look, Transfer
+from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.model import Checkpoint
+from ckptprof_collectors.samples import FileEvent
+
+SIZE = 16 * MIB
+LAST = "/run/checkpoints/last.ckpt"
+PAIR = ["/run/checkpoints/model.pt", "/run/checkpoints/optimizer.pt"]
+
+
+def closing(move: Move, at_s: float | None = None) -> tuple[float, FileEvent]:
+    """Return the event of the closing of a file, and when it comes."""
+    closed_s = move.closed_s if at_s is None else at_s
+    at_ns = MONOTONIC_NS + int(closed_s * SECOND_NS)
+    return closed_s, FileEvent(at_ns, "closed-written", 2049, move.inode, move.bytes, move.path)
+
+
+def seconds_of(saves: Sequence[Checkpoint]) -> list[float]:
+    """Return the durations of saves."""
+    return [(save.end_ns - save.start_ns) / SECOND_NS for save in saves]
+
+
+@pytest.mark.parametrize("seen_open", [True, False])
+def test_a_second_round_over_the_same_names_takes_as_long_as_it_took(seen_open: bool) -> None:  # noqa: FBT001 - a case
+    """Four steps, and the same four again: each was told to have begun when its file was born, seconds before."""
+    stage = Stage()
+    trainer = stage.process()
+    for number in range(8):
+        path = f"/run/checkpoints/step_{number % 4}.pt"
+        stage.write(trainer, path, 5.0 + 0.5 * number, 0.1, SIZE, seen_open=seen_open)
+
+    saves = stage.play(20)
+
+    assert [save.step for save in saves] == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert max(seconds_of(saves)) < 0.25
+
+
+def test_each_writing_of_a_file_that_nobody_looks_at_in_between_is_told() -> None:
+    """It is asked for once, when all is over; that it was closed each time was heard."""
+    stage = Stage()
+    trainer = stage.process()
+    moves = [
+        stage.write(trainer, LAST, 5.0 + 0.35 * number, 0.06, SIZE, seen_open=False, size_before=SIZE)
+        for number in range(6)
+    ]
+    stage.extra += [closing(move) for move in moves]
+
+    saves = stage.play(20)
+
+    assert [save.bytes for save in saves] == [SIZE] * 6
+    assert max(seconds_of(saves)) < 0.2
+
+
+def test_a_closing_that_is_explained_is_no_other_writing() -> None:
+    """The file was synced long after its last byte, and closed then."""
+    stage = Stage()
+    trainer = stage.process()
+    move = stage.write(trainer, LAST, 5.0, 0.1, SIZE, seen_open=False)
+    stage.extra.append(closing(move, 5.8))
+
+    assert len(stage.play(20)) == 1
+
+
+def test_a_process_that_began_after_a_file_was_written_has_not_written_it() -> None:
+    """A child that is met with all that it wrote, of another file, within two seconds of the first one's birth."""
+    child = history(first_s=11.5, total=31 * MIB)
+    began_tick = 1150
+    book = facts_of(observed({(200, began_tick): child}, parents={200: 100}))
+    book.note(12 * SECOND_NS, fact(100, 10.5))
+
+    assert credited(book) == []
+
+
+def emptied(size: int = SIZE) -> Transfer:
+    """Return a transfer of a file that was looked at from 10.10 s on, and not open at 10.05 s."""
+    looks = [Look(round(at_s * SECOND_NS), position, min(position, size)) for at_s, position in LOOKED]
+    first_ns, last_ns = looks[0].at_ns, looks[-1].at_ns
+    return Transfer((100, 1), (8, 7), writes=True, path=LAST, first_ns=first_ns, last_ns=last_ns,
+                    before_ns=round(10.05 * SECOND_NS), closed_ns=round(10.3 * SECOND_NS), looks=looks,
+                    size=size)  # fmt: skip
+
+
+LOOKED = ((10.1, 1 << 20), (10.2, SIZE))
+
+
+def wrote(*spans: tuple[float, float]) -> ProcessHistory:
+    """Return a process that wrote 8 MiB in each of these times."""
+    return ProcessHistory([Interval(round(low * 1e9), round(high * 1e9), wrote_bytes=8 * MIB) for low, high in spans])
+
+
+def test_what_was_written_before_a_file_was_opened_is_not_of_it() -> None:
+    """The save before ended 0.2 s earlier: both are one run of writing, which began long before."""
+    writer = wrote((9.6, 9.7), (9.7, 9.8), (10.08, 10.1), (10.1, 10.2))
+    world = observed({(100, 1): writer})
+
+    start_ns, _ = write_edges(emptied(), writer, world, Openings())
+
+    assert round(10.08 * SECOND_NS) <= start_ns <= round(10.1 * SECOND_NS)
+
+
+def test_bytes_that_were_there_at_the_first_look_were_written_by_then() -> None:
+    """Counters may tell of them later."""
+    writer = wrote((9.7, 9.8), (10.12, 10.2))
+    world = observed({(100, 1): writer})
+
+    start_ns, _ = write_edges(emptied(), writer, world, Openings())
+
+    assert start_ns <= round(10.1 * SECOND_NS)
+
+
+def test_an_opening_that_was_heard_is_the_begin() -> None:
+    """Between the look at which the file was not open and the first that met it."""
+    writer = wrote((10.08, 10.1), (10.1, 10.2))
+    world, openings = observed({(100, 1): writer}), Openings()
+    openings.note(FileEvent(round(10.06 * SECOND_NS), "opened", 8, 7, SIZE, LAST))  # by somebody who reads
+    openings.note(FileEvent(round(10.065 * SECOND_NS), "closed-read", 8, 7, 0, LAST))
+    openings.note(FileEvent(round(10.07 * SECOND_NS), "opened", 8, 7, 0, LAST))
+    openings.note(FileEvent(round(10.25 * SECOND_NS), "closed-written", 8, 7, SIZE, LAST))
+    transfer = emptied()
+    transfer.fact = fact(100, 10.2, path=LAST, size=SIZE)
+
+    start_ns, _ = write_edges(transfer, writer, world, openings)
+
+    assert start_ns == round(10.07 * SECOND_NS)
+
+
+def test_the_size_of_a_file_is_not_that_of_the_one_that_has_its_inode_now() -> None:
+    """A small one was deleted, and a large one closed 0.1 s later."""
+    openings = Openings()
+    openings.note(FileEvent(round(10.3 * SECOND_NS), "closed-written", 8, 7, SIZE, "/run/checkpoints/d/9c3c"))
+
+    assert openings.size_when_closed(emptied(205)) == 0
+
+
+def back_to_back(paths: Sequence[str], seconds: float) -> tuple[Stage, list[Move]]:
+    """Return saves of these files, each of which begins as the one before ends."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    moves = [stage.write(trainer, path, 5.0 + seconds * n, seconds, SIZE) for n, path in enumerate(paths * 4)]
+    ended_s = 5.0 + seconds * len(moves) + 0.4
+    stage.extra += [(ended_s, stage.fact(move, ended_s)) for move in moves[-len(paths) :]]
+    return stage, moves
+
+
+@pytest.mark.parametrize(("paths", "seconds"), [([LAST], 0.33), ([LAST], 0.57), (PAIR, 0.33)])
+def test_what_was_written_after_the_last_look_is_of_the_file(paths: list[str], seconds: float) -> None:
+    """The next save empties it before anybody asks for its size; another file's part is of that one."""
+    stage, _ = back_to_back(paths, seconds)
+
+    saves = stage.play(20)
+
+    assert sum(save.bytes for save in saves) == 4 * SIZE * len(paths)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_a_look_at_a_file_that_is_written_anew_says_nothing_of_the_writing_before(share: float) -> None:
+    """Somebody asked for it when it had been emptied, or was half written."""
+    stage, moves = back_to_back([LAST], 0.33)
+    for move in moves[1:]:
+        at_s = move.start_s + share * 0.33
+        stage.extra.append((at_s, stage.fact(move, at_s)))
+
+    saves = stage.play(20)
+
+    assert [save.bytes for save in saves] == [SIZE] * 4
+
+
+def test_a_file_is_at_most_as_large_as_it_ever_was() -> None:
+    """Its process wrote a log, too, which nobody saw open."""
+    stage, moves = back_to_back([LAST], 0.33)
+    for move in moves:
+        stage.write(move.actor, "/run/log.txt", move.end_s - 0.005, 0.004, 1000, flags=O_APPEND, seen_open=False)
+
+    saves = stage.play(20)
+
+    assert [save.bytes for save in saves if save.path == LAST] == [SIZE] * 4

@@ -1,0 +1,105 @@
+"""Whose connections matter: told to the collectors, for a small share of a core, and never in the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ckptprof.service.sampler.connections import AGAIN_NS, Connections
+from ckptprof.service.sampler.watching import Watching
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.mounts.mountinfo import Mounts
+from ckptprof_collectors.networks.tcpsockets import TcpSockets
+from ckptprof_collectors.processes.process import Process
+from ckptprof_collectors.samples import MountInfo
+
+SECOND = 1_000_000_000
+SSHFS = MountInfo(1, 0, 41, "/", "/mnt", "fuse.sshfs", "host:/x", None, None)
+
+
+class Desk:
+    """The collectors of this machine, a process that trains, and a mount that is said to be there."""
+
+    def __init__(self) -> None:
+        """Look at nothing yet."""
+        self.tcp, self.mounts = TcpSockets(KernelFs()), Mounts(KernelFs())
+        self.process = Process(KernelFs(), os.getpid())
+        self.connections = Connections(KernelFs(), [self.tcp, self.mounts])
+        self.looked: list[Collection[MountInfo]] = []
+        self.connections._daemons.look = lambda mounts, _: self.looked.append(mounts)  # type: ignore[method-assign]
+        self.mounts._known = {1: SSHFS}
+
+    def watched(self, *, trains: bool = True, keep: bool = False) -> dict[int, Watching]:
+        """Return this process as the only one that is watched."""
+        one: Any = SimpleNamespace(process=self.process, trains=trains, keep=keep)
+        return {self.process.pid: cast("Watching", one)}
+
+    def close(self) -> None:
+        """Give everything back."""
+        for one in (self.tcp, self.mounts, self.process):
+            one.close()
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    """Return a desk."""
+    made = Desk()
+    yield made
+    made.close()
+
+
+def test_sockets_are_read_while_somebody_trains(desk: Desk) -> None:
+    """Or is observed by `run`; else neither sockets nor mounts are looked at."""
+    for trains, keep, looks in ((False, False, False), (True, False, True), (False, True, True)):
+        desk.connections.follow(SECOND, desk.watched(trains=trains, keep=keep))
+        assert (len(desk.tcp.owners) > 0) == looks
+        assert (desk.tcp.read() is not None) == looks
+        desk.tcp._next = 0.0
+    assert len(desk.looked) == 1
+
+
+def test_a_mount_that_nobody_is_found_behind_is_looked_for_ever_more_seldom(desk: Desk) -> None:
+    """At once for a new one."""
+    times = []
+    for second in range(120):
+        desk.connections.follow(second * SECOND, desk.watched())
+        if len(desk.looked) > len(times):
+            times.append(second)
+    assert times == [0, 5, 15, 35, 75]
+    desk.mounts._known[2] = MountInfo(2, 0, 42, "/", "/other", "fuse.rclone", "far:", None, None)
+    desk.connections.follow(121 * SECOND, desk.watched())
+    assert len(desk.looked) == 6
+    assert AGAIN_NS == 5 * SECOND
+
+
+def test_looking_takes_its_share_of_a_core(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host of ten thousand processes: 0.1 s of CPU is paid back by 50 s, however many mounts come."""
+    spent = iter(range(0, 10**9, 10**8))
+    monkeypatch.setattr("ckptprof.service.sampler.connections.time.thread_time_ns", lambda: next(spent))
+    desk.connections.follow(SECOND, desk.watched())
+    desk.mounts._known[2] = MountInfo(2, 0, 42, "/", "/other", "fuse.rclone", "far:", None, None)
+    desk.connections.follow(50 * SECOND, desk.watched())
+    assert len(desk.looked) == 1
+    desk.connections.follow(52 * SECOND, desk.watched())
+    assert len(desk.looked) == 2
+
+
+def test_no_descriptor_left_is_survived(desk: Desk) -> None:
+    """The loop of the sampler goes on."""
+
+    def fails(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    desk.connections._daemons.look = fails  # type: ignore[method-assign]
+    assert desk.connections.follow(SECOND, desk.watched()) == []
+
+
+def test_where_sockets_cannot_be_read_nothing_is_looked_for(desk: Desk) -> None:
+    """What is not there costs nothing."""
+    alone = Connections(KernelFs(), [desk.mounts])
+    assert alone.follow(SECOND, desk.watched()) == []
+    assert desk.looked == []

@@ -1,0 +1,63 @@
+"""What is heard of a checkpoint that is written again under its old name, and of other small files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
+from ckptprof_collectors.files.views import HERE
+from ckptprof_collectors.samples import FileEvent
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Folders]:
+    """Give what watches the folder of this test, as this process sees it."""
+    watched = Folders()
+    watched.watch(bytes(tmp_path), HERE)
+    (tmp_path / "known").write_bytes(bytes(WAKING_BYTES))
+    until = time.monotonic() + 10.0
+    while not any(event.size for event in watched.take()) and time.monotonic() < until:
+        (tmp_path / "known").open("rb").close()
+        time.sleep(0.02)
+    yield watched
+    watched.close()
+
+
+def heard(watched: Folders, kind: str, size: int, seconds: float = 10.0) -> FileEvent | None:
+    """Return the first such event; others may look into the folder, too, as an agent of this host does."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        watched.woken = watched.woken_by_reading = False
+        for event in watched.take():
+            if (event.kind, event.size) == (kind, size):
+                return event
+        time.sleep(0.005)
+    return None
+
+
+@pytest.mark.xdist_group("live")
+def test_a_large_file_that_is_emptied_to_be_written_again_is_told_of_at_its_opening(
+    folders: Folders, tmp_path: Path
+) -> None:
+    """It is empty then, as a new file is; and a look is worth while at once."""
+    with (tmp_path / "known").open("wb"):
+        opened = heard(folders, "opened", 0)
+        woken = folders.woken
+    closed = heard(folders, "closed-written", 0)
+
+    assert opened is not None
+    assert closed is not None
+    assert woken
+
+
+@pytest.mark.xdist_group("live")
+def test_a_file_that_was_never_large_is_not_told_of(folders: Folders, tmp_path: Path) -> None:
+    """A log or a lock is opened all the time."""
+    (tmp_path / "log").write_bytes(b"a line")
+    (tmp_path / "log").write_bytes(b"another one")
+
+    assert heard(folders, "closed-written", len(b"another one"), 0.5) is None

@@ -1,0 +1,54 @@
+"""The sampler's end of the pipe: whole, in order, bounded, and never waited for."""
+
+from __future__ import annotations
+
+import os
+import random
+import tracemalloc
+
+from ckptprof.service.sampler.outputqueue import MAX_QUEUED_BYTES, OutputQueue
+
+
+def test_what_a_slow_reader_takes_in_pieces_comes_whole_and_in_order() -> None:
+    """A pipe that takes a part of a message now gets the rest of it later."""
+    read_fd, write_fd = os.pipe()
+    queue, order = OutputQueue(write_fd), random.Random(1)  # noqa: S311 - an order, no secret
+    messages = [bytes([number % 256]) * order.choice((1, 50, 5_000, 150_000)) for number in range(3_000)]
+    sent, read = bytearray(), bytearray()
+    for message in messages:
+        before = queue.dropped
+        queue.put(message)
+        sent += message if queue.dropped == before else b""
+        queue.flush()
+        if order.random() < 0.3:
+            read += os.read(read_fd, order.choice((1, 1_000, 60_000)))
+    assert queue.dropped > 0
+
+    while len(read) < len(sent):
+        queue.flush()
+        read += os.read(read_fd, 1 << 16)
+
+    assert read == sent
+    dropped = queue.dropped
+    for _ in range(100):  # all of the room is there again
+        queue.put(bytes(MAX_QUEUED_BYTES // 100))
+    assert queue.dropped == dropped
+    queue.close()
+    os.close(read_fd)
+
+
+def test_a_queue_that_waits_is_not_copied() -> None:
+    """With megabytes waiting, a flush takes next to nothing: it is done five times a second."""
+    read_fd, write_fd = os.pipe()
+    queue = OutputQueue(write_fd)
+    for _ in range(70):
+        queue.put(bytes(100_000))
+    tracemalloc.start()
+
+    queue.flush()
+
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 300_000
+    queue.close()
+    os.close(read_fd)

@@ -1,0 +1,63 @@
+"""The loop's thread is in the real-time class where that is allowed, and gives it up when it computes for long."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from livecommand import Ckptprof, sampler_of, wait_until
+
+SPINNING = """
+import os, threading, time
+from ckptprof.service.sampler import punctual
+
+def policy():
+    return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+
+punctual.ORDINARY_SECONDS = 0.5
+punctual.Punctual().run()
+seen = [policy()]
+until = time.monotonic() + 0.4
+while time.monotonic() < until:
+    pass
+seen.append(policy())
+other = []
+thread = threading.Thread(target=lambda: other.append(policy()))
+time.sleep(1.0)
+thread.start()
+thread.join()
+print(*seen, policy(), *other)
+"""
+
+
+def policies(*prefix: str) -> list[int]:
+    """Return in which class its thread was before it computed for long, right after that, later, and another one."""
+    done = subprocess.run([*prefix, sys.executable, "-c", SPINNING], capture_output=True, text=True, check=True)
+    return list(map(int, done.stdout.split()))
+
+
+@pytest.mark.root
+def test_it_is_an_ordinary_thread_for_a_while_after_it_computed_for_long() -> None:
+    """So a fault of ours takes no CPU from those who train; threads that it starts are ordinary ones."""
+    assert policies() == [os.SCHED_RR, os.SCHED_OTHER, os.SCHED_RR, os.SCHED_OTHER]
+
+
+@pytest.mark.root
+def test_where_it_is_not_allowed_it_stays_an_ordinary_thread() -> None:
+    """As for any user who has no such limit."""
+    nobody = ("setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice", "prlimit", "--rtprio=0:0")
+
+    assert policies(*nobody) == [os.SCHED_OTHER] * 4
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_the_sampler_of_an_agent_is_punctual_and_the_recorder_is_not(ckptprof: Ckptprof) -> None:
+    """The recorder computes for long when it judges."""
+    agent = ckptprof.start("agent", "--no-metrics", "--db", str(ckptprof.database))
+    sampler = sampler_of(agent).pid
+
+    wait_until(lambda: os.sched_getscheduler(sampler) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR)
+    assert os.sched_getscheduler(agent.pid) == os.SCHED_OTHER

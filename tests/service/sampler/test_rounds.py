@@ -1,0 +1,267 @@
+"""Who is read when: whoever moves at each tick, of a crowd that stands still some in turn, at a bounded cost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+from livecommand import wait_until
+from standintrace import activity
+
+from ckptprof.service.sampler import population
+from ckptprof.service.sampler.allowance import Allowance
+from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
+from ckptprof.service.sampler.rounds import QUIET_SHARE, SAVED_NS, Rounds
+from ckptprof.service.sampler.shares import Turns
+from ckptprof.service.sampler.watching import AWAKE_NS, SHARE, Watching
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes.process import Process
+from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ReadBefore, Sample
+
+SECOND_NS = 1_000_000_000
+TICK_NS = SECOND_NS // 10
+WRITER = """
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+print("ready", flush=True)
+while sys.stdin.read(1):
+    os.write(file, bytes(1 << 20))
+    print("done", flush=True)
+"""
+
+
+class Sleepers:
+    """Real processes that do nothing."""
+
+    def __init__(self, number: int) -> None:
+        self.children = [subprocess.Popen(["sleep", "60"]) for _ in range(number)]
+        self.watched = {one.pid: Watching(Process(KernelFs(), one.pid), 0, keep=False) for one in self.children}
+
+    def end(self) -> None:
+        """End them."""
+        for one in self.children:
+            one.kill()
+            one.wait()
+        for watching in self.watched.values():
+            watching.close()
+
+
+@pytest.fixture
+def sleepers() -> Iterator[Sleepers]:
+    """Return twenty that have stood still since they were read last."""
+    made = Sleepers(20)
+    for one in made.children:
+        wait_until(lambda one=one: psutil.Process(one.pid).status() == psutil.STATUS_SLEEPING)
+    for watching in made.watched.values():
+        watching.tick(1, 4096, [])
+    yield made
+    made.end()
+
+
+def rounds_of(watched: dict[int, Watching]) -> Rounds:
+    """Return rounds that all of them take part in."""
+    made = Rounds()
+    for watching in watched.values():
+        made.join(watching)
+    return made
+
+
+def read(rounds: Rounds, watched: dict[int, Watching], now_ns: int, busy_s: float = 0.0) -> list[int]:
+    """Read who is due; each takes so long."""
+    found = []
+    for watching in rounds.due(now_ns, watched):
+        watching.tick(now_ns, 4096, [])
+        until = time.thread_time() + busy_s
+        while time.thread_time() < until:
+            pass
+        found.append(watching.process.pid)
+    return found
+
+
+def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers) -> None:
+    """Who waits beside a job is seen as soon as it moves."""
+    few = dict(list(sleepers.watched.items())[:5])
+    rounds = rounds_of(few)
+    read(rounds, few, TICK_NS)
+
+    looks = [read(rounds, few, AWAKE_NS + tick * SECOND_NS) for tick in range(2, 6)]
+
+    assert [sorted(look) for look in looks] == [sorted(few)] * 4
+
+
+def test_a_crowd_that_stands_still_is_read_in_turn(sleepers: Sleepers) -> None:
+    """No tick takes longer than what is allowed, and each has its turn."""
+    rounds = rounds_of(sleepers.watched)
+    read(rounds, sleepers.watched, AWAKE_NS + 1)
+    seen: Counter[int] = Counter()
+    most = 0
+
+    for tick in range(100):
+        look = read(rounds, sleepers.watched, AWAKE_NS + SECOND_NS + tick * TICK_NS, busy_s=0.0005)
+        most = max(most, len(look))
+        seen.update(look)
+
+    assert most < 20
+    assert seen.keys() == sleepers.watched.keys()
+    assert max(seen.values()) - min(seen.values()) <= 2  # one may still wake up
+    assert sum(seen.values()) * 0.0005 <= QUIET_SHARE * 10 + 2 * SAVED_NS / 1e9
+
+
+def test_who_is_costly_to_read_is_read_more_seldom(sleepers: Sleepers) -> None:
+    """One process with tens of thousands of files cannot take more than its share, though it moves all the time."""
+    pid, watching = next(iter(sleepers.watched.items()))
+    rounds = rounds_of({pid: watching})
+    looks = []
+    for tick in range(200):
+        watching.awake = True
+        looks += read(rounds, {pid: watching}, tick * TICK_NS, busy_s=0.01)
+
+    assert 15 <= len(looks) <= 30  # 30 ms at first, then 10 ms for each second
+    assert SHARE == 0.01
+
+
+def test_users_take_turns() -> None:
+    """A user with two processes is served as often as one with a thousand, wherever the time ran out."""
+    turns = Turns()
+    for pid in range(1000):
+        turns.take(pid, 1)
+    turns.take(5000, 2)
+    turns.take(5001, 2)
+    served: Counter[int] = Counter()
+
+    for _ in range(30):
+        for count, pid in enumerate(turns.turns()):
+            served[2 if pid >= 5000 else 1] += 1
+            if count == 2:
+                break
+
+    assert served == {1: 45, 2: 45} or abs(served[1] - served[2]) <= 3
+    assert sorted(turns.turns()) == [*range(1000), 5000, 5001]
+
+
+def test_an_allowance_is_paid_back() -> None:
+    """Whoever took more than there was waits until as much has come in."""
+    allowance = Allowance(0.1, 100)
+
+    allowance.spend(150)
+
+    assert allowance.left_ns(0) == -50
+    assert allowance.left_ns(600) == 10
+    assert allowance.left_ns(10_000_000) == 100
+
+
+@pytest.fixture
+def writer(tmp_path: Any) -> Iterator[subprocess.Popen[str]]:
+    """Return a process that writes a megabyte for each character that it is sent."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "out")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        wait_until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
+        yield child
+        child.kill()
+
+
+def write(child: subprocess.Popen[str]) -> None:
+    """Let it write, and wait until it has."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write("x")
+    child.stdin.flush()
+    child.stdout.readline()
+
+
+def test_what_was_read_long_before_is_told_with_the_change(writer: subprocess.Popen[str]) -> None:
+    """Who was passed over may have begun to write at any time since: a frame says from when on."""
+    watching = Watching(Process(KernelFs(), writer.pid), 0, keep=False)
+    first: list[Sample] = []
+    watching.tick(TICK_NS, 4096, first)
+    write(writer)
+    late: list[Sample] = []
+    watching.tick(9 * TICK_NS, 4096, late, previous_ns=8 * TICK_NS)
+    write(writer)
+    soon: list[Sample] = []
+    watching.tick(10 * TICK_NS, 4096, soon, previous_ns=9 * TICK_NS)
+    watching.close()
+
+    assert [one for one in late if isinstance(one, ReadBefore)] == [
+        ReadBefore(writer.pid, watching.process.start_ticks, TICK_NS)
+    ]
+    assert any(isinstance(one, ProcessIo) for one in soon)
+    assert not any(isinstance(one, ReadBefore) for one in [*first, *soon])
+
+
+def test_who_did_nothing_is_described_once(writer: subprocess.Popen[str]) -> None:
+    """Its mappings cannot have changed; as soon as it runs again it is described again."""
+    watching = Watching(Process(KernelFs(), writer.pid), 0, keep=False)
+    told: list[Sample] = []
+
+    def at(now_ns: int) -> int:
+        watching.tick(now_ns, 4096, [])
+        due = watching.describe_due(now_ns)
+        if due:
+            watching.describe(now_ns, told)
+        return due
+
+    time.sleep(0.1)  # until it sleeps in its read
+    due = [at(second * SECOND_NS) for second in range(1, 60)]
+    write(writer)
+    later = at(61 * SECOND_NS)
+    watching.close()
+
+    assert due.count(True) == 1
+    assert later
+    assert sum(isinstance(one, ProcessInfo) and one.pid == writer.pid for one in told) == 1
+
+
+def test_of_a_crowd_that_is_not_watched_the_busy_ones_are_found(
+    writer: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stands still is read in turn, and still whoever begins to move bytes comes to be watched."""
+    monkeypatch.setattr(population, "SWEEP_SHARE", 1e-4)
+    monkeypatch.setattr(population, "SWEEP_SAVED_NS", 100_000)  # some of them
+    monkeypatch.setattr(population, "is_interpreter", lambda _: False)
+    people = Population(KernelFs(), frozenset(), None)
+    people.find(1, [])
+    sweeps = 0
+    try:
+        while writer.pid not in people.watched and sweeps < 2 * len(people.known):
+            sweeps += 1
+            for _ in range(8):
+                write(writer)
+            people.sweep(LIST_AGAIN_NS + sweeps * SECOND_NS, [])
+
+        assert writer.pid in people.watched
+        assert sweeps > 1
+    finally:
+        people.close()
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("written_bytes", [4_000, 4_000_000])
+def test_what_is_beside_small_files_is_asked_where_not_each_was_named(
+    writer: subprocess.Popen[str], written_bytes: int, *, named: bool
+) -> None:
+    """The trace names each file that was written; logs and results of builds are no reason to list folders."""
+    watching = Watching(Process(KernelFs(), writer.pid), 0, keep=False)
+    path = "/somewhere/run/file.bin"
+    watching.tick(TICK_NS, 4096, [])
+    watching.alert(2 * TICK_NS, mappings=False)
+    watching.note(activity(writer.pid, path, written_bytes, closed_ns=2 * TICK_NS))
+    watching.tick(3 * TICK_NS, 4096, [], previous_ns=2 * TICK_NS)
+    watching.learn_traced()
+    question = watching.question_if_due(20 * TICK_NS, 0, named=named)
+    watching.close()
+
+    assert question is not None
+    assert question.files == (path.encode(),)
+    asked = not named or written_bytes > 1_000_000
+    assert (b"/somewhere/run" in question.folders) == asked
+    assert bool(question.folders or question.unshared) == asked
