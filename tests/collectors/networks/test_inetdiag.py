@@ -179,16 +179,14 @@ def test_the_kernel_counts_what_was_sent(host: str) -> None:
             left = 100_000
             while left:
                 left -= len(taken.recv(left))
-            deadline = time.monotonic() + 10
-            port, own = client.getsockname()[1], None
-            while time.monotonic() < deadline:
+            port, served = client.getsockname()[1], server.getsockname()[1]  # both: others may have one of them
+            ends: dict[tuple[int, int], TcpSocket] = {}
+            deadline = time.monotonic() + 120
+            while (port, served) not in ends or ends[port, served].counts().bytes_acked < 100_000:
+                assert time.monotonic() < deadline, ends
                 table.look()
-                ends = [one for one in table.open() if port in (one.local_port, one.remote_port)]
-                own = next((one for one in ends if one.local_port == port), None)
-                if own is not None and own.counts().bytes_acked >= 100_000:
-                    break
-            assert own is not None
-            other = next(one for one in ends if one.remote_port == port)
+                ends = {(one.local_port, one.remote_port): one for one in table.open()}
+            own, other = ends[port, served], ends[served, port]
             assert own.counts().bytes_acked in {100_000, 100_001}  # a kernel may count SYN
             assert other.counts().bytes_received == 100_000
             assert {own.inode, other.inode} == {os.fstat(end.fileno()).st_ino for end in (client, taken)}
