@@ -8,6 +8,8 @@ TEST_WORKERS ?= 3
 # is what the demo takes if nothing is said.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?=
+N ?= 10
+LOAD ?= 0
 NAMES ?=
 AGAIN ?=
 OLD ?= main
@@ -29,7 +31,7 @@ DEMO_VENV := .build/demo-$(FRAMEWORK)
 PIP = -m pip --disable-pip-version-check -qq
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live check record shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages
+.PHONY: help demo test certain live steady check record shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +46,10 @@ certain: packages $(VENV)/.installed-all ## its deterministic tests: functions, 
 
 live: packages $(VENV)/.installed-all ## its live tests, scored: real jobs, this kernel, a booted systemd
 	$(VENV)/bin/python tests/tries.py --live --workers $(WORKERS) $(PYTEST_FLAGS)
+
+steady: packages $(VENV)/.installed-all ## which tests fail now and then, and with what: N=10 LOAD=2 PYTEST_FLAGS='-m live -k dies'
+	@$(VENV)/bin/python $(PIP) install --group steady
+	$(VENV)/bin/python tests/steady.py --runs $(N) --load $(LOAD) -n $(WORKERS) $(or $(PYTEST_FLAGS),-m "not live")
 
 check: $(VENV)/.installed lint ## what every commit should pass, under three minutes
 	$(VENV)/bin/python -m pytest -n $(WORKERS) -m "not slow and not live" $(PYTEST_FLAGS)
