@@ -9,6 +9,7 @@ TEST_WORKERS ?= 3
 TORCH_INDEX ?=
 PYTEST_FLAGS ?=
 N ?= 10
+MINUTES ?=
 LOAD ?= 0
 NAMES ?=
 AGAIN ?=
@@ -45,7 +46,7 @@ certain: packages $(VENV)/.installed-all ## its deterministic tests: functions, 
 	$(VENV)/bin/python tests/tries.py --workers $(TEST_WORKERS) $(PYTEST_FLAGS)
 
 live: packages $(VENV)/.installed-all ## its live tests, scored: real jobs, this kernel, a booted systemd
-	$(VENV)/bin/python tests/tries.py --live --workers $(WORKERS) $(PYTEST_FLAGS)
+	$(VENV)/bin/python tests/tries.py --live --workers $(WORKERS) $(if $(MINUTES),--minutes $(MINUTES)) $(PYTEST_FLAGS)
 
 steady: packages $(VENV)/.installed-all ## which tests fail now and then, and with what: N=10 LOAD=2 PYTEST_FLAGS='-m live -k dies'
 	@$(VENV)/bin/python $(PIP) install --group steady

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 FAILURES = 1  # pytest.ExitCode
+TO_SUM_UP_SECONDS = 60
 MOST_BROKEN = 5  # tries in which the job itself failed
 
 
@@ -93,8 +97,23 @@ def verdict(cases: Mapping[str, Case], kind: Kind) -> tuple[list[str], bool]:
     return said, green
 
 
-def run(kind: Kind, workers: str, flags: list[str]) -> int:
+def exit_code(command: list[str], environment: Mapping[str, str], end: float) -> int:
+    """Run pytest to its end, or interrupt it so that it still prints what failed until then."""
+    process = subprocess.Popen(command, env=environment)
+    try:
+        return process.wait(max(0.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        return process.wait(TO_SUM_UP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def run(kind: Kind, workers: str, minutes: float, flags: list[str]) -> int:
     """Run them all, then alone those that failed; print the score and return the exit code of it all."""
+    end = time.monotonic() + minutes * 60
     pytest = [sys.executable, "-m", "pytest"]
     cases: dict[str, Case] = {}
     with tempfile.TemporaryDirectory(prefix="ckptprof-tries-") as folder:
@@ -103,10 +122,10 @@ def run(kind: Kind, workers: str, flags: list[str]) -> int:
         command = [*pytest, "-n", workers, "--dist", "loadgroup", "-m", kind.marked, *flags]
         while True:
             outcomes.write_text("")
-            code = subprocess.run(command, check=False, env=environment).returncode
+            code = exit_code(command, environment, end)
             add(cases, outcomes.read_text(encoding="utf-8").splitlines())
-            if code not in (0, FAILURES):  # interrupted, or pytest itself failed: no test says anything by that
-                return code
+            if code not in (0, FAILURES):  # out of time, interrupted, or pytest itself failed
+                break
             names = [name for name, case in cases.items() if case.is_to_be_tried(kind)]
             if code == 0 or not names:
                 break
@@ -115,6 +134,9 @@ def run(kind: Kind, workers: str, flags: list[str]) -> int:
             command = [*pytest, "-n", "0", f"@{chosen}"]
     said, green = verdict(cases, kind)
     print("\n===== score =====", *said, sep="\n", flush=True)
+    if code not in (0, FAILURES):
+        print("  red: not all of them ran to their end")
+        return code
     known = code == 0 or any(case.failed for case in cases.values())
     return 0 if green and known and cases else FAILURES
 
@@ -124,8 +146,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--live", action="store_true")
     parser.add_argument("--workers", default="2")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which it is interrupted")
     told, flags = parser.parse_known_args()
-    raise SystemExit(run(LIVE if told.live else CERTAIN, told.workers, flags))
+    raise SystemExit(run(LIVE if told.live else CERTAIN, told.workers, told.minutes, flags))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import tries
 from tests.tries import CERTAIN, LIVE, Case, Kind, add, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,3 +129,27 @@ def test_a_pytest_that_cannot_run_is_no_success(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("import no_such_module\n")
 
     assert tried(tmp_path)[0] != 0
+
+
+def test_who_is_out_of_time_is_interrupted() -> None:
+    """So that it can say what failed until then; nothing hangs that does not listen."""
+    code = tries.exit_code([sys.executable, "-c", "import time; time.sleep(600)"], os.environ, time.monotonic())
+
+    assert code not in (0, tries.FAILURES)
+
+
+def test_what_did_not_run_to_its_end_is_red(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what came of the others until then."""
+
+    def interrupted(_command: list[str], environment: dict[str, str], _end: float) -> int:
+        Path(environment["CKPTPROF_TEST_OUTCOMES"]).write_text("\n".join((*told("right"), *told("wrong", *[False]))))
+        return 2
+
+    monkeypatch.setattr(tries, "exit_code", interrupted)
+
+    assert tries.run(LIVE, "1", 1.0, []) == 2
+    said = capsys.readouterr().out
+    assert "red: wrong: failed 1 times" in said
+    assert "not all of them ran to their end" in said
