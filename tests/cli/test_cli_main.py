@@ -20,7 +20,7 @@ from ckptprof.cli import main as cli
 from ckptprof.errors import StoreError
 
 CLI = Path(cli.__file__).parent
-PROGRAM = [sys.executable, "-c", "from ckptprof.cli.main import entry; entry()"]
+PROGRAM = [sys.executable, "-m", "ckptprof"]
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

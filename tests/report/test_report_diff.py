@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timezone
 
@@ -95,6 +96,21 @@ def test_a_change_of_just_below_all_is_a_number(make_diagnosed: _Make, zone: tim
     ]
 
     assert "+100.0 %" in diff.render(comparison.compare(*sides), width=200, colour=False, zone=zone)
+
+
+def test_some_bytes_of_a_header_are_no_change(make_diagnosed: _Make, zone: timezone) -> None:
+    """Two equal runs are told so: a step of one digit more makes a file a few bytes longer, each time."""
+    runs = [
+        [msgspec.structs.replace(one, bytes=256_000_000 + more) for one in saves]
+        for more, at in ((40, 0), (8, 4000))
+        for saves in [_saves(make_diagnosed, at, [4.0, 4.2, 3.9, 4.1, 4.3], Limit.NONE)]
+    ]
+
+    text = diff.render(comparison.compare(_side("a", runs[0]), _side("b", runs[1])), width=120, colour=False, zone=zone)
+
+    assert re.search(r"size median +256 MB +256 MB +0\.0 % +0\.0 % to 0\.0 % +same", text), text
+    assert "<" not in text
+    assert "The sizes differ" not in text
 
 
 def test_what_one_side_has_not_is_not_compared(make_checkpoint: _Make, zone: timezone) -> None:

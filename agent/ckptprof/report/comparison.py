@@ -16,6 +16,7 @@ FIGURES = ("duration", "stall", "size", "throughput")  # the first says it all
 _WORSE = {"duration": "slower", "stall": "longer", "size": "larger", "throughput": "higher"}
 _BETTER = {"duration": "faster", "stall": "shorter", "size": "smaller", "throughput": "lower"}
 SAME, NOISE, FEW, UNSEEN = "same", "noise", "few", "unseen"
+_LEAST = 0.001  # a smaller change, as of the digits of a step in a header, is none that a person asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Figure:
             return FEW
         if not self.shift.is_told:
             return NOISE if self.shift.low != self.shift.high else SAME
+        if self.ratio is not None and abs(self.ratio.estimate) < _LEAST:
+            return SAME
         return (_WORSE if self.shift.estimate > 0 else _BETTER)[self.name]
 
 

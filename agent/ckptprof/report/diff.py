@@ -149,8 +149,10 @@ def _interval(figure: Figure) -> str:
 
 
 def _percent(share: float) -> str:
-    sign = "-" if share < 0 else "+" if share > 0 else ""
     told = units.percent(abs(share))
+    if told.startswith("<"):
+        return "0.0 %"  # "-<0.1 %" is read twice
+    sign = "-" if share < 0 else "+" if share > 0 else ""
     return sign + ("100.0 %" if told.startswith(">") else told)  # of a change 100 % is no end that it can be just below
 
 
