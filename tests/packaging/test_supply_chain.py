@@ -27,7 +27,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-UNLOCKED = ("torch", "fuzz", "steady")  # groups
+UNLOCKED = ("torch", "fuzz", "steady")  # groups: its build differs; what `make fuzz` and `make steady` need
 PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 NOT_THE_SOURCE = shutil.ignore_patterns(".git", ".venv*", ".build", "__pycache__", ".*_cache", ".hypothesis", "dist")
 OWN_FILES = re.compile(r"ckptprof_collectors/(bpf/.*\.o|_lib/lib.*)")
@@ -117,7 +117,7 @@ def test_a_wheel_with_libbpf_lists_each_library(tmp_path: Path) -> None:
 
 
 def declared() -> Iterator[Requirement]:
-    """Yield what pyproject.toml asks for on Python 3.11 on Linux, but for PyTorch and what `make fuzz` and `steady` need."""
+    """Yield what pyproject.toml asks for on Python 3.11 on Linux, but for what is not locked."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = {name: lines for name, lines in project["dependency-groups"].items() if name not in UNLOCKED}
     for line in (*project["project"]["dependencies"], *(line for lines in groups.values() for line in lines)):
