@@ -29,7 +29,7 @@ DEMO_VENV := .build/demo-$(FRAMEWORK)
 PIP = -m pip --disable-pip-version-check -qq
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test check record shadow weights constants bench bpf fmt lint fuzz audit lock clean packages
+.PHONY: help demo test certain live check record shadow weights constants bench bpf fmt lint fuzz audit lock clean packages
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,11 +37,16 @@ help: ## list the targets
 demo: $(DEMO_VENV)/.installed ## watch a real training run and its restart, under two minutes; FRAMEWORK=torch for PyTorch
 	$(DEMO_VENV)/bin/python examples/demo.py --framework $(FRAMEWORK) $(DEMO_FLAGS)
 
-test: packages $(VENV)/.installed-all ## the whole suite; as root with the tests that need root
-	$(VENV)/bin/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(PYTEST_FLAGS)
+test: certain live ## the whole suite; as root with the tests that need root
+
+certain: packages $(VENV)/.installed-all ## its deterministic tests: functions, recordings, the store, the command line
+	$(VENV)/bin/python tests/tries.py --workers $(TEST_WORKERS) $(PYTEST_FLAGS)
+
+live: packages $(VENV)/.installed-all ## its live tests, scored: real jobs, this kernel, a booted systemd
+	$(VENV)/bin/python tests/tries.py --live --workers $(WORKERS) $(PYTEST_FLAGS)
 
 check: $(VENV)/.installed lint ## what every commit should pass, under three minutes
-	$(VENV)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_FLAGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) -m "not slow and not live" $(PYTEST_FLAGS)
 
 lint: $(VENV)/.installed ## style, types and import directions
 	$(VENV)/bin/ruff check $(SOURCES)

@@ -11,6 +11,7 @@ import fcntl
 import functools
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -28,8 +29,15 @@ import pytest_randomly
 pytest_randomly.entrypoint_reseeds = []
 
 LOCKS = "CKPTPROF_TEST_LOCKS"  # the directory of the locks of `alone`
+OUTCOMES = "CKPTPROF_TEST_OUTCOMES"  # the file into which tries.py wants a line for each test
 LIVE = "live"  # the group of the tests that watch real jobs
+# What stands in these rooms watches this kernel, real jobs or a booted machine, and is scored (tries.py)
+LIVE_ROOMS = ("benchmarks", "e2e", "kernel", "service/commands", "systemd")
+LIVE_GROUPS = (LIVE, "systemd")
+GROUPED = tuple(f"@{group}" for group in LIVE_GROUPS)  # how pytest-xdist ends the names of a group's tests
 AUTOGROUP = Path("/proc/self/autogroup")
+CAP_SYS_ADMIN, CAP_SYS_NICE = 21, 23  # linux/capability.h
+WATCHES = pytest.StashKey[bool]()  # whether this run watches real jobs
 
 
 def _missing_commands(*commands: str) -> str | None:
@@ -93,7 +101,8 @@ def required(marker: str) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker that this file itself serves, and make room for its locks."""
-    config.addinivalue_line("markers", "alone: measures time, so no other test runs beside it")
+    config.addinivalue_line("markers", "alone: looks at the whole host, so no other test runs beside it")
+    config.addinivalue_line("markers", "live: watches real jobs on this kernel; given by where a test stands")
     _hand_on_no_deafness()
     # Each pytest that starts closes pytest-of-USER to others: in a place of its own it closes no other checkout's
     if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
@@ -123,12 +132,20 @@ def _hand_on_no_deafness() -> None:
             signal.signal(number, lambda *_: None)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tell the live tests from the deterministic ones, by where they stand and by their group."""
+    rooms = (Path(__file__).parent / room for room in LIVE_ROOMS)
+    if group_of(item) in LIVE_GROUPS or any(item.path.is_relative_to(room) for room in rooms):
+        item.add_marker(LIVE)
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put groups first, the largest in front, and what runs `alone` last: until then no worker waits for the other.
 
     With `--dist loadgroup` one worker does a whole group, so that another has all the rest to do meanwhile.
     """
+    config.stash[WATCHES] = any(group_of(item) == LIVE for item in items)
     sizes = Counter(map(group_of, items))
     items.sort(key=lambda item: (_is_alone(item), -sizes[group_of(item)] if group_of(item) else 0))
 
@@ -154,9 +171,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn every other skip into a failure too under CKPTPROF_REQUIRE=all."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn every other skip into a failure too under CKPTPROF_REQUIRE=all; tell a job that broke from a failure."""
     report = yield
+    if call.excinfo is not None and call.excinfo.typename == "JobBrokeError":
+        report.user_properties.append(("broke", True))
     if report.skipped and not hasattr(report, "wasxfail") and required("all"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
@@ -194,14 +215,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         with ExitStack() as waiting:
             _lock(waiting, locks / "queue", fcntl.LOCK_EX)
             _lock(held, locks / "machine", fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)
-        _give_way(to_live_tests=name != LIVE and not _is_alone(item))
+        _give_way(to_live_tests=item.config.stash[WATCHES] and name != LIVE and not _is_alone(item))
         return (yield)
 
 
 def _give_way(*, to_live_tests: bool) -> None:
     """Have this worker, and what its test starts, take a tenth of a CPU that others want, or as much as they again.
 
-    A live test mostly waits, but what it measures suffers from a look that comes late. Only root may take it back.
+    A live test mostly waits, but what it measures suffers from a look that comes late.
     """
     if not _may_give_way():
         return
@@ -212,7 +233,16 @@ def _give_way(*, to_live_tests: bool) -> None:
 
 
 def _may_give_way() -> bool:
-    return os.geteuid() == 0 and "PYTEST_XDIST_WORKER" in os.environ
+    """Return whether this is a worker that may take back what it gave: an ordinary user and Docker's root may not.
+
+    Lowering niceness needs CAP_SYS_NICE (setpriority(2)); without CAP_SYS_ADMIN the kernel takes one write to an
+    autogroup each 100 ms, of all hosts' users together (kernel/sched/autogroup.c).
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return False
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    effective = int(status["CapEff"], 16)
+    return all(effective >> number & 1 for number in (CAP_SYS_ADMIN, CAP_SYS_NICE))
 
 
 def _lock(held: ExitStack, path: Path, kind: int) -> None:
@@ -228,12 +258,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(os.environ.pop(LOCKS), ignore_errors=True)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Write down what came of each step of each test, if tries.py wants it; pytest-xdist's workers tell the first."""
+    if OUTCOMES in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
+        nodeid = report.nodeid.rpartition("@")[0] if report.nodeid.endswith(GROUPED) else report.nodeid
+        broke = any(name == "broke" for name, _ in report.user_properties)
+        line = json.dumps({"id": nodeid, "step": report.when, "outcome": report.outcome, "broke": broke})
+        with Path(os.environ[OUTCOMES]).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what failed at first and what tests measured: `record_property("figure", LINE)`, of every worker."""
-    again = [report.nodeid for report in terminalreporter.stats.get("rerun", [])]
-    if again:
-        terminalreporter.section("failed at first")
-        terminalreporter.write_line("\n".join(sorted(again)))
+    """Print what tests measured: `record_property("figure", LINE)`, of every worker."""
     reports = [report for key in ("passed", "failed") for report in terminalreporter.stats.get(key, [])]
     lines = [str(line) for report in reports for name, line in report.user_properties if name == "figure"]
     if lines:

@@ -14,17 +14,6 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "examples")]
 from recorder import Recorder  # noqa: E402 - found by the line above
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give what polling is held to a second try: its goal is 95 of 100, as a look may always come too late.
-
-    The summary tells which tests took it. The trace sees everything, and has one.
-    """
-    for item in items:
-        spec = getattr(item, "callspec", None)
-        if item.path.is_relative_to(HERE) and spec is not None and spec.params.get("level") == "poll":
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
-
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
     """Give a recorder in a directory of its own; no setting of the outside reaches it."""

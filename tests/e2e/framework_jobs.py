@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder import Recorder
+from recorder import JobBrokeError, Recorder
 
 from truth import Comparison, Row, compare, read_log
 
@@ -82,7 +82,7 @@ def run_job(recorder: Recorder, job: Job, *others: Recorder, saves: int = 3) -> 
     lives = recorder.restarted([*life, "--saves", str(saves)], [*life, "--saves", "0", "--resume"])
     result = recorder.run_with(others, *lives)
     if result.returncode != 0:
-        raise RuntimeError(result.stderr.decode(errors="replace")[-4000:])
+        raise JobBrokeError(result.stderr.decode(errors="replace")[-4000:])
     return [compare(read_log(log), one.checkpoints()) for one in (recorder, *others)]
 
 

@@ -34,6 +34,10 @@ def ckptprof_command() -> list[str]:
     return [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
 
 
+class JobBrokeError(RuntimeError):
+    """The job itself failed, which says nothing of who watched it: tests/tries.py tries it again."""
+
+
 @dataclass
 class Recorder:
     """ckptprof with a database of its own, and the jobs that are run under it."""

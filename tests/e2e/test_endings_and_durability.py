@@ -22,7 +22,6 @@ from ckptprof_collectors.files.cachestat import unwritten_bytes
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.timeout(180)]
 
 MIB = 1 << 20
-POLLING = pytest.mark.flaky(reruns=1, only_rerun="at the level poll")  # what polling is held to, as in conftest.py
 
 # numpy is loaded so that it looks like training; archives are laid out as torch.save's
 JOB = """
@@ -128,7 +127,6 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.root
 @pytest.mark.bpf
-@POLLING
 def test_a_disk_that_is_full_leaves_an_incomplete_save(recorder: Recorder, small: Path) -> None:
     """Of a format whose end nobody knows: it is smaller than those before it, and there is no room."""
     result, found = at_both(recorder, small, FULL)
@@ -142,7 +140,6 @@ def test_a_disk_that_is_full_leaves_an_incomplete_save(recorder: Recorder, small
 
 @pytest.mark.root
 @pytest.mark.bpf
-@POLLING
 def test_a_save_is_durable_when_the_kernel_has_written_it(recorder: Recorder) -> None:
     """Between the beginning of the sync that wrote it, seconds after it was complete, and a look or two later."""
     folder = recorder.work / "job"

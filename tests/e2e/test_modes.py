@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.root,
     pytest.mark.bpf,
-    pytest.mark.flaky(reruns=1, only_rerun="at the level poll"),  # what polling is held to, as in conftest.py
     pytest.mark.timeout(180),
 ]
 

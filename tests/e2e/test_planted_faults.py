@@ -50,7 +50,6 @@ def told(outcome: Outcome) -> str:
 @pytest.mark.slow
 @pytest.mark.xdist_group("live")
 @pytest.mark.timeout(300)
-@pytest.mark.flaky(reruns=1)  # most verdicts are promised: a case of one restore may say so of its second
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)
 def test_a_planted_cause_is_named(case: Case, record_property: Callable[[str, object], None]) -> None:
     """Most verdicts of the faulty run name the cause, at both levels; without the fault few do."""

@@ -44,7 +44,6 @@ CASES = [
 ]
 
 
-@pytest.mark.flaky(reruns=1, only_rerun="at the level poll")  # what polling is held to, as in conftest.py
 @pytest.mark.parametrize(("job", "levels"), CASES)
 def test_a_framework_is_told_as_its_job_logs_it(
     recorder: Recorder, record_property: Callable[[str, object], None], job: Job, levels: tuple[str, ...]

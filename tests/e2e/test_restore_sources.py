@@ -29,7 +29,6 @@ def _is_in_memory(path: Path) -> bool:
 
 @pytest.mark.root
 @pytest.mark.bpf
-@pytest.mark.flaky(reruns=1, only_rerun="at the level poll")  # what polling is held to, as in conftest.py
 def test_restores_tell_where_they_came_from(recorder: Recorder) -> None:
     """Each as the job made it: cold or warm, its distinct bytes once, and both ranks with their numbers."""
     if _is_in_memory(recorder.work):

@@ -29,7 +29,6 @@ LAUNCHERS = {
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.xdist_group("live")
-@pytest.mark.flaky(reruns=1, only_rerun="agent poll")
 def test_two_trainings_of_a_sweep_are_two_jobs(recorder: Recorder) -> None:
     """Each save is told for itself, by `run` at trace and by a polling agent; each training has a job of its own."""
     if shutil.which("parallel") is None:

@@ -96,7 +96,6 @@ def figure(how: str, level: str, framework: str, format_: str, comparison: Compa
 
 @pytest.mark.root
 @pytest.mark.bpf
-@pytest.mark.flaky(reruns=1, only_rerun="(run|agent) poll:")  # what polling is held to, as in conftest.py
 @pytest.mark.parametrize(("framework", "format_", "run_level", "agent_level"), CASES)
 def test_run_and_agent_report_what_the_job_logged(
     recorder: Recorder,

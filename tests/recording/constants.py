@@ -45,7 +45,7 @@ from ckptprof.recording import Frame, Header, read_file  # noqa: E402
 PACKAGE = "ckptprof.detect"
 HOLDERS = HERE / "constants.json"
 FACTORS = (2.0, 0.5)
-IDLE = ("cacheprovider", "randomly", "xdist", "rerunfailures", "anyio")  # plugins that take time and do nothing here
+IDLE = ("cacheprovider", "randomly", "xdist", "anyio")  # plugins that take time and do nothing here
 ELSEWHERE = ("decision_table", "signals")  # weights.py changes these tables
 
 

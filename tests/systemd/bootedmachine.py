@@ -7,6 +7,7 @@ time: nspawn puts each into the same cgroup beside that of the tests.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -168,8 +169,7 @@ class Machine:
                     os.kill(self._init, signal.SIGKILL)  # all of it ends with PID 1
                 self._nspawn.kill()
                 self._nspawn.wait()
-        for left in leftovers():
-            left.rmdir()
+        until(60, "no cgroup and no folder of it", _removed)
 
     def call(self, *command: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command in it, as root or as somebody else, and return whatever came of it."""
@@ -267,6 +267,18 @@ def leftovers() -> list[Path]:
     found = [Path(path) for top in tops for path, _, _ in os.walk(top, topdown=False)]
     folder = Path("/run/systemd/nspawn/propagate") / NAME
     return [*found, folder] if folder.is_dir() else found
+
+
+def _removed() -> bool:
+    """Remove what nspawn leaves; return whether all is gone: a cgroup is busy until its last process is reaped."""
+    for left in leftovers():
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                left.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+                    raise
+    return not leftovers()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,129 @@
+"""What failed is tried again, and what is green after it: tests/tries.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.tries import CERTAIN, LIVE, Case, Kind, add, verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+# fails in its first tries, as often as the environment says
+CASES = """
+    import os
+    import pytest
+    class JobBrokeError(RuntimeError): pass
+    def tries(name):
+        with open(os.path.join(os.environ["TRIES"], name), "a+") as file:
+            file.write("x")
+            return file.tell()
+    def test_right(): pass
+    def test_first(): assert tries("first") > int(os.environ["FIRST"])
+    def test_job():
+        if tries("job") <= int(os.environ["JOB"]): raise JobBrokeError("the job")
+    @pytest.mark.xdist_group("live")
+    def test_live(): assert tries("live") > int(os.environ["LIVE"])
+"""
+
+
+def told(nodeid: str, *failed: bool) -> Iterator[str]:
+    """Return the lines of a try of one test; for each failed step, whether the job had broken."""
+    yield json.dumps({"id": nodeid, "step": "setup", "outcome": "passed", "broke": False})
+    for broke in failed:
+        yield json.dumps({"id": nodeid, "step": "call", "outcome": "failed", "broke": broke})
+
+
+def scored(kind: Kind, **tries: list[list[bool]]) -> tuple[dict[str, Case], bool]:
+    """Return what came of tests, each with its tries, and whether all of it is green."""
+    cases: dict[str, Case] = {}
+    for name, all_of_it in tries.items():
+        for one in all_of_it:
+            add(cases, told(name, *one))
+    return cases, verdict(cases, kind)[1]
+
+
+@pytest.mark.parametrize(
+    ("tries", "again", "green"),
+    [
+        ([[]], False, True),
+        ([[False]], True, False),
+        ([[False], []], False, True),
+        ([[False], [False]], True, False),
+        ([[False]] * 3, False, False),
+        ([[True]] * 4, True, False),
+        ([*[[True]] * 4, []], False, True),
+        ([[True]] * 5, False, False),
+        ([[True, False]] * 3, False, False),  # the job broke, and its end was told wrongly, too
+    ],
+)
+def test_three_failures_of_a_live_case_are_red(tries: list[list[bool]], *, again: bool, green: bool) -> None:
+    """A try in which the job broke is none, up to five of them."""
+    cases, is_green = scored(LIVE, one=tries)
+
+    assert (cases["one"].is_to_be_tried(LIVE), is_green) == (again, green)
+
+
+def test_a_deterministic_test_has_one_more_try() -> None:
+    """It is no score, but no stranger's luck either."""
+    assert scored(CERTAIN, one=[[False], []])[1]
+    assert not scored(CERTAIN, one=[[False], [False]])[0]["one"].is_to_be_tried(CERTAIN)
+
+
+@pytest.mark.parametrize(("level", "most"), [("trace", 5), ("poll", 15)])
+def test_too_many_second_tries_are_red(level: str, most: int) -> None:
+    """A regression that makes cases fail now and then does not hide behind them."""
+    right = {f"{level}{number}": [[]] for number in range(most, 100)}
+
+    for failed, green in ((most, True), (most + 1, False)):
+        wrong = {f"{level}{number}": [[False], []] for number in range(failed)}
+        assert scored(LIVE, **{**right, **wrong})[1] is green
+
+
+def tried(directory: Path, *flags: str, first: int = 0, job: int = 0, live: int = 0) -> tuple[int, str]:
+    """Run the cases beside a copy of the suite's conftest; return the exit code and what was printed."""
+    (directory / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    (directory / "test_cases.py").write_text("\n".join(line[4:] for line in CASES.splitlines()) + "\n")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CKPTPROF_"))}
+    environment = {"TRIES": str(directory), "FIRST": str(first), "JOB": str(job), "LIVE": str(live)}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/tries.py"), *flags, "-p", "no:cacheprovider"],
+        cwd=directory, env={**inherited, "PYTEST_DEBUG_TEMPROOT": str(directory), **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.mark.slow
+def test_what_failed_is_tried_again_and_named(tmp_path: Path) -> None:
+    """Of the kind that is asked for only, with every failed try in full."""
+    code, said = tried(tmp_path, first=1, job=3, live=99)
+
+    assert code == 0, said
+    assert "not live: 3 cases, 1 failed at first" in said
+    assert "green in the end: test_cases.py::test_first: failed 1 times, the job broke 0 times" in said
+    assert "green in the end: test_cases.py::test_job: failed 0 times, the job broke 3 times" in said
+    assert said.count("def test_first(): assert") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("live", "red"), [(2, False), (3, True)])
+def test_a_live_test_that_goes_on_failing_is_red(tmp_path: Path, live: int, *, red: bool) -> None:
+    """By the name that it has without its group."""
+    code, said = tried(tmp_path, "--live", live=live)
+
+    assert code == int(red), said
+    assert ("red: test_cases.py::test_live: failed 3 times" in said) is red
+
+
+@pytest.mark.slow
+def test_a_pytest_that_cannot_run_is_no_success(tmp_path: Path) -> None:
+    """What cannot be collected leaves no test that failed."""
+    (tmp_path / "test_broken.py").write_text("import no_such_module\n")
+
+    assert tried(tmp_path)[0] != 0

@@ -1,0 +1,132 @@
+"""Run the tests of one kind, and alone again those that failed: `make certain`, or `make live` with `--live`.
+
+The deterministic tests decide at once: what needs a second try met another test, or assumed something of the machine,
+and is to be mended; that few are borne and named keeps right work from waiting for it.
+
+A live case is scored. A try in which the job itself broke says nothing of us and does not count. What failed is tried
+again with nothing else running; three failures are red. Too many second tries are red as well: a regression that
+makes each case fail now and then must not hide behind them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FAILURES = 1  # pytest.ExitCode
+MOST_BROKEN = 5  # tries in which the job itself failed
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of tests: which they are, and what is borne of them."""
+
+    marked: str
+    failures: int  # with so many a case is red
+    again: Mapping[str, float]  # the greatest share of the cases of a level that may need a second try
+
+
+CERTAIN = Kind("not live", failures=2, again={"": 0.001})
+LIVE = Kind("live", failures=3, again={"trace": 0.05, "poll": 0.15})
+FEW = 2  # so many second tries prove nothing, in however small a selection
+
+
+@dataclass
+class Case:
+    """What came of one test."""
+
+    failed: bool = False  # in the last try
+    failures: int = 0
+    broken: int = 0  # tries in which the job broke
+
+    def is_to_be_tried(self, kind: Kind) -> bool:
+        """Return whether another try could still make it green."""
+        return self.failed and self.failures < kind.failures and self.broken < MOST_BROKEN
+
+
+def level_of(nodeid: str, kind: Kind) -> str:
+    """Return the level whose share a test counts for; a test of both is one of the trace, the stricter."""
+    if "" in kind.again:
+        return ""
+    return "poll" if "poll" in nodeid and "trace" not in nodeid else "trace"
+
+
+def add(cases: dict[str, Case], lines: Iterable[str]) -> None:
+    """Add one try of some tests: a line of JSON for each step of each, as conftest.py writes them."""
+    tried: dict[str, list[bool]] = {}
+    for line in lines:
+        told = json.loads(line)
+        steps = tried.setdefault(told["id"], [])
+        if told["outcome"] == "failed":
+            steps.append(told["broke"])
+    for nodeid, failed in tried.items():
+        case = cases.setdefault(nodeid, Case())
+        case.failed = bool(failed)
+        if failed:
+            case.broken += all(failed)
+            case.failures += not all(failed)
+
+
+def verdict(cases: Mapping[str, Case], kind: Kind) -> tuple[list[str], bool]:
+    """Return what is to be said of all cases, and whether they are green."""
+    said = []
+    green = True
+    for level, most in kind.again.items():
+        mine = [name for name in cases if level_of(name, kind) == level]
+        again = [name for name in mine if cases[name].failures]
+        said.append(f"{kind.marked}{level and ' at ' + level}: {len(mine)} cases, {len(again)} failed at first")
+        if len(again) > max(FEW, most * len(mine)):
+            green = False
+            said.append(f"  too many: a regression may hide behind so many second tries (at most {most:.2%})")
+    for name, case in sorted(cases.items()):
+        if case.failures or case.broken:
+            end = "red" if case.failed else "green in the end"
+            green &= not case.failed
+            said.append(f"  {end}: {name}: failed {case.failures} times, the job broke {case.broken} times")
+    return said, green
+
+
+def run(kind: Kind, workers: str, flags: list[str]) -> int:
+    """Run them all, then alone those that failed; print the score and return the exit code of it all."""
+    pytest = [sys.executable, "-m", "pytest"]
+    cases: dict[str, Case] = {}
+    with tempfile.TemporaryDirectory(prefix="ckptprof-tries-") as folder:
+        outcomes, chosen = Path(folder, "outcomes"), Path(folder, "chosen")
+        environment = {**os.environ, "CKPTPROF_TEST_OUTCOMES": str(outcomes)}
+        command = [*pytest, "-n", workers, "--dist", "loadgroup", "-m", kind.marked, *flags]
+        while True:
+            outcomes.write_text("")
+            code = subprocess.run(command, check=False, env=environment).returncode
+            add(cases, outcomes.read_text(encoding="utf-8").splitlines())
+            if code not in (0, FAILURES):  # interrupted, or pytest itself failed: no test says anything by that
+                return code
+            names = [name for name, case in cases.items() if case.is_to_be_tried(kind)]
+            if code == 0 or not names:
+                break
+            print(f"\n===== again, alone: {len(names)} that failed =====", flush=True)
+            chosen.write_text("\n".join(names) + "\n", encoding="utf-8")
+            command = [*pytest, "-n", "0", f"@{chosen}"]
+    said, green = verdict(cases, kind)
+    print("\n===== score =====", *said, sep="\n", flush=True)
+    known = code == 0 or any(case.failed for case in cases.values())
+    return 0 if green and known and cases else FAILURES
+
+
+def main() -> None:
+    """Read the command line; what is not known here is pytest's."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--workers", default="2")
+    told, flags = parser.parse_known_args()
+    raise SystemExit(run(LIVE if told.live else CERTAIN, told.workers, flags))
+
+
+if __name__ == "__main__":
+    main()
