@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -236,17 +236,18 @@ def standing(**changes: Any) -> Standing:
 @pytest.mark.parametrize(
     ("changes", "own", "fix"),
     [
-        ({}, WORKS, remedies.restart()),
-        ({}, BROKEN, "as `trace-libbpf` says: install it"),
-        ({"denied": True, "reasons": ("lacks CAP_BPF",)}, WORKS, remedies.privileges()),
-        ({"reasons": ("the trace failed, and from then on there was only polling: x",)}, BROKEN, remedies.restart()),
+        ({}, WORKS, remedies.restart),
+        ({}, BROKEN, lambda: "as `trace-libbpf` says: install it"),
+        ({"denied": True, "reasons": ("lacks CAP_BPF",)}, WORKS, remedies.privileges),
+        ({"reasons": ("the trace failed, and from then on there was only polling: x",)}, BROKEN, remedies.restart),
     ],
+    ids=["restart", "own", "privileges", "failed"],
 )
-def test_each_reason_has_one_remedy(changes: dict[str, Any], own: list[Check], fix: str) -> None:
+def test_each_reason_has_one_remedy(changes: dict[str, Any], own: list[Check], fix: Callable[[], str]) -> None:
     """That of the check which is not met here either, or that of what was in its way alone."""
     (check,) = watching.everything(standing(**changes), None, "/nowhere/x.db", own)
 
-    assert (check.status, check.fix) == ("warn", fix)
+    assert (check.status, check.fix) == ("warn", fix())
     assert check.text.endswith(f"at poll level: {standing(**changes).reasons[0]}")
 
 
