@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from tests.kernel.filesystems import call
+from tests.patience import PATIENCE_SECONDS
 
 import ckptprof.report
 from ckptprof.cli import ceiling as cli
@@ -46,7 +47,7 @@ def run(*arguments: str, db: Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, without a terminal."""
     return subprocess.run(
         [*PROGRAM, "ceiling", "--db", str(db), *arguments],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60,
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ sys.exit(main(sys.argv[1:]))
 def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user without any right."""
     command = [sys.executable, "-c", NOBODY, "ceiling", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.root
@@ -205,7 +206,7 @@ def test_a_signal_leaves_nothing(number: int, code: int, place: Path, tmp_path: 
     """Neither in the directory nor in the state directory."""
     process = started(place, tmp_path)
     process.send_signal(number)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == code
     assert b"interrupted" in told

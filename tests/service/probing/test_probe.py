@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.kernel.filesystems import call
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.diagnose.ceilings import MIB, Ceilings, Ended, Measure, Work
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
@@ -128,7 +129,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({3 * MIB + 512}, resource.RLIM_INFINI
 what = plan({str(tmp_path)!r}, size_bytes={64 * MIB}, phase_seconds=2.0, fs=KernelFs())
 sys.stdout.buffer.write(msgspec.json.encode(probe(what, halt=threading.Event(), tell=lambda *_: None)))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=PATIENCE_SECONDS)
     found = msgspec.json.decode(done.stdout, type=Ceilings)
     rows = {one.id: one for one in found.measures}
 
