@@ -357,6 +357,7 @@ def test_what_is_printed_without_root_works(
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("live")  # what is seen of a short job depends on the host
 def test_the_first_hint_leads_to_the_first_report(tmp_path: Path) -> None:
     """Who has nothing recorded is told to run a command; having done so, the same question has an answer."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CKPTPROF")}

@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_SECONDS
 from ckptprof.errors import PermissionDeniedError
 from ckptprof.recording import Header, read_file
 from ckptprof.service.commands import levels
+from ckptprof.store.reader import StoreReader
 
 HEADER: dict[str, Any] = {
     "uid": "u", "host": "h", "boot_id": "b", "kernel": "k", "ckptprof": "0", "at_ns": 1, "wall_ns": 2,
@@ -215,7 +216,12 @@ def test_a_sampler_that_is_lost_may_poll_from_then_on(ckptprof: Ckptprof) -> Non
     old = sampler_of(agent)
     old.kill()
     new = wait_until(lambda: found if (found := sampler_of(agent)).pid != old.pid else None)
-    time.sleep(2)
+
+    def sessions() -> int:
+        with StoreReader(ckptprof.database) as reader:
+            return len(reader.sessions())
+
+    wait_until(lambda: sessions() == 2)  # the new one has said what it can
     agent.terminate()
     _, err = agent.communicate(timeout=PATIENCE_SECONDS)
 
