@@ -386,13 +386,13 @@ def test_descendants_are_closed_under_parenthood(parents: dict[int, int], roots:
 
 def test_of_one_that_keeps_no_descriptors_the_same_is_read() -> None:
     """Nothing stays open; once it has ended, or its pid is another's, it is gone."""
-    fs, before = KernelFs(), held()
+    fs = KernelFs()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(b"!")
         child.stdout.read(1)  # from here on it does nothing
-        before += 2
+        before = held()
         kept, lean = Process(fs, child.pid), Process(fs, child.pid, keeps=False)
         for process in (kept, lean):
             assert process.read_io()
