@@ -25,11 +25,15 @@ from typing import Any
 
 import pytest
 import pytest_randomly
+from hypothesis import HealthCheck, settings
 
 # Where PYTHONDONTWRITEBYTECODE is set, each worker would compile all tests again, and each `ckptprof` its sources
 sys.dont_write_bytecode = False
 # DeepSpeed asks to be seeded before each test, for which it and PyTorch would be imported by every process of the suite
 pytest_randomly.entrypoint_reseeds = []
+# Hypothesis would fail an example that takes 0.2 s, or a test whose examples come slowly: a busy machine, most often
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 LOCKS = "CKPTPROF_TEST_LOCKS"  # the directory of the locks of `alone`
 OUTCOMES = "CKPTPROF_TEST_OUTCOMES"  # the file into which tries.py wants a line for each test

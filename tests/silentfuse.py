@@ -105,14 +105,16 @@ class SilentMount:
     def close(self) -> None:
         """Let all who wait go, and unmount."""
         assert self._server.stdin is not None
+        from tests.patience import PATIENCE_SECONDS  # noqa: PLC0415 - the server itself knows no other module
+
         self._server.stdin.close()
         try:
-            self._server.wait(10)
+            self._server.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self._server.kill()  # the end of /dev/fuse ends the connection, too
-            self._server.wait(10)
+            self._server.wait()
         subprocess.run(["umount", "--lazy", str(self.place)], check=False, capture_output=True)
-        self._reader.join(5)
+        self._reader.join(PATIENCE_SECONDS)
         assert self._server.stdout is not None
         self._server.stdout.close()
 

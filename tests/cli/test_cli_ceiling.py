@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from tests.kernel.filesystems import call
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 import ckptprof.report
 from ckptprof.cli import ceiling as cli
@@ -46,7 +46,7 @@ def run(*arguments: str, db: Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, without a terminal."""
     return subprocess.run(
         [*PROGRAM, "ceiling", "--db", str(db), *arguments],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60,
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
 
 
@@ -102,13 +102,15 @@ sys.exit(main(sys.argv[1:]))
 def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user without any right."""
     command = [sys.executable, "-c", NOBODY, "ceiling", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.root
 def test_no_root_is_needed() -> None:
     """Anybody may probe what is theirs; what is not is refused."""
-    with tempfile.TemporaryDirectory(prefix="ckptprof-ceiling-") as base:  # above pytest's own only root may pass
+    with tempfile.TemporaryDirectory(
+        prefix="ckptprof-ceiling-", dir="/var/tmp"
+    ) as base:  # above pytest's own only root may pass
         place, state = Path(base, "place"), Path(base, "state")
         place.mkdir()
         state.mkdir()
@@ -141,7 +143,7 @@ def test_a_quota_is_respected_and_told(tmp_path: Path) -> None:
         call("btrfs", "subvolume", "create", place / "limited")
         call("btrfs", "quota", "enable", place)
         call("btrfs", "qgroup", "limit", "4M", place / "limited")
-        done = run(str(place / "limited"), "--size", "250M", "--seconds", "1", "--json", db=tmp_path / "x.db")
+        done = run(str(place / "limited"), "--size", "250M", "--seconds", "5", "--json", db=tmp_path / "x.db")
         left = list((place / "limited").iterdir())
     finally:
         call("umount", "-l", place)  # others that look at files may hold it for a moment
@@ -205,7 +207,7 @@ def test_a_signal_leaves_nothing(number: int, code: int, place: Path, tmp_path: 
     """Neither in the directory nor in the state directory."""
     process = started(place, tmp_path)
     process.send_signal(number)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == code
     assert b"interrupted" in told
@@ -230,12 +232,10 @@ def test_what_kill_left_is_removed_by_the_next(place: Path, tmp_path: Path) -> N
 def started(place: Path, state: Path) -> subprocess.Popen[bytes]:
     """Return a long probe that is at work."""
     process = subprocess.Popen(
-        [*PROGRAM, "ceiling", "--db", f"{state}/x.db", "--size", "200M", "--seconds", "30", str(place)],
+        [*PROGRAM, "ceiling", "--db", f"{state}/x.db", "--size", "200M", "--seconds", "60", str(place)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    deadline = time.monotonic() + 30
-    while not list(place.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wait_until(lambda: list(place.iterdir()))
     return process
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.checks import remedies, trace
 from ckptprof.report.doctor import Check, render
@@ -170,7 +171,11 @@ def test_the_document_holds_all_of_it(tmp_path: Path) -> None:
     """As --json, on this host."""
     command = [sys.executable, str(Path(sys.executable).with_name("ckptprof")), "doctor", "--json"]
     done = subprocess.run(
-        [*command, "--db", str(tmp_path / "no.db")], capture_output=True, text=True, check=False, timeout=60
+        [*command, "--db", str(tmp_path / "no.db")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     found = {check["id"]: check["status"] for check in json.loads(done.stdout)["checks"]}
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.cli.checks import remedies, trace, watching
 from ckptprof.export.guard import Guard
@@ -37,10 +38,11 @@ class Host:
     """A place for an agent that doctor asks."""
 
     def __init__(self, folder: Path) -> None:
-        """Take a free port and a database of its own."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        """Take a database of its own, and a port at which nobody listens."""
+        self.taken = socket.socket()
+        self.taken.bind(("127.0.0.1", 0))
+        self.port = self.taken.getsockname()[1]
+        self.folder = folder
         self.db = str(folder / "watched.db")
         self.environment = {**os.environ, "CKPTPROF_LISTEN": f"127.0.0.1:{self.port}"}
         self.agents: list[subprocess.Popen[bytes]] = []
@@ -48,17 +50,23 @@ class Host:
     def watch(self, *options: str, before: tuple[str, ...] = (), **environment: str) -> None:
         """Start an agent and wait until it has something to say."""
         command = [*before, *COMMAND, "agent", "--db", self.db, *options]
-        self.agents.append(subprocess.Popen(command, env={**self.environment, **environment}))
-        deadline = time.monotonic() + 120
-        while "--no-metrics" not in options and watching.ask("127.0.0.1", self.port) is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        said = self.folder / f"said-{len(list(self.folder.iterdir()))}"
+        wanted = {**self.environment, "CKPTPROF_LISTEN": "127.0.0.1:0", **environment}
+        with said.open("wb") as stream:
+            self.agents.append(subprocess.Popen(command, env=wanted, stderr=stream))
+        if "--no-metrics" not in options:
+            found = wait_until(
+                lambda: re.search(r"metrics on http://127\.0\.0\.1:(\d+)", said.read_text()), said.read_text
+            )
+            self.port = int(found[1])
+            self.environment["CKPTPROF_LISTEN"] = f"127.0.0.1:{self.port}"
+            wait_until(lambda: watching.ask("127.0.0.1", self.port))
 
     def end(self) -> None:
         """End what watches."""
         for agent in self.agents:
             agent.terminate()
-            agent.wait(120)
+            agent.wait(PATIENCE_SECONDS)
         self.agents.clear()
 
     def doctor(self, before: tuple[str, ...] = ()) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -74,6 +82,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made = Host(tmp_path)
     yield made
     made.end()
+    made.taken.close()
 
 
 @pytest.mark.slow
@@ -136,10 +145,7 @@ def test_an_agent_that_traces_is_ok(host: Host) -> None:
 def test_an_agent_that_serves_nothing_is_known_by_its_database(host: Host) -> None:
     """Its level, and not its reason."""
     host.watch("--level", "poll", "--no-metrics")
-    deadline = time.monotonic() + 120
-    while "at poll level" not in (checks := host.doctor()[1])["watching"]["text"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    checks = wait_until(lambda: found if "at poll level" in (found := host.doctor()[1])["watching"]["text"] else None)
 
     assert checks["watching"]["status"] == "warn"
     assert checks["watching"]["text"] == "an agent writes to this database at poll level"

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli import main as cli
 
@@ -122,7 +123,13 @@ def test_examples_work(name: str, line: str, place: Path) -> None:
     }
 
     done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, check=False, cwd=place, env=environment, timeout=120
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=place,
+        env=environment,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert "Traceback" not in done.stderr

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.patience import PATIENCE_SECONDS
 
 import ckptprof
 from ckptprof.cli import main as cli
@@ -118,7 +119,9 @@ def check(command: str) -> None:
     if name == "capture":
         Path(arguments[1]).unlink()  # it is there for `replay`
     if name in ("run", "capture"):  # they change signals of their process
-        code = subprocess.run([PROGRAM, *arguments], check=False, capture_output=True, timeout=60).returncode
+        code = subprocess.run(
+            [PROGRAM, *arguments], check=False, capture_output=True, timeout=PATIENCE_SECONDS
+        ).returncode
     else:
         code = cli.main(arguments)
     allowed = {"service status": SERVICE_STATUS, "doctor": {0, 4}}.get(name, {0})
@@ -354,6 +357,7 @@ def test_what_is_printed_without_root_works(
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("live")  # what is seen of a short job depends on the host
 def test_the_first_hint_leads_to_the_first_report(tmp_path: Path) -> None:
     """Who has nothing recorded is told to run a command; having done so, the same question has an answer."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CKPTPROF")}
@@ -366,7 +370,13 @@ def test_the_first_hint_leads_to_the_first_report(tmp_path: Path) -> None:
 
     def pasted(line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", "-c", line], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment, timeout=60
+            ["bash", "-c", line],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env=environment,
+            timeout=PATIENCE_SECONDS,
         )
 
     before = pasted("ckptprof report")

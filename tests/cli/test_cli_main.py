@@ -14,6 +14,7 @@ from typing import Annotated, get_type_hints
 
 import pytest
 import typer
+from tests.patience import PATIENCE_SECONDS
 
 import ckptprof
 from ckptprof.cli import main as cli
@@ -26,7 +27,12 @@ PROGRAM = [sys.executable, "-m", "ckptprof"]
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the console script's function in a process of its own."""
     return subprocess.run(
-        [*PROGRAM, *arguments], capture_output=True, text=True, check=False, env=os.environ | environment, timeout=60
+        [*PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -174,7 +180,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert process.stderr is not None
         process.stdout.close()
         complaint = process.stderr.read()
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE_SECONDS)
 
     assert complaint == b""
     assert process.returncode == 141

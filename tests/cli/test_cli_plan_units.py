@@ -110,7 +110,7 @@ def test_no_number_is_passed_on() -> None:
     assert math.isinf(units.seconds("inf s", "--x"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.sampled_from(PARSERS),
     st.sampled_from(["0/0", "12/30d"])
@@ -128,7 +128,7 @@ def test_any_text_is_a_number_or_refused(parse: object, text: str) -> None:
     assert isinstance(answer, (int, float, units.Failures)) or (answer.hint and len(str(answer)) < 400)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(0.001, 1e6), st.sampled_from("kMGTPE"))
 def test_binary_is_more_than_decimal(value: float, prefix: str) -> None:
     """And both are the number times their unit."""

@@ -117,6 +117,7 @@ def test_the_standing_of_the_service_does_so_too(columns: int) -> None:
         assert cells(widest(text)) <= columns
 
 
+@pytest.mark.xdist_group("live")  # what polling sees of a short job depends on the host
 def test_the_summary_of_a_run_does_so_too(tmp_path: Path) -> None:
     """At its end, on stderr."""
     done = subprocess.run(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,8 +14,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import psutil
+from tests.patience import PATIENCE_SECONDS, wait_until
+
 JOB = "ckptprof"
-START_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Prometheus:
         """Ask the HTTP API and return `data`; an error of PromQL raises AssertionError with its text."""
         query = urllib.parse.urlencode(arguments)
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as response:  # noqa: S310 - loopback
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=PATIENCE_SECONDS) as response:  # noqa: S310 - loopback
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
             if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # it starts
@@ -43,7 +43,7 @@ class Prometheus:
         result: list[dict[str, Any]] = self.get("query", query=expression)["result"]
         return result
 
-    def resolve(self, expression: str, rate_interval: str = "5s", range_seconds: int = 600) -> str:
+    def resolve(self, expression: str, rate_interval: str = "1m", range_seconds: int = 600) -> str:
         """Put values where Grafana puts them; it escapes what a regular expression would read as its own, twice."""
         instance = self.instance.replace(".", r"\\.").replace("[", r"\\[").replace("]", r"\\]")
         values = {"$__rate_interval": rate_interval, "$__range_s": str(range_seconds), "$__range": f"{range_seconds}s"}
@@ -52,16 +52,16 @@ class Prometheus:
         assert "$" not in expression, f"an unknown variable in {expression}"
         return expression
 
-    def wait_for_scrapes(self, count: int, *, seconds: float = START_SECONDS) -> None:
+    def wait_for_scrapes(self, count: int) -> None:
         """Wait until the target was scraped so often; raises AssertionError with Prometheus' own reason if not."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+
+        def scraped() -> bool:
             with contextlib.suppress(OSError):
                 result = self.query(f'count_over_time(up{{job="{JOB}"}}[1h]) and up == 1')
-                if result and float(result[0]["value"][1]) >= count:
-                    return
-            time.sleep(0.2)
-        raise AssertionError(f"not scraped: {self.get('targets')}")
+                return bool(result) and float(result[0]["value"][1]) >= count
+            return False
+
+        wait_until(scraped, lambda: f"not scraped: {self.get('targets')}")
 
 
 def expressions(dashboard: Path) -> list[tuple[str, str]]:
@@ -106,24 +106,21 @@ def scraping(
     }
     file = directory / "prometheus.yml"
     file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
-    port = _free_port()
     command = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={directory / 'tsdb'}"]
-    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+    command += ["--web.listen-address=127.0.0.1:0", "--log.level=error"]
     with (directory / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            yield Prometheus(f"http://127.0.0.1:{port}", parts.netloc)
+            yield Prometheus(f"http://127.0.0.1:{wait_until(lambda: _port_of(process))}", parts.netloc)
         finally:
             process.terminate()
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait(PATIENCE_SECONDS)
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+def _port_of(process: subprocess.Popen[bytes]) -> int | None:
+    """Return where it listens, once it does."""
+    assert process.poll() is None, "it has ended"
+    for one in psutil.Process(process.pid).net_connections(kind="tcp"):
+        if one.status == psutil.CONN_LISTEN:
+            return int(one.laddr.port)
+    return None

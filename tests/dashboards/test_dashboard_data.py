@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import subprocess
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.dashboards import busy_node, prometheus_harness
+from tests.patience import wait_until
 
 from ckptprof.assets import asset
 from ckptprof.export.http import MetricsServer
@@ -70,14 +72,15 @@ def test_every_expression_returns_data(busy_server: MetricsServer, tmp_path: Pat
     with prometheus_harness.scraping(busy_server.url, tmp_path) as prometheus:
         prometheus.wait_for_scrapes(8)
         for dashboard in asset("dashboards").glob("*.json"):
-            assert prometheus_harness.empty_expressions(prometheus, dashboard) == []
+            missing = functools.partial(prometheus_harness.empty_expressions, prometheus, dashboard)
+            wait_until(lambda missing=missing: not missing(), missing)  # a scrape may have come too late for an answer
         with pytest.raises(AssertionError, match="parse error"):
             prometheus.query("rate(ckptprof_[")
         assert prometheus.query("ckptprof_no_such_metric") == []
         for variable in ("job", "instance"):
             values = prometheus.get(f"label/{variable}/values", **{"match[]": "ckptprof_build_info"})
             assert values == [{"job": prometheus_harness.JOB, "instance": prometheus.instance}[variable]]
-        samples = prometheus.query("scrape_samples_scraped")[0]["value"][1]
+        samples = wait_until(lambda: prometheus.query("scrape_samples_scraped > 0"))[0]["value"][1]
         assert int(samples) <= documented_series(job_names=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, WALL_NS, Stage, play
 
@@ -27,7 +27,7 @@ from ckptprof_collectors.samples import (
     ProcessStat,
 )
 
-small = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+small = settings(max_examples=60)
 counts = st.integers(0, 1 << 40)
 pids = st.integers(1, 4)
 ticks = st.integers(0, 2)

@@ -16,7 +16,7 @@ SHARES = st.floats(1e-9, 0.9)  # cost over MTTF
 RECOVERY = st.floats(0, 1e6)
 SIZES = st.floats(1, 1e18)
 TIMES = st.floats(1e-3, 1e9)
-quick = settings(max_examples=50, deadline=None)
+quick = settings(max_examples=50)
 FACTORS = st.floats(1e-6, 1e6)
 
 

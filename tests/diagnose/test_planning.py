@@ -224,7 +224,7 @@ FOUND = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.builds(
         Given, parameters=ANY, size_bytes=ANY, gpus=WHOLE, gpus_per_node=WHOLE, mttf_seconds=ANY, cost_seconds=ANY,
@@ -254,7 +254,7 @@ def test_any_figures_give_a_sane_plan_or_a_reason(wishes: Given, found: Measured
         assert all(rule.lost_share is None or rule.lost_share >= least - 1e-9 for rule in made.rules)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(60, 1e6), st.floats(1e-6, 0.3), st.integers(1, 10**5))
 def test_units_of_the_plan(mttf: float, share: float, gpus: int) -> None:
     """The advice is the formula's, and the MTTF of a cluster the given one over its GPUs."""

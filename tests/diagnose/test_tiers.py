@@ -41,7 +41,7 @@ def test_reached_and_needed(kind: Kind, rate: float, is_reached: Tier | None, is
     assert needed(kind, rate) == is_needed
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(0, 1e12), st.floats(0, 1e12), st.sampled_from([Kind.SAVE, Kind.RESTORE]))
 def test_more_throughput_never_reaches_less(one: float, other: float, kind: Kind) -> None:
     """And what is needed is never under what is reached, unless it is exactly that."""

@@ -83,7 +83,7 @@ _CHECKPOINTS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(_CHECKPOINTS, st.lists(_CHECKPOINTS, max_size=2))
 def test_no_measures_raise_or_break_the_account(checkpoint: Checkpoint, history: list[Checkpoint]) -> None:
     """Contradictory, endless, negative and missing numbers included."""
@@ -108,7 +108,7 @@ def test_no_measures_raise_or_break_the_account(checkpoint: Checkpoint, history:
 _SECONDS = st.floats(0, 20)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.tuples(*[_SECONDS] * 5), st.sampled_from(Level), st.floats(1e8, 1e10))
 def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
     times: tuple[float, ...], level: Level, shown: float
@@ -129,7 +129,7 @@ def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
             assert expected >= min(GIB / max(shown, 10 * GIB / whole), found.seconds) - 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 10), st.integers(1, 4)), min_size=1, max_size=6))
 def test_threads_that_overlap_add_up_to_the_path_once(spans: list[tuple[float, float, int]]) -> None:
     """Several threads and ranks, one after the other and side by side; the path is as long as the save."""

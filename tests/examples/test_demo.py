@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, str(ROOT / "examples" / "demo.py")]
@@ -30,7 +31,9 @@ esac
 def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run to the end; /tmp of the demo is a directory of the test's own."""
     env = {**os.environ, "TMPDIR": str(cwd), **environment}
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=cwd, env=env, timeout=PATIENCE_SECONDS
+    )
 
 
 @pytest.mark.xdist_group("live")

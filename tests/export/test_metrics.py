@@ -465,7 +465,7 @@ def test_hostile_names_never_break_a_scrape(name: str) -> None:
     parsed(metrics)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(names=st.lists(st.text(st.characters(exclude_categories=()), max_size=200), max_size=12))
 def test_any_names_give_a_page_that_parses(names: list[str]) -> None:
     """Whatever the names, also those that look alike once cleaned, no series is there twice."""

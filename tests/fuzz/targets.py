@@ -146,7 +146,6 @@ def request(folder: Path) -> Feed:
         connection = _Connection(ours, 0.0)
         server._connections[ours] = connection
         server._selector.register(ours, 1, connection)
-        theirs.settimeout(5)
         with theirs:
             for piece in (data[1 : len(data) // 2], data[max(1, len(data) // 2) :][:60_000]):
                 with contextlib.suppress(OSError):

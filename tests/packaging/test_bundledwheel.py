@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.clang, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.clang]
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("libbpf.so.1", "libelf.so.1", "libz.so.1")
@@ -33,9 +33,7 @@ print(json.dumps({"path": lib.path, "package": str(package), "programs": program
 def call(*command: str | Path, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
     """Run a command away from the checkout, with `extra` in its environment."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHONPATH", "CKPTPROF"))}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=200, cwd=cwd, env={**environment, **extra}
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env={**environment, **extra})
 
 
 def build(into: Path, wanted: str) -> subprocess.CompletedProcess[str]:

@@ -62,7 +62,6 @@ def test_a_release_moves_version_and_changelog(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_pypi_would_take_source_and_wheel(tmp_path: Path) -> None:
     """`twine check --strict` has no complaint; the source holds what its own wheel is built from."""
     for command in (

@@ -77,7 +77,6 @@ def check_sbom(wheel: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_two_builds_are_the_same_bytes(builds: list[Path]) -> None:
     """At another time, in another place and zone, with other rights of files."""
     one, another = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in builds)

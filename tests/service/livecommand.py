@@ -7,15 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 CKPTPROF = [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
+__all__ = ["CKPTPROF", "PATH_FIELD", "SAVE", "Ckptprof", "fill", "sampler_of", "wait_until"]
 PATH_FIELD = 8  # of `ckptprof list`
 SAVE = "import numpy, sys, time; a = numpy.zeros(8_000_000)\n"
 SAVE += "for n in range(int(sys.argv[1])):\n time.sleep(1); numpy.save(f'ckpt_{n}.npy', a)\n"
@@ -37,7 +37,9 @@ class Ckptprof:
     def call(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Run ckptprof to its end; what it prints is caught unless the options say where it goes."""
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": self.work, **options}
-        return subprocess.run([*CKPTPROF, *arguments], check=False, timeout=60, env=self.environment, **streams)
+        return subprocess.run(
+            [*CKPTPROF, *arguments], check=False, timeout=PATIENCE_SECONDS, env=self.environment, **streams
+        )
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Run a command under `ckptprof run`."""
@@ -64,15 +66,6 @@ class Ckptprof:
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()
             process.communicate()
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Return what the condition returns as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
-    return found
 
 
 def sampler_of(process: subprocess.Popen[bytes]) -> psutil.Process:

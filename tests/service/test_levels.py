@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from livecommand import CKPTPROF, Ckptprof, sampler_of, wait_until
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.errors import PermissionDeniedError
 from ckptprof.recording import Header, read_file
 from ckptprof.service.commands import levels
+from ckptprof.store.reader import StoreReader
 
 HEADER: dict[str, Any] = {
     "uid": "u", "host": "h", "boot_id": "b", "kernel": "k", "ckptprof": "0", "at_ns": 1, "wall_ns": 2,
@@ -168,7 +170,7 @@ def test_auto_traces_where_it_can(ckptprof: Ckptprof) -> None:
     while process.poll() is None:  # on a busy host it may take seconds until it traces
         (ckptprof.work / "short.bin").write_bytes(bytes(3 << 20))
         time.sleep(0.5)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_SECONDS)
     found, frames = read_file(file)
     told = [s for one in frames for s in one.samples if type(s).__name__ == "FileActivity"]
 
@@ -194,7 +196,7 @@ def test_an_agent_says_at_which_level_it_watches(ckptprof: Ckptprof) -> None:
         while "storing in" not in lines[-1][-1]:
             lines[-1].append(agent.stderr.readline().decode())
         agent.terminate()
-        agent.communicate(timeout=30)
+        agent.communicate(timeout=PATIENCE_SECONDS)
 
     traced, polled = lines
     stored = f"ckptprof: storing in {ckptprof.database}\n"
@@ -214,9 +216,14 @@ def test_a_sampler_that_is_lost_may_poll_from_then_on(ckptprof: Ckptprof) -> Non
     old = sampler_of(agent)
     old.kill()
     new = wait_until(lambda: found if (found := sampler_of(agent)).pid != old.pid else None)
-    time.sleep(2)
+
+    def sessions() -> int:
+        with StoreReader(ckptprof.database) as reader:
+            return len(reader.sessions())
+
+    wait_until(lambda: sessions() == 2)  # the new one has said what it can
     agent.terminate()
-    _, err = agent.communicate(timeout=30)
+    _, err = agent.communicate(timeout=PATIENCE_SECONDS)
 
     assert first.startswith(b"ckptprof: watching this host at trace level")
     assert new.pid != old.pid

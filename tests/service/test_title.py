@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from livecommand import Ckptprof, sampler_of, wait_until
+from tests.patience import PATIENCE_SECONDS
 
 CODE = """
 import sys, ckptprof.service.title as title
@@ -44,4 +45,4 @@ def test_both_processes_of_an_agent_can_be_told_apart(ckptprof: Ckptprof) -> Non
         shown = ["ps", "-o", "args=", "-p", str(process)]
         wait_until(lambda: subprocess.check_output(shown, text=True).strip() == f"ckptprof: {role}")  # noqa: B023
     agent.terminate()
-    agent.communicate(timeout=30)
+    agent.communicate(timeout=PATIENCE_SECONDS)

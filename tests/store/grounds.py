@@ -6,11 +6,11 @@ import contextlib
 import fcntl
 import os
 import struct
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.kernel.filesystems import call
+from tests.patience import wait_until
 
 MAKERS = {
     "ext4": ("mkfs.ext4", "-q", "-F"),
@@ -20,7 +20,6 @@ MAKERS = {
 _GOING_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN are one: _IOR('X', 125, __u32)
 LOG_FLUSHED, LOG_LOST = 1, 2
 _IMAGE_BYTES = 512 << 20
-_BUSY_SECONDS = 20.0
 
 
 class Ground:
@@ -47,16 +46,15 @@ class Ground:
 
         That may be an agent of this host that looks at it just now, or a mount namespace that was made meanwhile.
         """
-        until = time.monotonic() + _BUSY_SECONDS
-        while not self._let_go():
-            if time.monotonic() > until:
-                call("umount", "--lazy", self.at)
-                raise RuntimeError(f"{self.at} is busy")
-            time.sleep(0.1)
-        while call("losetup", "--associated", self._image):
-            if time.monotonic() > until:
-                raise RuntimeError(f"{self.at} is still mounted in another namespace")
-            time.sleep(0.1)
+        try:
+            wait_until(self._let_go)
+        except AssertionError as error:
+            call("umount", "--lazy", self.at)
+            raise RuntimeError(f"{self.at} is busy") from error
+        try:
+            wait_until(lambda: not call("losetup", "--associated", self._image))
+        except AssertionError as error:
+            raise RuntimeError(f"{self.at} is still mounted in another namespace") from error
 
     def _let_go(self) -> bool:
         with contextlib.suppress(RuntimeError):

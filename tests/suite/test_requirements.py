@@ -72,7 +72,6 @@ def run_suite(directory: Path, cases: str, *arguments: str, **environment: str) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
         cwd=directory,
         env={**inherited, "PYTEST_DEBUG_TEMPROOT": str(directory), **environment},
     )

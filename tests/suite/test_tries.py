@@ -96,7 +96,7 @@ def tried(directory: Path, *flags: str, first: int = 0, job: int = 0, live: int 
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/tries.py"), *flags, "-p", "no:cacheprovider"],
         cwd=directory, env={**inherited, "PYTEST_DEBUG_TEMPROOT": str(directory), **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=240,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
 

@@ -7,11 +7,11 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import wait_until
 
 from ckptprof_collectors.devices.blockdevices import REVIEW_SECONDS, BlockDevices
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -201,13 +201,16 @@ def loop_device(number: int) -> Iterator[str]:
         try:
             yield f"loop{number}"
         finally:
-            for _ in range(100):  # EBUSY while somebody (udev, another test's probe) has it open
-                with contextlib.suppress(OSError):
-                    fcntl.ioctl(control, LOOP_CTL_REMOVE, number)
-                    break
-                time.sleep(0.02)
+            wait_until(lambda: _removed(control, number))
     finally:
         os.close(control)
+
+
+def _removed(control: int, number: int) -> bool:
+    with contextlib.suppress(OSError):  # EBUSY while somebody (udev, another test's probe) has it open
+        fcntl.ioctl(control, LOOP_CTL_REMOVE, number)
+        return True
+    return False
 
 
 def own_number(offset: int) -> int:
@@ -216,12 +219,14 @@ def own_number(offset: int) -> int:
 
 
 def until(collector: BlockDevices, found: Callable[[list[Sample]], bool]) -> list[Sample]:
-    """Read until something is found, at most five seconds; return all that was read."""
+    """Read until something is found; return all that was read."""
     samples: list[Sample] = []
-    deadline = time.monotonic() + 5
-    while not found(samples) and time.monotonic() < deadline:
-        samples += collector.read()
-        time.sleep(0.01)
+
+    def met() -> bool:
+        samples.extend(collector.read())
+        return found(samples)
+
+    wait_until(met)
     return samples
 
 

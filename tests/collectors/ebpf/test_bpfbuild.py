@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 BPF = ROOT / "collectors" / "ckptprof_collectors" / "bpf"
@@ -28,7 +29,7 @@ def pinned() -> None:
 def build(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the builder as `make bpf` does."""
     command = [sys.executable, BPF / "build.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.slow

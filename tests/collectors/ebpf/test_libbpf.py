@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof_collectors.ebpf import library as bpflibrary
 from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Libbpf, Ring, checksum, find_libbpf, object_path
@@ -116,7 +117,7 @@ def python(code: str, *prefix: str, **environment: str) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
 

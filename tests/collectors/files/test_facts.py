@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.descriptors import held
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof_collectors.files import facts
 from ckptprof_collectors.files.factmemory import MAX_KEPT, SETTLED_NS, Lately, Memory, Told, _version
 from ckptprof_collectors.files.facts import MAX_OLD_ENTRIES, FactFinder, Question, answer, look
 from ckptprof_collectors.files.statx import FileStatus, statx
 from ckptprof_collectors.files.views import HERE, View, Views
-from ckptprof_collectors.files.workers import MAX_DESCRIPTORS, WorkerPool
+from ckptprof_collectors.files.workers import MAX_DESCRIPTORS, URGENT, WorkerPool
+from ckptprof_collectors.mounts.failuredomains import LOCAL
 from ckptprof_collectors.samples import FileFact
 
 
@@ -91,13 +95,10 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_left_out_and_never_waited_for(tmp_path: Path) -> None:
-    """A FIFO without a writer, a socket, a device."""
+    """A FIFO without a writer, which is waited for without an end, and a device."""
     os.mkfifo(tmp_path / "fifo")
-    started = time.monotonic()
-    found = ask(files=[tmp_path / "fifo", Path("/dev/null")], folders=[tmp_path])
 
-    assert found == {}
-    assert time.monotonic() - started < 60  # a FIFO is waited for without an end
+    assert ask(files=[tmp_path / "fifo", Path("/dev/null")], folders=[tmp_path]) == {}
 
 
 @pytest.mark.parametrize("name", [b"a\nb", b"\x1b[2J", b"\xff\xfe", b"<script>", b" ", b"..."])
@@ -111,17 +112,14 @@ def test_hostile_names_are_told_as_text(tmp_path: Path, name: bytes) -> None:
     assert fact.path.encode("utf-8")
 
 
-def test_a_folder_of_very_many_files_costs_a_bounded_time(tmp_path: Path) -> None:
+def test_of_a_folder_of_very_many_files_few_old_ones_are_looked_at(tmp_path: Path) -> None:
     """All of 10,000 new files are told; of as many old ones no more than some thousand are looked at."""
     folder = tmp_path / "many"
     folder.mkdir()
     for number in range(10_000):
         os.close(os.open(folder / str(number), os.O_WRONLY | os.O_CREAT))
-    started = time.process_time()
-    found = ask(folders=[folder])
 
-    assert len(found) == 10_000
-    assert time.process_time() - started < 2
+    assert len(ask(folders=[folder])) == 10_000
 
     question = Question(7, 8, HERE, (), (os.fsencode(folder),), time.time_ns() + 3_600_000_000_000)
     assert list(look(question)) == [None] * MAX_OLD_ENTRIES
@@ -286,9 +284,13 @@ def test_a_long_answer_is_given_in_parts_and_lets_others_in(tmp_path: Path, monk
     for number in range(3_000):
         os.close(os.open(folder / str(number), os.O_WRONLY | os.O_CREAT))
     (tmp_path / "a").write_bytes(bytes(32))
-    finder = FactFinder(workers=WorkerPool())
+    workers, both = WorkerPool(), threading.Event()
+    for domain in (LOCAL, URGENT):
+        workers.put(domain, lambda: both.wait(PATIENCE_SECONDS) and False)
+    finder = FactFinder(workers=workers)
     finder.ask(Question(7, 8, HERE, (), (os.fsencode(folder),), 0))
     finder.ask(Question(9, 8, HERE, (os.fsencode(tmp_path / "a"),), (), 0))
+    both.set()
     facts = all_of(finder)
 
     assert len(facts) == 3_001
@@ -296,13 +298,14 @@ def test_a_long_answer_is_given_in_parts_and_lets_others_in(tmp_path: Path, monk
 
 
 def all_of(finder: FactFinder) -> list[FileFact]:
-    """Return all that a finder answers within ten seconds."""
+    """Return all that a finder answers."""
     facts: list[FileFact] = []
-    deadline = time.monotonic() + 10
-    while finder.waiting and time.monotonic() < deadline:
-        facts += finder.take()
-        time.sleep(0.005)
-    assert not finder.waiting
+
+    def ended() -> bool:
+        facts.extend(finder.take())
+        return not finder.waiting
+
+    wait_until(ended)
     return facts
 
 
@@ -314,9 +317,9 @@ def test_answers_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pyte
     finder = FactFinder(workers=WorkerPool())
     finder.ask(Question(7, 8, HERE, (), (os.fsencode(tmp_path),), 0))
     found: list[FileFact] = []
-    most, deadline = 0, time.monotonic() + 20
-    while finder.waiting and time.monotonic() < deadline:
-        time.sleep(0.01)
+    most = 0
+    while finder.waiting:
+        wait_until(lambda: finder._answers or not finder.waiting)
         most = max(most, len(finder._answers))
         found += finder.take()
 
@@ -349,14 +352,12 @@ def test_a_search_of_many_folders_holds_few_descriptors(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "file").write_bytes(b"1")
     folders = tuple(os.fsencode(tmp_path / f"{number}") for number in range(40))
-    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    before = held()
 
-    held = [
-        sum(1 for _ in Path("/proc/self/fd").iterdir()) - before for _ in look(Question(7, 8, HERE, (), folders, 0))
-    ]
+    more = [len(held() - before) for _ in look(Question(7, 8, HERE, (), folders, 0))]
 
-    assert len(held) == 40 * 3
-    assert max(held) <= MAX_DESCRIPTORS
+    assert len(more) == 40 * 3
+    assert max(more) <= MAX_DESCRIPTORS
 
 
 def test_a_file_that_is_asked_for_is_not_found_again_in_its_folder(tmp_path: Path) -> None:

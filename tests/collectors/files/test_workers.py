@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS, wait_until
 
+from ckptprof_collectors.files import workers as pool
 from ckptprof_collectors.files.facts import FactFinder, Question
 from ckptprof_collectors.files.views import HERE
 from ckptprof_collectors.files.workers import MAX_APART, MAX_HUNG, URGENT, WorkerPool
@@ -30,6 +32,11 @@ MOUNTINFO = b"""\
 26 21 8:2 / /home/local rw - xfs /dev/sdb rw
 27 20 0:45 / /auto rw - autofs systemd-1 rw
 """
+
+
+def threads_of(workers: WorkerPool) -> int:
+    """Return how many threads a pool has; this process may have those of others."""
+    return sum(getattr(thread._target, "__self__", None) is workers for thread in threading.enumerate())  # type: ignore[attr-defined]
 
 
 def told(done: threading.Event) -> bool:
@@ -78,7 +85,7 @@ def test_jobs_that_are_left_off_are_as_many_as_their_descriptors_allow(allowed: 
     at_once: list[int] = []
 
     def job(number: int) -> bool:
-        gate.wait(20)
+        gate.wait(PATIENCE_SECONDS)
         turns[number] += 1
         begun.add(number)
         at_once.append(len(begun))
@@ -94,33 +101,30 @@ def test_jobs_that_are_left_off_are_as_many_as_their_descriptors_allow(allowed: 
         workers.put(LOCAL, functools.partial(job, number))
     gate.set()
 
-    assert done.wait(20)
+    assert done.wait(PATIENCE_SECONDS)
     assert turns == [3] * 8
     assert max(at_once) == most
 
 
-def test_jobs_that_hang_take_a_bounded_number_of_threads_and_none_from_others() -> None:
+def test_jobs_that_hang_take_a_bounded_number_of_threads_and_none_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is local is done though every other thread hangs; what waits behind those is not waited for for ever."""
+    monkeypatch.setattr(pool, "HUNG_NS", 10**18)
     gate, done = threading.Event(), threading.Event()
     workers = WorkerPool(limit=2)
 
     def hang() -> bool:
-        gate.wait(20)
+        gate.wait(PATIENCE_SECONDS)
         return False
 
-    before = threading.active_count()
     taken = [workers.put(f"server {number % 8}", hang) for number in range(32)]
     workers.put(LOCAL, lambda: told(done))
 
-    assert done.wait(10)
+    assert done.wait(PATIENCE_SECONDS)
     assert 16 <= sum(taken) <= 20
-    assert threading.active_count() - before <= MAX_APART + 1
-    assert workers.waiting()
-    deadline = time.monotonic() + 10
-    while workers.waiting() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not workers.waiting()
-    assert threading.active_count() - before <= MAX_APART + MAX_HUNG + 1
+    assert threads_of(workers) <= MAX_APART + 1
+    monkeypatch.setattr(pool, "HUNG_NS", 0)
+    wait_until(lambda: not workers.waiting())
+    assert threads_of(workers) <= MAX_APART + MAX_HUNG + 1
     assert (workers.replaced, len(workers.hung())) == (MAX_HUNG, 8)
     gate.set()
 
@@ -131,21 +135,19 @@ def test_a_thread_that_hangs_is_replaced_even_where_nothing_should(domain: str) 
     gate, done = threading.Event(), threading.Event()
     workers = WorkerPool()
     for _ in range(MAX_HUNG):
-        workers.put(domain, lambda: gate.wait(30) and False)
+        workers.put(domain, lambda: gate.wait(PATIENCE_SECONDS) and False)
     workers.put(domain, lambda: told(done))
-    deadline = time.monotonic() + 4 * MAX_HUNG
-    while not done.is_set() and time.monotonic() < deadline:
-        workers.tend()
-        time.sleep(0.02)
-    before = threading.active_count()
 
-    assert done.is_set()
+    def told_beside_them() -> bool:
+        workers.tend()
+        return done.is_set()
+
+    wait_until(told_beside_them)
     assert workers.hung() == [domain] * MAX_HUNG
+    assert threads_of(workers) == MAX_HUNG + 1
     gate.set()
-    while threading.active_count() > before - MAX_HUNG and time.monotonic() < deadline + 10:
-        time.sleep(0.02)
+    wait_until(lambda: threads_of(workers) == 1)
     assert workers.hung() == []
-    assert threading.active_count() == before - MAX_HUNG
 
 
 def test_a_job_that_fails_ends_no_thread() -> None:
@@ -154,7 +156,7 @@ def test_a_job_that_fails_ends_no_thread() -> None:
     workers.put(LOCAL, lambda: bool(1 // 0))
     workers.put(LOCAL, lambda: told(done))
 
-    assert done.wait(10)
+    assert done.wait(PATIENCE_SECONDS)
     assert workers.failed == 1
 
 
@@ -169,10 +171,7 @@ def hung(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     with subprocess.Popen(["bindfs", "-f", below, place]) as server:
         try:
-            deadline = time.monotonic() + 10
-            while not place.is_mount():
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(place.is_mount)
             server.send_signal(signal.SIGSTOP)
             yield place
         finally:
@@ -182,8 +181,11 @@ def hung(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_facts_of_local_files_do_not_wait_for_a_mount_that_hangs(hung: Path, tmp_path: Path) -> None:
+def test_facts_of_local_files_do_not_wait_for_a_mount_that_hangs(
+    hung: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Asked for in one question, by a link, and with the mount below a folder; what hangs is not waited for."""
+    monkeypatch.setattr(pool, "HUNG_NS", 10**18)  # no thread takes the place of one that waits
     local = tmp_path / "local"
     local.mkdir()
     (local / "a.pt").write_bytes(bytes(64))
@@ -192,19 +194,10 @@ def test_facts_of_local_files_do_not_wait_for_a_mount_that_hangs(hung: Path, tmp
     finder = FactFinder(workers=WorkerPool())
     files = tuple(os.fsencode(path) for path in (hung / "step_1" / "model.pt", link / "other", local / "a.pt"))
     folders = tuple(os.fsencode(path) for path in (link, hung / "step_1", tmp_path))
-    started = time.monotonic()
     for _ in range(3):
         finder.ask(Question(7, 8, HERE, files, folders, 0))
-    found: set[str] = set()
-    while str(local / "a.pt") not in found and time.monotonic() - started < 10:
-        found |= {fact.path for fact in finder.take()}
-        time.sleep(0.005)
-    seconds = time.monotonic() - started
 
-    assert str(local / "a.pt") in found
-    assert seconds < 1
-    while finder.waiting and time.monotonic() - started < 10:
-        finder.take()
-        time.sleep(0.01)
-    assert not finder.waiting
+    wait_until(lambda: str(local / "a.pt") in {fact.path for fact in finder.take()})
+    monkeypatch.undo()
+    wait_until(lambda: finder.take() is not None and not finder.waiting)
     finder.close()

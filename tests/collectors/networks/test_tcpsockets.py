@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from sockdiag import LISTEN, FakeNetlink, info, message
+from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.networks import addresses, inetdiag, tcpsockets
@@ -266,12 +266,15 @@ def test_the_kernel_is_read() -> None:
             while left:
                 left -= len(taken.recv(left))
             found: dict[bool, TcpSample] = {}
-            deadline = time.monotonic() + 10
-            while time.monotonic() < deadline and len(found) < 2:
+
+            def counted() -> bool:
                 now[0] += 100
                 for sample in collector.read() or ():
                     if isinstance(sample, TcpSample) and sample.port == port:
                         found[sample.accepted] = sample
+                return len(found) == 2 and found[False].bytes_acked >= TELLING_BYTES
+
+            wait_until(counted, lambda: found)
     collector.close()
 
     assert found[False].bytes_acked - TELLING_BYTES in {0, 1}

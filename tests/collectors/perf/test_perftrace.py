@@ -7,13 +7,14 @@ import random
 import select
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.descriptors import held
+from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.perf.trace import PerfTrace
@@ -29,6 +30,32 @@ except UnavailableError as error:
     print(error.permission, error)
 """
 pytestmark = pytest.mark.root
+
+
+class Held(subprocess.Popen[bytes]):
+    """A Python program that stands still wherever it says `hold()`, and at its end."""
+
+    def __init__(self, code: str) -> None:
+        """Start it."""
+        hold = "import os\ndef hold():\n os.write(1, b'.')\n os.read(0, 1)\n"
+        super().__init__(
+            [sys.executable, "-c", f"{hold}{code}\nhold()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+
+    def done(self) -> bool:
+        """Return whether it stands still or has ended; does not wait."""
+        assert self.stdout is not None
+        return bool(select.select([self.stdout], [], [], 0)[0])
+
+    def stand(self) -> None:
+        """Wait until it stands still."""
+        assert self.stdout is not None
+        assert self.stdout.read(1) == b"."
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        assert self.stdin is not None
+        self.stdin.write(b".")
 
 
 class Watch:
@@ -54,9 +81,22 @@ class Watch:
                 self.read()
         self.read()
 
-    def python(self, code: str) -> None:
-        """Run a Python program that sleeps a little before it closes its files, however busy the machine is."""
-        self.run(sys.executable, "-c", code)
+    def python(self, code: str, *others: Watch) -> None:
+        """Run a Python program that closes its files when all that it did before has been read, by others too."""
+        with Held(code) as process:
+            while not process.done():
+                select.select([self.trace.fileno()], [], [], 0.02)
+                for one in (self, *others):
+                    one.read()
+            for one in (self, *others):
+                one.read()
+            process.go_on()
+            while process.poll() is None:
+                select.select([self.trace.fileno()], [], [], 0.02)
+                for one in (self, *others):
+                    one.read()
+        for one in (self, *others):
+            one.read()
 
     def of(self, path: Path, *, writes: bool = True) -> list[FileActivity]:
         """Return the last samples of the sessions of a file."""
@@ -121,7 +161,7 @@ def test_random_writes_are_told_as_such(watch: Callable[..., Watch], tmp_path: P
     one.python(
         f"import os, random, time\nr = random.Random(7)\nfd = os.open({str(out)!r}, os.O_RDWR | os.O_CREAT)\n"
         "for _ in range(500): os.pwrite(fd, bytes(4096), r.randrange(4096) * 4096)\n"
-        "for at in range(100): os.pread(fd, 1000, at * 1000)\nos.read(fd, 5)\ntime.sleep(0.3)"
+        "for at in range(100): os.pread(fd, 1000, at * 1000)\nos.read(fd, 5)"
     )
     (written,), (read,) = one.of(out), one.of(out, writes=False)
     ends = [0, *(place + 1 for place in places)]
@@ -171,8 +211,7 @@ def test_copies_inside_the_kernel_count_on_both_sides(watch: Callable[..., Watch
         "import os, threading, time\n"
         f"a, b = os.open({str(source)!r}, os.O_RDONLY), os.open({str(out)!r}, os.O_WRONLY | os.O_CREAT)\n"
         "os.sendfile(b, a, None, 1 << 20)\nos.copy_file_range(a, b, 1 << 20)\nos.lseek(a, 0, 0)\n"
-        "thread = threading.Thread(target=os.write, args=(b, bytes(1 << 20)))\nthread.start()\nthread.join()\n"
-        "time.sleep(0.3)"
+        "thread = threading.Thread(target=os.write, args=(b, bytes(1 << 20)))\nthread.start()\nthread.join()"
     )
     read, *others = one.of(source, writes=False)
     copied, written = sorted(one.of(out), key=lambda session: session.first_ns)
@@ -184,6 +223,7 @@ def test_copies_inside_the_kernel_count_on_both_sides(watch: Callable[..., Watch
     assert (written.first_offset, written.end_offset) == (2 * MIB, 3 * MIB)
 
 
+@pytest.mark.xdist_group("live")  # who reads has to come in time
 def test_a_file_of_a_few_milliseconds_is_seen(watch: Callable[..., Watch], tmp_path: Path) -> None:
     """The opening wakes the reader, who else comes every 20 s here: most such files are told, the rest is counted."""
     one = watch()
@@ -207,15 +247,15 @@ def test_what_overflows_is_counted(watch: Callable[..., Watch], tmp_path: Path) 
     """A small ring that nobody reads: no crash, and what is told and what is lost come to all that was done."""
     out, one = tmp_path / "out", watch(ring_bytes=64 << 10)
     code = (
-        f"import os, time\nfd = os.open({str(out)!r}, os.O_WRONLY | os.O_CREAT)\ntime.sleep(0.3)\n"
-        "for n in range(20000): os.pwrite(fd, b'x', n)\ntime.sleep(0.3)"
+        f"fd = os.open({str(out)!r}, os.O_WRONLY | os.O_CREAT)\nhold()\nfor n in range(20000): os.pwrite(fd, b'x', n)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
-        until = time.monotonic() + 0.25
-        while time.monotonic() < until:
-            one.read()
-            time.sleep(0.01)
-        process.wait()
+    with Held(code) as process:
+        process.stand()
+        one.read()
+        process.go_on()
+        process.stand()
+        one.read()
+        process.go_on()
     one.read()
     health = one.health()
 
@@ -228,21 +268,20 @@ def test_work_is_bounded(watch: Callable[..., Watch], tmp_path: Path) -> None:
     """Of more events than may be worked on in the time the rest waits in the ring, and is told later."""
     out, one = tmp_path / "out", watch(per_second=1000)
     one.trace._allowed_ns = 1 << 62
-    code = (
-        f"import os, time\nfd = os.open({str(out)!r}, os.O_WRONLY | os.O_CREAT)\n"
-        "for n in range(9000): os.pwrite(fd, b'x', n)\ntime.sleep(1)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
-        time.sleep(0.6)
+    code = f"fd = os.open({str(out)!r}, os.O_WRONLY | os.O_CREAT)\nfor n in range(9000): os.pwrite(fd, b'x', n)\n"
+    with Held(code) as process:
+        process.stand()
         one.trace._drain(time.monotonic_ns())
         at_first = one.trace._files.operations
-        while process.poll() is None:
+
+        def told() -> bool:
             one.read()
-            time.sleep(0.02)
-    one.read()
+            return sum(s.operations for s in one.of(out)) + one.health().lost_operations >= 9000
+
+        wait_until(told)
+        process.go_on()
 
     assert 0 <= at_first <= 4000
-    assert sum(s.operations for s in one.of(out)) + one.health().lost_operations >= 9000
 
 
 def test_others_are_left_out_and_everybody_is_not(watch: Callable[..., Watch], tmp_path: Path) -> None:
@@ -252,7 +291,7 @@ def test_others_are_left_out_and_everybody_is_not(watch: Callable[..., Watch], t
         (tmp_path / "own").write_bytes(bytes(MIB))
         family.python(
             f"import os, time\nfd = os.open({str(tmp_path / 'child')!r}, os.O_WRONLY | os.O_CREAT)\n"
-            "for n in range(30): os.write(fd, bytes(1 << 20))\ntime.sleep(0.3)"
+            "for n in range(30): os.write(fd, bytes(1 << 20))"
         )
         samples = everybody.read()
     finally:
@@ -267,22 +306,11 @@ def test_others_are_left_out_and_everybody_is_not(watch: Callable[..., Watch], t
 def test_two_at_once_see_the_same(watch: Callable[..., Watch], tmp_path: Path) -> None:
     """Neither takes anything from the other."""
     out, one, two = tmp_path / "out", watch(), watch()
-    ended = threading.Event()
-
-    def follow() -> None:
-        while not ended.is_set():
-            select.select([two.trace.fileno()], [], [], 0.02)
-            two.read()
-
-    reader = threading.Thread(target=follow)
-    reader.start()
     one.python(
         f"import os, time\nfd = os.open({str(out)!r}, os.O_WRONLY | os.O_CREAT)\n"
-        "for n in range(100): os.write(fd, bytes(1000))\ntime.sleep(0.3)"
+        "for n in range(100): os.write(fd, bytes(1000))",
+        two,
     )
-    time.sleep(0.1)
-    ended.set()
-    reader.join()
 
     assert [(s.operations, s.bytes) for s in one.of(out)] == [(100, 100_000)]
     assert [(s.operations, s.bytes) for s in two.of(out)] == [(100, 100_000)]
@@ -290,7 +318,7 @@ def test_two_at_once_see_the_same(watch: Callable[..., Watch], tmp_path: Path) -
 
 def test_nothing_stays_open(tmp_path: Path) -> None:
     """Neither after a use nor after a refusal; a second close does nothing."""
-    before = sorted(Path("/proc/self/fd").iterdir())
+    before = held()
     for options in ({}, {"family_of": (os.getpid(),)}):
         trace = PerfTrace(KernelFs(), **options)
         trace.read()
@@ -299,7 +327,7 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError):
         PerfTrace(KernelFs(sys=tmp_path))
 
-    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    assert held() <= before
 
 
 def test_without_tracefs_there_is_none(tmp_path: Path) -> None:

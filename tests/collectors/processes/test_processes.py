@@ -6,14 +6,14 @@ import mmap
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.descriptors import held
+from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors import hostfacts
 from ckptprof_collectors.kernelfs import KernelFs
@@ -49,7 +49,7 @@ def own() -> Iterator[Process]:
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """Return a child that waits."""
-    with subprocess.Popen(["sleep", "60"]) as child:
+    with subprocess.Popen(["sleep", LIFETIME]) as child:
         yield child
         child.kill()
 
@@ -154,7 +154,7 @@ def test_a_pid_that_is_not_there_is_gone() -> None:
 
 def test_no_descriptor_is_left_open(sleeper: subprocess.Popen[bytes]) -> None:
     """Opening, reading, relaxing and closing give back what they took; a second close does nothing."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = held()
     process = Process(KernelFs(), sleeper.pid)
     process.read_stat(4096)
     process.relax()
@@ -163,7 +163,7 @@ def test_no_descriptor_is_left_open(sleeper: subprocess.Popen[bytes]) -> None:
     process.close()
     process.close()
 
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert held() <= before
 
 
 @pytest.mark.parametrize("comm", [b"a b", b"a) R 1 (", b"((", b"))", b"\xff\x1b[2J", b""])
@@ -220,11 +220,11 @@ def test_a_process_whose_stat_cannot_be_understood_is_gone(tmp_path: Path, conte
     """It is not an error of ours, and leaves no descriptor."""
     fs = tree(tmp_path)
     (tmp_path / "77" / "stat").write_bytes(content)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = held()
 
     with pytest.raises(ProcessGone):
         Process(fs, 77)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert held() <= before
 
 
 def test_memory_that_cannot_be_seen_is_none(tmp_path: Path) -> None:
@@ -331,11 +331,10 @@ def test_what_cannot_be_read_of_a_process_is_left_empty(tmp_path: Path) -> None:
 def test_megabytes_of_arguments_hold_nobody_up() -> None:
     """Whoever has an environment or a command line of more than is ever read is described without it."""
     large = {"RANK": "3", **{f"A{number}": "x" * 100_000 for number in range(4)}}
-    arguments = ["/bin/sleep", "60", *["0"] * (hostfacts.MAX_WORDS_BYTES // 2)]
-    for command, environment in ((["/bin/sleep", "60"], large), (arguments, {"RANK": "3"})):
+    arguments = ["/bin/sleep", LIFETIME, *["0"] * (hostfacts.MAX_WORDS_BYTES // 2)]
+    for command, environment in ((["/bin/sleep", LIFETIME], large), (arguments, {"RANK": "3"})):
         with subprocess.Popen(command, env=environment) as child:
-            while not Path(f"/proc/{child.pid}/environ").read_bytes():  # exec returns before it has filled them in
-                time.sleep(0.01)
+            wait_until(Path(f"/proc/{child.pid}/environ").read_bytes)  # exec returns before it has filled them in
             process = Process(KernelFs(), child.pid)
             info = describe(process)
             process.close()
@@ -387,13 +386,13 @@ def test_descendants_are_closed_under_parenthood(parents: dict[int, int], roots:
 
 def test_of_one_that_keeps_no_descriptors_the_same_is_read() -> None:
     """Nothing stays open; once it has ended, or its pid is another's, it is gone."""
-    fs, before = KernelFs(), psutil.Process().num_fds()
+    fs = KernelFs()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(b"!")
         child.stdout.read(1)  # from here on it does nothing
-        before += 2
+        before = held()
         kept, lean = Process(fs, child.pid), Process(fs, child.pid, keeps=False)
         for process in (kept, lean):
             assert process.read_io()
@@ -401,7 +400,7 @@ def test_of_one_that_keeps_no_descriptors_the_same_is_read() -> None:
             process.confirm()
         assert (lean.io, lean.stat) == (kept.io, kept.stat)
         kept.close()
-        assert psutil.Process().num_fds() == before
+        assert held() <= before
         lean.start_ticks += 1  # as of the one that had this pid before
         for read in (lean.read_io, lean.confirm, lambda: lean.read_stat(4096)):
             with pytest.raises(ProcessGone):

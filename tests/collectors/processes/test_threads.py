@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process, ProcessGone
@@ -21,19 +22,19 @@ def clock() -> ThreadClock:
     return ThreadClock(Process(KernelFs(), os.getpid()))
 
 
-def test_time_on_cpu_grows_with_work_and_not_with_sleep(clock: ThreadClock) -> None:
-    """Twenty milliseconds of work are seen, as many of sleep are not."""
+def test_time_on_cpu_grows_with_work(clock: ThreadClock) -> None:
+    """A tenth of a second of work is seen, but for what the kernel has not counted yet: it does at each tick."""
     if threading.get_native_id() != os.getpid():
         pytest.skip("the test does not run in the main thread")
     first = clock.read(moved=False)
-    until = time.thread_time() + 0.02
+    until = time.thread_time() + 0.1
     while time.thread_time() < until:
         pass
     second = clock.read(moved=False)
 
     assert first is not None
     assert second is not None
-    assert 0.01e9 < second.on_cpu_ns - first.on_cpu_ns < 0.2e9
+    assert second.on_cpu_ns - first.on_cpu_ns > 0.05e9
     assert (second.pid, second.tid) == (os.getpid(), os.getpid())
     clock.close()
 
@@ -66,13 +67,12 @@ def test_only_the_bytes_of_the_main_thread_count(clock: ThreadClock, tmp_path: P
 
 def test_a_thread_that_sleeps_yields_nothing_new() -> None:
     """Counters that did not change are no sample."""
-    with subprocess.Popen(["/usr/bin/sleep", "30"]) as child:
-        time.sleep(0.1)
+    with subprocess.Popen(["/usr/bin/sleep", LIFETIME]) as child:
         clock = ThreadClock(Process(KernelFs(), child.pid))
-        first, second = clock.read(moved=False), clock.read(moved=False)
+        assert clock.read(moved=False) is not None
+        wait_until(lambda: clock.read(moved=False) is None)
         child.kill()
 
-    assert (first is not None, second) == (True, None)
     with pytest.raises(ProcessGone):
         clock.read(moved=False)
     clock.close()

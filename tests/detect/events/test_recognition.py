@@ -238,7 +238,7 @@ def test_reads_by_what_builds_serves_or_searches_are_nothing() -> None:
 
 
 @given(st.permutations([Signal(name, name, "x") for name in ("writes", "step", "runtime-none", "rank", "foreign")]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_order_of_signals_does_not_matter(signals: list[Signal]) -> None:
     """The sum is the same, and how sure an event is lies between a half and nearly one."""
     decision = decide(tuple(signals))
@@ -251,7 +251,7 @@ def test_the_order_of_signals_does_not_matter(signals: list[Signal]) -> None:
 @given(
     st.lists(st.tuples(st.text(max_size=5), st.booleans(), st.text(max_size=8), st.integers(0, 1 << 50)), max_size=300)
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_memory_is_bounded_whatever_comes(happenings: list[tuple[str, bool, str, int]]) -> None:
     """Jobs, events and paths with any names; what vanished is only counted for who wrote it."""
     memory = PastEvents()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.detect.observed import books
 from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SECOND_NS, Stage, play
@@ -113,7 +113,7 @@ def test_polling_adds_nothing_to_what_the_trace_counts(scene: Callable[[Stage], 
     assert expected == told(both)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.floats(0.02, 2.0), st.integers(2, 400), st.floats(0.0, 3.0), st.booleans(), st.booleans()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
@@ -22,7 +22,7 @@ def test_what_lies_outside_is_cut_off() -> None:
 
 
 @given(SPANS, SPANS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 def test_what_is_cut_is_what_overlaps(spans: list[Span], frames: list[Span]) -> None:
     """Both ways to ask how much lies in frames give one answer, and merging neither adds nor loses a nanosecond."""
     one, other = merged(spans), merged(frames)

@@ -199,7 +199,7 @@ def test_after_a_full_disk_every_event_is_stored(ckptprof: Ckptprof, watch: Watc
     wait_until(lambda: "ckpt_2.npy" in watching.said() or "ckpt_1.npy" in watching.said())
     before = stored(ckptprof)
     (small_disk / "filler").unlink()
-    wait_until(lambda: stored(ckptprof), 60)
+    wait_until(lambda: stored(ckptprof))
     code = watching.end()
 
     assert not before
@@ -305,7 +305,7 @@ def test_thousands_of_processes_leave_nothing_behind(ckptprof: Ckptprof, watch: 
             for level, (recorder, sampler) in processes.items()
         )
 
-    wait_until(settled, 60)
+    wait_until(settled)
     after = {level: [footprint(process) for process in processes[level]] for level in levels}
     assert [watching.end() for watching in agents.values()] == [0, 0]
     # A trace sees every file of every one of them, and what ended is kept for two minutes: for who writes on.

@@ -68,7 +68,7 @@ def await_sight(ckptprof: Ckptprof, *, gaps: int = 0) -> None:
         return said["start_ns"] is not None and len(said["gaps"]) >= gaps
 
     for level in LEVELS:
-        wait_until(functools.partial(watched, level), 60)
+        wait_until(functools.partial(watched, level))
     time.sleep(2)
 
 
@@ -96,7 +96,7 @@ def test_a_save_in_whose_midst_it_ends_is_one_event(ckptprof: Ckptprof, done: st
     await_sight(ckptprof)
     job = subprocess.Popen([sys.executable, "-c", JOB, "2", "3", "4"], cwd=ckptprof.work)
     slow = Path(ckptprof.work / "saves" / "ckpt_3.npy")
-    wait_until(lambda: slow.exists() and slow.stat().st_size > WHOLE_BYTES * 0.35, 60)
+    wait_until(lambda: slow.exists() and slow.stat().st_size > WHOLE_BYTES * 0.35)
     for level, one in watching.items():
         if done == "sampler-killed":
             sampler = sampler_of(one)
@@ -131,7 +131,7 @@ def test_what_ended_before_it_is_killed_is_told_by_the_next(ckptprof: Ckptprof) 
     (ckptprof.work / "watched").touch()
     job = subprocess.Popen([sys.executable, "-c", JOB, "1", "2"], cwd=ckptprof.work)
     last = Path(ckptprof.work / "saves" / "ckpt_1.npy")
-    wait_until(lambda: last.exists() and last.stat().st_size == WHOLE_BYTES, 60)
+    wait_until(lambda: last.exists() and last.stat().st_size == WHOLE_BYTES)
     time.sleep(2)
     for one in watching.values():
         os.kill(one.pid, signal.SIGKILL)

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.kernel.filesystems import call
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.diagnose.ceilings import MIB, Ceilings, Ended, Measure, Work
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
@@ -108,11 +109,9 @@ def test_halting_takes_one_operation(tmp_path: Path) -> None:
     halt = threading.Event()
     timer = threading.Timer(0.3, halt.set)
     timer.start()
-    begin = time.monotonic()
-    found, _ = ran(planned(tmp_path, size=1 << 30, seconds=30), halt)
+    found, _ = ran(planned(tmp_path, size=1 << 30, seconds=10 * PATIENCE_SECONDS), halt)
     timer.join()
 
-    assert time.monotonic() - begin < 10
     assert not found.complete
     assert list(tmp_path.iterdir()) == []
 
@@ -128,7 +127,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({3 * MIB + 512}, resource.RLIM_INFINI
 what = plan({str(tmp_path)!r}, size_bytes={64 * MIB}, phase_seconds=2.0, fs=KernelFs())
 sys.stdout.buffer.write(msgspec.json.encode(probe(what, halt=threading.Event(), tell=lambda *_: None)))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=PATIENCE_SECONDS)
     found = msgspec.json.decode(done.stdout, type=Ceilings)
     rows = {one.id: one for one in found.measures}
 
@@ -145,7 +144,7 @@ def test_a_full_file_system_is_told(tmp_path: Path) -> None:
     """Though the plan thought there was room: the rows say so, or hold the part that was measured."""
     call("mount", "-t", "tmpfs", "-o", "size=6m", "none", tmp_path)
     try:
-        what = planned_anyway(tmp_path, size=256 * MIB, seconds=0.5)
+        what = planned_anyway(tmp_path, size=256 * MIB, seconds=2.0)
         what = msgspec.structs.replace(what, footprint_bytes=1 << 30)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("ckptprof.service.probing.probe.room_bytes", lambda _: 1 << 30)  # others fill it meanwhile

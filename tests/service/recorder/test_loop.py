@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.errors import CkptprofError
 from ckptprof.recording import Frame, Header, Unpacker, pack
@@ -116,12 +117,8 @@ def test_silence_is_a_lost_sampler(sampler: Piped, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
     loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
 
-    def listen() -> None:
-        for _ in range(10):
-            loop.turn(0.02)
-
     with pytest.raises(SamplerLostError, match="said nothing"):
-        listen()
+        wait_until(lambda: loop.turn(0.02))
 
 
 def test_a_stop_of_all_of_us_is_no_silence(sampler: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,25 +158,27 @@ def test_an_error_with_a_line_of_its_own_passes(sampler: Piped) -> None:
         loop.turn(1)
 
 
-def drain_with(sampler: Piped, trap: Told, *told: tuple[float, int], frames: float) -> tuple[Loop, list[Frame]]:
-    """Drain while signals come at the given times, and the last frames at theirs."""
+def drain_with(sampler: Piped, trap: Told, *told: tuple[float, int], frames: float | None) -> tuple[Loop, list[Frame]]:
+    """Drain while signals come at the given times, and the last frames at theirs, or when the sampler was killed."""
     taken: list[Header | Frame] = []
     loop = Loop(sampler, trap, taken.append)  # type: ignore[arg-type]
     os.write(sampler.write_fd, pack(HEADER))
 
     def play() -> None:
-        sampler.stopped.wait(5)
+        sampler.stopped.wait(PATIENCE_SECONDS)
         began = time.monotonic()
-        for at, number in (*told, (frames, 0)):
+        for at, number in (*told, (frames or 0.0, 0)):
             time.sleep(max(0.0, began + at - time.monotonic()))
             if number:
                 trap.tell(number)
+        if frames is None:
+            wait_until(lambda: sampler.killed)
         os.write(sampler.write_fd, pack(FRAME))
         sampler.end()
 
     player = threading.Thread(target=play)
     player.start()
-    loop.drain(5.0)
+    loop.drain(PATIENCE_SECONDS)
     player.join()
     return loop, [message for message in taken if isinstance(message, Frame)]
 
@@ -198,7 +197,7 @@ def test_the_twin_of_the_signal_that_ends_us_is_no_haste(
     sampler: Piped, trap: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`timeout` and supervisors send two at once; only one that comes later means it."""
-    monkeypatch.setattr(looping, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(looping, "GRACE_SECONDS", PATIENCE_SECONDS)
     loop, frames = drain_with(sampler, trap, (0.0, signal.SIGTERM), frames=0.2)
 
     assert loop.ended
@@ -208,7 +207,7 @@ def test_the_twin_of_the_signal_that_ends_us_is_no_haste(
 def test_a_second_signal_later_is_haste(sampler: Piped, trap: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who presses Ctrl-C again does not want to wait."""
     monkeypatch.setattr(looping, "GRACE_SECONDS", 0.05)
-    loop, frames = drain_with(sampler, trap, (0.2, signal.SIGINT), frames=1.0)
+    loop, frames = drain_with(sampler, trap, (0.2, signal.SIGINT), frames=None)
 
     assert loop.hurried
     assert sampler.killed
@@ -224,13 +223,11 @@ def test_a_signal_is_heard_however_many_frames_wait(
     loop = Loop(sampler, trap, lambda message: (time.sleep(0.02), taken.append(message))[1])  # type: ignore[arg-type, func-returns-value]
     os.write(sampler.write_fd, pack(HEADER) + pack(FRAME) * 1000)
     trap.tell(signal.SIGTERM)
-    began = time.monotonic()
 
     caught = loop.turn()
     ended = loop.drain(0.3)
 
     assert [one.number for one in caught] == [signal.SIGTERM]
-    assert time.monotonic() - began < 5
     assert 0 < len(taken) < 1000
     assert not ended
     assert sampler.killed

@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from tests.patience import LIFETIME, wait_until
 
 from ckptprof.service import privileges
 from ckptprof.service.sampler import population
@@ -39,7 +40,7 @@ def test_what_comes_and_goes_is_found_at_once() -> None:
     people = Population(KernelFs(), frozenset({os.getpid()}), None)
     try:
         people.find(1, [])
-        with subprocess.Popen(["sleep", "60"]) as child:
+        with subprocess.Popen(["sleep", LIFETIME]) as child:
             people.find(2, [])
             known = child.pid in people.known
             child.kill()
@@ -99,17 +100,11 @@ def test_a_shell_that_becomes_a_script_is_watched_at_once(monkeypatch: pytest.Mo
     """Its last command takes its place: long after its own start, and no process is born by it."""
     monkeypatch.setattr(population, "YOUNG_NS", 100_000_000)
     people = Population(KernelFs(), frozenset({os.getpid()}), None)
-    script = f"sleep 1; exec {sys.executable} -c 'import time; time.sleep(60)'"
+    script = f"sleep 1; exec {sys.executable} -c 'import time; time.sleep({LIFETIME})'"
     try:
         with subprocess.Popen(["sh", "-c", script]) as child:
-            deadline = time.monotonic() + 20
-            while child.pid not in people.watched and time.monotonic() < deadline:
-                people.find(time.monotonic_ns(), [])
-                time.sleep(0.05)
-            watched = child.pid in people.watched
+            wait_until(lambda: people.find(time.monotonic_ns(), []) or child.pid in people.watched)
             child.kill()
-
-        assert watched
     finally:
         people.close()
 
@@ -195,12 +190,14 @@ def test_nobody_takes_the_places_of_others(places: str, monkeypatch: pytest.Monk
     """Real processes: one user fills all places with sleepers, another's two interpreters are watched all the same."""
     monkeypatch.setattr(population, places, 8)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # that of pytest is for its own user only
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp"))
+        )  # that of pytest is for its own user only
         folder.chmod(0o755)
         python = shutil.copy("/bin/sleep", folder / "python3")
 
         def start(uid: int, number: int) -> set[int]:
-            started = [subprocess.Popen([python, "60"], user=uid) for _ in range(number)]
+            started = [subprocess.Popen([python, LIFETIME], user=uid) for _ in range(number)]
             for one in started:
                 stack.enter_context(one)
                 stack.callback(one.kill)

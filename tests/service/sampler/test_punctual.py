@@ -8,9 +8,10 @@ import sys
 
 import pytest
 from livecommand import Ckptprof, sampler_of, wait_until
+from tests.patience import PATIENCE_SECONDS
 
 SPINNING = """
-import os, threading, time
+import os, sys, threading, time
 from ckptprof.service.sampler import punctual
 
 def policy():
@@ -19,29 +20,30 @@ def policy():
 punctual.ORDINARY_SECONDS = 0.5
 punctual.Punctual().run()
 seen = [policy()]
-until = time.monotonic() + 0.4
-while time.monotonic() < until:
+while policy() != os.SCHED_OTHER:
     pass
 seen.append(policy())
 other = []
 thread = threading.Thread(target=lambda: other.append(policy()))
-time.sleep(1.0)
+while policy() != int(sys.argv[1]):
+    time.sleep(0.01)
 thread.start()
 thread.join()
 print(*seen, policy(), *other)
 """
 
 
-def policies(*prefix: str) -> list[int]:
-    """Return in which class its thread was before it computed for long, right after that, later, and another one."""
-    done = subprocess.run([*prefix, sys.executable, "-c", SPINNING], capture_output=True, text=True, check=True)
+def policies(*prefix: str, later: int) -> list[int]:
+    """Return in which class its thread was before it computed for long, after that, `later`, and another one."""
+    command = [*prefix, sys.executable, "-c", SPINNING, str(later)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     return list(map(int, done.stdout.split()))
 
 
 @pytest.mark.root
 def test_it_is_an_ordinary_thread_for_a_while_after_it_computed_for_long() -> None:
     """So a fault of ours takes no CPU from those who train; threads that it starts are ordinary ones."""
-    assert policies() == [os.SCHED_RR, os.SCHED_OTHER, os.SCHED_RR, os.SCHED_OTHER]
+    assert policies(later=os.SCHED_RR) == [os.SCHED_RR, os.SCHED_OTHER, os.SCHED_RR, os.SCHED_OTHER]
 
 
 @pytest.mark.root
@@ -49,7 +51,7 @@ def test_where_it_is_not_allowed_it_stays_an_ordinary_thread() -> None:
     """As for any user who has no such limit."""
     nobody = ("setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice", "prlimit", "--rtprio=0:0")
 
-    assert policies(*nobody) == [os.SCHED_OTHER] * 4
+    assert policies(*nobody, later=os.SCHED_OTHER) == [os.SCHED_OTHER] * 4
 
 
 @pytest.mark.root

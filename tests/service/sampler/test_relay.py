@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 from standintrace import Desk
+from tests.patience import wait_until
 
 from ckptprof.service.sampler import relay
 from ckptprof.service.sampler.relay import MAX_RELIEVED, MAX_SLOW_LOOKS, REFUSED_SECONDS, Abandoned, Relay
@@ -77,9 +78,7 @@ def ended() -> list[int]:
 def started(loop: Loop, codes: list[int]) -> None:
     """Run it in a thread that stands for the main one, until it ends or holds."""
     threading.Thread(target=Asleep(loop, codes.append).run, daemon=True).start()
-    until = time.monotonic() + 10
-    while not codes and len(loop.held) < MAX_RELIEVED and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(lambda: codes or (len(loop.held) >= MAX_RELIEVED and loop.reliefs >= MAX_RELIEVED))
 
 
 def test_another_thread_goes_on_without_those_who_hold_one(held: Holders, ended: list[int]) -> None:
@@ -92,9 +91,7 @@ def test_another_thread_goes_on_without_those_who_hold_one(held: Holders, ended:
     assert 25 not in held
     for _, end in loop.pipes.values():
         os.close(end)
-    until = time.monotonic() + 10
-    while len(held) and time.monotonic() < until:
-        held.review()
+    wait_until(lambda: held.review() or not len(held))
     assert (loop.after, held.users()) == ([], set())
 
 
@@ -102,7 +99,7 @@ def test_no_more_threads_are_left_than_may_be(held: Holders, ended: list[int]) -
     """Many users can hold as many as that; the recorder then replaces the sampler."""
     loop = Loop(held, range(10, 100, 10))
     started(loop, ended)
-    time.sleep(0.2)
+    time.sleep(0.2)  # in which there would be one more
 
     assert (ended, loop.reliefs) == ([], MAX_RELIEVED)
     for _, end in loop.pipes.values():

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-from livecommand import wait_until
 from standintrace import activity
+from tests.patience import LIFETIME, wait_until
 
 from ckptprof.service.sampler import population
+from ckptprof.service.sampler import rounds as going_around
 from ckptprof.service.sampler.allowance import Allowance
 from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
 from ckptprof.service.sampler.rounds import QUIET_SHARE, SAVED_NS, Rounds
@@ -40,7 +42,7 @@ class Sleepers:
     """Real processes that do nothing."""
 
     def __init__(self, number: int) -> None:
-        self.children = [subprocess.Popen(["sleep", "60"]) for _ in range(number)]
+        self.children = [subprocess.Popen(["sleep", LIFETIME]) for _ in range(number)]
         self.watched = {one.pid: Watching(Process(KernelFs(), one.pid), 0, keep=False) for one in self.children}
 
     def end(self) -> None:
@@ -72,38 +74,44 @@ def rounds_of(watched: dict[int, Watching]) -> Rounds:
     return made
 
 
-def read(rounds: Rounds, watched: dict[int, Watching], now_ns: int, busy_s: float = 0.0) -> list[int]:
-    """Read who is due; each takes so long."""
+@pytest.fixture(autouse=True)
+def spent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the CPU time that was spent, which only `read` adds to: what looks cost is not for a test to know."""
+    made = [0]
+    monkeypatch.setattr(going_around, "time", SimpleNamespace(thread_time_ns=lambda: made[0]))
+    return made
+
+
+def read(rounds: Rounds, watched: dict[int, Watching], now_ns: int, spent: list[int], each_ns: int = 0) -> list[int]:
+    """Read who is due; each costs so much."""
     found = []
     for watching in rounds.due(now_ns, watched):
         watching.tick(now_ns, 4096, [])
-        until = time.thread_time() + busy_s
-        while time.thread_time() < until:
-            pass
+        spent[0] += each_ns
         found.append(watching.process.pid)
     return found
 
 
-def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers) -> None:
+def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers, spent: list[int]) -> None:
     """Who waits beside a job is seen as soon as it moves."""
     few = dict(list(sleepers.watched.items())[:5])
     rounds = rounds_of(few)
-    read(rounds, few, TICK_NS)
+    read(rounds, few, TICK_NS, spent)
 
-    looks = [read(rounds, few, AWAKE_NS + tick * SECOND_NS) for tick in range(2, 6)]
+    looks = [read(rounds, few, AWAKE_NS + tick * SECOND_NS, spent) for tick in range(2, 6)]
 
     assert [sorted(look) for look in looks] == [sorted(few)] * 4
 
 
-def test_a_crowd_that_stands_still_is_read_in_turn(sleepers: Sleepers) -> None:
+def test_a_crowd_that_stands_still_is_read_in_turn(sleepers: Sleepers, spent: list[int]) -> None:
     """No tick takes longer than what is allowed, and each has its turn."""
     rounds = rounds_of(sleepers.watched)
-    read(rounds, sleepers.watched, AWAKE_NS + 1)
+    read(rounds, sleepers.watched, AWAKE_NS + 1, spent)
     seen: Counter[int] = Counter()
     most = 0
 
     for tick in range(100):
-        look = read(rounds, sleepers.watched, AWAKE_NS + SECOND_NS + tick * TICK_NS, busy_s=0.0005)
+        look = read(rounds, sleepers.watched, AWAKE_NS + SECOND_NS + tick * TICK_NS, spent, 500_000)
         most = max(most, len(look))
         seen.update(look)
 
@@ -113,14 +121,14 @@ def test_a_crowd_that_stands_still_is_read_in_turn(sleepers: Sleepers) -> None:
     assert sum(seen.values()) * 0.0005 <= QUIET_SHARE * 10 + 2 * SAVED_NS / 1e9
 
 
-def test_who_is_costly_to_read_is_read_more_seldom(sleepers: Sleepers) -> None:
+def test_who_is_costly_to_read_is_read_more_seldom(sleepers: Sleepers, spent: list[int]) -> None:
     """One process with tens of thousands of files cannot take more than its share, though it moves all the time."""
     pid, watching = next(iter(sleepers.watched.items()))
     rounds = rounds_of({pid: watching})
     looks = []
     for tick in range(200):
         watching.awake = True
-        looks += read(rounds, {pid: watching}, tick * TICK_NS, busy_s=0.01)
+        looks += read(rounds, {pid: watching}, tick * TICK_NS, spent, 10_000_000)
 
     assert 15 <= len(looks) <= 30  # 30 ms at first, then 10 ms for each second
     assert SHARE == 0.01
@@ -210,7 +218,7 @@ def test_who_did_nothing_is_described_once(writer: subprocess.Popen[str]) -> Non
             watching.describe(now_ns, told)
         return due
 
-    time.sleep(0.1)  # until it sleeps in its read
+    wait_until(lambda: psutil.Process(writer.pid).status() == psutil.STATUS_SLEEPING)  # in its read
     due = [at(second * SECOND_NS) for second in range(1, 60)]
     write(writer)
     later = at(61 * SECOND_NS)
@@ -222,12 +230,15 @@ def test_who_did_nothing_is_described_once(writer: subprocess.Popen[str]) -> Non
 
 
 def test_of_a_crowd_that_is_not_watched_the_busy_ones_are_found(
-    writer: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+    writer: subprocess.Popen[str], sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who stands still is read in turn, and still whoever begins to move bytes comes to be watched."""
     monkeypatch.setattr(population, "SWEEP_SHARE", 1e-4)
     monkeypatch.setattr(population, "SWEEP_SAVED_NS", 100_000)  # some of them
     monkeypatch.setattr(population, "is_interpreter", lambda _: False)
+    monkeypatch.setattr(population, "list_pids", lambda _: [*sleepers.watched, writer.pid])
+    clock = itertools.count(0, 50_000)
+    monkeypatch.setattr(population, "time", SimpleNamespace(thread_time_ns=lambda: next(clock)))
     people = Population(KernelFs(), frozenset(), None)
     people.find(1, [])
     sweeps = 0
