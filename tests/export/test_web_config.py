@@ -14,6 +14,7 @@ from pathlib import Path
 
 import bcrypt
 import pytest
+from tests.machine import need
 
 from ckptprof.errors import CkptprofError
 from ckptprof.export import http as http_module
@@ -52,6 +53,7 @@ class Served:
 
     def curl(self, *arguments: str) -> tuple[int, str]:
         """Return curl's exit code, and the status and body that it got."""
+        need("programs", "curl")
         command = ["curl", "--silent", "--max-time", "10", "--write-out", "%{http_code}", *arguments, self.server.url]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout

@@ -75,6 +75,14 @@ def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     return found
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether a process runs no more, though nobody may reap it: the first process of a container need not."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def sampler_of(process: subprocess.Popen[bytes]) -> psutil.Process:
     """Return the sampler of a ckptprof."""
 

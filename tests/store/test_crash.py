@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from grounds import LOG_LOST, ground
+from tests.machine import need
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery
@@ -136,6 +137,7 @@ def test_flipped_bytes_end_in_a_clear_error_or_in_an_answer(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Yield a file system of 24 MiB."""
+    need("mount")
     mount = tmp_path / "small"
     mount.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "ckptprof-test", str(mount)], check=True)
@@ -213,6 +215,7 @@ def test_ballast_lets_a_full_disk_record_on(
 
 
 @pytest.mark.root
+@pytest.mark.mount
 def test_a_read_only_file_system_can_be_read(tmp_path: Path, checkpoint: _Make) -> None:
     """A database carried away on read-only media; with a log that was not brought in it is refused, not misread."""
     source = tmp_path / "source"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -161,8 +160,6 @@ def test_a_job_that_fails_ends_no_thread() -> None:
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[Path]:
     """Return a FUSE mount whose server is stopped, and whatever it was asked before forgotten."""
-    if shutil.which("bindfs") is None:
-        pytest.skip("not installed: bindfs")
     below, place = tmp_path / "below", tmp_path / "place"
     (below / "step_1").mkdir(parents=True)
     (below / "step_1" / "model.pt").write_bytes(bytes(64))
@@ -171,6 +168,7 @@ def hung(tmp_path: Path) -> Iterator[Path]:
         try:
             deadline = time.monotonic() + 10
             while not place.is_mount():
+                assert server.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             server.send_signal(signal.SIGSTOP)
@@ -182,6 +180,8 @@ def hung(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
+@pytest.mark.fuse
+@pytest.mark.programs("bindfs")
 def test_facts_of_local_files_do_not_wait_for_a_mount_that_hangs(hung: Path, tmp_path: Path) -> None:
     """Asked for in one question, by a link, and with the mount below a folder; what hangs is not waited for."""
     local = tmp_path / "local"

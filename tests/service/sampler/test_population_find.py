@@ -191,6 +191,7 @@ def test_a_failed_list_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.root
 @pytest.mark.parametrize("places", ["MAX_KNOWN", "MAX_WATCHED"])
+@pytest.mark.capabilities("SYS_PTRACE")
 def test_nobody_takes_the_places_of_others(places: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes: one user fills all places with sleepers, another's two interpreters are watched all the same."""
     monkeypatch.setattr(population, places, 8)
