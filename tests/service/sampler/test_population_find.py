@@ -141,6 +141,25 @@ def test_the_list_is_read_when_something_changed(tmp_path: Path, loadavg: str, a
     people.close()
 
 
+@pytest.mark.parametrize(("hosts", "found"), [(True, {11}), (None, {11}), (False, {12})])
+def test_a_container_has_its_list_read_at_every_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: set[int], *, hosts: bool | None
+) -> None:
+    """An end in it and a birth outside leave /proc/loadavg as it was: its number of tasks is the host's."""
+    monkeypatch.setattr(population, "has_the_hosts_pids", lambda _: hosts)
+    (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 500\n")
+    add_process(tmp_path, 11)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), None)
+    people.find(1, [])
+    shutil.rmtree(tmp_path / "11")
+    add_process(tmp_path, 12)
+
+    people.find(2, [])
+
+    assert set(people.known) == found
+    people.close()
+
+
 def test_without_loadavg_every_look_reads_the_list(tmp_path: Path) -> None:
     """A host that hides it loses nothing but the saving."""
     add_process(tmp_path, 11)
