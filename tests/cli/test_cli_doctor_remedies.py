@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ckptprof.cli.checks import remedies
-from ckptprof.service.commands import environment
+from ckptprof.service.commands import environment, levels
 from ckptprof.service.commands.environment import Environment
+from ckptprof.service.privileges import CAP_SYS_PTRACE
 from ckptprof.store import location
 
 ROOTS = Environment(Path("/usr/bin/python3"), Path("/usr/bin/ckptprof"))
@@ -111,7 +112,22 @@ def test_what_a_container_may_not_do_is_not_told(only: set[str], monkeypatch: py
 
     assert remedies.setting("kernel.yama.ptrace_scope", "0").startswith("on the host of this container, ")
     assert remedies.mount("-t securityfs none /sys/kernel/security") is None
-    assert remedies.privileges() == remedies.tracing() == remedies.CONTAINER
+    assert remedies.privileges() == remedies.tracing() == levels.CONTAINER
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_nobody_is_sent_to_a_root_who_may_not_either(
+    uid: int, only: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a container as Docker makes it: what it lacks is named as an option to paste, to root and to others."""
+    monkeypatch.setattr(location, "RUNNING", tmp_path / "running")
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    there = remedies.sight()
+    monkeypatch.setattr(remedies, "within_bounds", lambda *asked: CAP_SYS_PTRACE not in asked)
+
+    assert there == remedies.as_service()
+    assert remedies.sight() == remedies.SEES_OTHERS
+    assert "--cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH" in remedies.sight()
 
 
 @pytest.mark.capabilities("PERFMON")

@@ -22,6 +22,7 @@ from ckptprof.export.guard import Guard
 from ckptprof.export.http import MetricsServer
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
+from ckptprof.service.commands import levels
 from ckptprof.service.commands.levels import Standing
 from ckptprof.service.sampler.tracing import foreign_namespace
 from ckptprof_collectors.kernelfs import KernelFs
@@ -116,8 +117,8 @@ def test_a_container_is_to_be_started_otherwise(host: Host, pids: tuple[str, ...
 
     assert " at poll level: " in checks["watching"]["text"]
     own = pids or foreign_namespace(KernelFs())
-    assert checks["watching"]["fix"] == (trace.SHARE_PIDS if own else remedies.CONTAINER)
-    assert checks["trace-privileges"]["fix"] == remedies.CONTAINER
+    assert checks["watching"]["fix"] == (levels.BOTH if own else levels.CONTAINER)
+    assert checks["trace-privileges"]["fix"] == levels.CONTAINER
 
 
 @pytest.mark.slow

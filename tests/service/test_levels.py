@@ -50,6 +50,26 @@ def test_a_refusal_names_the_reason_and_what_to_do() -> None:
     assert str(broken) == "the trace level cannot be had: no BTF"
 
 
+@pytest.mark.parametrize(
+    ("reason", "bounded", "hint"),
+    [
+        ("lacks CAP_BPF", False, "run it as root or with CAP_BPF and CAP_PERFMON"),
+        ("lacks CAP_BPF", True, levels.CONTAINER),
+        ("the pids of this container are not the host's: share them (--pid=host)", False, levels.SHARE_PIDS),
+        ("the pids of this container are not the host's: share them (--pid=host)", True, levels.BOTH),
+    ],
+)
+def test_a_container_is_told_how_it_is_to_be_started(
+    reason: str, hint: str, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
+) -> None:
+    """Its root has nothing to gain by being root."""
+    monkeypatch.setattr(levels, "within_bounds", lambda *_: not bounded)
+    error = levels.refusal("trace", header("poll", reason, denied=True))
+
+    assert error is not None
+    assert (error.hint or "").startswith(f"{hint}; `--level poll`")
+
+
 def test_a_sampler_that_says_nothing_refuses_nothing() -> None:
     """It is a fault of ours: the command runs, unwatched."""
     assert levels.refusal("trace", None) is None

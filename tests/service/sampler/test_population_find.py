@@ -81,10 +81,18 @@ def test_what_was_written_before_its_process_was_met_is_looked_for(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("mask", "said"), [(0, "need CAP_SYS_PTRACE"), (1 << 19, "CAP_SYS_PTRACE is held: the kernel guards them")]
+    ("mask", "bounded", "said"),
+    [
+        (0, False, "need CAP_SYS_PTRACE"),
+        (0, True, "need CAP_SYS_PTRACE, which not even root has in this container (--cap-add=SYS_PTRACE)"),
+        (1 << 19, False, "CAP_SYS_PTRACE is held: the kernel guards them"),
+    ],
 )
-def test_who_may_not_be_read_is_told_as_it_is(mask: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has the capability is not told to get it."""
+def test_who_may_not_be_read_is_told_as_it_is(
+    mask: int, said: str, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
+) -> None:
+    """One that has the capability is not told to get it, nor one to be root where root has it not."""
+    monkeypatch.setattr(privileges, "within_bounds", lambda *_: not bounded)
     monkeypatch.setattr(privileges, "held", lambda: privileges.Capabilities(mask, mask, 0))
     monkeypatch.setattr(population, "Process", Mock(side_effect=PermissionError))
     samples: list[Sample] = []
@@ -92,7 +100,9 @@ def test_who_may_not_be_read_is_told_as_it_is(mask: int, said: str, monkeypatch:
     people.find(1, samples)
     people.close()
 
-    assert [said in one.reason for one in samples if isinstance(one, Unavailable)] == [True]
+    told = [one.reason for one in samples if isinstance(one, Unavailable)]
+    assert [said in reason for reason in told] == [True]
+    assert [reason.endswith("need CAP_SYS_PTRACE") for reason in told] == [not mask and not bounded]
 
 
 def test_a_shell_that_becomes_a_script_is_watched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -352,7 +352,10 @@ def _why_not() -> str:
     with contextlib.suppress(OSError):
         if privileges.held().effective >> privileges.CAP_SYS_PTRACE & 1:
             return "CAP_SYS_PTRACE is held: the kernel guards them all the same (a user namespace, a security module)"
-    return "those of other users, and those with more capabilities, need CAP_SYS_PTRACE"
+    need = "those of other users, and those with more capabilities, need CAP_SYS_PTRACE"
+    if privileges.within_bounds(privileges.CAP_SYS_PTRACE):
+        return need
+    return f"{need}, which not even root has in this container (--cap-add=SYS_PTRACE)"
 
 
 def page_bytes() -> int:
