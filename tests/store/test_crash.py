@@ -58,6 +58,7 @@ def test_a_dozen_kills_lose_nothing_that_was_acknowledged(db: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.loop
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_a_file_system_that_goes_down_loses_nothing_that_was_acknowledged(tmp_path: Path, kind: str) -> None:
     """As if its power had gone, its log in memory lost, in the middle of storing; afterwards the database is whole."""
