@@ -6,11 +6,8 @@ into a failure (a comma list of markers: those only), so that a green run cannot
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
-import functools
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
@@ -26,6 +23,7 @@ from typing import Any
 import pytest
 import pytest_randomly
 from hypothesis import HealthCheck, settings
+from tests.machine import REQUIREMENTS, held, need, required
 
 # Where PYTHONDONTWRITEBYTECODE is set, each worker would compile all tests again, and each `ckptprof` its sources
 sys.dont_write_bytecode = False
@@ -43,67 +41,7 @@ LIVE_ROOMS = ("benchmarks", "e2e", "kernel", "service/commands", "systemd")
 LIVE_GROUPS = (LIVE, "systemd")
 GROUPED = tuple(f"@{group}" for group in LIVE_GROUPS)  # how pytest-xdist ends the names of a group's tests
 AUTOGROUP = Path("/proc/self/autogroup")
-CAP_SYS_ADMIN, CAP_SYS_NICE = 21, 23  # linux/capability.h
 WATCHES = pytest.StashKey[bool]()  # whether this run watches real jobs
-
-
-def _missing_commands(*commands: str) -> str | None:
-    missing = [command for command in commands if shutil.which(command) is None]
-    return f"not installed: {', '.join(missing)}" if missing else None
-
-
-def _missing_root() -> str | None:
-    return None if os.geteuid() == 0 else "needs root"
-
-
-def _missing_torch() -> str | None:
-    # Importing it takes seconds and 200 MB: finding it is enough at collection.
-    return None if importlib.util.find_spec("torch") else "not installed: torch"
-
-
-def _missing_clang() -> str | None:
-    if not Path("/usr/include/bpf/bpf_helpers.h").exists():
-        return "not installed: libbpf-dev"
-    try:
-        ctypes.CDLL("libbpf.so.1")
-    except OSError:
-        return "not installed: libbpf1"
-    return _missing_commands("clang", "llvm-strip")
-
-
-def _missing_orbax() -> str | None:
-    missing = [name for name in ("jax", "orbax") if not importlib.util.find_spec(name)]
-    return f"not installed: {', '.join(missing)}" if missing else None
-
-
-def _missing_frameworks() -> str | None:
-    wanted = ("accelerate", "deepspeed", "h5py", "joblib", "keras", "lightning", "megatron", "torch", "transformers")
-    missing = [name for name in wanted if not importlib.util.find_spec(name)]
-    return f"not installed: {', '.join(missing)}" if missing else None
-
-
-def _missing_bpf() -> str | None:
-    # Whether the kernel then takes the programs is what the tests find out.
-    return None if Path("/sys/kernel/btf/vmlinux").exists() else "needs a kernel with BTF"
-
-
-REQUIREMENTS: dict[str, Callable[[], str | None]] = {
-    "root": _missing_root,
-    "torch": _missing_torch,
-    "orbax": _missing_orbax,
-    "frameworks": _missing_frameworks,
-    "bpf": _missing_bpf,
-    "clang": _missing_clang,
-    "prometheus": functools.partial(_missing_commands, "prometheus", "promtool"),
-    "node_exporter": functools.partial(_missing_commands, "prometheus-node-exporter"),
-    "nspawn": functools.partial(_missing_commands, "systemd-analyze", "systemd-nspawn", "mmdebstrap"),
-}
-
-
-def required(marker: str) -> bool:
-    """Tell whether the environment forbids to skip for want of this."""
-    wanted = {word.strip() for word in os.environ.get("CKPTPROF_REQUIRE", "").split(",")}
-    return "all" in wanted or marker in wanted
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -169,12 +107,9 @@ def _is_alone(item: pytest.Item) -> bool:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, or fail where skipping is forbidden, a test whose requirement this machine does not meet."""
-    for marker, missing in REQUIREMENTS.items():
-        if item.get_closest_marker(marker) is None or (reason := missing()) is None:
-            continue
-        if required(marker):
-            pytest.fail(f"{marker}: {reason}, and CKPTPROF_REQUIRE forbids to skip", pytrace=False)
-        pytest.skip(f"{marker}: {reason}")
+    for name in REQUIREMENTS:
+        for marker in item.iter_markers(name):
+            need(name, *marker.args)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -247,9 +182,7 @@ def _may_give_way() -> bool:
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return False
-    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
-    effective = int(status["CapEff"], 16)
-    return all(effective >> number & 1 for number in (CAP_SYS_ADMIN, CAP_SYS_NICE))
+    return held("SYS_ADMIN", "SYS_NICE")
 
 
 def _lock(held: ExitStack, path: Path, kind: int) -> None:

@@ -131,6 +131,7 @@ def test_no_root_is_needed() -> None:
 
 @pytest.mark.root
 @pytest.mark.slow
+@pytest.mark.loop
 def test_a_quota_is_respected_and_told(tmp_path: Path) -> None:
     """The kernel ends what may not be written; the rows that it ended say so, and the others are measured."""
     place, image = tmp_path / "quota", tmp_path / "image"

@@ -133,6 +133,7 @@ def test_the_installed_file_names_every_setting_with_its_default(
 
 
 @pytest.mark.root
+@pytest.mark.capabilities("DAC_READ_SEARCH")
 def test_what_only_a_capability_lets_read_is_read() -> None:
     """The service reads what root keeps to itself (0600); who may not read it is shown the settings all the same."""
     folder = Path(tempfile.mkdtemp(prefix="ckptprof-config-", dir="/var/tmp"))

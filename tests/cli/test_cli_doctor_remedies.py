@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ckptprof.cli.checks import remedies
-from ckptprof.service.commands import environment
+from ckptprof.service.commands import environment, levels
 from ckptprof.service.commands.environment import Environment
+from ckptprof.service.privileges import CAP_SYS_PTRACE
 from ckptprof.store import location
 
 ROOTS = Environment(Path("/usr/bin/python3"), Path("/usr/bin/ckptprof"))
@@ -36,6 +37,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}" if name in there else None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(environment, "here", lambda: ROOTS)
+    monkeypatch.setattr(remedies, "within_bounds", lambda *_: True)
     return there
 
 
@@ -110,10 +112,25 @@ def test_what_a_container_may_not_do_is_not_told(only: set[str], monkeypatch: py
 
     assert remedies.setting("kernel.yama.ptrace_scope", "0").startswith("on the host of this container, ")
     assert remedies.mount("-t securityfs none /sys/kernel/security") is None
-    assert remedies.privileges() == remedies.tracing() == remedies.CONTAINER
+    assert remedies.privileges() == remedies.tracing() == levels.CONTAINER
 
 
-@pytest.mark.root
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_nobody_is_sent_to_a_root_who_may_not_either(
+    uid: int, only: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a container as Docker makes it: what it lacks is named as an option to paste, to root and to others."""
+    monkeypatch.setattr(location, "RUNNING", tmp_path / "running")
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    there = remedies.sight()
+    monkeypatch.setattr(remedies, "within_bounds", lambda *asked: CAP_SYS_PTRACE not in asked)
+
+    assert there == remedies.as_service()
+    assert remedies.sight() == remedies.SEES_OTHERS
+    assert "--cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH" in remedies.sight()
+
+
+@pytest.mark.capabilities("PERFMON")
 def test_what_a_container_bounds_is_seen() -> None:
     """By the kernel's own word; a capability that there is not is not bounded."""
     code = "from ckptprof.service.privileges import *; print(*map(within_bounds, (CAP_PERFMON, CAP_BPF, 200)))"

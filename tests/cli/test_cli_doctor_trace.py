@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.checks import remedies, trace
 from ckptprof.report.doctor import Check, render
+from ckptprof.service.commands import levels
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 
 FULL = "000001ffffffffff"
@@ -138,7 +139,7 @@ class StandIn(Attached):
     [
         ("libbpf is too old", True, "as `trace-libbpf` says: mend it"),
         ("lacks CAP_BPF", False, None),
-        ("the pids of this container are not the host's: share them (--pid=host)", True, trace.SHARE_PIDS),
+        ("the pids of this container are not the host's: share them (--pid=host)", True, levels.SHARE_PIDS),
         ("invalid argument", False, trace.NOTHING),
     ],
 )
@@ -155,6 +156,44 @@ def test_what_a_stand_in_does_not_see_is_one_line_with_one_remedy(
     assert works.status == "ok"
     assert blind.text == f"the trace is made by perf events, because {reason}; out of sight: a; b"
     assert blind.fix == (fix or remedies.as_service())
+
+
+@pytest.mark.parametrize(
+    ("bounded", "statuses", "fix"),
+    [
+        (False, ("ok", "ok"), levels.SHARE_PIDS),
+        (True, ("warn", "ok"), levels.BOTH),
+        (True, ("warn", "warn"), f"{levels.BOTH}, and with it what `trace-libbpf` names"),
+        (False, ("warn", "warn"), f"{levels.SHARE_PIDS}, and with it what `trace-privileges` and `trace-libbpf` name"),
+    ],
+)
+def test_all_that_a_container_lacks_is_named_at_once(
+    statuses: tuple[str, str], fix: str, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
+) -> None:
+    """One of them alone brings no trace."""
+    monkeypatch.setattr(levels, "within_bounds", lambda *_: not bounded)
+    names = ("trace-privileges", "trace-libbpf")
+    pieces = [Check(name, status, "", "mend it") for name, status in zip(names, statuses, strict=True)]
+
+    def attach(*_: object, **__: object) -> Any:
+        raise UnavailableError("the pids of this container are not the host's: share them (--pid=host); perf events: x")
+
+    (check,) = trace.attached(KernelFs(), attach, pieces=pieces)
+
+    assert check.fix == fix
+
+
+@pytest.mark.parametrize("hosts", [True, False])
+def test_types_that_a_container_hides_are_shown_by_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, hosts: bool
+) -> None:
+    """No other kernel need be booted for that."""
+    monkeypatch.setattr(trace, "has_the_hosts_pids", lambda _: hosts)
+    check = trace.types(KernelFs(sys=tmp_path))
+
+    assert check.status == "warn"
+    assert (check.fix or "").startswith("boot a kernel") is hosts
+    assert "CONFIG_DEBUG_INFO_BTF=y" in (check.fix or "")
 
 
 def test_libbpf_is_named_or_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -220,13 +221,47 @@ def test_options_of_the_command_stay_its_own(
     assert seen == [(own, handed_on)]
 
 
+ORDINARY = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("nope 2>/dev/full", 2, 0),
+        ("nope >/dev/full 2>/dev/full", 2, 0),
+        ("nope 2>&-", 2, 0),
+        ("version >/dev/full", 1, 2),
+        ("version >&-", 0, 0),
+        ("list --db nowhere.db >/dev/full", 6, None),
+        ("list --help >/dev/full", 1, 2),
+        ("doctor --db nowhere.db >/dev/full", 1, 2),
+        ("run -q --level poll --db x.db -- sh -c 'exit 7' >/dev/full", 7, None),
+        ("run --level poll --db x.db -- sh -c 'exit 7' 2>/dev/full", 7, 0),
+    ],
+)
+def test_what_cannot_be_written_has_its_own_code(
+    tmp_path: Path, line: str, code: int, said: int | None, unbuffered: str
+) -> None:
+    """Not the interpreter's 120, and no traceback, whatever it keeps back until its end."""
+    program = " ".join(map(shlex.quote, PROGRAM))
+    environment = ORDINARY | ({"PYTHONUNBUFFERED": "1"} if unbuffered else {})
+    done = subprocess.run(
+        ["sh", "-c", f"{program} {line}"], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
+    )
+
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert said is None or len(done.stderr.splitlines()) == said
+    assert "Exception ignored" not in done.stderr
+
+
 @pytest.fixture
 def closed_stderr() -> Callable[[], int]:
     """Return a call of a failing command whose stderr is closed."""
 
     def call() -> int:
         command = [sys.executable, "-c", "import os; os.close(2)\nfrom ckptprof.cli.main import entry; entry()", "nope"]
-        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode
+        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=ORDINARY).returncode
 
     return call
 

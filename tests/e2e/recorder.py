@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -138,13 +139,23 @@ class Recorder:
         """Return the command line of a script in examples/ that works below this recorder's directory."""
         return [sys.executable, str(EXAMPLES / script), "--dir", str(self.work / "job"), *arguments]
 
+    def _await_ready(self, agent: subprocess.Popen[bytes], notify: socket.socket) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(TimeoutError):
+                if b"READY=1" in notify.recv(4096):
+                    return
+            said = (self.work / "agent.log").read_text(errors="replace")
+            assert agent.poll() is None, said[-6000:]
+            assert time.monotonic() < deadline, said[-6000:]
+
     @contextlib.contextmanager
     def agent(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         """Watch the whole host; ready, by systemd's own protocol, when the block begins, ended by SIGTERM."""
         address = self.work / "notify"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(str(address))
-            notify.settimeout(60)
+            notify.settimeout(0.2)
             with (self.work / "agent.log").open("ab") as log:
                 agent = subprocess.Popen(
                     self.ckptprof("agent", *self.options, *arguments),
@@ -154,8 +165,7 @@ class Recorder:
                     cwd=self.work,
                 )
             try:
-                while b"READY=1" not in notify.recv(4096):
-                    pass
+                self._await_ready(agent, notify)
                 yield agent
             finally:
                 address.unlink()

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from recorder import Recorder
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.root, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("live"),
+    pytest.mark.root,
+    pytest.mark.bpf,  # for the host's pids: the reason is to be libbpf
+    pytest.mark.perf,
+    pytest.mark.timeout(120),
+]
 
 
 def test_a_job_is_traced_without_ebpf(recorder: Recorder) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.machine import need_room
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "faults"))
 
 from fault_bench import Outcome, run_case
 from fault_cases import CASES, Case
+from fault_grounds import IMAGE_MIB
 
 # All of them, at both sizes and with figures, are benchmarks/faults.py; here is each kind of ground and of fault once.
 EVERYDAY = ("device-fsync-ext4", "network-fuse", "serialize-zlib", "straggler", "sync-pieces", "restore-mapping")
@@ -45,6 +46,7 @@ def told(outcome: Outcome) -> str:
 
 
 @pytest.mark.root
+@pytest.mark.programs(*NEEDED)
 @pytest.mark.bpf
 @pytest.mark.torch
 @pytest.mark.slow
@@ -53,9 +55,7 @@ def told(outcome: Outcome) -> str:
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)
 def test_a_planted_cause_is_named(case: Case, record_property: Callable[[str, object], None]) -> None:
     """Most verdicts of the faulty run name the cause, at both levels; without the fault few do."""
-    missing = [name for name in NEEDED if shutil.which(name) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    need_room("/dev/shm", IMAGE_MIB << 20)
 
     outcomes = run_case(case, case.sizes_mb[0], saves=2 + case.skip, probed=False)
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import bcrypt
 import pytest
+from tests.machine import need
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.errors import CkptprofError
@@ -54,6 +55,7 @@ class Served:
 
     def curl(self, *arguments: str) -> tuple[int, str]:
         """Return curl's exit code, and the status and body that it got."""
+        need("programs", "curl")
         command = ["curl", "--silent", "--max-time", "10", "--write-out", "%{http_code}", *arguments, self.server.url]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.machine import need
 
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -28,6 +29,7 @@ def ckptprof(tmp_path: Path) -> Iterator[Ckptprof]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Return a file system of 1 MiB, in the place of the folder of the service's database."""
+    need("mount")
     folder = tmp_path / "state"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)

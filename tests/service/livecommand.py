@@ -68,6 +68,14 @@ class Ckptprof:
             process.communicate()
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether a process runs no more, though nobody may reap it: the first process of a container need not."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def sampler_of(process: subprocess.Popen[bytes]) -> psutil.Process:
     """Return the sampler of a ckptprof."""
 

@@ -15,7 +15,9 @@ from tests.patience import PATIENCE_SECONDS
 from ckptprof.errors import PermissionDeniedError
 from ckptprof.recording import Header, read_file
 from ckptprof.service.commands import levels
+from ckptprof.service.sampler.tracing import foreign_namespace
 from ckptprof.store.reader import StoreReader
+from ckptprof_collectors.kernelfs import KernelFs
 
 HEADER: dict[str, Any] = {
     "uid": "u", "host": "h", "boot_id": "b", "kernel": "k", "ckptprof": "0", "at_ns": 1, "wall_ns": 2,
@@ -50,6 +52,26 @@ def test_a_refusal_names_the_reason_and_what_to_do() -> None:
     assert str(broken) == "the trace level cannot be had: no BTF"
 
 
+@pytest.mark.parametrize(
+    ("reason", "bounded", "hint"),
+    [
+        ("lacks CAP_BPF", False, "run it as root or with CAP_BPF and CAP_PERFMON"),
+        ("lacks CAP_BPF", True, levels.CONTAINER),
+        ("the pids of this container are not the host's: share them (--pid=host)", False, levels.SHARE_PIDS),
+        ("the pids of this container are not the host's: share them (--pid=host)", True, levels.BOTH),
+    ],
+)
+def test_a_container_is_told_how_it_is_to_be_started(
+    reason: str, hint: str, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
+) -> None:
+    """Its root has nothing to gain by being root."""
+    monkeypatch.setattr(levels, "within_bounds", lambda *_: not bounded)
+    error = levels.refusal("trace", header("poll", reason, denied=True))
+
+    assert error is not None
+    assert (error.hint or "").startswith(f"{hint}; `--level poll`")
+
+
 def test_a_sampler_that_says_nothing_refuses_nothing() -> None:
     """It is a fault of ours: the command runs, unwatched."""
     assert levels.refusal("trace", None) is None
@@ -82,7 +104,7 @@ def test_the_environment_sets_it_too_and_may_be_wrong_too(ckptprof: Ckptprof) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("run", "-q"), ("agent", "--no-metrics"), ("capture",)])
 def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tuple[str, ...]) -> None:
-    """Here libbpf is missing: one line with the reason, one that says what to do, and no trace of the command."""
+    """Without libbpf, or the host's pids: a line has the reason, one says what to do, and the command has not run."""
     ckptprof.environment["CKPTPROF_LIBBPF"] = "/nowhere/libbpf.so.1"
     where = ("--db", str(ckptprof.database)) if command[0] != "capture" else ()
     arguments = [*command, "--level", "trace", *where, *(("touch", "ran") if command[0] == "run" else ()),
@@ -96,9 +118,9 @@ def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tu
     )
 
     assert result.returncode == 1
-    assert re.fullmatch(
-        rb"ckptprof: the trace level cannot be had: .*/nowhere/libbpf.so.1.*\nhint: .*--level poll.*\n", result.stderr
-    )
+    reason = re.escape(foreign_namespace(KernelFs()) or "/nowhere/libbpf.so.1")
+    expected = rf"ckptprof: the trace level cannot be had: .*{reason}.*\nhint: .*--level poll.*\n"
+    assert re.fullmatch(expected, result.stderr.decode())
     assert {path.name for path in ckptprof.work.iterdir()} <= {"state", ".local"}
 
 

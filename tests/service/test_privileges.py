@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from ckptprof.service import privileges
-from ckptprof.service.privileges import OF_TRACING, held
+from ckptprof.service.privileges import OF_TRACING
 
 PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run
-pytestmark = [pytest.mark.root, pytest.mark.skipif(not PYTHON, reason="no /usr/bin/python3")]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.capabilities("BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH"),
+    pytest.mark.skipif(not PYTHON, reason="no /usr/bin/python3"),
+]
 
 SEE = 1 << 19
 PROBE = """
@@ -63,12 +67,6 @@ def probe(call: str, check: str = "pass", *, capabilities: str = "+sys_ptrace,+b
     assert done.returncode == 0, done.stderr
     found: dict[str, int] = json.loads(done.stdout)
     return found
-
-
-@pytest.fixture(autouse=True)
-def _tracing_capabilities() -> None:
-    if held().permitted & OF_TRACING != OF_TRACING:
-        pytest.skip("this root has not CAP_BPF and CAP_PERFMON to hand on")
 
 
 def test_what_reading_does_not_need_is_gone_for_good() -> None:

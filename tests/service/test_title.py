@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from livecommand import Ckptprof, sampler_of, wait_until
 from tests.patience import PATIENCE_SECONDS
@@ -42,7 +43,7 @@ def test_both_processes_of_an_agent_can_be_told_apart(ckptprof: Ckptprof) -> Non
     sampler = sampler_of(agent)
 
     for process, role in ((agent.pid, "recorder"), (sampler.pid, "sampler")):
-        shown = ["ps", "-o", "args=", "-p", str(process)]
-        wait_until(lambda: subprocess.check_output(shown, text=True).strip() == f"ckptprof: {role}")  # noqa: B023
+        shown = Path(f"/proc/{process}/cmdline")  # which ps reads
+        wait_until(lambda: shown.read_text().rstrip("\0") == f"ckptprof: {role}")  # noqa: B023
     agent.terminate()
     agent.communicate(timeout=PATIENCE_SECONDS)

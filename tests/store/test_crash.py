@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from grounds import LOG_LOST, ground
+from tests.machine import need
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery
@@ -57,6 +58,7 @@ def test_a_dozen_kills_lose_nothing_that_was_acknowledged(db: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.loop
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_a_file_system_that_goes_down_loses_nothing_that_was_acknowledged(tmp_path: Path, kind: str) -> None:
     """As if its power had gone, its log in memory lost, in the middle of storing; afterwards the database is whole."""
@@ -136,6 +138,7 @@ def test_flipped_bytes_end_in_a_clear_error_or_in_an_answer(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Yield a file system of 24 MiB."""
+    need("mount")
     mount = tmp_path / "small"
     mount.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "ckptprof-test", str(mount)], check=True)
@@ -213,6 +216,7 @@ def test_ballast_lets_a_full_disk_record_on(
 
 
 @pytest.mark.root
+@pytest.mark.mount
 def test_a_read_only_file_system_can_be_read(tmp_path: Path, checkpoint: _Make) -> None:
     """A database carried away on read-only media; with a log that was not brought in it is refused, not misread."""
     source = tmp_path / "source"

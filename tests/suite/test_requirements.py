@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.kernel.filesystems import call
+from tests.suite.ownrules import copy_rules
 
-CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 CASES = """
     import pytest
     def test_runs(): pass
@@ -63,7 +63,7 @@ POLICIES = """
 
 def run_suite(directory: Path, cases: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on some cases beside a copy of the suite's conftest."""
-    (directory / "conftest.py").write_text(CONFTEST.read_text())
+    copy_rules(directory)
     (directory / "test_cases.py").write_text(textwrap.dedent(cases))
     (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    prometheus: x\n    slow: x\n")
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CKPTPROF_"))}
@@ -131,7 +131,7 @@ def test_alone_means_beside_no_other_worker(tmp_path: Path, way: str) -> None:
     assert "20 passed" in result.stdout
 
 
-@pytest.mark.root
+@pytest.mark.capabilities("SYS_ADMIN", "SYS_NICE")
 def test_all_others_give_way_to_live_tests(tmp_path: Path) -> None:
     """They, and what they start, take a tenth of a CPU that a live test wants."""
     result = run_suite(tmp_path, POLICIES, "-n", "1", "--dist", "loadgroup")
@@ -140,7 +140,7 @@ def test_all_others_give_way_to_live_tests(tmp_path: Path) -> None:
     assert "3 passed" in result.stdout
 
 
-@pytest.mark.root
+@pytest.mark.capabilities("SYS_ADMIN", "SYS_NICE")
 def test_nobody_gives_way_where_no_job_is_watched_for_long(tmp_path: Path) -> None:
     """Beside three busy loops `make check` would have a tenth of what they leave to anybody else."""
     result = run_suite(tmp_path, POLICIES, "-n", "1", "--dist", "loadgroup", "-m", "not slow")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests import tries
+from tests.suite.ownrules import copy_rules
 from tests.tries import CERTAIN, LIVE, Case, Kind, add, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +89,7 @@ def test_too_many_second_tries_are_red(level: str, most: int) -> None:
 
 def tried(directory: Path, *flags: str, first: int = 0, job: int = 0, live: int = 0) -> tuple[int, str]:
     """Run the cases beside a copy of the suite's conftest; return the exit code and what was printed."""
-    (directory / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
+    copy_rules(directory)
     (directory / "pytest.ini").write_text("[pytest]\n")
     (directory / "test_cases.py").write_text("\n".join(line[4:] for line in CASES.splitlines()) + "\n")
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CKPTPROF_"))}

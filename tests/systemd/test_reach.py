@@ -31,7 +31,12 @@ print(json.dumps({
 }))
 """
 
-pytestmark = [pytest.mark.root, pytest.mark.skipif(not PYTHON, reason="no /usr/bin/python3")]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.mount,
+    pytest.mark.capabilities("SYS_PTRACE", "DAC_READ_SEARCH"),
+    pytest.mark.skipif(not PYTHON, reason="no /usr/bin/python3"),
+]
 
 
 @pytest.fixture

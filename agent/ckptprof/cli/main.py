@@ -7,11 +7,12 @@ reads square brackets in names as markup.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 import typer.core
@@ -157,19 +158,15 @@ def _build() -> Any:
 def main(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; errors have been printed."""
     try:
-        code = _invoke(list(arguments))
-        sys.stdout.flush()
-    except typer.Exit as stop:
-        return _finish(stop.exit_code)
+        return _invoke(list(arguments))
     except KeyboardInterrupt:
         _complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # the reader went away (`| head`): not an error to talk about
-        _abandon_stdout()
         return BROKEN_PIPE
     except CkptprofError as error:
         _complain(str(error), hint=error.hint, error=error)
-        return _finish(error.exit_code)
+        return error.exit_code
     except _ArgumentError as error:
         _complain(_message(error), hint=_where_to_look(error, arguments))
         return 2
@@ -179,32 +176,38 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     finally:
         about(None)
-    return code
+        _leave(sys.stdout)
+        _leave(sys.stderr)
 
 
 def _invoke(arguments: list[str]) -> int:
+    """Return the exit code of a command whose output has been written."""
     command = _build()
     if _COMPLETE in os.environ:
         command.main(args=arguments, prog_name="ckptprof")
-    with command.make_context("ckptprof", arguments) as context:
-        result = command.invoke(context)
+    try:
+        with command.make_context("ckptprof", arguments) as context:
+            result = command.invoke(context)
+    except typer.Exit as stop:
+        with contextlib.suppress(BrokenPipeError):  # what it ends early with matters more
+            sys.stdout.flush()
+        return stop.exit_code
+    sys.stdout.flush()
     return result if isinstance(result, int) else 0
 
 
-def _finish(code: int) -> int:
-    """Flush what was printed before the command ended early; a reader that went away changes nothing."""
+def _leave(stream: TextIO | None) -> None:
+    """Empty a stream, into nowhere if need be: where the interpreter cannot at its end, the exit code becomes 120."""
+    if stream is None:
+        return
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _abandon_stdout()
-    return code
-
-
-def _abandon_stdout() -> None:
-    """Let the interpreter's own flush at exit go nowhere, so that it does not complain."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
+        stream.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            if null != stream.fileno():  # as it is where that was closed
+                os.dup2(null, stream.fileno())
+                os.close(null)
 
 
 def _message(error: Exception) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+CAP_DAC_READ_SEARCH = 2
 CAP_SYS_PTRACE = 19
 CAP_SYS_ADMIN = 21  # include/uapi/linux/capability.h
 CAP_PERFMON = 38

@@ -231,6 +231,7 @@ def until(collector: BlockDevices, found: Callable[[list[Sample]], bool]) -> lis
 
 
 @pytest.mark.root
+@pytest.mark.loop
 def test_live_loop_is_added_and_removed(collector: BlockDevices) -> None:
     """LOOP_CTL_ADD brings a description and counters in the next read, LOOP_CTL_REMOVE its end."""
     with loop_device(own_number(0)) as name:
@@ -244,6 +245,7 @@ def test_live_loop_is_added_and_removed(collector: BlockDevices) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.loop
 def test_live_attach_to_an_existing_node_is_noticed_without_io(collector: BlockDevices, tmp_path: Path) -> None:
     """Attaching a file changes size, backing and what is below at once, and detaching takes them back."""
     image = tmp_path / "image with space"
@@ -265,6 +267,7 @@ def test_live_attach_to_an_existing_node_is_noticed_without_io(collector: BlockD
 
 @pytest.mark.root
 @pytest.mark.slow
+@pytest.mark.loop
 def test_live_file_of_more_than_a_page(collector: BlockDevices) -> None:
     """With 90 devices more, /proc/diskstats takes two reads: all of them are seen, at once."""
     first = 810_000 + os.getpid() % 2_500 * 90  # above every own_number, below the kernel's 2^20

@@ -122,7 +122,7 @@ def python(code: str, *prefix: str, **environment: str) -> subprocess.CompletedP
 
 
 needs_clang = pytest.mark.clang
-needs_bpf = [pytest.mark.clang, pytest.mark.root]
+needs_bpf = [pytest.mark.clang, pytest.mark.root, pytest.mark.bpf]
 
 
 def with_marks(*marks: pytest.MarkDecorator) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -478,6 +478,7 @@ def test_a_user_without_capabilities_is_told_which(compiled: Path, make_reachabl
 
 
 @on_kernel
+@pytest.mark.mount
 def test_a_kernel_without_types_is_named(compiled: Path) -> None:
     """Where /sys/kernel/btf is empty the reason is not "No such process", and untyped programs still load."""
     result = python(

@@ -96,6 +96,7 @@ def test_a_walk_ends_where_stat_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.capabilities("SYS_PTRACE")
 def test_nobody_leads_where_he_may_not_go(place: Path) -> None:
     """Neither by a link nor by a name; folders of his own, of his groups and of lists that name him are open to him."""
     for name, owner, mode in (("root", 0, 0o700), ("own", USER, 0o700), ("group", 0, 0o750), ("list", 0, 0o700)):
@@ -145,6 +146,7 @@ def test_a_link_stays_in_the_root_of_its_process(place: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.namespaces
 def test_a_process_that_has_ended_is_seen_through_who_shares_its_mounts_or_not_at_all() -> None:
     """Of one in our namespace the files are still there; those of one that had its own are gone with it."""
     views = Views()
@@ -169,6 +171,7 @@ def test_a_process_that_has_ended_is_seen_through_who_shares_its_mounts_or_not_a
 
 
 @pytest.mark.root
+@pytest.mark.fuse
 def test_what_hangs_is_known_before_it_is_asked(place: Path) -> None:
     """The mount itself may be named, but nothing in it, and no link into it leads there."""
     (place / "link").symlink_to(place / "silent" / "x")
@@ -183,6 +186,7 @@ def test_what_hangs_is_known_before_it_is_asked(place: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.fuse
 def test_a_mount_that_takes_the_number_of_another_is_not_taken_for_it(place: Path) -> None:
     """Mount and device numbers are given again at once; what was read of mounts before does not count."""
     at, views = place / "at", Views()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -163,15 +162,14 @@ def test_a_job_that_fails_ends_no_thread() -> None:
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[Path]:
     """Return a FUSE mount whose server is stopped, and whatever it was asked before forgotten."""
-    if shutil.which("bindfs") is None:
-        pytest.skip("not installed: bindfs")
     below, place = tmp_path / "below", tmp_path / "place"
     (below / "step_1").mkdir(parents=True)
     (below / "step_1" / "model.pt").write_bytes(bytes(64))
     place.mkdir()
     with subprocess.Popen(["bindfs", "-f", below, place]) as server:
         try:
-            wait_until(place.is_mount)
+            wait_until(lambda: place.is_mount() or server.poll() is not None)
+            assert server.poll() is None
             server.send_signal(signal.SIGSTOP)
             yield place
         finally:
@@ -181,6 +179,8 @@ def hung(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
+@pytest.mark.fuse
+@pytest.mark.programs("bindfs")
 def test_facts_of_local_files_do_not_wait_for_a_mount_that_hangs(
     hung: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

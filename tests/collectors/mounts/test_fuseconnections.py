@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -67,10 +66,10 @@ def test_which_file_systems_have_one() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.fuse
+@pytest.mark.programs("bindfs")
 def test_a_real_mount_is_told_with_its_numbers(tmp_path: Path) -> None:
     """Known or not known, but told beside its mount, with the same device."""
-    if shutil.which("bindfs") is None or not Path("/dev/fuse").exists():
-        pytest.skip("not installed: bindfs")
     below, place = tmp_path / "below", tmp_path / "place"
     below.mkdir()
     place.mkdir()

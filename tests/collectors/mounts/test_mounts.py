@@ -156,6 +156,7 @@ def test_live_root_is_on_its_device() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.mount
 def test_live_mount_with_newline_and_space_comes_and_goes(tmp_path: Path) -> None:
     """The kernel's poll tells of a mount and its end, and its own escaping is undone."""
     point = tmp_path / "a b\nc\\040d"

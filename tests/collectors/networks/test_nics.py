@@ -219,6 +219,8 @@ def test_live_counters_are_the_kernels() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.capabilities("NET_ADMIN")
+@pytest.mark.programs("ip")
 def test_live_veth_comes_and_goes() -> None:
     """A new veth pair is described in the next read and does not count; its removal is told."""
     one, two = f"cka{os.getpid()}", f"ckb{os.getpid()}"

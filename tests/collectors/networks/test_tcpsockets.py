@@ -229,6 +229,7 @@ def test_an_address_of_a_bond_is_on_what_carries_it(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.programs("ip")
 def test_addresses_of_this_host_are_known() -> None:
     """As `ip` tells them; a connection to itself goes through lo."""
     listed = subprocess.run(["ip", "-j", "address"], check=True, capture_output=True, text=True).stdout

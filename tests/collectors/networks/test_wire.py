@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -135,10 +134,10 @@ def test_a_driver_that_tells_absurd_counts_is_left_alone(tmp_path: Path, count: 
 
 
 @pytest.mark.root
+@pytest.mark.capabilities("NET_ADMIN")
+@pytest.mark.programs("ip")
 def test_a_real_driver_is_asked_as_the_kernel_wants_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A veth, whose numbers have other names; in a tree that says that it has hardware."""
-    if shutil.which("ip") is None:
-        pytest.skip("not installed: ip")
     name = f"ckw{os.getpid() % 100_000}"
     if subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"], check=False).returncode:
         pytest.skip("no interface can be made here")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.descriptors import held
+from tests.machine import need
 from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -113,6 +114,7 @@ class Watch:
 @pytest.fixture
 def watch() -> Iterator[Callable[..., Watch]]:
     """Return a maker of traces, which are closed with the test."""
+    need("perf")
     made: list[Watch] = []
 
     def make(**options: Any) -> Watch:
@@ -316,6 +318,7 @@ def test_two_at_once_see_the_same(watch: Callable[..., Watch], tmp_path: Path) -
     assert [(s.operations, s.bytes) for s in two.of(out)] == [(100, 100_000)]
 
 
+@pytest.mark.perf
 def test_nothing_stays_open(tmp_path: Path) -> None:
     """Neither after a use nor after a refusal; a second close does nothing."""
     before = held()
@@ -354,11 +357,16 @@ def test_tracepoints_of_another_layout_are_refused(tmp_path: Path, text: bytes) 
 @pytest.mark.parametrize(
     "prefix",
     [
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all,+dac_read_search",
-         "--ambient-caps=-all,+dac_read_search"],
-        ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-bpf,-perfmon,-sys_admin"],
+        pytest.param(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all,+dac_read_search",
+             "--ambient-caps=-all,+dac_read_search"],
+            marks=pytest.mark.capabilities("DAC_READ_SEARCH"), id="nobody",
+        ),
+        pytest.param(
+            ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-bpf,-perfmon,-sys_admin"],
+            id="root-without-capabilities",
+        ),
     ],
-    ids=["nobody", "root-without-capabilities"],
 )  # fmt: skip
 def test_a_missing_privilege_is_told_as_such(prefix: list[str]) -> None:
     """In one line."""

@@ -180,6 +180,7 @@ def test_the_other_end_of_a_local_socket_is_known() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.fuse
 def test_the_server_of_a_mount_that_hangs_is_found_without_a_touch(tmp_path: Path) -> None:
     """The file system is never asked, so that nobody hangs."""
     with silent(tmp_path / "place") as made:
@@ -196,11 +197,10 @@ def test_the_server_of_a_mount_that_hangs_is_found_without_a_touch(tmp_path: Pat
 
 @pytest.mark.root
 @pytest.mark.slow
+@pytest.mark.fuse
+@pytest.mark.programs("sshfs", "socat")
 def test_sshfs_and_its_ssh_are_found(tmp_path: Path) -> None:
     """One that speaks for itself, and one that has `ssh` speak for it, which here is a program that copies."""
-    missing = [name for name in ("sshfs", "socat") if shutil.which(name) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
     behind, place = tmp_path / "behind", tmp_path / "place"
     behind.mkdir()
     place.mkdir()

@@ -28,7 +28,7 @@ _MAKE = {  # nothing is discarded: the image would lose its memory
     "ext4": ("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
 }
-_IMAGE_MIB = 1700  # three saves of 400 MB and what the file system itself needs
+IMAGE_MIB = 1700  # three saves of 400 MB and what the file system itself needs
 _SERVER, _CLIENT = "10.213.77.2", "10.213.77.1"
 Healthy = Callable[[Path], None]  # is called with the directory before the fault is planted
 
@@ -95,7 +95,7 @@ def _image() -> Path:
     image = base / "image"
     zeros = bytes(8 << 20)
     with image.open("wb", buffering=0) as stream:
-        while stream.tell() < _IMAGE_MIB << 20:
+        while stream.tell() < IMAGE_MIB << 20:
             stream.write(zeros)
     return image
 

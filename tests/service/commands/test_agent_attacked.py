@@ -190,6 +190,7 @@ class Agent:
 
 
 @pytest.mark.bpf
+@pytest.mark.fuse
 def test_a_folder_swapped_for_a_mount_that_hangs_stops_nobody(ckptprof: Ckptprof, homes: dict[int, Path]) -> None:
     """The sampler ticks on, the save of another user is seen whole, and the agent ends in its time; at both levels."""
     agents = [Agent(ckptprof, level) for level in ("poll", "trace")]
@@ -215,6 +216,7 @@ def test_a_folder_swapped_for_a_mount_that_hangs_stops_nobody(ckptprof: Ckptprof
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.fanotify
 def test_a_link_leads_to_nothing_that_its_user_may_not_see(
     ckptprof: Ckptprof, homes: dict[int, Path], level: str
 ) -> None:
@@ -254,6 +256,8 @@ def test_a_link_leads_to_nothing_that_its_user_may_not_see(
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.fanotify
+@pytest.mark.namespaces
 def test_what_a_job_had_in_a_namespace_of_its_own_is_not_looked_for_on_the_host(
     ckptprof: Ckptprof, homes: dict[int, Path], level: str
 ) -> None:
@@ -280,6 +284,7 @@ def test_what_a_job_had_in_a_namespace_of_its_own_is_not_looked_for_on_the_host(
         assert set(ckptprof.steps(homes[USER])) >= SAVES  # while it lived, in its own root
 
 
+@pytest.mark.fuse
 def test_a_sampler_that_does_not_end_is_counted_and_told(ckptprof: Ckptprof, homes: dict[int, Path]) -> None:
     """Killed while one of its threads hangs, it stays; another goes on, and it is counted until it is gone."""
     port = free_port()
@@ -308,6 +313,7 @@ def test_a_sampler_that_does_not_end_is_counted_and_told(ckptprof: Ckptprof, hom
 @pytest.mark.alone  # whoever reads all of /proc is held, too: psutil, in tests beside this one
 @pytest.mark.bpf
 @pytest.mark.parametrize("how", ["exec", "mmap"])
+@pytest.mark.fuse
 def test_processes_that_hold_whoever_reads_of_them_stop_nobody(
     ckptprof: Ckptprof, homes: dict[int, Path], how: str
 ) -> None:

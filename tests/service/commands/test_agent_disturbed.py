@@ -47,8 +47,15 @@ class Watching:
         return heard
 
     def until(self, message: bytes) -> None:
-        """Wait until systemd is told this."""
-        wait_until(lambda: any(message in heard for heard in self.heard()))
+        """Wait until systemd is told this; an agent that has ended tells nothing more."""
+
+        def told() -> bool:
+            ended = self.process.poll() is not None
+            heard = any(message in heard for heard in self.heard())
+            assert heard or not ended, self.said()
+            return heard
+
+        wait_until(told)
 
     def said(self) -> str:
         """Return what it has said."""

@@ -18,6 +18,7 @@ from ckptprof.store.writer import Retention
 
 
 @pytest.mark.slow
+@pytest.mark.programs("curl")
 def test_a_service_is_scraped_from_afar(ckptprof: Ckptprof) -> None:
     """Over TLS, by who has the password, on the address of the file, with the names of jobs that it asks for."""
     work = ckptprof.work

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from livecommand import SAVE, Ckptprof, fill, sampler_of, wait_until
+from livecommand import SAVE, Ckptprof, fill, has_ended, sampler_of, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -76,9 +76,9 @@ def test_a_killed_recorder_leaves_the_command_alone(ckptprof: Ckptprof) -> None:
     process.kill()
     process.wait()
 
-    assert psutil.wait_procs([sampler], timeout=10)[1] == []
+    wait_until(lambda: has_ended(sampler), 10)
     wait_until((ckptprof.work / "ckpt_2.npy").exists)
-    psutil.wait_procs([command], timeout=10)
+    wait_until(lambda: has_ended(command), 10)
     assert ckptprof.call("report", "--db", str(ckptprof.database)).returncode in (0, 3)
 
 

@@ -103,7 +103,8 @@ fds = len(os.listdir("/proc/self/fd"))
 trap.close()
 trap.close()
 after = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-print(sum(one.number == signal.SIGTERM for one in caught), before == after, fds - len(os.listdir("/proc/self/fd")))
+print(sum(one.number == signal.SIGTERM for one in caught), before == after, fds - len(os.listdir("/proc/self/fd")),
+      flush=True)
 os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(5)
 """

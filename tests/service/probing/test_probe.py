@@ -140,6 +140,7 @@ sys.stdout.buffer.write(msgspec.json.encode(probe(what, halt=threading.Event(), 
 
 
 @pytest.mark.root
+@pytest.mark.mount
 def test_a_full_file_system_is_told(tmp_path: Path) -> None:
     """Though the plan thought there was room: the rows say so, or hold the part that was measured."""
     call("mount", "-t", "tmpfs", "-o", "size=6m", "none", tmp_path)
@@ -168,6 +169,7 @@ def planned_anyway(directory: Path, size: int, seconds: float) -> Plan:
 
 
 @pytest.mark.root
+@pytest.mark.mount
 def test_a_small_file_system_is_refused(tmp_path: Path) -> None:
     """Before anything is written, with the numbers."""
     call("mount", "-t", "tmpfs", "-o", "size=6m", "none", tmp_path)
@@ -183,6 +185,7 @@ def test_a_small_file_system_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.mount
 def test_refused_direct_io_is_told(tmp_path: Path) -> None:
     """Of ramfs, were it not known for what it is: the rows that need it say so, the others are measured."""
     call("mount", "-t", "ramfs", "none", tmp_path)

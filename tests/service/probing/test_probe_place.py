@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +158,7 @@ def test_what_another_user_left_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.mount
 def test_a_file_system_without_direct_io_says_so(tmp_path: Path) -> None:
     """And keeps no name of the file that was refused."""
     call("mount", "-t", "ramfs", "none", tmp_path)
@@ -176,10 +176,10 @@ def test_a_file_system_without_direct_io_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.fuse
+@pytest.mark.programs("bindfs")
 def test_fuse_keeps_nothing_either(tmp_path: Path) -> None:
     """It has no files without a name, gives another name to what is removed while it is open, and closes late."""
-    if shutil.which("bindfs") is None:
-        pytest.skip("not installed: bindfs")
     below, place = tmp_path / "below", tmp_path / "place"
     below.mkdir()
     place.mkdir()

@@ -82,10 +82,18 @@ def test_what_was_written_before_its_process_was_met_is_looked_for(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("mask", "said"), [(0, "need CAP_SYS_PTRACE"), (1 << 19, "CAP_SYS_PTRACE is held: the kernel guards them")]
+    ("mask", "bounded", "said"),
+    [
+        (0, False, "need CAP_SYS_PTRACE"),
+        (0, True, "need CAP_SYS_PTRACE, which not even root has in this container (--cap-add=SYS_PTRACE)"),
+        (1 << 19, False, "CAP_SYS_PTRACE is held: the kernel guards them"),
+    ],
 )
-def test_who_may_not_be_read_is_told_as_it_is(mask: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has the capability is not told to get it."""
+def test_who_may_not_be_read_is_told_as_it_is(
+    mask: int, said: str, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
+) -> None:
+    """One that has the capability is not told to get it, nor one to be root where root has it not."""
+    monkeypatch.setattr(privileges, "within_bounds", lambda *_: not bounded)
     monkeypatch.setattr(privileges, "held", lambda: privileges.Capabilities(mask, mask, 0))
     monkeypatch.setattr(population, "Process", Mock(side_effect=PermissionError))
     samples: list[Sample] = []
@@ -93,7 +101,9 @@ def test_who_may_not_be_read_is_told_as_it_is(mask: int, said: str, monkeypatch:
     people.find(1, samples)
     people.close()
 
-    assert [said in one.reason for one in samples if isinstance(one, Unavailable)] == [True]
+    told = [one.reason for one in samples if isinstance(one, Unavailable)]
+    assert [said in reason for reason in told] == [True]
+    assert [reason.endswith("need CAP_SYS_PTRACE") for reason in told] == [not mask and not bounded]
 
 
 def test_a_shell_that_becomes_a_script_is_watched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +143,25 @@ def test_the_list_is_read_when_something_changed(tmp_path: Path, loadavg: str, a
     people.find(at_ns, [])
 
     assert set(people.known) == ({11, 12} if found else {11})
+    people.close()
+
+
+@pytest.mark.parametrize(("hosts", "found"), [(True, {11}), (None, {11}), (False, {12})])
+def test_a_container_has_its_list_read_at_every_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: set[int], *, hosts: bool | None
+) -> None:
+    """An end in it and a birth outside leave /proc/loadavg as it was: its number of tasks is the host's."""
+    monkeypatch.setattr(population, "has_the_hosts_pids", lambda _: hosts)
+    (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 500\n")
+    add_process(tmp_path, 11)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), None)
+    people.find(1, [])
+    shutil.rmtree(tmp_path / "11")
+    add_process(tmp_path, 12)
+
+    people.find(2, [])
+
+    assert set(people.known) == found
     people.close()
 
 
@@ -186,6 +215,7 @@ def test_a_failed_list_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.root
 @pytest.mark.parametrize("places", ["MAX_KNOWN", "MAX_WATCHED"])
+@pytest.mark.capabilities("SYS_PTRACE")
 def test_nobody_takes_the_places_of_others(places: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes: one user fills all places with sleepers, another's two interpreters are watched all the same."""
     monkeypatch.setattr(population, places, 8)

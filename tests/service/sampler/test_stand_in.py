@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ckptprof.service.sampler.tracing import foreign_namespace
+from ckptprof_collectors.kernelfs import KernelFs
+
 ATTACH = """
 import os, subprocess, sys, time
 from ckptprof.cli.checks.trace import everything
@@ -50,13 +53,22 @@ def attach(prefix: list[str], environment: dict[str, str], out: Path) -> subproc
 
 
 @pytest.mark.root
+@pytest.mark.perf
 @pytest.mark.parametrize(
     ("prefix", "environment", "why", "fix"),
     [
-        ([], NO_LIBBPF, "/nonexistent/libbpf.so", "as `trace-libbpf` says"),
-        (["unshare", "--pid", "--fork", "--mount-proc"], {}, "hostPID: true", "start this container with the pids of"),
+        pytest.param(
+            [], NO_LIBBPF, "/nonexistent/libbpf.so", "as `trace-libbpf` says", marks=pytest.mark.bpf, id="no-libbpf"
+        ),
+        pytest.param(
+            ["unshare", "--pid", "--fork", "--mount-proc"],
+            {},
+            "hostPID: true",
+            "start this container with the pids of",
+            marks=pytest.mark.namespaces,
+            id="pids-of-its-own",
+        ),
     ],
-    ids=["no-libbpf", "pids-of-its-own"],
 )
 def test_perf_events_stand_in(
     prefix: list[str], environment: dict[str, str], why: str, fix: str, tmp_path: Path
@@ -81,6 +93,7 @@ def test_the_reasons_of_both_are_told(prefix: list[str], permission: str, tmp_pa
     """In one sentence; if privileges would help one of the two, they are what is missing."""
     done = attach(prefix, NO_LIBBPF, tmp_path / "out")
 
-    assert done.stderr.startswith(f"{permission} /nonexistent/libbpf.so cannot be loaded")
+    first = foreign_namespace(KernelFs()) or "/nonexistent/libbpf.so cannot be loaded"
+    assert done.stderr.startswith(f"{permission} {first}")
     assert "; perf events: " in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -378,6 +378,7 @@ def test_an_older_recording_has_a_level_and_no_reason() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.namespaces
 def test_in_a_namespace_of_pids_nothing_is_attached() -> None:
     """The programs would tell the host's pids, which are others' here: said, with the remedy."""
     look = "from ckptprof.service.sampler.tracing import foreign_namespace as f"

@@ -42,7 +42,7 @@ def capabilities(fs: KernelFs, *, uid: int) -> Check:
     if not missing:
         return Check("capabilities", "ok", f"{user}, with the capabilities to see the processes of all users")
     text = f"{user}, without {' and '.join(missing)}: only your own processes can be watched"
-    return Check("capabilities", "warn", text, remedies.as_service())
+    return Check("capabilities", "warn", text, remedies.sight())
 
 
 def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIENCE_SECONDS) -> Check:
@@ -65,7 +65,7 @@ def other_processes(fs: KernelFs, *, uid: int, patience_seconds: float = _PATIEN
         return Check("processes", "ok", "byte counters and open files of other users' processes can be read")
     if refused:
         text = "byte counters and open files of other users' processes cannot be read: jobs of other users are not seen"
-        return Check("processes", "warn", text, remedies.as_service())
+        return Check("processes", "warn", text, remedies.sight())
     return Check("processes", "note", "there is no process of another user, so it is not known whether one can be read")
 
 

@@ -12,13 +12,21 @@ from pathlib import Path
 from ckptprof.errors import CkptprofError
 from ckptprof.service.commands import environment
 from ckptprof.service.commands.installation import Host
-from ckptprof.service.privileges import CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, within_bounds
+from ckptprof.service.commands.levels import CONTAINER
+from ckptprof.service.privileges import (
+    CAP_BPF,
+    CAP_DAC_READ_SEARCH,
+    CAP_PERFMON,
+    CAP_SYS_ADMIN,
+    CAP_SYS_PTRACE,
+    within_bounds,
+)
 from ckptprof.store.location import SYSTEMD, service_runs
 
 SETTINGS = Path("/etc/ckptprof/config.toml")  # what the service reads; an option or the environment wins over it
-CONTAINER = (
-    "start this container with CAP_BPF and CAP_PERFMON, which not even its root has "
-    "(--cap-add=BPF --cap-add=PERFMON, --capability=CAP_BPF,CAP_PERFMON)"
+SEES_OTHERS = (
+    "start this container with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH for its root, who has not both "
+    "(--cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH)"
 )
 _UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 
@@ -54,6 +62,13 @@ def as_service() -> str:
     if os.geteuid() == 0:
         return "give it to this container or unit, which has less than root has elsewhere"
     return as_watcher()
+
+
+def sight() -> str:
+    """Return what lets the processes of all users be read: a container may have nobody who can."""
+    if within_bounds(CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH) or service_runs():
+        return as_service()
+    return SEES_OTHERS
 
 
 def as_watcher() -> str:

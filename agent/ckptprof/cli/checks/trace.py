@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from ckptprof.cli.checks import remedies
 from ckptprof.cli.checks.kernel import held_capabilities
 from ckptprof.report.doctor import Check
+from ckptprof.service.commands import levels
 from ckptprof.service.sampler import tracing
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_the_hosts_pids, read_text
 
 NEWER = "boot a newer kernel: eBPF works with any kernel that has BTF, from 5.10 on"
-SHARE_PIDS = "start this container with the pids of the host (--pid=host, hostPID: true)"
 NOTHING = "none on this host: what eBPF needs is there, and the kernel refuses it all the same"
 _STAND_IN = "the trace is made by perf events"
 _PERF_EVENT = "perf-event"
@@ -35,6 +35,8 @@ def types(fs: KernelFs) -> Check:
         return Check("trace-btf", "ok", f"the kernel ({release}) has type information (BTF), which eBPF programs need")
     text = f"the kernel ({release}) has no type information (BTF): no eBPF program can be loaded"
     fix = "boot a kernel of 5.10 or newer with CONFIG_DEBUG_INFO_BTF=y: Debian 11, RHEL 8.2, or newer"
+    if has_the_hosts_pids(fs) is False:
+        fix = f"show this container the /sys/kernel/btf of its host; if that has none, {fix}"
     return Check("trace-btf", "warn", text, fix)
 
 
@@ -86,7 +88,7 @@ def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach, *, pieces: Se
         tracer = attach(fs, family_of=(os.getpid(),), ignore=())
     except UnavailableError as error:
         text = f"no trace, polling is used: {tracing.first_line(error)}"
-        return [Check("trace", "warn", text, mended(str(error), missing(pieces)))]
+        return [Check("trace", "warn", text, _at_once(mended(str(error), missing(pieces)), pieces))]
     except Exception as error:  # noqa: BLE001 - doctor is where one looks when something is wrong
         text = f"no trace, polling is used: {type(error).__name__}: {tracing.first_line(error)}"
         return [Check("trace", "fail", text, NEWER)]
@@ -117,6 +119,13 @@ def missing(checks: Sequence[Check]) -> Check | None:
     return next((check for check in checks if check.id.startswith("trace") and check.status in ("warn", "fail")), None)
 
 
+def _at_once(fix: str, pieces: Sequence[Check]) -> str:
+    """Return a remedy with those of other checks that it takes as well: each alone changes nothing."""
+    told = {*re.findall("`(trace-[a-z]+)`", fix), *(["trace-privileges"] if "CAP_BPF" in fix else [])}
+    more = [f"`{one.id}`" for one in pieces if one.status in ("warn", "fail") and one.id not in told]
+    return f"{fix}, and with it what {' and '.join(more)} name{'s' if len(more) == 1 else ''}" if more else fix
+
+
 def as_told(check: Check) -> str:
     """Return the remedy that another check names."""
     return f"as `{check.id}` says: {check.fix}" if check.fix is not None else f"see `{check.id}`"
@@ -134,16 +143,11 @@ def remedy(sentence: str, pieces: Sequence[Check] = ()) -> str:
 
 def mended(reason: str, found: Check | None, otherwise: str = NOTHING) -> str:
     """Return what would let eBPF programs in, that were kept out for this reason."""
-    if needs_the_hosts_pids(reason):
-        return SHARE_PIDS
+    if levels.needs_the_hosts_pids(reason):
+        return levels.of_container(reason) or levels.SHARE_PIDS
     if found is not None:
         return as_told(found)
     return remedies.as_service() if _PERMISSION.search(reason) is not None else otherwise
-
-
-def needs_the_hosts_pids(reason: str) -> bool:
-    """Return whether that is why there is no eBPF: this is a container with pids of its own."""
-    return "share them" in reason
 
 
 def is_by_ebpf(checks: Sequence[Check]) -> bool:

@@ -16,6 +16,7 @@ from ckptprof.errors import CkptprofError
 from ckptprof.export.request import CHALLENGE
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
+from ckptprof.service.commands import levels
 from ckptprof.service.commands.levels import Standing
 from ckptprof.store.location import service_runs, to_path
 from ckptprof.store.lock import lock_path, writer_is_alive
@@ -91,8 +92,8 @@ def _remedy(standing: Standing, own: Sequence[Check]) -> str:
     """Return what brings the trace to who polls."""
     if standing.reasons and standing.reasons[-1].startswith(_FAILED):
         return remedies.restart()
-    if any(map(trace.needs_the_hosts_pids, standing.reasons)):
-        return trace.SHARE_PIDS
+    if foreign := next(filter(levels.needs_the_hosts_pids, standing.reasons), None):
+        return levels.of_container(foreign) or levels.SHARE_PIDS
     if standing.denied:
         return remedies.privileges()
     return _as_here(own)

@@ -7,7 +7,18 @@ import msgspec
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.recording import Header
 from ckptprof.service.options import Wish
+from ckptprof.service.privileges import CAP_BPF, CAP_PERFMON, within_bounds
 
+# What is missing in a container comes from who starts it: nothing that is typed inside gives it
+CONTAINER = (
+    "start this container with CAP_BPF and CAP_PERFMON for its root, who has not both "
+    "(--cap-add=BPF --cap-add=PERFMON, --capability=CAP_BPF,CAP_PERFMON)"
+)
+SHARE_PIDS = "start this container with the pids of the host (--pid=host, hostPID: true)"
+BOTH = (
+    "start this container with the pids of the host and, for its root, CAP_BPF and CAP_PERFMON: one alone does not do "
+    "(--pid=host --cap-add=BPF --cap-add=PERFMON)"
+)
 _BLIND = "out of sight"
 _ANYWAY = "`--level poll` does without, `ckptprof doctor` tells more"
 
@@ -49,8 +60,22 @@ def refusal(wish: Wish, header: Header | None) -> CkptprofError | None:
         return None
     text = f"the trace level cannot be had: {header.level_reason or 'no reason is known'}"
     if header.level_denied:
-        return PermissionDeniedError(text, hint=f"run it as root or with CAP_BPF and CAP_PERFMON; {_ANYWAY}")
+        remedy = of_container(header.level_reason) or "run it as root or with CAP_BPF and CAP_PERFMON"
+        return PermissionDeniedError(text, hint=f"{remedy}; {_ANYWAY}")
     return CkptprofError(text, hint=_ANYWAY)
+
+
+def of_container(reason: str) -> str | None:
+    """Return how this container is to be started for a trace that is missing for this reason; None: it is not that."""
+    foreign = needs_the_hosts_pids(reason)
+    if within_bounds(CAP_BPF, CAP_PERFMON):
+        return SHARE_PIDS if foreign else None
+    return BOTH if foreign else CONTAINER
+
+
+def needs_the_hosts_pids(reason: str) -> bool:
+    """Return whether that is why there is no eBPF: this is a container with pids of its own."""
+    return "share them" in reason
 
 
 def status(header: Header) -> str:

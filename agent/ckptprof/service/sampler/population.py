@@ -15,7 +15,7 @@ from ckptprof.service.sampler.rounds import Rounds
 from ckptprof.service.sampler.shares import Shares, Turns
 from ckptprof.service.sampler.watching import Watching
 from ckptprof_collectors.holders import HOLDERS
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs
+from ckptprof_collectors.kernelfs import KeptFile, KernelFs, has_the_hosts_pids
 from ckptprof_collectors.processes.process import (
     Process,
     ProcessGone,
@@ -55,8 +55,9 @@ class Population:
         self.watched: dict[int, Watching] = {}
         self._known_shares, self._watched_shares = Shares(), Shares()
         self._births: KeptFile | None = None
-        with contextlib.suppress(OSError):
-            self._births = KeptFile(fs.proc / "loadavg")
+        if has_the_hosts_pids(fs) is not False:
+            with contextlib.suppress(OSError):
+                self._births = KeptFile(fs.proc / "loadavg")
         self._listed: tuple[object, ...] = ()
         self._list_again_ns = 0
         self._found_ns: int | None = None  # when all who were there then had been found
@@ -120,7 +121,9 @@ class Population:
     def _tasks(self) -> bytes | None:
         """Return what changes whenever a task is born or ends, None if it cannot be read: a list costs ten times that.
 
-        From fs/proc/loadavg.c: how many tasks there are, and the pid that was given last in our namespace.
+        From fs/proc/loadavg.c: how many tasks there are, and the pid that was given last in our namespace. In that of
+        a container, whose list is short, it tells too little: the number is the host's, where a birth makes up for an
+        end in here.
         """
         if self._births is None:
             return None
@@ -349,7 +352,10 @@ def _why_not() -> str:
     with contextlib.suppress(OSError):
         if privileges.held().effective >> privileges.CAP_SYS_PTRACE & 1:
             return "CAP_SYS_PTRACE is held: the kernel guards them all the same (a user namespace, a security module)"
-    return "those of other users, and those with more capabilities, need CAP_SYS_PTRACE"
+    need = "those of other users, and those with more capabilities, need CAP_SYS_PTRACE"
+    if privileges.within_bounds(privileges.CAP_SYS_PTRACE):
+        return need
+    return f"{need}, which not even root has in this container (--cap-add=SYS_PTRACE)"
 
 
 def page_bytes() -> int:
