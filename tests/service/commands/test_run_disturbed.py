@@ -76,9 +76,9 @@ def test_a_killed_recorder_leaves_the_command_alone(ckptprof: Ckptprof) -> None:
     process.kill()
     process.wait()
 
-    wait_until(lambda: has_ended(sampler), 10)
+    wait_until(lambda: has_ended(sampler))
     wait_until((ckptprof.work / "ckpt_2.npy").exists)
-    wait_until(lambda: has_ended(command), 10)
+    wait_until(lambda: has_ended(command))
     assert ckptprof.call("report", "--db", str(ckptprof.database)).returncode in (0, 3)
 
 
