@@ -235,3 +235,14 @@ def test_both_forms_tell_how_the_service_stands(action: str, tmp_path: Path) -> 
         assert ("not installed" in text) != ("service  active, watching" in text)
     assert standing(StandIn(tmp_path, **seen)).from_here is True
     assert sys.executable in command
+
+
+def test_a_service_that_is_stopped_says_nothing_of_itself(tmp_path: Path) -> None:
+    """The service manager keeps the last word of the dead, which was that it stores what is left."""
+    seen = {"LoadState": "loaded", "ActiveState": "inactive", "StatusText": "storing what is left"}
+    outcome = rendering.Outcome("install", True, ("systemctl daemon-reload",), standing(StandIn(tmp_path, **seen)))  # noqa: FBT003 # as a struct's field
+
+    text = rendering.render(outcome, width=80)
+
+    assert "service  inactive; " in text
+    assert "to do: systemctl daemon-reload\n" in text

@@ -47,7 +47,7 @@ def render(outcome: Outcome, *, width: int) -> str:
     """Return the outcome as text that ends in a newline."""
     lines = []
     if outcome.action != "status":
-        word = "would " if outcome.dry_run else "done: "
+        word = "to do: " if outcome.dry_run else "done: "
         steps = [f"{word}{clean(step)}" for step in outcome.steps] or [f"nothing to {outcome.action}"]
         lines = [line for step in steps for line in wrap(step, width)]
         lines.append("")
@@ -61,7 +61,8 @@ def _standing(service: Standing) -> list[tuple[str, str]]:
     if not service.installed:
         return [("service", "not installed")]
     starts = "starts with the host" if service.enabled else "does not start with the host"
-    state = f"{service.state}{f', {service.status}' if service.status else ''}; {starts}"
+    says = f", {service.status}" if service.status and service.active else ""  # systemd keeps the last word of the dead
+    state = f"{service.state}{says}; {starts}"
     pairs = [("service", state)]
     if not service.active:
         pairs.append(("", "`journalctl -u ckptprof` tells why it does not run"))
