@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.machine import need
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.networks.netlink import attributes
@@ -119,8 +119,8 @@ def test_hundreds_of_them_are_asked_after_less_often() -> None:
 @pytest.fixture
 def interface() -> Iterator[str]:
     """Return a pair of interfaces' one end; remove it afterwards."""
-    if shutil.which("tc") is None or shutil.which("ip") is None:
-        pytest.skip("not installed: ip, tc")
+    need("programs", "ip", "tc")
+    need("capabilities", "NET_ADMIN")
     name = f"ckq{os.getpid() % 100_000}"
     made = subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"], check=False)
     if made.returncode:

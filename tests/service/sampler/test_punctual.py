@@ -40,7 +40,7 @@ def policies(*prefix: str, later: int) -> list[int]:
     return list(map(int, done.stdout.split()))
 
 
-@pytest.mark.root
+@pytest.mark.capabilities("SYS_NICE")
 def test_it_is_an_ordinary_thread_for_a_while_after_it_computed_for_long() -> None:
     """So a fault of ours takes no CPU from those who train; threads that it starts are ordinary ones."""
     assert policies(later=os.SCHED_RR) == [os.SCHED_RR, os.SCHED_OTHER, os.SCHED_RR, os.SCHED_OTHER]
@@ -54,7 +54,7 @@ def test_where_it_is_not_allowed_it_stays_an_ordinary_thread() -> None:
     assert policies(*nobody, later=os.SCHED_OTHER) == [os.SCHED_OTHER] * 4
 
 
-@pytest.mark.root
+@pytest.mark.capabilities("SYS_NICE")
 @pytest.mark.slow
 def test_the_sampler_of_an_agent_is_punctual_and_the_recorder_is_not(ckptprof: Ckptprof) -> None:
     """The recorder computes for long when it judges."""
