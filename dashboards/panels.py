@@ -182,9 +182,10 @@ GROUPS = (
             Panel(
                 "The newest save without its limit",
                 "s",
-                "How long the newest save took, and how long it would have taken had its limit not been there.",
+                "How long the newest save took, from when training stopped for it if that was seen, and how long it "
+                "would have taken had its limit not been there.",
                 (
-                    Query(f"ckptprof_last_checkpoint_duration_seconds{{{_SAVE}}}", "{{instance}} took"),
+                    Query(f"ckptprof_last_checkpoint_path_seconds{{{_SAVE}}}", "{{instance}} took"),
                     Query(f"ckptprof_last_checkpoint_expected_seconds{{{_SAVE}}}", "{{instance}} without its limit"),
                 ),
                 holds=True,

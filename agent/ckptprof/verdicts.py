@@ -50,8 +50,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[str, ...]  # numbers that exclude its neighbours
     lacking: tuple[str, ...] = ()  # what could not be seen, and lowers the confidence
     candidates: tuple[Limit, ...] = ()  # of an unclear one, the likeliest first; else the runner-up
-    expected_seconds: float | None = None  # the duration if this limit went, capped by the next one
-    capped_by: str | None = None  # what bounds it then
+    expected_seconds: float | None = None  # what `seconds` would be if this limit went
+    capped_by: str | None = None  # what bounds it then: the next limit, or what the same work takes at least
     cause: str | None = None  # the rule that fits best, if one does: its short stable name
     remedy: str | None = None  # one concrete line
     reference: str | None = None  # where that was seen before

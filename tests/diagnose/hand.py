@@ -124,7 +124,7 @@ def save(level: Level, seconds: float, measures: Measures | None, **more: Any) -
             measures, threads=tuple(_later(one, later, "start_ns", "end_ns") for one in measures.threads)
         )
     told: dict[str, Any] = {
-        "uid": f"u{begin}", "kind": Kind.SAVE, "job": "job", "framework": "torch", "step": 1, "ranks": 1,
+        "uid": f"u{begin}", "kind": Kind.SAVE, "job": "job", "framework": "torch.save", "step": 1, "ranks": 1,
         "start_ns": begin, "end_ns": begin + ns(seconds), "bytes": GIB, "files": 1, "path": "/ckpt/step_1.pt",
         "writers": (Writer(pid=100, comm="python", bytes=GIB, rank=0, role="trainer"),), "mode": Mode.SYNC,
         "stall_ns": ns(seconds), "pattern": Pattern(class_=None, mean_operation_bytes=MIB, median_operation_bytes=MIB),

@@ -43,7 +43,8 @@ def test_a_stall_costs_the_gpus_that_are_given_else_one_for_each_rank() -> None:
 
 def test_throughput_is_held_against_the_tiers_and_against_the_ceiling() -> None:
     """1 GiB in a second for one GPU is Light by writing; what was probed counts before what was shown."""
-    fast = save(Level.TRACE, 1, measured(devices=(device(1),)))
+    at = thread(Level.TRACE, 1, copy=0.3, sync=0.7)
+    fast = save(Level.TRACE, 1, measured(at, devices=(device(1),)))
     assert known(diagnose(fast)).tier == "light"
     assert known(diagnose(fast)).ceiling_share == pytest.approx(GIB / 2e9)
     assert known(diagnose(fast, gpus=8)).tier == "below"
@@ -55,6 +56,9 @@ def test_throughput_is_held_against_the_tiers_and_against_the_ceiling() -> None:
     )  # fmt: skip
     told = known(diagnose(fast, ceilings=(probe,)))
     assert (told.ceiling_share, told.ceiling_from) == (pytest.approx(GIB / 4e9), "ckptprof ceiling")
+    cached = save(Level.TRACE, 1, measured(thread(Level.TRACE, 1, copy=1), devices=(device(1),)))
+    assert known(diagnose(cached)).ceiling_share is None  # it never waited for the device
+    assert known(diagnose(cached, ceilings=(probe,))).ceiling_share == pytest.approx(GIB / 4e9)
 
 
 def test_what_went_on_beside_training_is_not_stall() -> None:
@@ -117,11 +121,23 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
     short = [one(begin, 12.0, 1.0) for begin in (100, 200, 300)]
     told = first_advice([*long, *short])
     assert told is not None
-    assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(60))
-    assert told.share == pytest.approx(60 / 96)
-    assert "1 of 4 checkpoints was serialisation-bound" in told.sentence
+    assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(55))
+    assert told.share == pytest.approx(55 / 96)
+    assert told.sentence == "1 of 4 checkpoints was serialisation-bound: 55.0 s of the 1 min 36 s that training lost."
     assert told.remedy is not None
     assert "thread_count" in told.remedy
+
+
+def test_what_was_lost_without_a_cpu_is_no_other_limits() -> None:
+    """Of ten seconds two were computed: the answer says so, and how long others had the processors."""
+    at = thread(Level.TRACE, 10, user=2.0, copy=0.2, runqueue=7.6)
+    told = first_advice([diagnose(save(Level.TRACE, 10, measured(at, devices=(device(10, busy_seconds=0.1),))))])
+    assert told is not None
+    assert (told.limit, told.seconds) == (Limit.SERIALIZE, pytest.approx(2, abs=0.1))
+    assert told.sentence == (
+        "1 of 1 checkpoint was serialisation-bound: 2.00 s of the 10.0 s that training lost, and 7.60 s of it without "
+        "a CPU."
+    )
 
 
 def test_nothing_slow_is_an_answer() -> None:

@@ -109,22 +109,27 @@ _SECONDS = st.floats(0, 20)
 
 
 @settings(max_examples=80)
-@given(st.tuples(*[_SECONDS] * 5), st.sampled_from(Level), st.floats(1e8, 1e10))
+@given(st.tuples(*[_SECONDS] * 6), st.sampled_from(Level), st.floats(1e8, 1e10))
 def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
     times: tuple[float, ...], level: Level, shown: float
 ) -> None:
-    """Each limit in turn; what is left without it is the time of the others."""
-    user, copy, data, sync, create = times
+    """Each limit in turn; what is left without it is the time of the others, each of which is left whole."""
+    user, copy, data, sync, create, runqueue = times
     whole = sum(times)
     if whole < 0.1:
         return
-    at = thread(level, whole, user=user, copy=copy, data=data, sync=sync, create=create)
+    at = thread(level, whole, user=user, copy=copy, data=data, sync=sync, create=create, runqueue=runqueue)
     known = measured(at, devices=(device(whole, shown_bytes_per_second=shown),))
     found = account(look(save(level, whole, known)))
     assert found.seconds == pytest.approx(whole, abs=1e-6)
     for limit, own in totals(found):
-        expected = gain(found, limit).expected_seconds
+        told = gain(found, limit)
+        expected = told.expected_seconds
         assert found.seconds - own - 1e-6 <= expected <= found.seconds + 1e-6
+        assert expected >= max((other for name, other in totals(found) if name is not limit), default=0.0) - 1e-6
+        assert told.capped_by != limit.value
+        if limit in (Limit.CPU, Limit.SERIALIZE) and "device" not in (told.capped_by or ""):
+            assert expected == pytest.approx(found.seconds - own, abs=1e-6)
         if limit is Limit.SERIALIZE and found.waiting > 0.05 * found.seconds:
             assert expected >= min(GIB / max(shown, 10 * GIB / whole), found.seconds) - 1e-6
 

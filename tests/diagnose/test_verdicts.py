@@ -92,6 +92,35 @@ def test_what_is_slow_on_a_quiet_host_is_the_limit_of_a_crowded_one(level: Level
         verdict = told(save(level, 10, measured(at, devices=(device(10, busy_seconds=0.1),))))
         assert verdict.limit is limit
         assert "without a CPU" in verdict.sentence
+        own = user if limit is Limit.SERIALIZE else 9.4
+        assert sum(one.seconds for one in verdict.accounts if one.limit is limit) == pytest.approx(own)
+        assert f"of which {own:.2f} s" in verdict.sentence
+        assert verdict.expected_seconds == pytest.approx(10 - own)
+        assert verdict.capped_by == ("cpu" if limit is Limit.SERIALIZE else None)
+
+
+@BOTH
+def test_what_a_limit_was_spent_in_has_its_own_seconds_each(level: Level) -> None:
+    """Packing before the first byte and checksums after it are both serialisation, and none of them is told as both."""
+    at = thread(level, 4, user=3, copy=0.2, sync=0.8)
+    before = held(5, busy=1.0)
+    verdict = told(save(level, 4, measured(at, before=before, devices=(device(4),)), stall_ns=ns(9)))
+    assert verdict.limit is Limit.SERIALIZE
+    assert verdict.sentence.startswith(
+        "9.00 s since training stopped for it, of which 5.00 s training was blocked before the first byte, with 1.0 "
+        "cores busy in the process that wrote, and 3.00 s on CPU in its own code"
+    )
+    assert verdict.expected_seconds == pytest.approx(1)
+
+
+@BOTH
+def test_nothing_is_blocked_where_no_stall_was_seen(level: Level) -> None:
+    """How long training was blocked is told once: what is explained of such a save is its own duration."""
+    at = thread(level, 4, user=3, copy=0.2, sync=0.8)
+    known = measured(at, before=held(5, busy=1.0, grown_bytes=GIB), devices=(device(4),))
+    verdict = told(save(level, 4, known, stall_ns=None, mode=Mode.ASYNC))
+    assert verdict.seconds == pytest.approx(4)
+    assert not any("before the first byte" in one.text for one in verdict.accounts)
 
 
 @BOTH
@@ -398,8 +427,7 @@ def test_one_save_that_waited_for_the_one_before_is_told_with_what_makes_them_sl
     assert verdict.limit is Limit.PREVIOUS_SAVE
     assert "it began as soon as the save before had ended, which had taken 3.60 s in the background" in verdict.sentence
     assert "s of each the single writing thread was asleep waiting for nvme0n1" in verdict.sentence
-    assert verdict.capped_by is not None
-    assert "limited to 300 MB/s" in verdict.capped_by
+    assert verdict.capped_by == "device"
     assert told(one(0.0, "trainer"), one(-3.602, "trainer")).limit is Limit.DEVICE
     assert told(one(0.0, "thread"), one(-4.6, "thread")).limit is Limit.DEVICE
 

@@ -247,7 +247,8 @@ def test_limits_are_counted_once_and_the_last_one_is_told() -> None:
 
     seconds = "ckptprof_checkpoint_limit_seconds_total"
     last, expected = "ckptprof_last_checkpoint_limit", "ckptprof_last_checkpoint_expected_seconds"
-    told = {key: value for key, value in series.items() if key[0] in (seconds, last, expected)}
+    path = "ckptprof_last_checkpoint_path_seconds"  # what is expected is told of
+    told = {key: value for key, value in series.items() if key[0] in (seconds, last, expected, path)}
     assert told == {
         (seconds, labels(kind="save", limit="device")): 2.0,
         (seconds, labels(kind="save", limit="server")): 4.0,
@@ -257,6 +258,8 @@ def test_limits_are_counted_once_and_the_last_one_is_told() -> None:
         (last, labels(kind="save", limit="network", confidence="probably")): 1,
         (last, labels(kind="restore", limit="unclear", confidence="unclear")): 1,
         (expected, labels(kind="restore")): 1.5,
+        (path, labels(kind="restore")): 2.0,
+        (path, labels(kind="save")): 2.0,
     }
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.diagnose.libraries import foreign
 
+from ckptprof.model import Checkpoint
 from ckptprof.service.commands.replaying import replay
 
 HERE = Path(__file__).resolve().parent
@@ -28,6 +30,8 @@ def test_the_same_is_told_as_before(name: str) -> None:
     replayed = replay(STREAMS / f"{name}{SUFFIX}", None)
     text = told(replayed)
     seen = [msgspec.to_builtins(one) for one in ordered(replayed.report.checkpoints) if one.kind.value != "copy"]
+    for one in replayed.report.checkpoints:
+        _holds(one)
     if UPDATE:
         golden.write_text(text, encoding="utf-8")
     if "truth" in label:
@@ -38,6 +42,19 @@ def test_the_same_is_told_as_before(name: str) -> None:
 
         assert otherwise == label["told_otherwise"]
     assert text == golden.read_text(encoding="utf-8")
+
+
+def _holds(one: Checkpoint) -> None:
+    """Whatever is told: what to do fits the framework, and no more is promised than the limit took."""
+    verdict = one.verdict
+    if verdict is None:
+        return
+    own = sum(part.seconds for part in verdict.accounts if part.limit is verdict.limit)
+
+    assert verdict.remedy is None or not foreign(verdict.remedy, one.framework)
+    assert verdict.expected_seconds is None or verdict.seconds - own <= verdict.expected_seconds + 1e-6
+    assert verdict.capped_by != verdict.limit.value
+    assert one.stall_ns is not None or not any("before the first byte" in part.text for part in verdict.accounts)
 
 
 @pytest.mark.skipif(UPDATE, reason="the golden texts are being written")

@@ -45,7 +45,7 @@ def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Check
     pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=often))
 
     assert pairs == [
-        ("Answer", "No save was slow, but saves blocked train.py for 50 % of its run."),
+        ("Answer", "3 saves of 39.2 s in the mean, one every 1 min 20 s, blocked train.py for 50 % of its run."),
         ("Do first", "save less often, or asynchronously: `ckptprof plan` tells how often"),
     ]
 
@@ -62,17 +62,19 @@ def test_a_restore_or_a_single_save_is_no_reason_to_save_less_often(make_diagnos
 
 
 def test_the_share_of_the_answer_stands_below_it_too(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
-    """Where restores blocked training as well, so that two shares of one run do not contradict each other."""
+    """One share of one run, where restores blocked training as well: there is no other percentage on the page."""
     held = {"limit": Limit.NONE, "stall_ns": 40_000_000_000}
     saves = tuple(make_diagnosed(n, n * 100, **held) for n in (1, 2, 3))
     again = make_diagnosed(4, 390, kind=Kind.RESTORE, **held)
     for restores in ((), (again,)):
         report = Report(host="h", watched=_UNWATCHED, checkpoints=(*saves, *restores))
         text = _flat(terminal.render(report, width=200, colour=False, zone=zone))
-        (told,) = re.findall(r"saves blocked train.py for ([\d.]+ %) of its run", text)
+        (told,) = re.findall(r" blocked train.py for ([\d.]+ %) of its run", text)
 
-        assert (f"{told} by saves: above" in text) is bool(restores)
-        assert restores or f" s, {told}: above" in text
+        assert ("with restores blocked" in text) is bool(restores)
+        assert f" s, {told}: above" in text
+        left = re.sub(r"[\d.]+ % of the best that is known of its storage", "", text.replace(told, ""))
+        assert set(re.findall(r"[\d.]+ %", left)) <= {"12 %", "43 %"}  # what the field reports
 
 
 def test_the_base_of_a_mean_is_named(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
@@ -157,7 +159,7 @@ def test_each_job_is_told_what_it_paid(reports: dict[str, Report], zone: timezon
 
     assert "above the 5 % that SNIA asks for" in text
     assert "blocked on 16 GPUs" in text
-    assert "for each GPU: below DGX Light; 40 % of what this path has been seen to do" in text
+    assert "for each GPU: below DGX Light; 40 % of the best that is known of its storage" in text
     assert text.index("What checkpoints cost train.py") < text.index("What checkpoints cost jax_train.py")
 
 
@@ -181,7 +183,7 @@ def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoin
     one = make_diagnosed(1, 0, cost=guess, stall_ns=1_000_000_000)
     several = msgspec.structs.replace(one, cost=Cost(gpus=4, gpus_from="ranks", gpu_seconds=4.0))
 
-    assert account.cost_facts(one) == []
+    assert "GPU" not in str(account.cost_facts(one))
     assert "GPU" not in dict(account.lead(one))["Cost"]
     assert dict(account.lead(several))["Cost"].endswith("; 4.00 s of GPU time on 4 GPUs, if each rank has one")
 
@@ -189,9 +191,9 @@ def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoin
 @pytest.mark.parametrize(
     ("share", "text"),
     [
-        (0.4, "40 % of what this path has been seen to do"),
-        (1.02, "100 % of what this path has been seen to do"),
-        (2891.0, "as fast as this path was ever seen, or faster"),
+        (0.4, "40 % of the best that is known of its storage"),
+        (1.02, "100 % of the best that is known of its storage"),
+        (2891.0, "faster than the best that is known of its storage"),
         (float("nan"), None),
         (None, None),
     ],

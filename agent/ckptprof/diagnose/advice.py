@@ -9,15 +9,17 @@ import msgspec
 from ckptprof.diagnose.verdict.sentences import WORDS
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.units import percent, plural, seconds
-from ckptprof.verdicts import Limit
+from ckptprof.units import plural, seconds
+from ckptprof.verdicts import Limit, Verdict
+
+_CROWDED = 0.2  # of what training lost
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
     """What cost most, and what to do first."""
 
     limit: Limit
-    seconds: float  # lost by it at most: its stall, or where none was seen all of a checkpoint that is not async
+    seconds: float  # lost by it at most: its part of the stall; where none was seen, of all unless it was async
     share: float  # of all time lost at most
     count: int  # checkpoints that it limited
     sentence: str
@@ -35,8 +37,9 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     sums: dict[Limit, float] = {}
     for one in judged:
         if one.verdict is not None:
-            sums[one.verdict.limit] = sums.get(one.verdict.limit, 0.0) + lost_seconds(one)
-    whole = sum(sums.values())
+            own = lost_seconds(one) * _share(one.verdict, one.verdict.limit)
+            sums[one.verdict.limit] = sums.get(one.verdict.limit, 0.0) + own
+    whole = sum(map(lost_seconds, judged))
     slow = [limit for limit in sums if limit not in (Limit.NONE, Limit.UNCLEAR)]
     limit = max(slow or set(sums) - {Limit.NONE} or set(sums), key=lambda one: sums[one])
     mine = [one for one in judged if one.verdict is not None and one.verdict.limit is limit]
@@ -53,7 +56,7 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
 def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
     if limit is Limit.NONE:
         return f"Nothing was slow: {_blocked(mine)}."
-    part = _part(mine, judged)
+    part = _part(limit, mine, judged)
     of = f"{len(mine):,} of {plural(len(judged), 'checkpoint')}"
     if limit is Limit.UNCLEAR:
         return f"What limited {of} is unclear" + (f": {part}." if part else ".")
@@ -62,8 +65,23 @@ def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) ->
     return f"{what}: {part}." if part else f"{what}, beside training: it lost nothing."
 
 
-def _part(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
-    """Return what is known to be lost by these, of what all lost: never more than was seen; empty if it is nothing."""
+def _share(verdict: Verdict, limit: Limit) -> float:
+    """Return the share that a limit has of what a verdict explains; all of it of a verdict without an account."""
+    own = sum(one.seconds for one in verdict.accounts if one.limit is limit)
+    whole = limit in (Limit.NONE, Limit.UNCLEAR) or not own
+    if whole or not verdict.seconds > 0:
+        return 1.0 if limit is verdict.limit else 0.0
+    return min(1.0, own / verdict.seconds)
+
+
+def _lost(mine: list[Checkpoint], limit: Limit) -> float:
+    """Return the seconds of stalls that were seen and that a limit holds; those of another one do not count."""
+    held = ((one.verdict, stall_seconds(one) or 0.0) for one in mine)
+    return sum(stall * _share(verdict, limit) for verdict, stall in held if verdict is not None)
+
+
+def _part(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
+    """Return what is known to be lost by a limit, of what all lost: no more than was seen, empty if it is nothing."""
     own, every = of_all(mine, stall_seconds), of_all(judged, stall_seconds)
     if not own:
         took = seconds(sum(of_all(mine, duration_seconds)))
@@ -71,7 +89,9 @@ def _part(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
         return f"{them} took {took}, and how long training was blocked was not seen"
     if not sum(every):
         return ""
-    part = f"{seconds(sum(own))} of the {seconds(sum(every))} that training lost ({percent(sum(own) / sum(every))})"
+    part = f"{seconds(_lost(mine, limit))} of the {seconds(sum(every))} that training lost"
+    starved = _lost(mine, Limit.CPU) if limit is not Limit.CPU else 0.0
+    part += f", and {seconds(starved)} of it without a CPU" if starved >= _CROWDED * sum(every) else ""
     unseen = len(judged) - len(every)
     return part if not unseen else f"{part}, as far as was seen: of {plural(unseen, 'checkpoint')} it was not"
 

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ckptprof import figures
+from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.advice import Headline, first_advice
 from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.diagnose.tiers import reached
+from ckptprof.diagnose.verdict.nothing import LEAST_SHARE
+from ckptprof.measures import LinkMeasure
 from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof.verdicts import Cost
+from ckptprof.verdicts import Cost, Limit
 
 __all__ = ["DirectionCost", "Headline", "JobCost", "cost", "first_advice", "job_costs", "judged"]
 
@@ -56,15 +59,16 @@ class JobCost(msgspec.Struct, frozen=True, kw_only=True):
     restores: DirectionCost | None
 
 
-def cost(sight: Sight, gpus: int | None = None, seen_gpus: int | None = None) -> Cost:
+def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = None) -> Cost:
     """Return what one checkpoint cost; `gpus` of its job as given, as NVML tells, or one for each rank."""
+    sight = found.sight
     checkpoint = sight.checkpoint
     known, origin = _gpus(checkpoint, gpus, seen_gpus)
     held = number(checkpoint.stall_ns)
     stall = held / NS if held is not None else None
     speed = some(checkpoint.bytes) / sight.span if sight.span > 0 else None
     each = speed / known if speed is not None and known else None
-    best, from_ = _ceiling(sight)
+    best, from_ = _ceiling(found, speed)
     return Cost(
         stall_seconds=stall,
         background_seconds=_background(sight, stall),
@@ -213,14 +217,18 @@ def _background(sight: Sight, stall: float | None) -> float | None:
     return max(0.0, sight.span - stall) if sight.checkpoint.mode is Mode.ASYNC and stall is not None else None
 
 
-def _ceiling(sight: Sight) -> tuple[float | None, str | None]:
-    """Return (bytes per second that this path can do, who says so)."""
+def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str | None]:
+    """Return (bytes per second that this path can do, who says so): by a probe, or for who waited for the storage.
+
+    What went into the page cache tells nothing of a device, nor does a device that was never seen to be as fast.
+    """
+    sight = found.sight
     if sight.probed:
         return sight.probed, "ckptprof ceiling"
-    if sight.remote:
-        link = sight.link
-        shown = number(link.shown_bytes_per_second) if link is not None else None
-        return (shown, f"the best second of {link.name}") if link is not None and shown else (None, None)
-    device = sight.device
-    shown = number(device.shown_bytes_per_second) if device is not None else None
-    return (shown, f"the best second of {device.device}") if device is not None and shown else (None, None)
+    if found.waiting + found.of(Limit.PAGE_FAULT) < LEAST_SHARE * found.quiet_seconds:
+        return None, None
+    below = sight.link if sight.remote else sight.device
+    shown = number(below.shown_bytes_per_second) if below is not None else None
+    if below is None or not shown or shown < (speed or 0.0):
+        return None, None
+    return shown, f"the best second of {below.name if isinstance(below, LinkMeasure) else below.device}"

@@ -30,4 +30,5 @@ def diagnose(
     if checkpoint.kind is Kind.COPY:
         return msgspec.structs.replace(checkpoint, verdict=None, cost=None)
     sight = look(checkpoint, history, ceilings)
-    return msgspec.structs.replace(checkpoint, verdict=verdict(account(sight)), cost=cost(sight, gpus, seen_gpus))
+    found = account(sight)
+    return msgspec.structs.replace(checkpoint, verdict=verdict(found), cost=cost(found, gpus, seen_gpus))

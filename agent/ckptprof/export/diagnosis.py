@@ -24,9 +24,15 @@ _GPU_SECONDS = Column[float](
 _LIMIT = Column[Verdict](
     "last_checkpoint_limit", "What limited the last checkpoint; always 1.", lambda _: 1, kind="gauge"
 )
+_PATH = Column[Verdict](
+    "last_checkpoint_path_seconds",
+    "Time from when training stopped for the last checkpoint, if that was seen, until it was complete.",
+    lambda verdict: _finite(verdict.seconds),
+    kind="gauge",
+)
 _EXPECTED = Column[Verdict](
     "last_checkpoint_expected_seconds",
-    "Duration that the last checkpoint would have had without its limit.",
+    "What its path_seconds would have been without the limit of the last checkpoint.",
     lambda verdict: _finite(verdict.expected_seconds),
     kind="gauge",
 )
@@ -71,7 +77,7 @@ class DiagnosisFamilies:
         """Yield what has no series before there is something to tell."""
         yield from collect([_GPU_SECONDS], unlabelled(self._gpu_seconds))
         yield from collect([_LIMIT], [(_labels(kind, verdict), verdict) for kind, verdict in self._last.items()])
-        yield from collect([_EXPECTED], [({"kind": kind}, verdict) for kind, verdict in self._last.items()])
+        yield from collect([_PATH, _EXPECTED], [({"kind": kind}, verdict) for kind, verdict in self._last.items()])
 
 
 def _labels(kind: str, verdict: Verdict) -> Labels:

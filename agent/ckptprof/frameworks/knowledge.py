@@ -116,6 +116,7 @@ class Framework:
     code: Code = Code()
     launchers: tuple[str, ...] = ()  # programs, scripts or modules, whose children are the ranks of one job
     programs: re.Pattern[str] | None = None  # matches the name of a program that is this framework's own
+    libraries: tuple[str, ...] = ()  # that a job with such checkpoints has: a remedy may name them
     extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program tells that it is this one
     durability: Durability = Durability.NONE
     asynchronous: tuple[Async, ...] = ()

@@ -18,6 +18,7 @@ from ckptprof.verdicts import Account, Cost, Limit, Verdict
 _MAX_BAR = 40
 _BESIDE = 132  # cells of a line from which on what was seen stands beside its bar
 _MORE = 1.05  # of a ceiling
+_BEST = "the best that is known of its storage"
 _SHOWN = 8  # accounts; the rest is one line
 _ASCII_BAR = "#"
 _FINE = "bold green"
@@ -35,7 +36,7 @@ def lead(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     pairs = [("Limit", title(verdict)), ("", recorded(verdict.sentence)), ("Cost", _cost(checkpoint))]
     if verdict.remedy:
         pairs.append(("To do", recorded(verdict.remedy)))
-    gain = gain_text(checkpoint, verdict)
+    gain = gain_text(verdict)
     if gain is not None:
         pairs.append(("Without it", gain))
     return pairs
@@ -44,11 +45,8 @@ def lead(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 def _cost(checkpoint: Checkpoint) -> str:
     if checkpoint.stall_ns is None:
         return "how long training was blocked was not seen"
-    spent_ns = checkpoint.end_ns - checkpoint.start_ns
     text = f"training was blocked for {units.duration(checkpoint.stall_ns)}"
-    if 0 <= checkpoint.stall_ns <= spent_ns > 0:
-        text += f", {units.percent(checkpoint.stall_ns / spent_ns)} of the duration"
-    elif (beside := course.waited_beside(checkpoint)) is not None:
+    if (beside := course.waited_beside(checkpoint)) is not None:
         text += f", {beside} of it before the first byte or after the last"
     cost = checkpoint.cost
     if cost is None or cost.gpu_seconds is None or is_guessed(cost.gpus, cost.gpus_from):
@@ -99,6 +97,9 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     if cost is None:
         return []
     pairs = []
+    spent_ns = figures.duration_ns(checkpoint)
+    if checkpoint.stall_ns is not None and 0 <= checkpoint.stall_ns <= spent_ns > 0:
+        pairs.append(("Blocked", f"{units.percent(checkpoint.stall_ns / spent_ns)} of the duration"))
     guessed = is_guessed(cost.gpus, cost.gpus_from)
     if cost.background_seconds:
         pairs.append(("Beside training", f"{units.seconds(cost.background_seconds)} went on in the background"))
@@ -124,9 +125,7 @@ def ceiling(share: float | None) -> str | None:
     """Return a share of what a path can do in words; None if it is not known."""
     if share is None or not math.isfinite(share):
         return None
-    if share > _MORE:  # the page cache took it, or nothing has asked more of the path before
-        return "as fast as this path was ever seen, or faster"
-    return f"{units.percent(min(1.0, share))} of what this path has been seen to do"
+    return f"faster than {_BEST}" if share > _MORE else f"{units.percent(min(1.0, share))} of {_BEST}"
 
 
 def tier(word: str) -> str:
@@ -203,13 +202,13 @@ def _reasons(verdict: Verdict, width: int, *, colour: bool) -> list[str]:
     return [*lines[1:], *([""] if lines and pairs else []), *facts(pairs, width, colour=colour)]
 
 
-def gain_text(checkpoint: Checkpoint, verdict: Verdict) -> str | None:
-    """Return what the duration would be without the limit; None if that is not known, or no less to be read."""
+def gain_text(verdict: Verdict) -> str | None:
+    """Return how long it would take without the limit, of the time that the verdict explains; None if no less."""
     expected = verdict.expected_seconds
     if expected is None or not math.isfinite(expected):
         return None
-    now = figures.duration_seconds(checkpoint)
-    if units.seconds(expected) == units.seconds(now):
+    now = verdict.seconds
+    if expected >= now or units.seconds(expected) == units.seconds(now):
         return None
     text = f"about {units.seconds(expected)} instead of {units.seconds(now)}"
     return text if verdict.capped_by is None else f"{text}, then bounded by {recorded(verdict.capped_by)}"

@@ -88,15 +88,25 @@ def _too_often(report: Report) -> dict[str, str]:
     from ckptprof.diagnose.costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
 
     every = costs(report)
-    shares = [(share, cost.job) for cost in every if (share := saves_share(cost)) is not None]
-    worst, job = max(shares, default=(0.0, ""))
-    if worst <= SNIA_SHARE:
+    shares = [(share, one) for one in every if (share := saves_share(one)) is not None]
+    worst, cost = max(shares, key=lambda pair: (pair[0], pair[1].job), default=(0.0, None))
+    if cost is None or cost.saves is None or worst <= SNIA_SHARE:
         return {}
-    of_job = f" --job {shlex.quote(job)}" if len(every) > 1 else ""  # else it plans for the newest
+    of_job = f" --job {shlex.quote(cost.job)}" if len(every) > 1 else ""  # else it plans for the newest
     return {
-        "sentence": f"No save was slow, but saves blocked {job} for {units.percent(worst)} of its run.",
+        "sentence": f"{_blocking(cost)} blocked {cost.job} for {units.percent(cost.share)} of its run.",
         "remedy": f"save less often, or asynchronously: `ckptprof plan{of_job}` tells how often",
     }
+
+
+def _blocking(cost: JobCost) -> str:
+    """Return what blocked a job, though nothing limited it, with how long and how often."""
+    saves = cost.saves
+    if saves is None or saves.mean_seconds is None:
+        return "Saves"
+    every = "" if cost.interval_seconds is None else f", one every {units.seconds(cost.interval_seconds)},"
+    beside = "" if cost.restores is None or not cost.restores.stall_seconds else " with restores"
+    return f"{units.plural(saves.count, 'save')} of {units.seconds(saves.mean_seconds)} in the mean{every}{beside}"
 
 
 def _sure(checkpoints: Sequence[Checkpoint], limit: Limit) -> str:
@@ -140,21 +150,10 @@ def _blocked(cost: JobCost) -> str:
     text = units.seconds(cost.stall_seconds)
     if cost.share is not None and cost.run_seconds is not None:
         text += f" of a run of {units.seconds(cost.run_seconds)}, {units.percent(cost.share)}"
-        text += _of_saves(cost)
         text += "" if cost.judgement is None else f": {clean(cost.judgement)}"
     if cost.stalls_unknown:
         text += f"; not seen of {units.plural(cost.stalls_unknown, 'checkpoint')}"
     return text
-
-
-def _of_saves(cost: JobCost) -> str:
-    """Return the share that saves alone have, where restores have one, too: that is what the answer speaks of."""
-    from ckptprof.diagnose.costs import saves_share  # noqa: PLC0415 # see above
-
-    share = saves_share(cost)
-    if share is None or cost.restores is None or not cost.restores.stall_seconds:
-        return ""
-    return f", {units.percent(share)} by saves"
 
 
 def _direction(kind: Kind, told: DirectionCost, cost: JobCost, interval: float | None) -> str:

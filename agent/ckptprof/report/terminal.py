@@ -159,11 +159,6 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
         pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind)))
         if kind.kind is Kind.SAVE and (kind.modes or kind.stalled):
             pairs.append(("Stall" if kind.stalled else "Modes", _stall_line(kind, beside_restores=beside_restores)))
-    if found.share is not None and any(kind.kind is not Kind.COPY for kind in found.kinds):
-        share = (
-            f"{units.percent(found.share)} of the watched time ({units.duration(found.busy_ns)}) in saves and restores"
-        )
-        pairs.append(("Share", share))
     if report.checkpoints:
         pairs.append(("By", _jobs(report.checkpoints)))
     return pairs

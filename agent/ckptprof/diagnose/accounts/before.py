@@ -45,7 +45,8 @@ def _most(sight: Sight, *, came_in: bool) -> float:
     """Return for how long it can have been blocked at most.
 
     Not since before a save ended that blocked training itself; and, unless one rank of several received what it
-    wrote, no longer than the stall, which knows what this trainer's usual pauses are.
+    wrote, no longer than the stall, which knows what this trainer's usual pauses are. Where no stall was seen, nothing
+    is told to have been blocked.
     """
     start_ns, span = sight.checkpoint.start_ns, sight.span
     most = math.inf
@@ -53,7 +54,9 @@ def _most(sight: Sight, *, came_in: bool) -> float:
     if ended:
         most = (start_ns - max(ended)) / NS
     stall = stall_seconds(sight.checkpoint)
-    if stall is None or (came_in and number_of_ranks(sight) > 1):
+    if stall is None:
+        return 0.0
+    if came_in and number_of_ranks(sight) > 1:
         return most
     after = deletion(sight)[1]
     return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from ckptprof.diagnose.causes import Spent
+from ckptprof.frameworks.table import libraries
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.verdicts import Limit
 
@@ -20,10 +21,12 @@ class Rule:
     limits: tuple[Limit, ...]  # that it explains
     applies: Applies
     exclusion: str  # what would speak against it
-    remedy: str  # one concrete line
+    remedy: str  # one concrete line, for any framework: it names no library
     reference: str  # where that was seen
     without: str | None = None  # as the sentence says it: "with CRC off about 17 s"
     remedy_of_restore: str | None = None  # if it is not the same
+    remedies: Mapping[str, str] = field(default_factory=dict)  # by library: that of the first one that the job uses
+    remedies_of_restore: Mapping[str, str] = field(default_factory=dict)  # if restores have a remedy of their own
     instead: Callable[[Checkpoint], str | None] | None = (
         None  # the remedy where the checkpoint shows that it is another
     )
@@ -31,4 +34,10 @@ class Rule:
     def remedy_for(self, checkpoint: Checkpoint) -> str:
         """Return what to do about it."""
         other = self.instead(checkpoint) if self.instead is not None else None
-        return other or (checkpoint.kind is Kind.RESTORE and self.remedy_of_restore) or self.remedy
+        if other is not None:
+            return other
+        general, special = self.remedy, self.remedies
+        if checkpoint.kind is Kind.RESTORE and self.remedy_of_restore is not None:
+            general, special = self.remedy_of_restore, self.remedies_of_restore
+        used = libraries(checkpoint.framework)
+        return next((text for library, text in special.items() if library in used), general)

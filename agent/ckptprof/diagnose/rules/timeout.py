@@ -22,6 +22,9 @@ RULE = Rule(
     limits=(Limit.UNCLEAR,),
     applies=applies,
     exclusion="shorter than ten minutes",
-    remedy="raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found",
+    remedy="raise the timeout of the collectives until the cause is found",
+    remedies={
+        "torch": "raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found",
+    },
     reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
 )

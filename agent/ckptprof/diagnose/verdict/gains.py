@@ -11,6 +11,7 @@ from ckptprof.diagnose.sight import Sight, number, some
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
+_BINDS = 1 / 3  # of what is left: what holds less does not bound it
 _MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
 _WAITS = 0.05  # of the path
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
@@ -21,50 +22,53 @@ _MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is
 class Gain:
     """A promise."""
 
-    expected_seconds: float
-    capped_by: str | None
+    expected_seconds: float  # of the path
+    capped_by: str | None  # the next limit, or what the same work takes at least; None: nothing that is known
 
 
 def gain(found: Accounting, limit: Limit) -> Gain:
-    """Return the duration if this limit went, and what bounds it then."""
-    whole, own = found.seconds, _spared(found, limit)
-    expected, capped = whole - own, _next(found, limit)
-    sight = found.sight
+    """Return the path if this limit went, and what bounds it then: the largest part that is left, if it is a third."""
+    whole = found.seconds
+    own = _own(found, limit)
+    floor, name = _floor(found, limit, own)
+    expected = whole - own + floor
+    if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(found.sight, found):
+        least = _device_seconds(found.sight) + found.of(Limit.NONE)
+        if least > expected:
+            return Gain(min(whole, least), "the device, which all of it has to reach")
+    left: dict[str | None, float] = {name: floor}
+    for one in found.accounts:
+        if one.limit is not limit:
+            bound = None if one.limit in (None, Limit.NONE) else one.limit.value
+            left[bound] = left.get(bound, 0.0) + one.seconds
+    most = max(left, key=lambda one: left[one])
+    expected = min(whole, max(0.0, expected))
+    return Gain(expected, most if left[most] >= _BINDS * expected else None)
+
+
+def _own(found: Accounting, limit: Limit) -> float:
+    """Return what would not be spent. Who waits for Python's lock has its own part of the work to do in any case."""
+    mine = [one for one in found.accounts if one.limit is limit]
+    if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:
+        mine = [one for one in mine if one.cause is Cause.LOCK]
+    return sum(one.seconds for one in mine)
+
+
+def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
+    """Return (seconds that are spent of a limit's own at least, in what)."""
     if limit in (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH):
-        floor, name = _storage_floor(found, limit)
-        expected += floor
-        capped = name or capped
-    elif limit is Limit.PAGE_FAULT:
-        floor, name = _read_floor(found)
-        expected += floor
-        capped = name or capped
-    elif limit is Limit.METADATA and expected < sight.moved / _MEMORY:
-        expected, capped = sight.moved / _MEMORY, f"copying {'into' if sight.writes else 'out of'} the page cache"
-    elif limit is Limit.SINGLE_WRITER and found.alone is not None:
-        expected += own / found.alone.workers
-        capped = f"{found.alone.workers} writers at once"
-        if found.alone.workers < found.alone.ranks:
-            capped += ", as many as there are processors"
-    elif limit is Limit.SERIALIZE and found.accounts[0].cause is Cause.LOCK:
-        expected = found.quiet_seconds - found.accounts[0].seconds  # what it does itself is still to be done
-    elif limit is Limit.STRAGGLER and found.straggler is not None:
-        expected += found.straggler.crowding
-    if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and _waits(sight, found):
-        floor = _device_seconds(sight) + found.of(Limit.NONE)
-        if floor > expected:
-            expected, capped = floor, "the device, which all of it has to reach"
-    return Gain(min(whole, max(0.0, expected)), capped)
-
-
-def _spared(found: Accounting, limit: Limit) -> float:
-    """Return what would not be spent: what is not to be computed waits for no processor either."""
-    computes = limit is Limit.SERIALIZE
-    return sum(one.seconds for one in found.accounts if one.limit is limit or (computes and one.cause is Cause.STARVED))
-
-
-def _next(found: Accounting, limit: Limit) -> str | None:
-    left = [one for one in found.accounts if one.limit is not limit and one.limit is not None]
-    return left[0].text if left else None
+        return _storage_floor(found, limit)
+    if limit is Limit.PAGE_FAULT:
+        return _read_floor(found)
+    if limit is Limit.METADATA:
+        copying = max(0.0, found.sight.moved / _MEMORY - (found.seconds - own))
+        return copying, f"copying {'into' if found.sight.writes else 'out of'} the page cache"
+    if limit is Limit.SINGLE_WRITER and found.alone is not None:
+        few = ", as many as there are processors" if found.alone.workers < found.alone.ranks else ""
+        return own / found.alone.workers, f"{found.alone.workers} writers at once{few}"
+    if limit is Limit.STRAGGLER and found.straggler is not None:
+        return found.straggler.crowding, None
+    return 0.0, None
 
 
 def _waits(sight: Sight, found: Accounting) -> bool:

@@ -52,13 +52,17 @@ STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Lim
 _OF_JOB = frozenset({Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER})
 _BESIDE = (Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.PAGE_FAULT)
 _CROWDED = 0.2  # of the path
+_TOLD = 0.1  # of the path
 _WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW})  # whose texts name who did it
 _OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
+OF_BEFORE = _OF_TRAINING | {Cause.GREW, Cause.UNTOLD_BEFORE}
 
 
 def begin(found: Accounting) -> str:
-    """Return the length, and that it is a restore if it is one."""
+    """Return the length, since when that is if not since its start, and that it is a restore if it is one."""
     length = seconds(found.seconds)
+    if any(one.cause in OF_BEFORE for one in found.accounts):
+        length += " since training stopped for it"
     return f"restore of {length}" if found.sight.checkpoint.kind is Kind.RESTORE else length
 
 
@@ -75,18 +79,29 @@ def subject(found: Accounting, one: Spent) -> str:
 
 def limited(found: Accounting, limit: Limit, told: Gain, rule: Rule | None, shown: str | None) -> str:
     """Return the sentence of a limit; `shown` is what shows it where no account does."""
-    own, called = found.of(limit), WORDS[limit]
     mine = [one for one in found.accounts if one.limit is limit]
     cleared = cleaning.more(found.sight) if limit is Limit.CLEAN_UP else None
     if cleared is not None:
         clause = f"{seconds(found.sight.span)}, and {cleared}: {WORDS[limit]}"
     elif mine:
-        what = subject(found, mine[0])
-        clause = f"{begin(found)}, of which {seconds(own)} {what}{_beside(found, limit)}: {called}"
+        clause = f"{begin(found)}, of which {_spent(found, mine)}{_beside(found, limit)}: {WORDS[limit]}"
     else:
         clause = f"{begin(found)}: {shown or WORDS[limit]}: {WORDS[limit]}{_slow_by(found)}"
     clause += _crowded(found, limit)
     return f"{clause}{_promise(found, limit, told, rule.without if rule else None)}{_comfort(found, limit)}"
+
+
+def _spent(found: Accounting, mine: list[Spent]) -> str:
+    """Return what a limit's time was spent in, each with its own seconds; what is short stands among the evidence."""
+    if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
+        return f"{seconds(found.of(Limit.CPU))} {subject(found, mine[0])}"
+    told = [f"{seconds(mine[0].seconds)} {subject(found, mine[0])}"]
+    prefix = f"{found.alone.text}: " if found.alone is not None else ""
+    for one in mine[1:]:
+        if one.seconds >= _TOLD * found.seconds:
+            within = "in which " if one.cause in _WHOLE else ""
+            told.append(f"{seconds(one.seconds)} {within}{one.text.removeprefix(prefix)}")
+    return ", and ".join(told)
 
 
 def _crowded(found: Accounting, limit: Limit) -> str:

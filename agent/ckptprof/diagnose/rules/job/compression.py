@@ -20,6 +20,9 @@ RULE = Rule(
     applies=applies,
     exclusion="the stack is elsewhere",
     remedy="write uncompressed (weights hardly compress), or zstd at level 1 with several threads",
+    remedies={
+        "numpy": "`np.savez` in place of `np.savez_compressed`: weights hardly compress",
+    },
     reference="ServiceNow/Fast-LLM#26",
     without="uncompressed",
 )

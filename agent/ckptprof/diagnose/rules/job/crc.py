@@ -19,7 +19,11 @@ RULE = Rule(
     limits=(Limit.SERIALIZE,),
     applies=applies,
     exclusion="the stack is in pickle or in compression",
-    remedy="torch.serialization.set_crc32_options(False) before torch.save",
+    remedy="write no zip: one thread computes its CRC32 over all bytes",
+    remedies={
+        "torch": "torch.serialization.set_crc32_options(False) before torch.save",
+        "numpy": "write each array by `np.save`: one thread computes the CRC32 of the zip that `np.savez` writes",
+    },
     reference="pytorch torch.serialization.set_crc32_options; ServiceNow/Fast-LLM#26",
     without="with CRC off",
 )

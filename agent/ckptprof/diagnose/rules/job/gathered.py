@@ -19,10 +19,11 @@ RULE = Rule(
     limits=(Limit.GATHER,),
     applies=applies,
     exclusion="no traffic and no CPU before the first byte",
-    remedy=(
-        "save shards from every rank: `torch.distributed.checkpoint.save`, accelerate `fsdp_state_dict_type: "
-        "SHARDED_STATE_DICT`"
-    ),
+    remedy="save shards from every rank, instead of the whole state from one",
+    remedies={
+        "accelerate": "save shards from every rank: accelerate `fsdp_state_dict_type: SHARDED_STATE_DICT`",
+        "torch": "save shards from every rank: `torch.distributed.checkpoint.save`",
+    },
     reference="huggingface/accelerate#4099 (62 min at 16 ranks), PR#4105; dlrover#985",
     without="saved in shards",
 )

@@ -26,9 +26,12 @@ RULE = Rule(
     limits=(Limit.SERIALIZE,),
     applies=applies,
     exclusion="another process writes",
-    remedy=(
-        "write in a process: "
-        "`torch.distributed.checkpoint.async_save(async_checkpointer_type=AsyncCheckpointerType.PROCESS)`"
-    ),
+    remedy="write in another process: a thread of the trainer shares Python's interpreter lock with it",
+    remedies={
+        "torch": (
+            "write in a process: "
+            "`torch.distributed.checkpoint.async_save(async_checkpointer_type=AsyncCheckpointerType.PROCESS)`"
+        ),
+    },
     reference="pytorch/pytorch PR#147039; pytorch/torchtitan PR#3393",
 )

@@ -23,10 +23,11 @@ RULE = Rule(
     limits=(Limit.GATHER,),
     applies=applies,
     exclusion="as much as the checkpoint came in over the network",
-    remedy=(
-        "cache the plan: DCP `DefaultSavePlanner(enable_plan_caching=True)`, Megatron "
-        "`--ckpt-assume-constant-structure`"
-    ),
+    remedy="plan once, and keep the plan while the state has the same structure",
+    remedies={
+        "megatron": "cache the plan: Megatron `--ckpt-assume-constant-structure`",
+        "torch": "cache the plan: DCP `DefaultSavePlanner(enable_plan_caching=True)`",
+    },
     reference="accelerate#4099; meta-pytorch/tnt PR#989; NVIDIA/Megatron-LM PR#2864",
     without="with a cached plan",
 )

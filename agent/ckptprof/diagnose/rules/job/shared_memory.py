@@ -19,10 +19,13 @@ RULE = Rule(
     limits=(Limit.STAGING,),
     applies=applies,
     exclusion="a thread writes",
-    remedy=(
-        "keep the buffers between saves: DCP `DefaultStager(StagingOptions(use_shared_memory=True, "
-        "use_pinned_memory=True))`; pack small tensors"
-    ),
+    remedy="keep the buffers in shared memory between saves; pack small arrays",
+    remedies={
+        "torch": (
+            "keep the buffers between saves: DCP `DefaultStager(StagingOptions(use_shared_memory=True, "
+            "use_pinned_memory=True))`; pack small tensors"
+        ),
+    },
     reference="InternLM/xtuner PR#1859",
     without="with buffers that are kept",
 )

@@ -20,8 +20,18 @@ RULE = Rule(
     applies=applies,
     exclusion="the device is busy, or several threads write",
     remedy=(
-        "write with more threads: DCP `FileSystemWriter(path, thread_count=8)`; for torch.save "
-        "`torch.serialization.set_crc32_options(False)`"
+        "write parts of it with several threads or processes; leave out checksums and compression that nobody needs"
     ),
+    remedies={
+        "torch-dcp": "write with more threads: DCP `FileSystemWriter(path, thread_count=8)`",
+        "torch": (
+            "`torch.serialization.set_crc32_options(False)` before torch.save; or with more threads: DCP "
+            "`FileSystemWriter(path, thread_count=8)`"
+        ),
+        "numpy": (
+            "write parts of it with several threads or processes; `np.save` for each array: a zip (`np.savez`) has a "
+            "CRC32 to compute"
+        ),
+    },
     reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
 )

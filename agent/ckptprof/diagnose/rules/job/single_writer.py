@@ -19,10 +19,13 @@ RULE = Rule(
     limits=(Limit.SINGLE_WRITER,),
     applies=applies,
     exclusion="the ranks write alike, or the device is at its limit",
-    remedy=(
-        'let every rank write its part: `torch.distributed.checkpoint.save`; DeepSpeed `"checkpoint": '
-        '{"parallel_write": {"pipeline_stage": true}}`'
-    ),
+    remedy="let every rank write its part",
+    remedies={
+        "deepspeed": (
+            'let every rank write its part: DeepSpeed `"checkpoint": {"parallel_write": {"pipeline_stage": true}}`'
+        ),
+        "torch": "let every rank write its part: `torch.distributed.checkpoint.save`",
+    },
     reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
     without="with all ranks writing",
 )

@@ -19,7 +19,10 @@ RULE = Rule(
     limits=(Limit.SINGLE_WRITER,),
     applies=applies,
     exclusion="several ranks write",
-    remedy="let every rank write its shard (`torch.distributed.checkpoint.save`); mount NFS with `nconnect=8`",
+    remedy="let every rank write its shard; mount NFS with `nconnect=8`",
+    remedies={
+        "torch": "let every rank write its shard (`torch.distributed.checkpoint.save`); mount NFS with `nconnect=8`",
+    },
     reference="alpa-projects/alpa#466 (0.53 Gbit/s)",
     without="with all ranks writing",
 )

@@ -19,10 +19,13 @@ RULE = Rule(
     limits=(Limit.STAGING,),
     applies=applies,
     exclusion="memory did not grow",
-    remedy=(
-        "pinned buffers, kept between saves: DCP `DefaultStager(StagingOptions(use_pinned_memory=True))`; and"
-        " save shards"
-    ),
+    remedy="pinned buffers, kept between saves; and save shards",
+    remedies={
+        "torch": (
+            "pinned buffers, kept between saves: DCP `DefaultStager(StagingOptions(use_pinned_memory=True))`; and "
+            "save shards"
+        ),
+    },
     reference="pytorch/pytorch PR#147039",
     without="with pinned buffers",
 )

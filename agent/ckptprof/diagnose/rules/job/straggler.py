@@ -19,10 +19,13 @@ RULE = Rule(
     limits=(Limit.STRAGGLER,),
     applies=applies,
     exclusion="the ranks end together",
-    remedy=(
-        "balance what the ranks write (DCP: dedup_save_to_lowest_rank=False); if they write alike, look at "
-        "that rank's CPU, disk and link"
-    ),
+    remedy="balance what the ranks write; if they write alike, look at that rank's CPU, disk and link",
+    remedies={
+        "torch": (
+            "balance what the ranks write (DCP: dedup_save_to_lowest_rank=False); if they write alike, look at that "
+            "rank's CPU, disk and link"
+        ),
+    },
     reference="verl-project/verl#2860 (rank 0 an hour after the other 15); marin#8534",
     without="with all ranks alike",
     remedy_of_restore="balance what the ranks read; if they read alike, look at that rank's CPU, disk and link",

@@ -19,9 +19,10 @@ RULE = Rule(
     limits=(Limit.SERIALIZE,),
     applies=applies,
     exclusion="the thread waits for data",
-    remedy=(
-        "keep tensors in safetensors or DCP shards, and load one shard for each rank; small objects packed into arrays"
-    ),
+    remedy="keep arrays as raw data, a shard for each rank, and load only that; small objects packed into arrays",
+    remedies={
+        "torch": "keep tensors in DCP shards, and load one shard for each rank; small objects packed into tensors",
+    },
     reference="pytorch: torch.load",
     without="without unpickling",
 )

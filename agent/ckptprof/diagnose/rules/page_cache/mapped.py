@@ -19,10 +19,14 @@ RULE = Rule(
     limits=(Limit.PAGE_FAULT,),
     applies=applies,
     exclusion="the file is in the page cache, or read by calls",
-    remedy=(
-        'read it by large calls: `torch.load(mmap=False)`, `safetensors.torch.load(open(f, "rb").read())`, or'
-        " posix_fadvise(WILLNEED) before mapping"
-    ),
+    remedy="read it by large calls, or posix_fadvise(WILLNEED) before mapping",
+    remedies={
+        "safetensors": (
+            'read it by large calls: `safetensors` `load(open(f, "rb").read())`, or posix_fadvise(WILLNEED) before '
+            "mapping"
+        ),
+        "torch": "read it by large calls: `torch.load(mmap=False)`, or posix_fadvise(WILLNEED) before mapping",
+    },
     reference="huggingface/safetensors#562; ComfyUI#2288 (30 to 50 times)",
     without="read by calls",
 )

@@ -19,10 +19,13 @@ RULE = Rule(
     limits=(Limit.PAGE_FAULT,),
     applies=applies,
     exclusion="reads by calls, or few major faults",
-    remedy=(
-        "read instead of mapping: vLLM `--safetensors-load-strategy eager`, SGLang prefetch, "
-        "`torch.load(mmap=False)`; or copy to local NVMe first"
-    ),
+    remedy="read by large calls instead of mapping; or copy to local NVMe first",
+    remedies={
+        "safetensors": (
+            'read instead of mapping: `safetensors` `load(open(f, "rb").read())`; or copy to local NVMe first'
+        ),
+        "torch": "read instead of mapping: `torch.load(mmap=False)`; or copy to local NVMe first",
+    },
     reference="sglang PR#37806 (29 MB/s mapped; 756 GB in 42.6 s prefetched); safetensors#562; vllm PR#24469",
     without="read by calls",
 )

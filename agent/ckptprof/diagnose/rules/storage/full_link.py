@@ -23,7 +23,10 @@ RULE = Rule(
         "save to local NVMe first and copy on in the background, or from all nodes instead of one; else a faster link"
     ),
     reference="alpa-projects/alpa#466",
-    remedy_of_restore=(
-        "bring it to local NVMe before the restore, or read it once and send it on: DCP `broadcast_from_rank0=True`"
-    ),
+    remedy_of_restore="bring it to local NVMe before the restore, or read it once and send it on",
+    remedies_of_restore={
+        "torch": (
+            "bring it to local NVMe before the restore, or read it once and send it on: DCP `broadcast_from_rank0=True`"
+        ),
+    },
 )

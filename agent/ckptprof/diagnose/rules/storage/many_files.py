@@ -19,9 +19,11 @@ RULE = Rule(
     limits=(Limit.METADATA,),
     applies=applies,
     exclusion="few files",
-    remedy=(
-        "one file for each rank: DCP `FileSystemWriter(path, single_file_per_rank=True)`, Orbax with OCDBT, "
-        "larger safetensors shards"
-    ),
+    remedy="fewer and larger files: one for each rank",
+    remedies={
+        "orbax": "fewer and larger files: Orbax with OCDBT (`use_ocdbt=True`)",
+        "transformers": "larger shards: `save_pretrained(max_shard_size=...)`; one file for each rank",
+        "torch": "one file for each rank: DCP `FileSystemWriter(path, single_file_per_rank=True)`",
+    },
     reference="NVIDIA-NeMo/Automodel PR#3369; WEKA: file systems degrade above 100,000 files per directory",
 )

@@ -24,10 +24,14 @@ RULE = Rule(
     limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER),
     applies=applies,
     exclusion="each byte is read once",
-    remedy=(
-        "read once and broadcast: DCP `StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)`; or"
-        " load shards"
-    ),
+    remedy="read once and broadcast; or load shards",
+    remedies={
+        "torch": (
+            "read once and broadcast: DCP `StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)`; or "
+            "load shards"
+        ),
+        "orbax": "read once and broadcast: Orbax `SingleReplicaArrayHandler`; or load shards",
+    },
     reference="Lightning-AI/pytorch-lightning#21017 (20 min with 8 GPUs)",
     without="read once",
 )

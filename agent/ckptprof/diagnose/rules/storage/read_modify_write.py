@@ -24,7 +24,10 @@ RULE = Rule(
     limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.FLUSH, Limit.METADATA, Limit.SERIALIZE),
     applies=applies,
     exclusion="nothing is read during the save",
-    remedy="save as torch_dist instead of zarr (Megatron-LM `--ckpt-format torch_dist`)",
+    remedy="write new files instead of changing those that are there; chunks as large as what one rank writes",
+    remedies={
+        "megatron": "save as torch_dist instead of zarr (Megatron-LM `--ckpt-format torch_dist`)",
+    },
     reference="NVIDIA/Megatron-LM#834 (10 s became 64 s)",
     without="without reading back",
 )

@@ -19,10 +19,11 @@ RULE = Rule(
     limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.FLUSH, Limit.SERIALIZE),
     applies=applies,
     exclusion="all bytes are different",
-    remedy=(
-        'Lightning `ModelCheckpoint(save_last="link")`; upgrade transformers (ZeRO-3 saved twice); write '
-        "replicated state once"
-    ),
+    remedy="write it once, and give it its second name by a link; write replicated state once",
+    remedies={
+        "lightning": 'Lightning `ModelCheckpoint(save_last="link")`; write replicated state once',
+        "transformers": "upgrade transformers (ZeRO-3 saved twice); write replicated state once",
+    },
     reference='huggingface/transformers#34534; Lightning save_last="link"',
     without="written once",
 )

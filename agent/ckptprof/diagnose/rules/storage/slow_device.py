@@ -19,11 +19,22 @@ RULE = Rule(
     limits=(Limit.DEVICE,),
     applies=applies,
     exclusion="the device idles",
-    remedy=(
-        "save to a faster tier (local NVMe) and copy on in the background, or `torch.distributed.checkpoint.async_save`"
-    ),
+    remedy="save to a faster tier (local NVMe) and copy on in the background, or save asynchronously",
+    remedies={
+        "torch": (
+            "save to a faster tier (local NVMe) and copy on in the background, or "
+            "`torch.distributed.checkpoint.async_save`"
+        ),
+        "orbax": "save to a faster tier (local NVMe) and copy on in the background, or by Orbax `AsyncCheckpointer`",
+    },
     reference="NVIDIA DGX SuperPOD storage tiers",
     remedy_of_restore=(
-        "restore from a faster tier: keep the newest checkpoint on local NVMe too, or load only a rank's shards (DCP)"
+        "restore from a faster tier: keep the newest checkpoint on local NVMe too, or load only a rank's shards"
     ),
+    remedies_of_restore={
+        "torch": (
+            "restore from a faster tier: keep the newest checkpoint on local NVMe too, or load only a rank's shards "
+            "(DCP)"
+        ),
+    },
 )

@@ -10,6 +10,7 @@ from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, m
 FRAMEWORK = Framework(
     name="accelerate",
     layer=Layer.ENGINE,
+    libraries=("torch",),
     files=(
         mark(
             r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp",

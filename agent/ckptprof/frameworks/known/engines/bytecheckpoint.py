@@ -6,6 +6,7 @@ from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, mark, u
 FRAMEWORK = Framework(
     name="bytecheckpoint",
     layer=Layer.ENGINE,
+    libraries=("torch",),
     files=(
         mark(r"__(?P<rank>\d+)_\d+\.distcp", r"/global_step_(?P<step>\d{1,12})/(?:model|optimizer)$"),
         mark(r"extra_states?_rank_?(?P<rank>\d+)\.pt", r"(?P<below>/extra_states?)$"),

@@ -10,6 +10,7 @@ from ckptprof.frameworks.knowledge import Async, Code, Framework, Layer, mark, u
 FRAMEWORK = Framework(
     name="deepspeed",
     layer=Layer.ENGINE,
+    libraries=("torch",),
     files=(
         mark(
             r"(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_\d+_(?:model|optim)_states\.pt",

@@ -9,6 +9,7 @@ from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, La
 FRAMEWORK = Framework(
     name="nvrx",
     layer=Layer.ENGINE,
+    libraries=("torch",),
     files=(mark(r"iter_(?P<step>\d{7})_(?P<rank>\d+)_local\.pt", r"(?P<below>/\d+)?$"),),
     temporary=(temporary("dirty", r"\.dirty(?=\.pt$)"),),
     durability=Durability.RENAME,

@@ -15,6 +15,7 @@ _BELOW = (
 FRAMEWORK = Framework(
     name="orbax",
     layer=Layer.ENGINE,
+    libraries=("jax",),
     files=(
         mark(r"[0-9a-f]{32}", r"(?P<below>/ocdbt\.process_(?P<rank>\d+)/d)$"),
         mark(r"[0-9a-f]{32}", r"(?P<below>/d)$"),

@@ -12,6 +12,7 @@ from ckptprof.frameworks.knowledge import COMPRESSED, PACKED, Code, Framework, L
 FRAMEWORK = Framework(
     name="torch.save",
     layer=Layer.FORMAT,
+    libraries=("torch",),
     weight=0.4,
     formats=frozenset(("torch-zip", "pickle", COMPRESSED)),
     files=(mark(r".*\.(?:pt|pth|ckpt)" + PACKED), mark(r".*\.tar"), mark(r"pytorch_model.*\.bin")),

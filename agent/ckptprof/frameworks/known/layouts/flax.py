@@ -6,6 +6,7 @@ from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, La
 FRAMEWORK = Framework(
     name="flax",
     layer=Layer.LIBRARY,
+    libraries=("jax",),
     files=(mark(r"checkpoint_(?P<step>\d{1,12})"), mark(r"(?:.*[-_])?flax_model.*\.msgpack"), mark(r".*\.msgpack")),
     weight=0.5,
     durability=Durability.RENAME,

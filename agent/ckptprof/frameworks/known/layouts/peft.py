@@ -6,6 +6,7 @@ from ckptprof.frameworks.knowledge import Durability, Framework, Layer, mark
 FRAMEWORK = Framework(
     name="peft",
     layer=Layer.LIBRARY,
+    libraries=("torch",),
     files=(mark(r"adapter_model\.(?:safetensors|bin)"),),
     durability=Durability.RENAME,
     names="`adapter_model.safetensors`, `.bin`",

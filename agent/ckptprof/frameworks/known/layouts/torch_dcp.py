@@ -10,6 +10,7 @@ from ckptprof.frameworks.knowledge import Async, Code, Durability, Framework, La
 FRAMEWORK = Framework(
     name="torch-dcp",
     layer=Layer.LIBRARY,
+    libraries=("torch",),
     files=(
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp"),
         mark(r"shard-(?P<rank1>\d+)-model-\d+-of-\d+\.safetensors", r"(?P<below>(?:/sharded)?)$"),

@@ -8,6 +8,7 @@ from ckptprof.frameworks.knowledge import Framework, Layer, unit
 FRAMEWORK = Framework(
     name="axolotl",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(),
     units=(unit(r"checkpoint-(?P<step>\d{1,12})"),),
     programs=re.compile(r"axolotl\b"),

@@ -6,6 +6,7 @@ from ckptprof.frameworks.knowledge import Framework, Layer, mark, unit
 FRAMEWORK = Framework(
     name="composer",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(
         mark(r"ep\d+-ba(?P<step>\d{1,12})(?:-rank(?P<rank>\d+))?\.pt"),
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/ep\d+-ba(?P<step>\d{1,12})$"),

@@ -10,6 +10,7 @@ from ckptprof.frameworks.knowledge import Framework, Layer, mark
 FRAMEWORK = Framework(
     name="detectron2",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     weight=0.5,
     files=(mark(r"model_(?P<step>\d{7})\.pth"),),
     commit=(mark(r"last_checkpoint"),),

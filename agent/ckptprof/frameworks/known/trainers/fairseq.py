@@ -11,6 +11,7 @@ from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, m
 FRAMEWORK = Framework(
     name="fairseq",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(
         mark(r"checkpoint_\d+_(?P<step>\d{1,12})(?:-shard(?P<rank>\d+))?\.pt"),
         mark(r"checkpoint(?P<step>\d{1,12})-shard(?P<rank>\d+)\.pt"),

@@ -12,6 +12,7 @@ _NAME = r"(?:.*[-_])?(?:epoch=\d+|step=\d+).*\.ckpt"
 FRAMEWORK = Framework(
     name="lightning",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(
         mark(r"(?:.*[-_])?step=(?P<step>\d{1,12})\D.*ckpt"),
         mark(_NAME),

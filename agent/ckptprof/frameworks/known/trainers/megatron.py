@@ -13,6 +13,7 @@ _FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
 FRAMEWORK = Framework(
     name="megatron",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", _FOLDER),
         mark(r"common\.pt|metadata\.json|modelopt_run_config\.yaml", r"/(?:iter_(?P<step>\d{7})|release)$"),

@@ -13,6 +13,7 @@ _NAME = rf"{_MODEL}[^/]*(?:epoch|step|consumed_samples)=[^/]*"
 FRAMEWORK = Framework(
     name="nemo",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_NAME}(?:/weights)?$"),
         mark(r"common\.pt|metadata\.json|\.metadata", rf"/{_NAME}(?:/weights)?$"),

@@ -10,6 +10,7 @@ from ckptprof.frameworks.knowledge import Framework, Layer, mark
 FRAMEWORK = Framework(
     name="stable-baselines3",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     weight=0.4,
     formats=frozenset(("zip", "pickle")),
     files=(

@@ -10,6 +10,7 @@ _FOLDER = r"/v\d+-\d{8}-\d{6}/checkpoint-(?P<step>\d{1,12})(?:/|$)"
 FRAMEWORK = Framework(
     name="ms-swift",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(
         mark(r".*\.safetensors", _FOLDER),
         mark(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _FOLDER),

@@ -11,6 +11,7 @@ from ckptprof.frameworks.knowledge import Async, Durability, Framework, Layer, u
 FRAMEWORK = Framework(
     name="torchtitan",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(),
     units=(unit(r"step-(?P<step>\d{1,12})"),),
     programs=re.compile(r"torchtitan\b"),

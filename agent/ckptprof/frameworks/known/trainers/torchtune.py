@@ -9,6 +9,7 @@ from ckptprof.frameworks.knowledge import Async, Framework, Layer, mark, unit
 FRAMEWORK = Framework(
     name="torchtune",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(
         mark(r"recipe_state\.pt", r"(?P<below>/recipe_state)?$"),
         mark(r"model-00001-of-00001\.(?:safetensors|bin)", r"/(?:epoch|step)_(?P<step>\d{1,12})$"),

@@ -12,6 +12,11 @@ _FOLDER = r"/checkpoint-(?P<step>\d{1,12})(?:/|$)"
 FRAMEWORK = Framework(
     name="transformers",
     layer=Layer.TRAINER,
+    libraries=(
+        "torch",
+        "accelerate",
+        "safetensors",
+    ),
     files=(
         mark(r"(?:model|adapter_model|pytorch_model).*\.(?:safetensors|bin)", _FOLDER),
         mark(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _FOLDER),

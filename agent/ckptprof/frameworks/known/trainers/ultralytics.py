@@ -9,6 +9,7 @@ from ckptprof.frameworks.knowledge import Framework, Layer, mark
 FRAMEWORK = Framework(
     name="ultralytics",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     weight=0.5,
     files=(mark(r"epoch(?P<step>\d{1,12})\.pt", r"/weights$"), mark(r"(?:last|best)\.pt", r"/weights$")),
     copies_whole=True,

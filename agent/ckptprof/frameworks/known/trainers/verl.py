@@ -9,6 +9,7 @@ from ckptprof.frameworks.knowledge import Framework, Layer, mark, unit
 FRAMEWORK = Framework(
     name="verl",
     layer=Layer.TRAINER,
+    libraries=("torch",),
     files=(
         mark(r"(?:model|optim|extra_state)_world_size_(?P<world>\d{1,7})_rank_(?P<rank>\d+)\.pt"),
         mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/global_step_(?P<step>\d{1,12})/(?:actor|critic)/dist_ckpt$"),
