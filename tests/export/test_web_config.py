@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import bcrypt
 import pytest
-from tests.machine import need
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.errors import CkptprofError
@@ -55,7 +54,6 @@ class Served:
 
     def curl(self, *arguments: str) -> tuple[int, str]:
         """Return curl's exit code, and the status and body that it got."""
-        need("programs", "curl")
         command = ["curl", "--silent", "--max-time", "10", "--write-out", "%{http_code}", *arguments, self.server.url]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
@@ -83,6 +81,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         server.close()
 
 
+@pytest.mark.programs("curl")
 def test_curl_needs_the_certificate_and_the_password(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page goes to who knows both; the health page is guarded as well."""
     monkeypatch.setattr(passwords, "_CHECK_SECONDS", 0.0)
@@ -98,6 +97,7 @@ def test_curl_needs_the_certificate_and_the_password(serve: Serve, monkeypatch: 
     assert served.curl(*trusting, "--tls-max", "1.1", "--user", f"prometheus:{SECRET}")[0] == 35  # no handshake
 
 
+@pytest.mark.programs("curl")
 def test_a_page_of_megabytes_arrives_whole_over_tls(serve: Serve) -> None:
     """It goes out in as many records as the client takes."""
     page = os.urandom(3 << 20).hex().encode()
@@ -122,6 +122,7 @@ def test_a_real_prometheus_scrapes_over_tls(serve: Serve, tmp_path: Path) -> Non
         assert [one["value"][1] for one in series] == ["1"]
 
 
+@pytest.mark.programs("curl")
 def test_a_client_without_its_certificate_is_turned_away(serve: Serve, tmp_path: Path) -> None:
     """Where the file asks for one (`RequireAndVerifyClientCert`)."""
     certificate(tmp_path, "client")
@@ -134,6 +135,7 @@ def test_a_client_without_its_certificate_is_turned_away(serve: Serve, tmp_path:
     assert served.curl(*trusting)[0] != 0
 
 
+@pytest.mark.programs("curl")
 def test_passwords_work_without_tls(serve: Serve) -> None:
     """As the convention has it; whoever listens on the way reads them."""
     served = serve(f"basic_auth_users:\n  prometheus: {HASH}\n")
@@ -142,6 +144,7 @@ def test_passwords_work_without_tls(serve: Serve) -> None:
     assert served.curl("--user", f"prometheus:{SECRET}") == (0, PAGE.decode() + "200")
 
 
+@pytest.mark.programs("curl")
 def test_who_may_not_ask_cannot_end_the_server(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes that are no ASCII in the place of a password are refused, and a fault of ours is a 500; it serves on."""
     served = serve(f"basic_auth_users:\n  prometheus: {HASH}\n")
@@ -153,6 +156,7 @@ def test_who_may_not_ask_cannot_end_the_server(serve: Serve, monkeypatch: pytest
     assert served.curl("--user", f"prometheus:{SECRET}") == (0, PAGE.decode() + "200")
 
 
+@pytest.mark.programs("curl")
 def test_a_renewed_certificate_counts_at_once(serve: Serve) -> None:
     """Without a restart; a broken one changes nothing and is told once."""
     served = serve("tls_server_config:\n  cert_file: web.crt\n  key_file: web.key\n")
@@ -171,6 +175,7 @@ def test_a_renewed_certificate_counts_at_once(serve: Serve) -> None:
     assert served.curl("--cacert", str(served.folder / "web.crt"))[0] == 0
 
 
+@pytest.mark.programs("curl")
 def test_who_only_connects_keeps_nobody_out(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that never begins its handshake, or says no TLS, loses its place as any other."""
     monkeypatch.setattr(http_module, "READ_SECONDS", 10 * PATIENCE_SECONDS)  # who asks properly may be slow
