@@ -145,7 +145,7 @@ def site(work: Path) -> Iterator[Site]:
     root = work / "root"
     _CURRENT[0] = str(root)
     with booted(root) as machine:
-        until(20, "the service", lambda: machine.property("ActiveState") == "active")
+        until("the service", lambda: machine.property("ActiveState") == "active")
         folder = root / "opt/attacks"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

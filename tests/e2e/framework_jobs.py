@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder import JobBrokeError, Recorder
+from recorder import Recorder, check_job
 
 from truth import Comparison, Row, compare, read_log
 
@@ -81,8 +81,7 @@ def run_job(recorder: Recorder, job: Job, *others: Recorder, saves: int = 3) -> 
     life = job.command("--dir", str(directory), "--truth", str(log))
     lives = recorder.restarted([*life, "--saves", str(saves)], [*life, "--saves", "0", "--resume"])
     result = recorder.run_with(others, *lives)
-    if result.returncode != 0:
-        raise JobBrokeError(result.stderr.decode(errors="replace")[-4000:])
+    check_job(result)
     return [compare(read_log(log), one.checkpoints()) for one in (recorder, *others)]
 
 

@@ -10,16 +10,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # benchmarks take this module, too
+from tests.patience import PATIENCE_SECONDS, wait_until  # noqa: E402 - found by the line above
 
-DEADLINE_SECONDS = 120
-AGENT_END_SECONDS = 60  # its own patience is up to 30 s (a last drain, then the store), and a loaded host is slower
+__all__ = [
+    "EXAMPLES", "FORGET", "ONE_THREAD", "PATIENCE_SECONDS", "JobBrokeError", "Recorder", "check_job",
+    "ckptprof_command", "wait_until",
+]  # fmt: skip
+EXAMPLES = ROOT / "examples"
 FORGET = (
     "import os,sys,pathlib\n"
     "for p in pathlib.Path(sys.argv[1]).rglob('*'):\n"
@@ -37,6 +41,12 @@ def ckptprof_command() -> list[str]:
 
 class JobBrokeError(RuntimeError):
     """The job itself failed, which says nothing of who watched it: tests/tries.py tries it again."""
+
+
+def check_job(result: subprocess.CompletedProcess[bytes]) -> None:
+    """Raise JobBrokeError if a job, whose exit code `ckptprof run` hands through, has failed."""
+    if result.returncode != 0:
+        raise JobBrokeError(f"exit code {result.returncode}: {result.stderr.decode(errors='replace')[-4000:]}")
 
 
 @dataclass
@@ -72,7 +82,7 @@ class Recorder:
             self.ckptprof(*arguments),
             capture_output=True,
             check=False,
-            timeout=DEADLINE_SECONDS,
+            timeout=PATIENCE_SECONDS,
             env=self.environment,
             cwd=self.work,
         )
@@ -94,7 +104,7 @@ class Recorder:
     def alone(self, *job: str) -> subprocess.CompletedProcess[bytes]:
         """Run a job that ckptprof did not start."""
         return subprocess.run(
-            job, capture_output=True, check=False, timeout=DEADLINE_SECONDS, env=self.environment, cwd=self.work
+            job, capture_output=True, check=False, timeout=PATIENCE_SECONDS, env=self.environment, cwd=self.work
         )
 
     def start(self, *job: str) -> subprocess.Popen[bytes]:
@@ -140,14 +150,17 @@ class Recorder:
         return [sys.executable, str(EXAMPLES / script), "--dir", str(self.work / "job"), *arguments]
 
     def _await_ready(self, agent: subprocess.Popen[bytes], notify: socket.socket) -> None:
-        deadline = time.monotonic() + 60
-        while True:
+        def said() -> str:
+            return (self.work / "agent.log").read_text(errors="replace")[-6000:]
+
+        def ready() -> bool:
             with contextlib.suppress(TimeoutError):
                 if b"READY=1" in notify.recv(4096):
-                    return
-            said = (self.work / "agent.log").read_text(errors="replace")
-            assert agent.poll() is None, said[-6000:]
-            assert time.monotonic() < deadline, said[-6000:]
+                    return True
+            assert agent.poll() is None, said()
+            return False
+
+        wait_until(ready, said)
 
     @contextlib.contextmanager
     def agent(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -172,7 +185,7 @@ class Recorder:
                 if agent.poll() is None:
                     agent.send_signal(signal.SIGTERM)
                 try:
-                    agent.wait(timeout=AGENT_END_SECONDS)
+                    agent.wait(timeout=PATIENCE_SECONDS)
                 except subprocess.TimeoutExpired as error:
                     agent.send_signal(signal.SIGABRT)  # it leaves word of where it hangs
                     agent.wait()

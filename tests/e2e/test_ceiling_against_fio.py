@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.kernel.filesystems import call
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.diagnose.ceilings import MIB, Ended, Measure
 from ckptprof.service.probing.phases import PHASES
@@ -23,7 +24,7 @@ from ckptprof.service.probing.planning import plan
 from ckptprof.service.probing.probe import probe
 from ckptprof_collectors.kernelfs import KernelFs
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.xdist_group("live")]
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 AGREEMENT = 0.10
@@ -117,7 +118,7 @@ def fio(device: Device, row: Measure) -> dict[str, Any]:
         options[3] = "--fsync=1"
     options += [f"--bs={row.operation_bytes}", f"--direct={int(bool(row.direct))}", f"--numjobs={row.workers}"]
     command = ["fio", "--name=job", "--ioengine=psync", "--thread", "--group_reporting", "--eta=never", *options]
-    done = subprocess.run([*command, "--output-format=json"], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([*command, "--output-format=json"], capture_output=True, check=True, timeout=PATIENCE_SECONDS)
     shutil.rmtree(place)
     (job,) = json.loads(done.stdout)["jobs"]
     said: dict[str, Any] = job

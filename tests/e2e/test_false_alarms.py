@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,11 +22,9 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
     pytest.mark.xdist_group("live"),
-    pytest.mark.timeout(420),
 ]
 
 LEVELS = ("trace", "poll")
-SETTLE_SECONDS = 12
 # Beside the job: what shares its disk, its names or its libraries.
 BESIDE = (
     "cp a checkpoint", "rsync", "shutil with torch loaded", "hub's cache", "mail", "SQLite", "shards .npy",
@@ -88,7 +85,7 @@ def test_no_work_is_a_checkpoint_and_a_job_beside_it_is_told(
             office.work([BY_NAME[name] for name in BESIDE if not BY_NAME[name].missing], at_once=1, seconds=0)
         finally:
             job.end()
-        time.sleep(SETTLE_SECONDS)
+        office.settle()
 
     figures = {level: summary(job.compared(office.findings(level))) for level in LEVELS}
     record_property("figure", told(office))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorder import Recorder
+from recorder import JobBrokeError, Recorder, check_job
 
 pytestmark = [
     pytest.mark.slow,
@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.root,
     pytest.mark.bpf,
-    pytest.mark.timeout(180),
 ]
 
 JOB = Path(__file__).parent / "jobs" / "modes.py"
@@ -31,8 +30,10 @@ def hold_to_truth(recorder: Recorder, way: str, mode: str, *options: str) -> Non
     truth = recorder.work / "truth.jsonl"
     job = [sys.executable, str(JOB), way, "--dir", str(recorder.work / "job"), "--truth", str(truth), *options]
     first, *others = watching = [recorder.at(level) for level in LEVELS]
-    first.run_with(others, *job)
+    check_job(first.run_with(others, *job))
     held = {row["step"]: row["held"] for row in map(json.loads, truth.read_text().splitlines())}
+    if sorted(held) != [1, 2]:
+        raise JobBrokeError(f"it has logged the saves {sorted(held)}")
     for one in watching:
         saves = [save for save in one.checkpoints() if save["kind"] == "save"]
         who = f"at the level {one.level}: {saves}"

@@ -51,7 +51,6 @@ def told(outcome: Outcome) -> str:
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.xdist_group("live")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)
 def test_a_planted_cause_is_named(case: Case, record_property: Callable[[str, object], None]) -> None:
     """Most verdicts of the faulty run name the cause, at both levels; without the fault few do."""

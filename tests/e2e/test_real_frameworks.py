@@ -14,7 +14,7 @@ from recorder import Recorder
 
 from truth import Comparison, table
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("live")]
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorder import Recorder
+from recorder import JobBrokeError, Recorder, check_job
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("live"),
     pytest.mark.torch,
-    pytest.mark.timeout(240),
 ]
 
 JOB = Path(__file__).with_name("reading_job.py")
@@ -35,9 +34,10 @@ def test_restores_tell_where_they_came_from(recorder: Recorder) -> None:
         pytest.skip("the files of this test are in memory: nothing can be cold")
     tracing, polling = recorder.at("trace"), recorder.at("poll")
     done = polling.run_with([tracing], sys.executable, str(JOB), str(recorder.work))
-    assert done.returncode == 0, done.stderr.decode()
+    check_job(done)
     truth = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(truth) == 4
+    if len(truth) != 4:
+        raise JobBrokeError(f"its log is not whole: {truth}")
 
     for one in (tracing, polling):
         restores = [seen for seen in one.checkpoints() if seen["kind"] == "restore"]

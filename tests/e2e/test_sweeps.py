@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorder import EXAMPLES, Recorder
+from recorder import EXAMPLES, Recorder, check_job
 
 JOBS = Path(__file__).resolve().parent / "jobs"
 SAVES = 2
@@ -43,7 +43,7 @@ def test_two_trainings_of_a_sweep_are_two_jobs(recorder: Recorder) -> None:
     recorder.level = "trace"
 
     with agent.agent():
-        assert recorder.run("sh", "-c", " && ".join(sweeps)).returncode == 0
+        check_job(recorder.run("sh", "-c", " && ".join(sweeps)))
 
     for how, seen in (("run trace", recorder), ("agent poll", agent)):
         told = seen.checkpoints()

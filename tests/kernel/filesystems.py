@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 KINDS = ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuse")
 _IMAGES_MIB = {"ext4": 512, "xfs": 512, "btrfs": 512, "full-ext4": 12}
@@ -30,7 +31,7 @@ def call(program: str, *arguments: str | Path) -> str:
     found = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if found is None:
         pytest.skip(f"not installed: {program}")
-    done = subprocess.run([found, *map(str, arguments)], capture_output=True, check=False, timeout=60)
+    done = subprocess.run([found, *map(str, arguments)], capture_output=True, check=False, timeout=PATIENCE_SECONDS)
     if done.returncode:
         raise RuntimeError(f"{program} {arguments}: {done.stderr.decode(errors='replace')}")
     return done.stdout.decode(errors="replace")

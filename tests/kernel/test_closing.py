@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.kernel.tracer import Tracer
+from tests.patience import wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
 
@@ -72,10 +72,7 @@ def stopping(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     below.mkdir()
     place.mkdir()
     with subprocess.Popen(["bindfs", "-f", below, place]) as server:
-        deadline = time.monotonic() + 10
-        while not place.is_mount():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(place.is_mount)
         try:
             yield place, server.pid
         finally:

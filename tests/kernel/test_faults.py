@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kernel.tracer import Tracer, order_seen
+from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors.ebpf.hooks import OBJECTS
 from ckptprof_collectors.ebpf.trace import Trace
@@ -34,14 +35,14 @@ for number in range(count):
     if closes:
         os.close(fd)
 """
-TRACED = """
+TRACED = f"""
 import os, sys, time
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.ebpf.trace import Trace
 trace = Trace(KernelFs())
 trace.read()
 print("attached", flush=True)
-time.sleep(60)
+time.sleep({LIFETIME})
 """
 REFUSED = """
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -77,6 +78,12 @@ def descriptors_now() -> set[str]:
 def many(place: Path, count: int, size: int, how: str) -> list[str | Path]:
     """Return a command line that writes so many files."""
     return [sys.executable, "-c", MANY, place, str(count), str(size), how]
+
+
+def held(pid: int) -> set[int]:
+    """Return the programs in the kernel of which a process has a descriptor: no other test's are among them."""
+    infos = "".join(path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir() if path.exists())
+    return {int(number) for number in re.findall(r"^prog_id:\s*(\d+)$", infos, re.MULTILINE)}
 
 
 def ours(bpftool: str) -> set[int]:
@@ -181,44 +188,34 @@ def test_two_traces_at_once_are_both_exact(own: Callable[..., Tracer], on: Calla
         assert (order.operations, order.bytes) == (20, 2_000_000)
 
 
-@pytest.mark.alone  # the programs of the whole host are listed: those of other tests would come and go
 def test_nothing_stays_when_the_agent_is_killed(program: Callable[[str], str]) -> None:
     """After kill -9 of a process that traces, the kernel has none of its programs, maps and links."""
     bpftool = program("bpftool")
-    before = ours(bpftool)
     process = subprocess.Popen([sys.executable, "-c", TRACED], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"attached\n"
-    attached = ours(bpftool) - before
+    attached = held(process.pid) & ours(bpftool)
 
     process.send_signal(signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 10  # programs are freed after a grace period
-    while attached & ours(bpftool) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: not attached & ours(bpftool))  # programs are freed after a grace period
     process.stdout.close()
 
     assert len(attached) >= 4
-    assert not attached & ours(bpftool)
 
 
-@pytest.mark.alone  # the programs of the whole host are listed: those of other tests would come and go
 def test_nothing_stays_after_close(program: Callable[[str], str]) -> None:
     """The same after an orderly end, and no descriptor stays open."""
     bpftool = program("bpftool")
     descriptors = descriptors_now()
-    before = ours(bpftool)
     trace = Trace(KernelFs(), family_of=(os.getpid(),))
-    attached = ours(bpftool) - before
+    attached = held(os.getpid()) & ours(bpftool)
 
     trace.close()
     trace.close()
 
-    deadline = time.monotonic() + 10
-    while attached & ours(bpftool) and time.monotonic() < deadline:
-        time.sleep(0.05)
     assert attached
-    assert not attached & ours(bpftool)
+    wait_until(lambda: not attached & ours(bpftool))
     assert descriptors_now() == descriptors
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernel.order import Order
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.samples import (
@@ -130,7 +131,7 @@ with open(sys.argv[1], "wb+") as stream:
         self.run([sys.executable, "-S", "-c", code, path])
         path.unlink()
 
-    def wait(self, process: subprocess.Popen[bytes], seen: Seen, seconds: float = 60) -> None:
+    def wait(self, process: subprocess.Popen[bytes], seen: Seen, seconds: float = PATIENCE_SECONDS) -> None:
         """Read at every tick, and when the trace asks for it, until the process has ended."""
         deadline = time.monotonic() + seconds
         ended = os.pidfd_open(process.pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -58,6 +59,15 @@ class Ckptprof:
         assert result.returncode in (0, 3), result.stderr
         paths = [Path(line.split("\t")[PATH_FIELD]) for line in result.stdout.decode().splitlines()]
         return [path.name for path in paths if path.is_relative_to(within or self.work)]
+
+    def await_sight(self, database: Path | None = None) -> None:
+        """Wait until an agent has stored that it watches: a busy host takes its time to start one."""
+
+        def watches() -> bool:
+            told = self.call("report", "--json", "--db", str(database or self.database)).stdout
+            return bool(told) and json.loads(told)["watched"]["start_ns"] is not None
+
+        wait_until(watches)
 
     def close(self) -> None:
         """End whatever still runs."""

@@ -1,7 +1,7 @@
 """A Debian whose PID 1 is systemd, in a container of systemd-nspawn: made once, copied, booted, ended without a trace.
 
-It has a network of its own, so that nothing on this host holds its ports and no agent on this host is met. One at a
-time: nspawn puts each into the same cgroup beside that of the tests.
+It has a network, a name and a cgroup of its own, so that nothing on this host holds its ports, and neither an agent on
+this host nor the machine of another checkout's tests is met.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TREES = REPOSITORY / ".build" / "systemd-trees"  # kept: making one takes a minute
@@ -29,22 +32,25 @@ RELEASE = platform.freedesktop_os_release()["VERSION_CODENAME"]  # this host's
 PROGRAM = "/opt/ckptprof/bin/ckptprof"
 STATE = "/var/lib/ckptprof"
 DATABASE = f"{STATE}/ckptprof.db"
-NAME = "ckptprof-test"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TREE_VERSION = 2  # change it with what `tree` makes
 _OMITTED = ("man", "doc", "locale")
+_NUMBERS = count(1)  # of the machines of this process
+_INTO_CGROUPS = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs"; shift; done; shift; exec "$@"'
 
 Result = TypeVar("Result")
 
 
-def until(seconds: float, what: str, ask: Callable[[], Result | None]) -> Result:
-    """Ask again and again; return the first answer that is true. Raises AssertionError after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if answer := ask():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
+def until(what: str, ask: Callable[[], Result | None]) -> Result:
+    """Ask again and again; return the first answer that is true. Raises AssertionError when the patience is over."""
+
+    def asked() -> Result | None:
+        if not (answer := ask()):
+            time.sleep(0.1)  # each question starts a process
+        return answer
+
+    answer: Result = wait_until(asked, f"never came: {what}")
+    return answer
 
 
 def quietly(*command: str | Path, environment: dict[str, str] | None = None) -> str:
@@ -122,28 +128,30 @@ class Machine:
         self._ebpf = ["--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf perf_event_open"] if ebpf else []
         self._nspawn: subprocess.Popen[bytes] | None = None
         self._init = 0
+        self.name = f"ckptprof-test-{os.getpid()}-{next(_NUMBERS)}"
 
     def boot(self) -> None:
         """Boot, and wait until systemd has started everything."""
         log = self.root.with_name("console.log")
-        setting = ("--private-network", "--link-journal=no", f"--machine={NAME}", f"--directory={self.root}")
+        setting = ("--private-network", "--link-journal=no", f"--machine={self.name}", f"--directory={self.root}")
         nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", *setting, *self._ebpf)
+        ends_with_us = ("setpriv", "--pdeathsig=TERM")  # should pytest be killed, the machine ends too
+        groups = self._groups()
+        for group in groups:
+            group.mkdir()
         with log.open("wb") as console:
             self._nspawn = subprocess.Popen(
                 [
-                    "setpriv",
-                    "--pdeathsig=TERM",
-                    *nspawn,
-                    "--console=pipe",
-                    "--boot",
-                ],  # should pytest be killed, the machine ends too
+                    *("sh", "-euc", _INTO_CGROUPS, "sh", *groups, "--"),
+                    *(*ends_with_us, *nspawn, "--console=pipe", "--boot"),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
             )
         try:
-            self._init = until(60, "a PID 1", self._first_process)
-            until(90, "a booted system", lambda: self.call("systemctl", "is-system-running").stdout == "running\n")
+            self._init = until("a PID 1", self._first_process)
+            until("a booted system", lambda: self.call("systemctl", "is-system-running").stdout == "running\n")
         except AssertionError as error:
             raise AssertionError(f"{error}; the console says: {log.read_text(errors='replace')}") from None
 
@@ -164,13 +172,13 @@ class Machine:
         if self._nspawn is not None:
             self._nspawn.terminate()  # an orderly shutdown
             try:
-                self._nspawn.wait(20)
+                self._nspawn.wait(PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
                 if self._init:
                     os.kill(self._init, signal.SIGKILL)  # all of it ends with PID 1
                 self._nspawn.kill()
                 self._nspawn.wait()
-        until(60, "no cgroup and no folder of it", _removed)
+        until("no cgroup and no folder of it", self._removed)
 
     def call(self, *command: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command in it, as root or as somebody else, and return whatever came of it."""
@@ -191,7 +199,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,  # pip on a crowded host
+            timeout=2 * PATIENCE_SECONDS,  # pip installs everything in one call
         )
 
     def run(self, *command: str, user: str | None = None) -> str:
@@ -256,30 +264,32 @@ class Machine:
         status = self.run("cat", f"/proc/{pid}/status")
         return dict(re.findall(r"^Cap(\w+):\t(\w+)$", status, re.MULTILINE))
 
+    def _groups(self) -> list[Path]:
+        """Return where its own cgroup is, below that of the tests, in each hierarchy in which systemd has one."""
+        roots = {"": ("", "unified"), "name=systemd": ("systemd",)}
+        found = []
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, hierarchy, group = line.split(":", 2)
+            tests = [Path("/sys/fs/cgroup", root, group.strip("/")) for root in roots.get(hierarchy, ())]
+            found += [place / self.name for place in tests if (place / "cgroup.procs").exists()]
+        return found
 
-def leftovers() -> list[Path]:
-    """Return what nspawn leaves on a host when it is not registered: cgroups and a folder, the innermost first."""
-    roots = {"": ("", "unified"), "name=systemd": ("systemd",)}
-    tops = set()
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, hierarchy, group = line.split(":", 2)
-        for root in roots.get(hierarchy, ()):
-            tops |= {Path("/sys/fs/cgroup", root, group.strip("/"), name) for name in ("payload", "supervisor")}
-    found = [Path(path) for top in tops for path, _, _ in os.walk(top, topdown=False)]
-    folder = Path("/run/systemd/nspawn/propagate") / NAME
-    return [*found, folder] if folder.is_dir() else found
+    def leftovers(self) -> list[Path]:
+        """Return what it leaves on a host, not being registered: cgroups and a folder, the innermost first."""
+        found = [Path(path) for top in self._groups() for path, _, _ in os.walk(top, topdown=False)]
+        folder = Path("/run/systemd/nspawn/propagate") / self.name
+        return [*found, folder] if folder.is_dir() else found
 
-
-def _removed() -> bool:
-    """Remove what nspawn leaves; return whether all is gone: a cgroup is busy until its last process is reaped."""
-    for left in leftovers():
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                left.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
-                    raise
-    return not leftovers()
+    def _removed(self) -> bool:
+        """Remove what it leaves; return whether all is gone: a cgroup is busy until its last process is reaped."""
+        for left in self.leftovers():
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    left.rmdir()
+                except OSError as error:
+                    if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+                        raise
+        return not self.leftovers()
 
 
 @contextlib.contextmanager

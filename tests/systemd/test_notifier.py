@@ -7,9 +7,12 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
+from ckptprof.service.commands import systemd
 from ckptprof.service.commands.systemd import Notifier
 
 
@@ -18,7 +21,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """Return a socket as systemd has one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "notify"))
-        sock.settimeout(2)
+        sock.settimeout(PATIENCE_SECONDS)
         yield sock
 
 
@@ -53,7 +56,7 @@ def test_abstract_sockets_work() -> None:
     name = f"ckptprof-test-{os.getpid()}-{time.monotonic_ns()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(b"\0" + name.encode())
-        sock.settimeout(2)
+        sock.settimeout(PATIENCE_SECONDS)
         assert Notifier({"NOTIFY_SOCKET": "@" + name}).ready()
         assert sock.recv(100) == b"READY=1"
 
@@ -85,16 +88,15 @@ def test_a_status_cannot_smuggle_an_assignment(manager: socket.socket) -> None:
     assert len(message) < 600
 
 
-def test_the_watchdog_beats_three_times_per_limit(manager: socket.socket) -> None:
+def test_the_watchdog_beats_three_times_per_limit(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Called on every turn of the loop it sends only when a third of the limit has passed."""
-    notifier = Notifier(environ(manager, WATCHDOG_USEC="300000", WATCHDOG_PID=str(os.getpid())))
-    assert notifier.watchdog_seconds == pytest.approx(0.3)
-    sent = 0
-    until = time.monotonic() + 0.35
-    while time.monotonic() < until:
-        sent += notifier.watchdog()
-        time.sleep(0.005)
-    assert 2 <= sent <= 4
+    notifier = Notifier(environ(manager, WATCHDOG_USEC="750000", WATCHDOG_PID=str(os.getpid())))
+    assert notifier.watchdog_seconds == pytest.approx(0.75)
+    sent = []
+    for turn in range(9):
+        monkeypatch.setattr(systemd, "time", SimpleNamespace(monotonic=lambda turn=turn: 100 + turn / 8))
+        sent.append(notifier.watchdog())
+    assert sent == [True, False, True, False, True, False, True, False, True]
     assert manager.recv(100) == b"WATCHDOG=1"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import LIFETIME
 
 PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run
 PROBE = """
@@ -50,7 +51,7 @@ def job() -> Iterator[tuple[int, Path]]:
         os.chown(path, 4321, 4321)
         path.chmod(mode)
     with secret.open("rb") as stdin:
-        process = subprocess.Popen(["/usr/bin/sleep", "60"], stdin=stdin, user=4321, group=4321, extra_groups=[])
+        process = subprocess.Popen(["/usr/bin/sleep", LIFETIME], stdin=stdin, user=4321, group=4321, extra_groups=[])
     yield process.pid, secret
     process.kill()
     process.wait()

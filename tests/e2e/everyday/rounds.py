@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from everyday.task import TASK_SECONDS, Place, Task
-from recorder import Recorder
+from everyday.task import Place, Task
+from recorder import EXAMPLES, ONE_THREAD, PATIENCE_SECONDS, Recorder, check_job, wait_until
 
 KEPT_FOLDERS = 6  # what tasks have left stays for a while, as work does, and within 3 GB
 ELSEWHERE = "elsewhere on this host"
@@ -119,7 +121,7 @@ class Office:
         finally:
             over.set()
             for thread in threads:
-                thread.join(TASK_SECONDS)  # at once, unless this was interrupted
+                thread.join(PATIENCE_SECONDS)  # at once, unless this was interrupted
         for path in folders:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -139,14 +141,32 @@ class Office:
         note.end_ns = time.time_ns()
         self.done.append(note)
 
+    def settle(self) -> None:
+        """Wait until each agent has told a save that is made now: what was done before is told by then, or never."""
+        folder = self.root / "last"
+        folder.mkdir()
+        command = [sys.executable, str(EXAMPLES / "train_numpy.py"), "--dir", str(folder), "--format", "npz"]
+        command += ["--size-mb", "200", "--interval", "1.5", "--saves", "3"]
+        check_job(subprocess.run(command, check=False, capture_output=True, env={**os.environ, **ONE_THREAD}))
+        for level in self.levels:
+            wait_until(lambda level=level: any(map(self.is_of_the_last, self._told(level, None))))
+
+    def is_of_the_last(self, checkpoint: dict[str, Any]) -> bool:
+        """Tell whether it is one of the saves that `settle` makes."""
+        return Path(checkpoint["path"] or "/").is_relative_to(self.root / "last")
+
     def findings(self, level: str, kind: str | None = None) -> list[Finding]:
         """Return what was reported; without a kind: saves and restores, which nobody made."""
+        found = [one for one in self._told(level, kind) if not self.is_of_the_last(one)]
+        return [Finding(level, self._task_of(checkpoint), checkpoint) for checkpoint in found]
+
+    def _told(self, level: str, kind: str | None) -> list[dict[str, Any]]:
         arguments = ["report", "--json", "--limit", "100000", "--db", str(self.recorder(level).database)]
         result = self.recorder(level).call(*arguments, *(["--kind", kind] if kind else []))
         if result.returncode not in (0, 3):
             raise RuntimeError(result.stderr.decode(errors="replace"))
-        found = json.loads(result.stdout or b'{"checkpoints": []}')["checkpoints"]
-        return [Finding(level, self._task_of(checkpoint), checkpoint) for checkpoint in found]
+        found: list[dict[str, Any]] = json.loads(result.stdout or b'{"checkpoints": []}')["checkpoints"]
+        return found
 
     def _task_of(self, checkpoint: dict[str, Any]) -> str:
         path = Path(checkpoint["path"] or "/")

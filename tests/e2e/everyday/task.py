@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from recorder import PATIENCE_SECONDS
+
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-TASK_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Place:
             check=True,
             input=stdin if stdin is not None else b"",
             capture_output=True,
-            timeout=TASK_SECONDS,
+            timeout=PATIENCE_SECONDS,
             env=self.environment,
         )
         return done.stdout.decode(errors="replace")

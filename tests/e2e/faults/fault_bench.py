@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from fault_cases import Case, Work
-from recorder import ckptprof_command
+from recorder import PATIENCE_SECONDS, ckptprof_command
 
 WORKER = Path(__file__).with_name("fault_worker.py")
 LEVELS = ("trace", "poll")
-DEADLINE_SECONDS = 240
 _SHORT_SECONDS = 0.25  # a promise is not held to less: nobody waits for it
 
 
@@ -126,7 +125,7 @@ def _probe(database: Path, place: Path) -> None:
 
 
 def _call(command: list[str], work: Path) -> None:
-    done = subprocess.run(command, capture_output=True, check=False, timeout=DEADLINE_SECONDS, cwd=work)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=2 * PATIENCE_SECONDS, cwd=work)
     if done.returncode:
         raise RuntimeError(f"{command}: {done.stdout.decode()} {done.stderr.decode(errors='replace')}")
 
@@ -135,7 +134,7 @@ def _events(work: Path, level: str, case: Case, *, whole: bool) -> Iterator[dict
     """Yield what was told of the case's kind."""
     database = ["--db", str(work / f"{level}.db")]
     listed = subprocess.run(
-        [*ckptprof_command(), "report", "--json", *database], capture_output=True, check=False, timeout=60
+        [*ckptprof_command(), "report", "--json", *database], capture_output=True, check=False, timeout=PATIENCE_SECONDS
     )
     found = [
         one for one in json.loads(listed.stdout or b'{"checkpoints": []}')["checkpoints"] if one["kind"] == case.kind
@@ -148,7 +147,7 @@ def _events(work: Path, level: str, case: Case, *, whole: bool) -> Iterator[dict
             [*ckptprof_command(), "show", str(one["id"]), "--json", *database],
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
         yield json.loads(shown.stdout)["checkpoint"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import os
 import shutil
@@ -22,6 +23,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from recorder import PATIENCE_SECONDS, wait_until
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 _MAKE = {  # nothing is discarded: the image would lose its memory
@@ -45,7 +48,7 @@ def _nothing(place: Path) -> None:
     """Do nothing while it is healthy."""
 
 
-def call(*command: str | Path, timeout: float = 60, user: int | None = None) -> str:
+def call(*command: str | Path, timeout: float = PATIENCE_SECONDS, user: int | None = None) -> str:
     """Run a program, as another user if told, and return what it printed; raises RuntimeError with what it said."""
     who = {} if user is None else {"user": user, "group": user, "extra_groups": []}
     words = [str(word) for word in command]
@@ -128,9 +131,17 @@ def loop(
 
 def _unmount(place: Path) -> None:
     try:
-        _until(lambda: call("umount", place), 10)
-    except RuntimeError:  # somebody still looks at it
+        _until(lambda: call("umount", place))
+    except AssertionError:  # somebody still looks at it
         call("umount", "--lazy", place)
+
+
+@contextlib.contextmanager
+def _alone_with(what: str) -> Iterator[None]:
+    """Wait until no other checkout's tests have what there is once on a host: the names of links, its limits."""
+    with Path(tempfile.gettempdir(), f"ckptprof-{what}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager
@@ -138,8 +149,8 @@ def dirty_limits(limit_bytes: int, ground: Ground, *, healthy: Healthy = _nothin
     """Lower the host's limits of dirty memory, and restore them."""
     names = ("dirty_bytes", "dirty_background_bytes", "dirty_ratio", "dirty_background_ratio")
     folder = Path("/proc/sys/vm")
-    before = {name: (folder / name).read_text().strip() for name in names}
-    with ground(healthy=healthy) as place:
+    with _alone_with("dirty-limits"), ground(healthy=healthy) as place:
+        before = {name: (folder / name).read_text().strip() for name in names}
         (folder / "dirty_bytes").write_text(str(limit_bytes))
         (folder / "dirty_background_bytes").write_text(str(limit_bytes // 2))
         try:
@@ -271,6 +282,7 @@ def sshfs(
     `routed`: it is shaped beyond this host. `user`: the mount is that user's.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_alone_with("links"))
         behind = stack.enter_context(loop())
         place = Path(tempfile.mkdtemp(prefix="ckptprof-remote-", dir="/mnt"))
         stack.callback(place.rmdir)
@@ -296,6 +308,7 @@ SLOW = Path(__file__).with_name("slow_sftp.py")
 def s3(megabits: int | None = None, *, healthy: Healthy = _nothing) -> Iterator[Path]:
     """Give a bucket of an S3 server behind a network, mounted by s3fs, which writes whole objects only."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_alone_with("links"))
         work = Path(tempfile.mkdtemp(prefix="ckptprof-s3-"))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
         place = Path(tempfile.mkdtemp(prefix="ckptprof-remote-", dir="/mnt"))
@@ -316,15 +329,18 @@ def s3(megabits: int | None = None, *, healthy: Healthy = _nothing) -> Iterator[
         yield place
 
 
-def _until(step: Callable[[], object], seconds: float = 20) -> None:
+def _until(step: Callable[[], object]) -> None:
     """Try until it works."""
-    end = time.monotonic() + seconds
-    while True:
+    said = ""
+
+    def works() -> bool:
+        nonlocal said
         try:
             step()
-        except RuntimeError:  # noqa: PERF203 - to try again is what the loop is for
-            if time.monotonic() > end:
-                raise
+        except RuntimeError as error:
+            said = str(error)
             time.sleep(0.3)
-        else:
-            return
+            return False
+        return True
+
+    wait_until(works, lambda: said)

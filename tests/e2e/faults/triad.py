@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_grounds import sshfs
-from recorder import DEADLINE_SECONDS, ckptprof_command
+from recorder import PATIENCE_SECONDS, ckptprof_command
 
 SAVER = Path(__file__).with_name("saver.py")
 NEEDED = ("sshfs", "socat", "tc", "ip", "setpriv")
@@ -72,7 +72,7 @@ def verdicts(planted: Planted, *, saves: int, level: str, user: int | None = Non
 def _call(command: list[str], work: Path) -> bytes:
     environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(work), "OMP_NUM_THREADS": "1", "TMPDIR": "/tmp"}
     done = subprocess.run(
-        command, capture_output=True, check=False, timeout=DEADLINE_SECONDS, cwd=work, env=environment
+        command, capture_output=True, check=False, timeout=PATIENCE_SECONDS, cwd=work, env=environment
     )
     if done.returncode:
         raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")

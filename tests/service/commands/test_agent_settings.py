@@ -10,6 +10,7 @@ from typing import Any
 import bcrypt
 import pytest
 from livecommand import Ckptprof, wait_until
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.main import main
 from ckptprof.service.commands import watch
@@ -36,7 +37,16 @@ def test_a_service_is_scraped_from_afar(ckptprof: Ckptprof) -> None:
             "agent", "--db", str(ckptprof.database), "--config", "config.toml", stdout=log, stderr=log
         )
     url = wait_until(lambda: re.search(r"metrics on (https://\S+)", (work / "agent.log").read_text()))[1]
-    ask = ["curl", "--silent", "--max-time", "20", "--cacert", "web.crt", "--write-out", "%{http_code}"]
+    ask = [
+        "curl",
+        "--silent",
+        "--max-time",
+        str(PATIENCE_SECONDS),
+        "--cacert",
+        "web.crt",
+        "--write-out",
+        "%{http_code}",
+    ]
     answers = [
         subprocess.run([*ask, *user, url], cwd=work, capture_output=True, text=True, check=False).stdout
         for user in (("--user", "prometheus:secret"), ())
@@ -46,7 +56,7 @@ def test_a_service_is_scraped_from_afar(ckptprof: Ckptprof) -> None:
     assert answers[0].endswith("200")
     assert answers[1] == "401 Unauthorized\n401"
     process.terminate()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE_SECONDS) == 0
 
 
 def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from signal import SIGUSR1
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,22 +15,22 @@ from ckptprof.service.recorder.signals import SignalTrap
 
 
 class Starting:
-    """A sampler that comes up after a time, and may be on a CPU until then; and the loop that listens to it."""
+    """A sampler that comes up after a time, and may be on a CPU until then; its loop, and its clock."""
 
     def __init__(self, comes_s: float, *, runs: bool) -> None:
         """Begin to start now."""
-        self._began, self._comes_s, self._runs = time.monotonic(), comes_s, runs
+        self.now, self._comes_s, self._runs = 0.0, comes_s, runs
         self.sampler, self.ended = self, False
         self.attended: Any = None
 
     def cpu_seconds(self) -> float:
         """Return the time that it has had on a CPU."""
-        return time.monotonic() - self._began if self._runs else 0.0
+        return self.now if self._runs else 0.0
 
     def turn(self, timeout_seconds: float) -> list[Any]:
-        """Wait a moment; nobody signals."""
-        time.sleep(min(timeout_seconds, 0.02))
-        if time.monotonic() - self._began > self._comes_s:
+        """Let the time pass; nobody signals."""
+        self.now += timeout_seconds
+        if self.now > self._comes_s:
             self.attended._take(header("trace"))
         return []
 
@@ -42,7 +42,7 @@ class Starting:
         """Take it as alive."""
 
 
-@pytest.mark.parametrize(("comes_s", "runs", "waited"), [(0.6, True, True), (0.6, False, False), (5.0, True, False)])
+@pytest.mark.parametrize(("comes_s", "runs", "waited"), [(20.0, True, True), (20.0, False, False), (90.0, True, False)])
 def test_a_sampler_is_waited_for_as_long_as_it_runs_but_not_for_ever(
     comes_s: float,
     runs: bool,  # noqa: FBT001 - a case
@@ -51,9 +51,8 @@ def test_a_sampler_is_waited_for_as_long_as_it_runs_but_not_for_ever(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Beside busy loops it takes longer than ten seconds for two of CPU; else the command begins, at trace, too."""
-    monkeypatch.setattr(attended, "START_SECONDS", 0.3)
-    monkeypatch.setattr(attended, "MOST_START_SECONDS", 1.2)
     trap, loop = SignalTrap({SIGUSR1}), Starting(comes_s, runs=runs)
+    monkeypatch.setattr(attended, "time", SimpleNamespace(monotonic=lambda: loop.now))
     command: Any = Attended(None, trap, lambda _: None, level="trace")
     command._loop, loop.attended = loop, command
     try:

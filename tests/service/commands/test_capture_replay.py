@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from livecommand import PATH_FIELD, SAVE, Ckptprof, sampler_of, wait_until
+from tests.patience import LIFETIME, PATIENCE_SECONDS
 
 from ckptprof.errors import RecordingError
 from ckptprof.recording import FileWriter, Header
@@ -95,7 +95,7 @@ def test_a_recording_that_may_not_be_read_exits_with_its_own_code() -> None:
         path = recorded(Path(base, "x.gz"))
         path.chmod(0o600)
         command = [sys.executable, "-c", AS_NOBODY, "replay", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
 
     assert done.returncode == 5
     assert done.stderr == f"ckptprof: {path}: Permission denied\nhint: ask its owner for it, or read it as root\n"
@@ -183,13 +183,12 @@ def test_a_capture_tells_what_the_agent_told(ckptprof: Ckptprof) -> None:
     agent = ckptprof.start("agent", "--no-metrics", "--db", str(ckptprof.database))
     capture = ckptprof.start("capture", str(recording))
     wait_until(lambda: recording.exists() and recording.stat().st_size)
-    wait_until(ckptprof.database.exists)
-    time.sleep(1)
+    ckptprof.await_sight()
     subprocess.run([sys.executable, "-c", f"{SAVE}time.sleep(1)", "3"], check=True, cwd=ckptprof.work)
-    time.sleep(2)
+    wait_until(lambda: {f"ckpt_{number}.npy" for number in range(3)} <= {*ckptprof.steps()})
     for process in (agent, capture):
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_SECONDS)
 
     other = str(ckptprof.work / "replayed.db")
     results = [ckptprof.call("replay", str(recording), "--db", other, "--json") for _ in range(2)]
@@ -213,8 +212,8 @@ def test_a_killed_capture_can_be_replayed(ckptprof: Ckptprof) -> None:
     """Kill -9 costs the last second, not all of it; the code and a line say that it breaks off."""
     recording = ckptprof.work / "x.gz"
     process = ckptprof.start("capture", str(recording))
-    wait_until(lambda: recording.exists() and recording.stat().st_size)
-    time.sleep(1)
+    begun = wait_until(lambda: recording.exists() and recording.stat().st_size)
+    wait_until(lambda: recording.stat().st_size > begun)
 
     process.kill()
     process.wait()
@@ -229,11 +228,11 @@ def test_a_killed_capture_can_be_replayed(ckptprof: Ckptprof) -> None:
 def test_a_capture_whose_sampler_ends_is_a_failure(ckptprof: Ckptprof) -> None:
     """Half a recording must not pass for a whole one."""
     recording = ckptprof.work / "x.gz"
-    process = ckptprof.start("capture", str(recording), "--seconds", "60")
+    process = ckptprof.start("capture", str(recording), "--seconds", LIFETIME)
     wait_until(lambda: recording.exists() and recording.stat().st_size)
 
     sampler_of(process).kill()
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == 1
     assert b"ended before its time" in err

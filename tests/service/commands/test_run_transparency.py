@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from livecommand import CKPTPROF, Ckptprof
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 STATE = """
 import os, resource, signal

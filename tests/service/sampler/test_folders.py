@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
 from ckptprof_collectors.files.views import HERE
@@ -19,15 +20,17 @@ def folders(tmp_path: Path) -> Iterator[Folders]:
     watched = Folders()
     watched.watch(bytes(tmp_path), HERE)
     (tmp_path / "known").write_bytes(bytes(WAKING_BYTES))
-    until = time.monotonic() + 10.0
-    while not any(event.size for event in watched.take()) and time.monotonic() < until:
+
+    def known() -> bool:
         (tmp_path / "known").open("rb").close()
-        time.sleep(0.02)
+        return any(event.size for event in watched.take())
+
+    wait_until(known)
     yield watched
     watched.close()
 
 
-def heard(watched: Folders, kind: str, size: int, seconds: float = 10.0) -> FileEvent | None:
+def heard(watched: Folders, kind: str, size: int, seconds: float = PATIENCE_SECONDS) -> FileEvent | None:
     """Return the first such event; others may look into the folder, too, as an agent of this host does."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
