@@ -82,7 +82,7 @@ def test_a_deterministic_test_has_one_more_try() -> None:
 @pytest.mark.parametrize(("level", "most"), [("trace", 5), ("poll", 15)])
 def test_too_many_second_tries_are_red(level: str, most: int) -> None:
     """A regression that makes cases fail now and then does not hide behind them."""
-    right = {f"{level}{number}": [[]] for number in range(most, 100)}
+    right: dict[str, list[list[bool]]] = {f"{level}{number}": [[]] for number in range(most, 100)}
 
     for failed, green in ((most, True), (most + 1, False)):
         wrong = {f"{level}{number}": [[False], []] for number in range(failed)}
