@@ -159,6 +159,13 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     seen_by: str = "fdinfo"  # fdinfo | maps | directory | counters | trace
 
 
+class Interval(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of time, wall clock."""
+
+    start_ns: int
+    end_ns: int
+
+
 class Point(msgspec.Struct, frozen=True, array_like=True):
     """Bytes moved by the checkpoint's processes in one interval; the timeline of `show`."""
 
@@ -207,6 +214,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     writers: tuple[Writer, ...]
     mode: Mode | None = None
     stall_ns: int | None = None  # how long training was held
+    blocked: tuple[Interval, ...] = ()  # when, in order, `stall_ns` in all; none where only its length is known
     status: Status = Status.COMPLETE
     moments: Moments = Moments()
     metadata: Metadata = Metadata()

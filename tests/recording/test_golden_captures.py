@@ -45,8 +45,12 @@ def test_the_same_is_told_as_before(name: str) -> None:
 
 
 def _holds(one: Checkpoint) -> None:
-    """Whatever is told: what to do fits the framework, and no more is promised than the limit took."""
+    """Whatever is told: blocked as long as is drawn, a remedy of its framework, no more gain than the limit took."""
+    times = [edge for interval in one.blocked for edge in (interval.start_ns, interval.end_ns)]
     verdict = one.verdict
+
+    assert times == sorted(set(times))
+    assert not times or sum(times[1::2]) - sum(times[::2]) == one.stall_ns
     if verdict is None:
         return
     own = sum(part.seconds for part in verdict.accounts if part.limit is verdict.limit)

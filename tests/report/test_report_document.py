@@ -74,6 +74,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "writers",
         "mode",
         "stall_ns",
+        "blocked",
         "pattern",
         "verdict",
         "cost",

@@ -144,6 +144,40 @@ def test_the_view_tells_the_limit(db: Path, writer: StoreWriter, checkpoint: Cal
     assert rows == [("flush", 34 / 3, 0.1 + 0.2, 1 / 3, 8 / 7), (None,) * 5]
 
 
+def test_all_views_work_for_who_does_not_trust_the_schema(
+    db: Path, writer: StoreWriter, checkpoint: Callable[..., Checkpoint]
+) -> None:
+    """As our own reader, and hardened tools: no view calls what such a connection forbids."""
+    writer.add_checkpoints([checkpoint(uid="1"), checkpoint(uid="2", verdict=None, cost=None)])
+    with contextlib.closing(sqlite3.connect(f"file:{db}?mode=ro", uri=True)) as person:
+        person.execute("PRAGMA trusted_schema = OFF")
+        person.row_factory = sqlite3.Row
+        names = [name for (name,) in person.execute("SELECT name FROM sqlite_master WHERE type = 'view'")]
+        told = {name: [dict(row) for row in person.execute(f"SELECT * FROM {name}")] for name in names}  # noqa: S608
+
+    kept = checkpoint(uid="1")
+    assert kept.verdict is not None
+    accounts = [(one.limit and one.limit.value, one.seconds, one.text) for one in kept.verdict.accounts]
+    assert sorted(told) == ["v_accounts", "v_annotations", "v_checkpoints", "v_devices", "v_ranks", "v_sessions"]
+    assert [tuple(row.values()) for row in told["v_accounts"]] == [(1, *one) for one in accounts]
+    assert [row["rank"] for row in told["v_ranks"]] == [one.rank for one in kept.writers] * 2
+    assert [row["device"] for row in told["v_devices"]] == [one.device for one in kept.devices] * 2
+    assert [row["limit"] for row in told["v_checkpoints"]] == [kept.verdict.limit.value, None]
+    assert [row["time"] for row in told["v_annotations"]] == [kept.start_ns // 1_000_000] * 2
+
+
+def test_what_is_damaged_keeps_no_database_from_being_brought_up_to_date(db: Path) -> None:
+    """A verdict that is no JSON has no limit."""
+    put_released(db, 5)
+    with contextlib.closing(sqlite3.connect(db)) as damaged:
+        damaged.execute("UPDATE checkpoints SET verdict = 'x'")
+        damaged.commit()
+    StoreWriter(db).close()
+
+    with contextlib.closing(sqlite3.connect(db)) as person:
+        assert person.execute('SELECT "limit", gpu_seconds FROM v_checkpoints').fetchall() == [(None, 2.0)]
+
+
 def test_a_newer_schema_is_refused_with_the_versions(db: Path) -> None:
     """By writer and reader, and the file stays as it is."""
     StoreWriter(db).close()

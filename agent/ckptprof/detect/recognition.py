@@ -163,7 +163,9 @@ class Recogniser:
 
     def _as_copy(self, made: Checkpoint, *, writes: bool) -> Checkpoint:
         uid = self._uid_of_copy(made, writes=writes)
-        return msgspec.structs.replace(made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, overheads=())
+        return msgspec.structs.replace(
+            made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, blocked=(), overheads=()
+        )
 
     def _recognised(self, sure: Untold) -> list[Checkpoint]:
         """Return a save or a restore, and the earlier events that it shows to have been saves."""

@@ -85,7 +85,58 @@ _FIRST = Step(
 # What the agent would tell if it ended now; its next start tells it.
 _UNTOLD = Step(("CREATE TABLE untold (uid TEXT NOT NULL PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID",))
 
-STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD)
+# What pictures and other programs ask for, as columns: a view that calls json_extract fails for who does not trust the
+# schema (PRAGMA trusted_schema = OFF), as our own reader does not; json_tree may be used there.
+_FIGURES = (
+    ("committed_ns", "INTEGER", "moments", "$.committed_ns"),
+    ('"limit"', "TEXT", "verdict", "$.limit"),
+    ("limit_seconds", "REAL", "verdict", "$.seconds"),
+    ("limit_confidence", "REAL", "verdict", "$.confidence"),
+    ("expected_seconds", "REAL", "verdict", "$.expected_seconds"),
+    ("gpu_seconds", "REAL", "cost", "$.gpu_seconds"),
+)
+_PICTURES = Step(
+    (
+        "ALTER TABLE checkpoints ADD COLUMN blocked TEXT NOT NULL DEFAULT '[]'",
+        *(f"ALTER TABLE checkpoints ADD COLUMN {name} {kind}" for name, kind, _, _ in _FIGURES),
+        *(
+            f"UPDATE checkpoints SET {name} = json_extract({of}, '{at}') WHERE json_valid({of})"  # noqa: S608 # as above
+            for name, _, of, at in _FIGURES
+        ),
+        "DROP VIEW v_checkpoints",
+        """CREATE VIEW v_checkpoints AS SELECT
+            id, kind, status, job, framework, step, ranks, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time,
+            committed_ns / 1e9 AS committed_time, durable_ns / 1e9 AS durable_time,
+            (end_ns - start_ns) / 1e9 AS duration_seconds,
+            CASE kind WHEN 'save' THEN
+                max(0, durable_ns - coalesce(committed_ns, end_ns)) / 1e9
+            END AS at_risk_seconds,
+            bytes, bytes * 1e9 / max(end_ns - start_ns, 1) AS bytes_per_second, files, path, mode,
+            stall_ns / 1e9 AS stall_seconds, written_bytes, unique_bytes,
+            CASE kind WHEN 'save' THEN written_bytes * 1.0 / nullif(unique_bytes, 0) END AS write_amplification,
+            storage_bytes, cache, pattern_class, level, confidence,
+            "limit", limit_seconds, limit_confidence, expected_seconds, gpu_seconds FROM checkpoints""",
+        """CREATE VIEW v_accounts AS SELECT
+            checkpoints.id AS checkpoint_id,
+            max(CASE part.key WHEN 'limit' THEN part.atom END) AS "limit",
+            max(CASE part.key WHEN 'seconds' THEN part.atom END) AS seconds,
+            max(CASE part.key WHEN 'text' THEN part.atom END) AS text
+            FROM checkpoints, json_tree(checkpoints.verdict, '$.accounts') AS part
+            WHERE part.key IN ('limit', 'seconds', 'text') GROUP BY checkpoints.id, part.path""",
+        """CREATE VIEW v_ranks AS SELECT
+            checkpoint_id, rank, pid, comm, role, bytes, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time
+            FROM writers""",
+        """CREATE VIEW v_devices AS SELECT
+            checkpoint_id, device, kind, under, read_bytes, written_bytes, busy_seconds, requests, mean_request_bytes,
+            sequential_share_bytes, latency_p50_seconds, latency_p99_seconds, max_in_flight FROM devices""",
+        """CREATE VIEW v_annotations AS SELECT
+            id AS checkpoint_id, start_ns / 1000000 AS time, end_ns / 1000000 AS time_end,
+            kind || coalesce(' of step ' || step, '') || ' by ' || job || coalesce(': ' || "limit", '') AS text,
+            kind || coalesce(',' || "limit", '') AS tags FROM checkpoints""",
+    )
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES)
 LATEST = OLDEST + len(STEPS) - 1
 
 

@@ -31,7 +31,7 @@ _PLAIN = (
     "uid", "kind", "job", "framework", "step", "ranks", "start_ns", "end_ns", "durable_ns", "bytes", "files", "path",
     "mode", "stall_ns", "level", "confidence", "status", "written_bytes", "unique_bytes", "storage_bytes", "cache",
 )  # fmt: skip
-_JSON = ("blind", "pattern", "moments", "metadata", "overheads")
+_JSON = ("blind", "pattern", "moments", "metadata", "overheads", "blocked")
 _DIAGNOSIS: dict[str, Any] = {"verdict": Verdict, "cost": Cost, "measures": Measures}  # JSON or NULL
 _BRIEF_DIAGNOSIS = ("verdict", "cost")
 _SESSION = Session.__struct_fields__
@@ -91,10 +91,23 @@ def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
         row[name] = _encode(getattr(checkpoint, name)).decode()
     for name in _DIAGNOSIS:
         row[name] = _diagnosed(checkpoint, name)
+    row |= _figures(checkpoint)
     points = checkpoint.timeline
     lengths = [point.end_ns - point.start_ns for point in points]
     row["timeline"] = encode([point.start_ns for point in points], (lengths, [point.bytes for point in points]))
     return row
+
+
+def _figures(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what is a column of its own, beside the JSON that it is of."""
+    verdict, cost = checkpoint.verdict, checkpoint.cost
+    told: dict[str, Any] = {"committed_ns": checkpoint.moments.committed_ns}
+    told["limit"] = None if verdict is None else verdict.limit.value
+    told["limit_seconds"] = None if verdict is None else verdict.seconds
+    told["limit_confidence"] = None if verdict is None else verdict.confidence
+    told["expected_seconds"] = None if verdict is None else verdict.expected_seconds
+    told["gpu_seconds"] = None if cost is None else cost.gpu_seconds
+    return told
 
 
 def _diagnosed(checkpoint: Checkpoint, name: str) -> str | None:

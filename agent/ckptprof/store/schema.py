@@ -74,6 +74,13 @@ checkpoints = Table(
     _text("cache", nullable=True),
     _text("cost", nullable=True),  # JSON
     _text("measures", nullable=True),  # JSON without what was not seen; a hundred times as long as the verdict
+    _text("blocked"),  # JSON, a list of [start, end]
+    _whole("committed_ns", nullable=True),  # this and what follows: of the JSON above, for views and other programs
+    _text("limit", nullable=True),
+    Column("limit_seconds", Float, nullable=True),
+    Column("limit_confidence", Float, nullable=True),
+    Column("expected_seconds", Float, nullable=True),
+    Column("gpu_seconds", Float, nullable=True),
 )
 writers = Table(
     "writers",

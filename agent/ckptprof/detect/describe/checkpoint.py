@@ -15,7 +15,7 @@ from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.moments import metadata_of, moments_of
 from ckptprof.detect.describe.overheads import amplification_of, copies_of
 from ckptprof.detect.describe.sources import source_of
-from ckptprof.detect.describe.stall import Stall, stall_of
+from ckptprof.detect.describe.stall import Stall, intervals, stall_of
 from ckptprof.detect.describe.writers import ranks_of, writers_of
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.event import framework_of
@@ -51,6 +51,8 @@ def assemble(
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns)
     measures = measures_of(draft)
     unseen += hidden(world, measures, writers)
+    stall_ns, spans = (None, ()) if cuts else stall.with_before(measures.before, candidate)
+    blocked = [(clock.wall(begin_ns), clock.wall(until_ns)) for begin_ns, until_ns in spans]
     identity = (world.header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
     checkpoint = Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
@@ -67,7 +69,8 @@ def assemble(
         path=path,
         writers=tuple(writers.values()),
         mode=stall.mode,
-        stall_ns=None if cuts else stall.with_before(measures.before, candidate),
+        stall_ns=stall_ns,
+        blocked=intervals(blocked, stall_ns),
         status=status,
         moments=moments_of(candidate, clock, committed=status is Status.COMPLETE),
         metadata=metadata_of(candidate, world),

@@ -10,6 +10,7 @@ import msgspec
 from ckptprof.detect.describe.blind import not_yet_durable
 from ckptprof.detect.describe.clean_up import Clearing, clearing_after
 from ckptprof.detect.describe.durability import FileEnd, durability, durable_evidence, ends_of
+from ckptprof.detect.describe.stall import intervals
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.knowledge import Knowledge
@@ -154,6 +155,7 @@ class Revisions:
             files, spent_ns = removals.spent(awaited.paths, awaited.start_ns, until_ns, awaited.processes)
         changed = {"clean_up_files": files, "clean_up_ns": spent_ns}
         stall_ns = checkpoint.stall_ns
+        spans = [(one.start_ns, one.end_ns) for one in checkpoint.blocked]
         if row is not None:
             self._known.past.note_blocked(checkpoint.uid, checkpoint.job, awaited.end_ns, row.end_ns)
             changed["clean_up_after_ns"] = row.lasts_ns
@@ -161,8 +163,11 @@ class Revisions:
                 changed["clean_up_ns"] = row.lasts_ns
             if stall_ns is not None:
                 stall_ns = max(stall_ns, checkpoint.end_ns - checkpoint.start_ns + row.lasts_ns)
+                spans.append((checkpoint.end_ns, checkpoint.end_ns + row.lasts_ns))
         measures = msgspec.structs.replace(checkpoint.measures or Measures(), **changed)
-        return msgspec.structs.replace(checkpoint, measures=measures, stall_ns=stall_ns)
+        return msgspec.structs.replace(
+            checkpoint, measures=measures, stall_ns=stall_ns, blocked=intervals(spans, stall_ns)
+        )
 
     def _row(self, awaited: _Awaited) -> Clearing | None:
         """Return the deletion that blocked training right after the save; beside it, nothing was blocked by it."""

@@ -19,10 +19,11 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.frameworks.runtimes import GPU_RUNTIMES
 from ckptprof.measures import BeforeMeasure
-from ckptprof.model import Evidence, Mode
+from ckptprof.model import Evidence, Interval, Mode
 
 _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gathered, waited for the other ranks
 LEAST_NS = 20_000_000  # what holds for less is told as nothing
+MAX_BLOCKED = 32  # intervals of one checkpoint
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
 _UNTOLD = "how long training was blocked: neither its memory nor its rhythm tells whether its state was copied before"
 
@@ -37,16 +38,18 @@ class Stall:
     blind: tuple[str, ...]
     roles: Mapping[ProcessKey, str]  # of its writers: trainer | thread | child | daemon
     spans: Sequence[Span]  # when the leading one of those that train stood still, whether that was for the save or not
+    blocked: Sequence[Span]  # what `stall_ns` counts
     rooms: Mapping[ProcessKey, int]  # the bytes that it took each to copy its state
 
-    def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> int | None:
-        """Return for how long training was blocked, with the time in which the writer of a sync save was sent it."""
+    def with_before(self, before: BeforeMeasure | None, candidate: Candidate) -> tuple[int | None, Sequence[Span]]:
+        """Return for how long training was blocked, and when, with the time in which a sync writer was sent it."""
         if before is None or self.stall_ns is None or self.mode is not Mode.SYNC or len(self.roles) > 1:
-            return self.stall_ns
+            return self.stall_ns, self.blocked
         if (before.received_bytes or 0) * 4 < candidate.bytes:
-            return self.stall_ns  # ranks wait for each other without a save, too
+            return self.stall_ns, self.blocked  # ranks wait for each other without a save, too
         first_ns = min(part.first_data_ns for part in candidate.parts)
-        return self.stall_ns + before.held_ns - length(cut(self.spans, [(first_ns - before.held_ns, first_ns)]))
+        sent = (first_ns - before.held_ns, first_ns)
+        return self.stall_ns + before.held_ns - length(cut(self.spans, [sent])), merged([*self.blocked, sent])
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class _Verdict:
     text: str = ""
     blind: tuple[str, ...] = ()
     spans: Sequence[Span] = ()  # when it stood still
+    blocked: Sequence[Span] = ()  # for the checkpoint
     certain: bool = False  # by what it was seen doing, not by its rhythm alone
     room_bytes: int = 0  # that it took to copy its state
 
@@ -75,15 +79,23 @@ def stall_of(candidate: Candidate, known: Knowledge) -> Stall:
     told = {mode: sum(one.bytes for one in deciding if one.mode is mode) for mode in (Mode.SYNC, Mode.ASYNC)}
     mode = max(told, key=lambda one: told[one]) if any(told.values()) else None
     leading = max((one for one in verdicts if one.mode is mode), key=lambda one: one.bytes, default=verdicts[0])
-    stalls = sorted(one.stall_ns for one in verdicts if one.stall_ns is not None and one.mode is mode)
+    held = [(one.stall_ns, one.blocked) for one in verdicts if one.stall_ns is not None and one.mode is mode]
+    held.sort(key=lambda one: one[0])
     evidence = (Evidence(name="mode", weight=0.0, text=leading.text),) if leading.text else ()
     telling = [one for one in verdicts if mode is None or one.mode is not None]
     blind = tuple(dict.fromkeys(sentence for one in telling for sentence in one.blind))
     if mode is Mode.ASYNC:  # each alone may stand still for others; what holds training holds them all
-        stall_ns = stalls[(len(stalls) - 1) // 2] if len(stalls) * 2 > len(verdicts) else None
-    else:
-        stall_ns = stalls[-1] if stalls else None
-    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, rooms)
+        held = held[(len(held) - 1) // 2 :][:1] if len(held) * 2 > len(verdicts) else []
+    stall_ns, blocked = held[-1] if held else (None, ())
+    return Stall(mode, stall_ns, evidence, blind, roles, leading.spans, blocked, rooms)
+
+
+def intervals(spans: Sequence[Span], stall_ns: int | None) -> tuple[Interval, ...]:
+    """Return when training was blocked; nothing where that is not what was counted, or is in very many pieces."""
+    found = [span for span in merged(spans) if span[0] < span[1]]
+    if length(found) != stall_ns or len(found) > MAX_BLOCKED:
+        return ()
+    return tuple(Interval(*span) for span in found)
 
 
 def note_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
@@ -113,9 +125,10 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
 def _restore(group: WriterGroup, activity: TrainingActivity) -> _Verdict:
     """Judge a restore: training waits for what its own process reads; while others read, as it was seen."""
     if group.own.spans or group.unknown.spans or "thread" in group.roles.values():
-        return _Verdict(group.bytes, None, activity.end_ns - activity.start_ns)
+        whole = [(activity.start_ns, activity.end_ns)]
+        return _Verdict(group.bytes, None, length(whole), blocked=whole)
     blocked = activity.blocked(group.others.spans)
-    return _Verdict(group.bytes, None, None if blocked is None else length(blocked))
+    return _Verdict(group.bytes, None, None if blocked is None else length(blocked), blocked=blocked or ())
 
 
 def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate, calls: FileCalls) -> _Verdict:
@@ -130,7 +143,7 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     blocked = merged([*spans, *mine, *before])
     text = "the thread that trains wrote all of it itself"
     still = merged([*spans, *standing, *before])
-    return _Verdict(group.bytes, Mode.SYNC, length(blocked), text, spans=still, certain=True)
+    return _Verdict(group.bytes, Mode.SYNC, length(blocked), text, spans=still, blocked=blocked, certain=True)
 
 
 def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _Verdict:
@@ -150,9 +163,9 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _V
         still = merged([*still, *activity.standing_beside(still)])
         if activity.background and not mostly_own:
             text = f"a library wrote it in the background, and the thread that trains waited for that: {activity.seen}"
-            return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, sure)
+            return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
         text = f"{who} wrote, and the thread that trains waited: {activity.seen}"
-        return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, sure)
+        return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
     staged = activity.staged(first_ns, group.bytes, long_before=bool(by))
     text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
     if staged is None:
@@ -160,5 +173,5 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _V
     if staged:
         text += f"; its state was copied in memory for {length(staged) / 1e9:.2f} s before"
     still = merged([*still, *activity.standing_beside(foreign), *staged])
-    stall_ns = length(still) if length(still) >= LEAST_NS else 0
-    return _Verdict(group.bytes, Mode.ASYNC, stall_ns, text, (_UNSEEN,), still, sure)
+    blocked = still if length(still) >= LEAST_NS else []
+    return _Verdict(group.bytes, Mode.ASYNC, length(blocked), text, (_UNSEEN,), still, blocked, sure)

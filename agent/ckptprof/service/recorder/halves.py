@@ -107,6 +107,7 @@ def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
         writers=_writers(first, second),
         mode=first.mode if first.mode is second.mode else None,
         stall_ns=None,
+        blocked=(),
         status=Status.INCOMPLETE,
         moments=moments,
         metadata=Metadata(),
