@@ -74,15 +74,16 @@ def leave_none() -> None:
     os.environ[RUN] = secrets.token_hex(3)
     _debts().mkdir()
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    heard = {number for number in _HEARD if signal.getsignal(number) is not signal.SIG_IGN}
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
     child = os.fork()
     if child == 0:
         _see_mounts_alone()
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        if signal.SIGINT in heard:
             signal.signal(signal.SIGINT, _let_others_end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
         return
-    code = _end_of(child)
+    code = _end_of(child, heard)
     stuck = _end_descendants()
     _remove_what_bears_our_name()
     if stuck:
@@ -103,11 +104,11 @@ def _let_others_end(*_: object) -> None:
         raise KeyboardInterrupt
 
 
-def _end_of(child: int) -> int:
+def _end_of(child: int, heard: set[signal.Signals]) -> int:
     """Reap all who end until the child does; return its exit code."""
     while True:
-        if (heard := signal.sigwait(_HEARD)) is not signal.SIGCHLD:
-            _interrupt(psutil.Process(child), unheard=heard in (signal.SIGTERM, signal.SIGHUP))
+        if (told := signal.sigwait(heard)) is not signal.SIGCHLD:
+            _interrupt(psutil.Process(child), unheard=told in (signal.SIGTERM, signal.SIGHUP))
         for pid, status in _reaped():
             if pid == child:
                 return os.waitstatus_to_exitcode(status)
