@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from tests.leftovers import leave_none
 FAILURES = 1  # pytest.ExitCode
 TO_SUM_UP_SECONDS = 60
 MOST_BROKEN = 5  # tries in which the job itself failed
+ENDS = ("teardown", "???")  # the last step of a try; by the second pytest-xdist tells of a worker that crashed
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,20 @@ def level_of(nodeid: str, kind: Kind) -> str:
 
 
 def add(cases: dict[str, Case], lines: Iterable[str]) -> None:
-    """Add one try of some tests: a line of JSON for each step of each, as conftest.py writes them."""
+    """Add one try of some tests: a line of JSON for each step of each, as conftest.py writes them.
+
+    A try that was cut off, which has no teardown, says nothing.
+    """
     tried: dict[str, list[bool]] = {}
+    whole = set()
     for line in lines:
         told = json.loads(line)
         steps = tried.setdefault(told["id"], [])
         if told["outcome"] == "failed":
             steps.append(told["broke"])
-    for nodeid, failed in tried.items():
+        if told["step"] in ENDS:
+            whole.add(told["id"])
+    for nodeid, failed in ((one, tried[one]) for one in tried if one in whole):
         case = cases.setdefault(nodeid, Case())
         case.failed = bool(failed)
         if failed:
@@ -81,66 +89,76 @@ def add(cases: dict[str, Case], lines: Iterable[str]) -> None:
             case.failures += not all(failed)
 
 
+def too_many(cases: Mapping[str, Case], kind: Kind) -> list[str]:
+    """Return the levels of which so many cases needed a second try that a regression may hide behind them."""
+
+    def share(level: str, least: int) -> int:
+        return sum(case.failures >= least for name, case in cases.items() if level_of(name, kind) == level)
+
+    return [level for level, most in kind.again.items() if share(level, 1) > max(FEW, most * share(level, 0))]
+
+
 def verdict(cases: Mapping[str, Case], kind: Kind) -> tuple[list[str], bool]:
     """Return what is to be said of all cases, and whether they are green."""
     said = []
-    green = True
     for level, most in kind.again.items():
-        mine = [name for name in cases if level_of(name, kind) == level]
-        again = [name for name in mine if cases[name].failures]
-        said.append(f"{kind.marked}{level and ' at ' + level}: {len(mine)} cases, {len(again)} failed at first")
-        if len(again) > max(FEW, most * len(mine)):
-            green = False
-            said.append(f"  too many: a regression may hide behind so many second tries (at most {most:.2%})")
+        mine = [case for name, case in cases.items() if level_of(name, kind) == level]
+        again = sum(case.failures > 0 for case in mine)
+        said.append(f"{kind.marked}{level and ' at ' + level}: {len(mine)} cases, {again} failed at first")
+        if level in too_many(cases, kind):
+            said.append(f"  red: a regression may hide behind so many second tries (at most {most:.2%})")
     for name, case in sorted(cases.items()):
         if case.failures or case.broken:
             end = "red" if case.failed else "green in the end"
-            green &= not case.failed
             said.append(f"  {end}: {name}: failed {case.failures} times, the job broke {case.broken} times")
-    return said, green
+    return said, not too_many(cases, kind) and not any(case.failed for case in cases.values())
 
 
-def exit_code(command: list[str], environment: Mapping[str, str], end: float) -> int:
-    """Run pytest to its end, or interrupt it so that it still prints what failed until then."""
+def exit_code(command: list[str], environment: Mapping[str, str], end: float = math.inf) -> int | None:
+    """Run pytest to its end; None if it was out of time, and interrupted so that it still printed what failed."""
     process = subprocess.Popen(command, env=environment)
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(None if math.isinf(end) else max(0.0, end - time.monotonic()))
+    process.send_signal(signal.SIGINT)
     try:
-        return process.wait(max(0.0, end - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-    try:
-        return process.wait(TO_SUM_UP_SECONDS)
+        process.wait(TO_SUM_UP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait()
+        process.wait()
+    return None
 
 
 def run(kind: Kind, workers: str, minutes: float, flags: list[str]) -> int:
-    """Run them all, then alone those that failed; print the score and return the exit code of it all."""
-    end = time.monotonic() + minutes * 60
+    """Run them all, or as many as the time allows, then alone those that failed; return the exit code of it all."""
     pytest = [sys.executable, "-m", "pytest"]
     cases: dict[str, Case] = {}
     with tempfile.TemporaryDirectory(prefix="ckptprof-tries-") as folder:
         outcomes, chosen = Path(folder, "outcomes"), Path(folder, "chosen")
         environment = {**os.environ, "CKPTPROF_TEST_OUTCOMES": str(outcomes)}
-        command = [*pytest, "-n", workers, "--dist", "loadgroup", "-m", kind.marked, *flags]
-        while True:
+
+        def try_them(command: list[str], end: float = math.inf) -> int | None:
             outcomes.write_text("")
             code = exit_code(command, environment, end)
             add(cases, outcomes.read_text(encoding="utf-8").splitlines())
-            if code not in (0, FAILURES):  # out of time, interrupted, or pytest itself failed
-                break
+            return code
+
+        everything = [*pytest, "-n", workers, "--dist", "loadgroup", "-m", kind.marked, *flags]
+        code = first = try_them(everything, time.monotonic() + minutes * 60)
+        while code in (None, FAILURES) and not too_many(cases, kind):
             names = [name for name, case in cases.items() if case.is_to_be_tried(kind)]
-            if code == 0 or not names:
+            if not names:
                 break
             print(f"\n===== again, alone: {len(names)} that failed =====", flush=True)
             chosen.write_text("\n".join(names) + "\n", encoding="utf-8")
-            command = [*pytest, "-n", "0", f"@{chosen}"]
+            code = try_them([*pytest, "-n", "0", f"@{chosen}"])
     said, green = verdict(cases, kind)
     print("\n===== score =====", *said, sep="\n", flush=True)
-    if code not in (0, FAILURES):
+    if first is None:
+        print(f"  out of time after {minutes:g} minutes: nothing is said of the others")
+    if code not in (None, 0, FAILURES):  # interrupted, or pytest itself failed
         print("  red: not all of them ran to their end")
         return code
-    known = code == 0 or any(case.failed for case in cases.values())
+    known = code != FAILURES or any(case.failed for case in cases.values())
     return 0 if green and known and cases else FAILURES
 
 

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from tests import tries
+from tests.patience import LIFETIME
 from tests.suite.ownrules import copy_rules
 from tests.tries import CERTAIN, LIVE, Case, Kind, add, verdict
 
@@ -39,6 +40,7 @@ def told(nodeid: str, *failed: bool) -> Iterator[str]:
     yield json.dumps({"id": nodeid, "step": "setup", "outcome": "passed", "broke": False})
     for broke in failed:
         yield json.dumps({"id": nodeid, "step": "call", "outcome": "failed", "broke": broke})
+    yield json.dumps({"id": nodeid, "step": "teardown", "outcome": "passed", "broke": False})
 
 
 def scored(kind: Kind, **tries: list[list[bool]]) -> tuple[dict[str, Case], bool]:
@@ -80,7 +82,7 @@ def test_a_deterministic_test_has_one_more_try() -> None:
 @pytest.mark.parametrize(("level", "most"), [("trace", 5), ("poll", 15)])
 def test_too_many_second_tries_are_red(level: str, most: int) -> None:
     """A regression that makes cases fail now and then does not hide behind them."""
-    right = {f"{level}{number}": [[]] for number in range(most, 100)}
+    right: dict[str, list[list[bool]]] = {f"{level}{number}": [[]] for number in range(most, 100)}
 
     for failed, green in ((most, True), (most + 1, False)):
         wrong = {f"{level}{number}": [[False], []] for number in range(failed)}
@@ -134,23 +136,68 @@ def test_a_pytest_that_cannot_run_is_no_success(tmp_path: Path) -> None:
 
 def test_who_is_out_of_time_is_interrupted() -> None:
     """So that it can say what failed until then; nothing hangs that does not listen."""
-    code = tries.exit_code([sys.executable, "-c", "import time; time.sleep(600)"], os.environ, time.monotonic())
+    sleeper = [sys.executable, "-c", f"import time; time.sleep({LIFETIME})"]
 
-    assert code not in (0, tries.FAILURES)
+    assert tries.exit_code(sleeper, os.environ, time.monotonic()) is None
 
 
-def test_what_did_not_run_to_its_end_is_red(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With what came of the others until then."""
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Give what scores a live run of which each pass writes such lines and ends with such an exit code."""
 
-    def interrupted(_command: list[str], environment: dict[str, str], _end: float) -> int:
-        Path(environment["CKPTPROF_TEST_OUTCOMES"]).write_text("\n".join((*told("right"), *told("wrong", *[False]))))
-        return 2
+    def scored(*each: tuple[int | None, Iterable[str]]) -> int:
+        left = iter(each)
 
-    monkeypatch.setattr(tries, "exit_code", interrupted)
+        def one(_command: list[str], environment: dict[str, str], _end: float) -> int | None:
+            code, lines = next(left)
+            Path(environment["CKPTPROF_TEST_OUTCOMES"]).write_text("\n".join(lines))
+            return code
 
-    assert tries.run(LIVE, "1", 1.0, []) == 2
+        monkeypatch.setattr(tries, "exit_code", one)
+        code = tries.run(LIVE, "1", 1.0, [])
+        assert not list(left), "a pass was not run"
+        return code
+
+    return scored
+
+
+WRONG = list(told("wrong", *[False]))
+BEGUN = list(told("begun"))[:1]
+
+
+def test_what_did_not_run_to_its_end_is_red(passes: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    """With what came of the others until then; a try that was cut off does not count."""
+    assert passes((2, [*told("right"), *WRONG, *BEGUN])) == 2
     said = capsys.readouterr().out
     assert "red: wrong: failed 1 times" in said
+    assert "live at trace: 2 cases, 1 failed at first" in said
     assert "not all of them ran to their end" in said
+
+
+@pytest.mark.parametrize(
+    ("each", "code"),
+    [
+        ([(None, [*told("right"), *BEGUN])], 0),
+        ([(None, [*told("right"), *WRONG]), (0, told("wrong"))], 0),
+        ([(None, [*told("right"), *WRONG]), (1, WRONG), (1, WRONG)], 1),
+        ([(None, BEGUN)], 1),  # nothing was tried
+        ([(None, WRONG), (2, BEGUN)], 2),
+    ],
+)
+def test_as_many_as_the_time_allows_are_scored(
+    passes: Callable[..., int], each: list[tuple[int | None, Iterable[str]]], code: int
+) -> None:
+    """On a machine that is too slow for all of them; what failed has its other tries all the same."""
+    assert passes(*each) == code
+
+
+def test_a_try_that_killed_its_worker_failed(passes: Callable[..., int]) -> None:
+    """pytest-xdist tells of it in a step of its own."""
+    crashed = [json.dumps({"id": "wrong", "step": "???", "outcome": "failed", "broke": False})]
+
+    assert passes((1, [*told("right"), *crashed]), (1, WRONG), (1, WRONG)) == 1
+
+
+def test_what_cannot_be_green_any_more_is_not_tried_again(passes: Callable[..., int]) -> None:
+    """So many second tries would take long, and change nothing."""
+    assert passes((1, [line for number in range(9) for line in told(f"wrong{number}", *[False])])) == 1

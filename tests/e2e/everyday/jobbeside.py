@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from everyday.rounds import Finding
-from recorder import EXAMPLES, ONE_THREAD
+from recorder import EXAMPLES, ONE_THREAD, check_job
 
 from truth import Comparison, compare, read_log
 
@@ -31,6 +31,7 @@ class JobBeside:
     saves: int = 3
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _last: subprocess.CompletedProcess[bytes] | None = None  # of its lives, of which one that failed is the last
 
     @property
     def truth(self) -> Path:
@@ -44,21 +45,23 @@ class JobBeside:
         self._thread.start()
 
     def end(self) -> None:
-        """Let the present life of the job come to its end."""
+        """Let the present life of the job come to its end; raises JobBrokeError if one of its lives has failed."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
+        if self._last is not None:
+            check_job(self._last)
 
     def _train(self) -> None:
         lives = 0
-        while not self._over.is_set():
+        while not self._over.is_set() and (self._last is None or self._last.returncode == 0):
             format_ = self.formats[lives // 2 % len(self.formats)]
             program = "train_numpy.py" if format_ == "npz" else "train_torch.py"
             command = [sys.executable, str(EXAMPLES / program), "--dir", str(self.folder / format_)]
             command += ["--format", format_, "--truth", str(self.truth), "--size-mb", str(self.size_mb)]
             command += ["--interval", str(self.interval), "--saves", str(self.saves)]
             command += ["--resume"] if any((self.folder / format_).glob("ckpt_*")) else []
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **ONE_THREAD})
+            self._last = subprocess.run(command, check=False, capture_output=True, env={**os.environ, **ONE_THREAD})
             lives += 1
 
     def compared(self, findings: Sequence[Finding]) -> Comparison:

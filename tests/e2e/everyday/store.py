@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+from tests.patience import PATIENCE_SECONDS
 
 MB = 1 << 20
 
@@ -108,7 +109,7 @@ def _packages(store: Path) -> None:
     )
     for command, folder in fetches:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+            subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_SECONDS)
 
 
 def _wheel(path: Path) -> None:

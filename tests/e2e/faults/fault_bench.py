@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_cases import Case, Work
-from recorder import PATIENCE_SECONDS, ckptprof_command
+from recorder import PATIENCE_SECONDS, check_job, ckptprof_command
 from tests.leftovers import own
 
 WORKER = Path(__file__).with_name("fault_worker.py")
@@ -127,8 +127,7 @@ def _probe(database: Path, place: Path) -> None:
 
 def _call(command: list[str], work: Path) -> None:
     done = subprocess.run(command, capture_output=True, check=False, timeout=2 * PATIENCE_SECONDS, cwd=work)
-    if done.returncode:
-        raise RuntimeError(f"{command}: {done.stdout.decode()} {done.stderr.decode(errors='replace')}")
+    check_job(done)
 
 
 def _events(work: Path, level: str, case: Case, *, whole: bool) -> Iterator[dict[str, Any]]:

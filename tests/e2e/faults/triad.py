@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_grounds import sshfs
-from recorder import PATIENCE_SECONDS, ckptprof_command
+from recorder import PATIENCE_SECONDS, check_job, ckptprof_command
 from tests.leftovers import own
 
 SAVER = Path(__file__).with_name("saver.py")
@@ -75,6 +75,5 @@ def _call(command: list[str], work: Path) -> bytes:
     done = subprocess.run(
         command, capture_output=True, check=False, timeout=PATIENCE_SECONDS, cwd=work, env=environment
     )
-    if done.returncode:
-        raise RuntimeError(f"{command}: {done.stderr.decode(errors='replace')}")
+    check_job(done)
     return done.stdout

@@ -28,6 +28,8 @@ data = stream.getvalue()
 folder = pathlib.Path('saves')
 folder.mkdir()
 for step in map(int, sys.argv[1:]):
+    while pathlib.Path(f'hold_{step}').exists():
+        time.sleep(0.05)
     pause = 0.2 if step == 3 else 0.005
     with open(folder / f'ckpt_{step}.npy', 'wb', buffering=0) as file:
         for at in range(0, len(data), 1_000_000):
@@ -132,7 +134,8 @@ def test_what_ended_before_it_is_killed_is_told_by_the_next(
     """A save that ended two seconds ago, which is most often not told yet, is told once."""
     watching = {level: agent(ckptprof, level) for level in LEVELS}
     await_sight(ckptprof)
-    (ckptprof.work / "watched").touch()
+    held = ckptprof.work / "hold_2"
+    held.touch()
     job = subprocess.Popen([sys.executable, "-c", JOB, "1", "2"], cwd=ckptprof.work)
     last = Path(ckptprof.work / "saves" / "ckpt_1.npy")
     wait_until(lambda: last.exists() and last.stat().st_size == WHOLE_BYTES)
@@ -142,6 +145,8 @@ def test_what_ended_before_it_is_killed_is_told_by_the_next(
         one.wait(timeout=PATIENCE_SECONDS)
     before = [saves(ckptprof, level, 1) for level in LEVELS]
     watching = {level: agent(ckptprof, level) for level in LEVELS}
+    await_sight(ckptprof, gaps=1)
+    held.unlink()
     assert job.wait(timeout=PATIENCE_SECONDS) == 0
     for level in LEVELS:
         wait_until(lambda level=level: saves(ckptprof, level, 2))
