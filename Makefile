@@ -29,7 +29,6 @@ SHELL := /bin/bash
 
 TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
-PIP = -m pip --disable-pip-version-check -qq
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
 .PHONY: help demo test certain live steady check record shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages
@@ -49,7 +48,7 @@ live: packages $(VENV)/.installed-all ## its live tests, scored: real jobs, this
 	$(VENV)/bin/python tests/tries.py --live --workers $(WORKERS) $(if $(MINUTES),--minutes $(MINUTES)) $(PYTEST_FLAGS)
 
 steady: packages $(VENV)/.installed-all ## which tests fail now and then, and with what: N=10 LOAD=2 PYTEST_FLAGS='-m live -k dies'
-	@$(VENV)/bin/python $(PIP) install --group steady
+	@.ci/pip $(VENV)/bin/python install --group steady
 	$(VENV)/bin/python tests/steady.py --runs $(N) --load $(LOAD) -n $(WORKERS) $(or $(PYTEST_FLAGS),-m "not live")
 
 check: $(VENV)/.installed lint ## what every commit should pass, under three minutes
@@ -87,7 +86,7 @@ score: $(VENV)/.installed-all ## tell what is told of the hold-out, alone and un
 	$(VENV)/bin/python benchmarks/score.py $(SCORE_FLAGS)
 
 fuzz: $(VENV)/.installed ## feed what reads foreign bytes with damaged ones: FUZZ_SECONDS=60 for each of 13 targets (TARGETS='web tree')
-	@$(VENV)/bin/python $(PIP) install --group fuzz
+	@.ci/pip $(VENV)/bin/python install --group fuzz
 	$(VENV)/bin/python tests/fuzz/fuzz.py $(TARGETS) --seconds=$(FUZZ_SECONDS) --seed=$(or $(SEED),$$RANDOM)
 
 audit: .build/audit/.installed ## ask PyPI's advisories for known faults of all that the locks name; needs the network
@@ -110,7 +109,7 @@ packages: ## as root on Debian and Ubuntu: install the programs that tests run a
 $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')
 	@echo "Installing into $(DEMO_VENV) (once) ..."
 	@.ci/venv $(PYTHON) $(DEMO_VENV)
-	@$(DEMO_VENV)/bin/python $(PIP) install . numpy safetensors
+	@.ci/pip $(DEMO_VENV)/bin/python install . numpy safetensors
 	@$(if $(filter torch,$(FRAMEWORK)),.ci/torch $(DEMO_VENV)/bin/python $(TORCH_VERSION) $(TORCH_INDEX))
 	@touch $@
 
@@ -125,5 +124,5 @@ $(VENV)/.installed-all: $(VENV)/.installed .ci/locks/all.txt
 
 .build/audit/.installed:
 	@.ci/venv $(PYTHON) .build/audit
-	@.build/audit/bin/python $(PIP) install pip-audit
+	@.ci/pip .build/audit/bin/python install pip-audit
 	@touch $@

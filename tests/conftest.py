@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import pytest_randomly
 from hypothesis import HealthCheck, settings
+from tests.leftovers import own
 from tests.machine import REQUIREMENTS, held, need, required
 
 # Where PYTHONDONTWRITEBYTECODE is set, each worker would compile all tests again, and each `ckptprof` its sources
@@ -53,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_temporary_root())
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the environment
-        os.environ[LOCKS] = tempfile.mkdtemp(prefix="ckptprof-tests-")
+        os.environ[LOCKS] = tempfile.mkdtemp(prefix=own("locks-"))
     elif _may_give_way():
         os.setsid()  # a session of its own, which gives way by itself
 

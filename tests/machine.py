@@ -14,6 +14,7 @@ import platform
 import shutil
 import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,6 +167,12 @@ def _perf() -> str | None:
     return refused and f"perf_event_open: {refused}"
 
 
+def _registry() -> str | None:
+    asked = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-cache-dir"]
+    refused = _tried(*asked, "--no-build-isolation", str(Path(__file__).resolve().parents[1]))
+    return refused and "what ckptprof needs cannot be installed: no package registry is within reach"
+
+
 _MODULES = {
     "torch": ("torch",),
     "orbax": ("jax", "orbax"),
@@ -190,6 +197,7 @@ REQUIREMENTS: dict[str, Callable[..., str | None]] = {
     "prometheus": functools.partial(missing_programs, "prometheus", "promtool"),
     "node_exporter": functools.partial(missing_programs, "prometheus-node-exporter"),
     "nspawn": _nspawn,
+    "registry": _registry,
 }
 
 

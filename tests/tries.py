@@ -24,6 +24,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from tests.leftovers import leave_none
+
 FAILURES = 1  # pytest.ExitCode
 TO_SUM_UP_SECONDS = 60
 MOST_BROKEN = 5  # tries in which the job itself failed
@@ -166,6 +169,7 @@ def main() -> None:
     parser.add_argument("--workers", default="2")
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which it is interrupted")
     told, flags = parser.parse_known_args()
+    leave_none()
     raise SystemExit(run(LIVE if told.live else CERTAIN, told.workers, told.minutes, flags))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from livecommand import wait_until
 from tests.kernel.filesystems import call
+from tests.leftovers import own
 
 from proofs.proving import Row, live, logged, place, saving
 
@@ -108,7 +108,7 @@ _SCRAPE = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:{}/metr
 
 def hotplugs(count: int) -> list[Row]:
     """Make and remove so many pairs of interfaces in a network of its own, in which the agent runs."""
-    name = f"ckptprof-proof-{os.getpid()}"
+    name = own("plugs")
     within = ("ip", "netns", "exec", name)
     call("ip", "netns", "add", name)
     try:

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 from livecommand import CKPTPROF, Ckptprof, sampler_of
+from tests.leftovers import own
 
 from contenders import free_port
 
@@ -73,7 +74,7 @@ def say(text: str) -> None:
 @contextlib.contextmanager
 def place(base: str = "/var/tmp") -> Iterator[Path]:  # noqa: S108 - a folder of its own is made there
     """Return a folder that other users may pass into; it is gone afterwards."""
-    made = Path(tempfile.mkdtemp(prefix="ckptprof-proof-", dir=base))
+    made = Path(tempfile.mkdtemp(prefix=own("proof-"), dir=base))
     made.chmod(0o755)
     try:
         yield made

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from tests.kernel.filesystems import call
+from tests.leftovers import own
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 import ckptprof.report
@@ -109,7 +110,7 @@ def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_no_root_is_needed() -> None:
     """Anybody may probe what is theirs; what is not is refused."""
     with tempfile.TemporaryDirectory(
-        prefix="ckptprof-ceiling-", dir="/var/tmp"
+        prefix=own("ceiling-"), dir="/var/tmp"
     ) as base:  # above pytest's own only root may pass
         place, state = Path(base, "place"), Path(base, "state")
         place.mkdir()

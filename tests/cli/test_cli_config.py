@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from tests.leftovers import own
 
 import ckptprof.report
 from ckptprof.assets import asset
@@ -136,7 +137,7 @@ def test_the_installed_file_names_every_setting_with_its_default(
 @pytest.mark.capabilities("DAC_READ_SEARCH")
 def test_what_only_a_capability_lets_read_is_read() -> None:
     """The service reads what root keeps to itself (0600); who may not read it is shown the settings all the same."""
-    folder = Path(tempfile.mkdtemp(prefix="ckptprof-config-", dir="/var/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix=own("config-"), dir="/var/tmp"))
     folder.chmod(0o755)
     try:
         (folder / "web.yml").write_text("basic_auth_userz:\n  a: b\n")

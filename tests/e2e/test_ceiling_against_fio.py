@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.kernel.filesystems import call
+from tests.leftovers import given_back, own
 from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.diagnose.ceilings import MIB, Ended, Measure
@@ -47,18 +48,19 @@ class Device:
         call("mount", "-o", "loop,noatime", image, self.directory)
         state = self.directory.stat().st_dev
         self._number = f"{os.major(state)}:{os.minor(state)}"
-        self._rules: set[str] = set()
+        self._rules = contextlib.ExitStack()
 
     def throttle(self, **rules: int) -> None:
         """Hold it to `write_bps_device`, `write_iops_device` and so on per second; 0 lifts it."""
         for rule, value in rules.items():
             # Of the root group of version 1: writeback is charged to it whoever wrote
-            (BLKIO / f"blkio.throttle.{rule}").write_text(f"{self._number} {value}\n")
-            self._rules.add(rule)
+            file = BLKIO / f"blkio.throttle.{rule}"
+            self._rules.enter_context(given_back(file, f"{self._number} 0\n"))
+            file.write_text(f"{self._number} {value}\n")
 
     def close(self) -> None:
         """Lift the rules and unmount it, which frees the loop device as soon as nobody looks at it."""
-        self.throttle(**dict.fromkeys(self._rules, 0))
+        self._rules.close()
         call("umount", "-l", self.directory)
 
 
@@ -69,7 +71,7 @@ def device() -> Iterator[Device]:
         pytest.skip("no blkio controller of cgroup version 1")
     if shutil.which("fio") is None:
         pytest.skip("not installed: fio")
-    base = Path(tempfile.mkdtemp(prefix="ckptprof-ceiling-", dir=MEMORY if MEMORY.is_dir() else None))
+    base = Path(tempfile.mkdtemp(prefix=own("ceiling-"), dir=MEMORY if MEMORY.is_dir() else None))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, base)
         made = Device(base)

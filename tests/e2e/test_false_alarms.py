@@ -15,6 +15,7 @@ from everyday.jobbeside import JobBeside, summary
 from everyday.rounds import ELSEWHERE, Finding, Office
 from everyday.store import make_store
 from everyday.table import BY_NAME, TASKS
+from tests.leftovers import own
 
 pytestmark = [
     pytest.mark.root,
@@ -49,7 +50,7 @@ def is_done(name: str) -> bool:
 @pytest.fixture
 def office() -> Iterator[Office]:
     """Give a place on a disk, with everything that the tasks read; PostgreSQL, not root, must reach it."""
-    with tempfile.TemporaryDirectory(prefix="everyday-", dir="/var/tmp", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(prefix=own("everyday-"), dir="/var/tmp", ignore_cleanup_errors=True) as directory:
         made = Office(Path(directory), LEVELS)
         made.root.chmod(0o755)
         make_store(made.store)

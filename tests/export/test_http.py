@@ -311,7 +311,10 @@ def test_what_listens_beyond_loopback_answers_to_any_name_from_beyond_alone(
 ) -> None:
     """Prometheus asks by name; through loopback a browser may have been led here, unless root gave that name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this host has no address beyond loopback")
         address = probe.getsockname()[0]
     (tmp_path / "hosts").write_text("127.0.1.1 Full.Name.example full  # evil.example\n")
     monkeypatch.setattr(request_module, "HOSTS", tmp_path / "hosts")

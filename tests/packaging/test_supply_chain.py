@@ -142,13 +142,14 @@ def test_the_locks_fit_what_is_declared() -> None:
 
 
 def installing(
-    folder: Path, lock: str, of_python: tuple[int, int] = sys.version_info[:2]
+    folder: Path, lock: str, of_python: tuple[int, int] = sys.version_info[:2], **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run .ci/install in a project whose lock is this one, with one wheel in reach and nothing else."""
     (folder / ".ci" / "locks").mkdir(parents=True)
     script = (ROOT / ".ci" / "install").read_text(encoding="utf-8")
     assert "!= (3, 11)" in script
     (folder / ".ci" / "install").write_text(script.replace("!= (3, 11)", f"!= {of_python}"))
+    shutil.copy(ROOT / ".ci" / "pip", folder / ".ci")
     (folder / ".ci" / "install").chmod(0o755)
     (folder / ".ci" / "locks" / "dev.txt").write_text(lock)
     (folder / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n[dependency-groups]\ndev = []\n')
@@ -157,6 +158,7 @@ def installing(
         "PIP_FIND_LINKS": str(folder),
         "PIP_TARGET": str(folder / "into"),
         "PIP_CONFIG_FILE": os.devnull,
+        **environment,
     }
     command = [folder / ".ci" / "install", sys.executable, "dev"]
     return subprocess.run(command, env={**os.environ, **reach}, capture_output=True, text=True, check=False)
@@ -188,6 +190,16 @@ def test_a_registry_without_a_locked_version_is_told(tmp_path: Path, thing: str)
 
     assert "Not by .ci/locks/dev.txt" in done.stderr
     assert "THESE PACKAGES DO NOT MATCH" not in done.stderr
+
+
+def test_who_reaches_no_registry_reads_one_line(tmp_path: Path, thing: str) -> None:
+    """It names what is missing and what helps; nothing else is tried."""
+    registry = {"PIP_NO_INDEX": "0", "PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_RETRIES": "1"}
+    done = installing(tmp_path, ONE.format(thing).replace("1.0", "2.0"), **registry)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert "no package registry within reach, not installed: thing==2.0; run it again with a network" in line
 
 
 def test_the_locked_file_is_installed(tmp_path: Path, thing: str) -> None:

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.machine import need
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the bin directory of an environment that has the wheel and what it depends on, nothing else."""
+    need("registry")
     directory = tmp_path_factory.mktemp("environment")
     venv.create(directory / "env", with_pip=True)
     bin_ = directory / "env" / "bin"

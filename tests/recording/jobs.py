@@ -21,6 +21,7 @@ import framework_jobs  # noqa: E402 - found by the line above
 from everyday.table import TASKS  # noqa: E402
 from fault_cases import CASES, Case, Work  # noqa: E402
 from recorder import FORGET  # noqa: E402
+from tests.leftovers import own  # noqa: E402
 
 Ground = Callable[[], AbstractContextManager[Path]]
 SIZE_MB = 200
@@ -127,7 +128,7 @@ def fault(case: Case, work: Work, *, planted: bool) -> Job:
 @contextlib.contextmanager
 def small_disk() -> Iterator[Path]:
     """Mount a file system of 50 MiB."""
-    place = Path(tempfile.mkdtemp(prefix="ckptprof-small-", dir="/mnt"))
+    place = Path(tempfile.mkdtemp(prefix=own("small-"), dir="/mnt"))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "none", place], check=True)
     try:
         yield place

@@ -11,4 +11,5 @@ def copy_rules(directory: Path) -> None:
     """Put them into a folder, which is to be the working directory of `python -m pytest`."""
     (directory / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (directory / "tests").mkdir()
-    (directory / "tests/machine.py").write_text((TESTS / "machine.py").read_text())
+    for name in ("leftovers.py", "machine.py"):
+        (directory / "tests" / name).write_text((TESTS / name).read_text())

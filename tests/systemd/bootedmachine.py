@@ -24,6 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.leftovers import own
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -128,7 +129,7 @@ class Machine:
         self._ebpf = ["--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf perf_event_open"] if ebpf else []
         self._nspawn: subprocess.Popen[bytes] | None = None
         self._init = 0
-        self.name = f"ckptprof-test-{os.getpid()}-{next(_NUMBERS)}"
+        self.name = own(f"{os.getpid()}-{next(_NUMBERS)}")
 
     def boot(self) -> None:
         """Boot, and wait until systemd has started everything."""

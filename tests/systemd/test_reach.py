@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.leftovers import own
 from tests.patience import LIFETIME
 
 PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run
@@ -43,7 +44,7 @@ pytestmark = [
 @pytest.fixture
 def job() -> Iterator[tuple[int, Path]]:
     """Return a process of another user that has a file open in its private home."""
-    home = Path(tempfile.mkdtemp(prefix="ckptprof-home-", dir="/var/tmp"))  # not tmp_path: that is closed to others
+    home = Path(tempfile.mkdtemp(prefix=own("home-"), dir="/var/tmp"))  # not tmp_path: that is closed to others
     secret = home / "private" / "model.pt"
     secret.parent.mkdir()
     secret.write_bytes(b"x" * 100)

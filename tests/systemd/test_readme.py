@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 from bootedmachine import RELEASE, REPOSITORY, Machine, booted, copy_of_tree, fetch, inside, tree, until
 
-pytestmark = [pytest.mark.root, pytest.mark.nspawn, pytest.mark.slow, pytest.mark.xdist_group("systemd")]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.nspawn,
+    pytest.mark.registry,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("systemd"),
+]
 
 NEWER = "trixie"  # Debian 13, with Python 3.13
 README = REPOSITORY / "README.md"

@@ -15,7 +15,13 @@ from bootedmachine import DATABASE, PROGRAM, STATE, Machine, booted, copy_of_tre
 from tests.patience import PATIENCE_SECONDS
 
 SCRAPE = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:12578/metrics').read().decode())"
-pytestmark = [pytest.mark.root, pytest.mark.nspawn, pytest.mark.slow, pytest.mark.xdist_group("systemd")]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.nspawn,
+    pytest.mark.registry,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("systemd"),
+]
 
 # capabilities(7): CAP_SYS_PTRACE is 19, CAP_DAC_READ_SEARCH is 2, CAP_PERFMON is 38, CAP_BPF is 39
 TO_SEE = f"{1 << 19 | 1 << 2:016x}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.leftovers import own
 
 from ckptprof_collectors.devices.throttles import Throttles, _of_v2, limits_of
 from ckptprof_collectors.kernelfs import KernelFs
@@ -120,7 +121,7 @@ def test_a_limit_that_is_set_for_real_is_seen() -> None:
     if not disks:
         pytest.skip("no disk")
     device = Path(f"/sys/block/{disks[0]}/dev").read_text().strip()
-    group = base / f"ckptprof-test-{os.getpid()}"
+    group = base / own(f"throttled-{os.getpid()}")
     group.mkdir()
     try:
         with subprocess.Popen(["/usr/bin/sleep", "30"]) as child:
@@ -131,5 +132,5 @@ def test_a_limit_that_is_set_for_real_is_seen() -> None:
     finally:
         group.rmdir()
 
-    own = [info for info in found if info.cgroup.endswith(group.name)]
-    assert [(info.device, info.write_bytes_per_second, info.name) for info in own] == [(device, 123456789, disks[0])]
+    mine = [info for info in found if info.cgroup.endswith(group.name)]
+    assert [(info.device, info.write_bytes_per_second, info.name) for info in mine] == [(device, 123456789, disks[0])]

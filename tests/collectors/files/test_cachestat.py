@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.leftovers import own
 
 from ckptprof_collectors.files.cachestat import unwritten_bytes
 from ckptprof_collectors.files.facts import Question, answer
@@ -59,7 +60,7 @@ def test_a_fact_tells_it_only_when_asked(counted: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no tmpfs at /dev/shm")
 def test_a_file_system_without_a_device_never_becomes_durable() -> None:
     """None, not 0: what lies in memory is lost with it."""
-    path = Path(f"/dev/shm/ckptprof-cachestat-{os.getpid()}")
+    path = Path("/dev/shm", own(f"cachestat-{os.getpid()}"))
     try:
         path.write_bytes(bytes(MIB))
         with path.open("rb") as stream:

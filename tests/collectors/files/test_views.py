@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.descriptors import held
+from tests.leftovers import own
 from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors.files.views import HERE, HOST, Elsewhere, Entered, NotSeen, View, Views
@@ -68,7 +69,7 @@ def process(*prefix: str, user: int = 0, groups: tuple[int, ...] = ()) -> Iterat
 @pytest.fixture
 def place() -> Iterator[Path]:
     """Return a folder that every user may go to; tmp_path is closed to them."""
-    made = Path(tempfile.mkdtemp(prefix="ckptprof-views-", dir="/var/tmp"))
+    made = Path(tempfile.mkdtemp(prefix=own("views-"), dir="/var/tmp"))
     made.chmod(0o755)
     yield made
     shutil.rmtree(made, ignore_errors=True)

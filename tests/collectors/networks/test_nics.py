@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.leftovers import own_link
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.networks.nics import REVIEW_SECONDS, Nics, name_of, parse_line
@@ -223,7 +224,7 @@ def test_live_counters_are_the_kernels() -> None:
 @pytest.mark.programs("ip")
 def test_live_veth_comes_and_goes() -> None:
     """A new veth pair is described in the next read and does not count; its removal is told."""
-    one, two = f"cka{os.getpid()}", f"ckb{os.getpid()}"
+    one, two = own_link("one"), own_link("two")
     collector = Nics(KernelFs())
     collector.read()
     try:

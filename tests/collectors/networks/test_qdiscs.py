@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.leftovers import own_link
 from tests.machine import need
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -121,7 +121,7 @@ def interface() -> Iterator[str]:
     """Return a pair of interfaces' one end; remove it afterwards."""
     need("programs", "ip", "tc")
     need("capabilities", "NET_ADMIN")
-    name = f"ckq{os.getpid() % 100_000}"
+    name = own_link("tc")
     made = subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"], check=False)
     if made.returncode:
         pytest.skip("no interface can be made here")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import struct
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.leftovers import own_link
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.networks import wire
@@ -138,7 +138,7 @@ def test_a_driver_that_tells_absurd_counts_is_left_alone(tmp_path: Path, count: 
 @pytest.mark.programs("ip")
 def test_a_real_driver_is_asked_as_the_kernel_wants_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A veth, whose numbers have other names; in a tree that says that it has hardware."""
-    name = f"ckw{os.getpid() % 100_000}"
+    name = own_link("wire")
     if subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"], check=False).returncode:
         pytest.skip("no interface can be made here")
     try:

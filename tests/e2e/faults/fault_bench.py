@@ -17,6 +17,7 @@ from typing import Any
 
 from fault_cases import Case, Work
 from recorder import PATIENCE_SECONDS, check_job, ckptprof_command
+from tests.leftovers import own
 
 WORKER = Path(__file__).with_name("fault_worker.py")
 LEVELS = ("trace", "poll")
@@ -94,7 +95,7 @@ def run_case(case: Case, size_mb: int, *, saves: int = 3, probed: bool = True, w
 
 def _run(case: Case, planted: Work, size_mb: int, *, saves: int, probed: bool, whole: bool) -> dict[str, Told]:
     with contextlib.ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-faults-")))
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=own("faults-"))))
         probe = partial(_probe, work / "trace.db") if probed else _leave
         place = stack.enter_context(planted.ground(healthy=probe)) / "run"
         place.mkdir()

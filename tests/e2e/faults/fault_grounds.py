@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
-import functools
 import os
 import shutil
 import signal
@@ -21,10 +20,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
 
 from recorder import PATIENCE_SECONDS, wait_until
+from tests.leftovers import given_back, own, own_link  # found by recorder
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 _MAKE = {  # nothing is discarded: the image would lose its memory
@@ -79,21 +80,17 @@ class Throttle:
 @contextlib.contextmanager
 def throttled(device: str, throttle: Throttle) -> Iterator[None]:
     """Hold everybody to it: the root of cgroup v1's blkio, so that the kernel's own writing back is held too."""
-    number = Path(device).stat().st_rdev
-    name = f"{os.major(number)}:{os.minor(number)}"
-    for file, limit in throttle.lines():
-        (BLKIO / file).write_text(f"{name} {limit}")
-    try:
+    with contextlib.ExitStack() as stack:
+        for file, limit in throttle.lines():
+            stack.enter_context(given_back(BLKIO / file, f"{device} 0"))
+            (BLKIO / file).write_text(f"{device} {limit}")
         yield
-    finally:
-        for file, _ in throttle.lines():
-            (BLKIO / file).write_text(f"{name} 0")
 
 
-@functools.cache
+@cache
 def _image() -> Path:
     """Return the file that every loop device of this process lies on, one after the other; it ends with the process."""
-    base = Path(tempfile.mkdtemp(prefix="ckptprof-fault-", dir="/dev/shm"))
+    base = Path(tempfile.mkdtemp(prefix=own("fault-"), dir="/dev/shm"))
     atexit.register(shutil.rmtree, base, ignore_errors=True)
     image = base / "image"
     zeros = bytes(8 << 20)
@@ -112,17 +109,17 @@ def loop(
     healthy: Healthy = _nothing,
 ) -> Iterator[Path]:
     """Give a new file system on a loop device."""
-    place = Path(tempfile.mkdtemp(prefix="ckptprof-fault-", dir="/mnt"))
+    place = Path(tempfile.mkdtemp(prefix=own("fault-"), dir="/mnt"))
     with contextlib.ExitStack() as stack:
         stack.callback(place.rmdir)
         image = _image()
         call(*_MAKE[kind], image)
-        device = call("losetup", "--find", "--show", image).strip()
-        stack.callback(call, "losetup", "--detach", device)
-        for name, usual in (("strict_limit", "0"), ("max_ratio", "100")):  # an earlier user may have lowered them
-            Path(f"/sys/class/block/{Path(device).name}/bdi/{name}").write_text(usual)
-        call("mount", "-o", options, device, place)
+        call("mount", "-o", f"loop,{options}", image, place)  # its loop device goes with it
         stack.callback(_unmount, place)
+        number = place.stat().st_dev
+        device = f"{os.major(number)}:{os.minor(number)}"
+        for name, usual in (("strict_limit", "0"), ("max_ratio", "100")):  # an earlier user may have lowered them
+            Path(f"/sys/dev/block/{device}/bdi/{name}").write_text(usual)
         healthy(place)
         if throttle is not None:
             stack.enter_context(throttled(device, throttle))
@@ -138,7 +135,7 @@ def _unmount(place: Path) -> None:
 
 @contextlib.contextmanager
 def _alone_with(what: str) -> Iterator[None]:
-    """Wait until no other checkout's tests have what there is once on a host: the names of links, its limits."""
+    """Wait until no other checkout's tests have what there is once on a host: the addresses of links, its limits."""
     with Path(tempfile.gettempdir(), f"ckptprof-{what}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -149,23 +146,21 @@ def dirty_limits(limit_bytes: int, ground: Ground, *, healthy: Healthy = _nothin
     """Lower the host's limits of dirty memory, and restore them."""
     names = ("dirty_bytes", "dirty_background_bytes", "dirty_ratio", "dirty_background_ratio")
     folder = Path("/proc/sys/vm")
-    with _alone_with("dirty-limits"), ground(healthy=healthy) as place:
-        before = {name: (folder / name).read_text().strip() for name in names}
+    with _alone_with("dirty-limits"), ground(healthy=healthy) as place, contextlib.ExitStack() as stack:
+        for name in names:
+            if (before := (folder / name).read_text().strip()) != "0":  # bytes and ratio undo each other
+                stack.enter_context(given_back(folder / name, before))
         (folder / "dirty_bytes").write_text(str(limit_bytes))
         (folder / "dirty_background_bytes").write_text(str(limit_bytes // 2))
-        try:
-            yield place
-        finally:
-            for name in names:  # bytes and ratio undo each other: the one that is 0 is not written
-                if before[name] != "0":
-                    (folder / name).write_text(before[name])
+        yield place
 
 
 @dataclass
 class Link:
     """A network namespace behind a pair of interfaces; `shape` holds both directions to a rate."""
 
-    name: str = "ckptfault"
+    name: str = field(default_factory=partial(own, "fault"))
+    near: str = field(default_factory=partial(own_link, "near"))  # the interface on this host
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     server: str = _SERVER
 
@@ -173,9 +168,9 @@ class Link:
         """Make it."""
         self.close()
         call("ip", "netns", "add", self.name)
-        call("ip", "link", "add", "ckpt0", "type", "veth", "peer", "name", "ckpt1", "netns", self.name)
-        call("ip", "addr", "add", f"{_CLIENT}/24", "dev", "ckpt0")
-        call("ip", "link", "set", "ckpt0", "up")
+        call("ip", "link", "add", self.near, "type", "veth", "peer", "name", "ckpt1", "netns", self.name)
+        call("ip", "addr", "add", f"{_CLIENT}/24", "dev", self.near)
+        call("ip", "link", "set", self.near, "up")
         inside = ("ip", "netns", "exec", self.name)
         call(*inside, "ip", "addr", "add", f"{_SERVER}/24", "dev", "ckpt1")
         call(*inside, "ip", "link", "set", "ckpt1", "up")
@@ -185,7 +180,7 @@ class Link:
         """Hold both directions to a rate."""
         if megabits is not None:
             shape = ("root", "tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "100ms")
-            call("tc", "qdisc", "add", "dev", "ckpt0", *shape)
+            call("tc", "qdisc", "add", "dev", self.near, *shape)
             call("ip", "netns", "exec", self.name, "tc", "qdisc", "add", "dev", "ckpt1", *shape)
 
     def serve(self, *command: str) -> subprocess.Popen[bytes]:
@@ -210,15 +205,15 @@ class Link:
         with contextlib.suppress(RuntimeError):
             call("ip", "netns", "del", self.name)
         with contextlib.suppress(RuntimeError):
-            call("ip", "link", "del", "ckpt0")
+            call("ip", "link", "del", self.near)
 
 
 @dataclass
 class RoutedLink(Link):
     """A network namespace behind a router of its own, which shapes where this host does not see it."""
 
-    name: str = "ckptfar"
-    router: str = "ckptroute"
+    name: str = field(default_factory=partial(own, "far"))
+    router: str = field(default_factory=partial(own, "router"))
     server: str = "10.213.79.2"
 
     def open(self) -> None:
@@ -227,31 +222,18 @@ class RoutedLink(Link):
         here, between, there = "10.213.80.1", "10.213.80.2", "10.213.79.1"
         for name in (self.name, self.router):
             call("ip", "netns", "add", name)
-        call("ip", "link", "add", "ckptr0", "type", "veth", "peer", "name", "ckptr1", "netns", self.router)
-        call(
-            "ip",
-            "-n",
-            self.router,
-            "link",
-            "add",
-            "ckptr2",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "ckptr3",
-            "netns",
-            self.name,
-        )
-        call("ip", "addr", "add", f"{here}/24", "dev", "ckptr0")
-        call("ip", "-n", self.router, "addr", "add", f"{between}/24", "dev", "ckptr1")
-        call("ip", "-n", self.router, "addr", "add", f"{there}/24", "dev", "ckptr2")
+        call("ip", "link", "add", self.near, "type", "veth", "peer", "name", "ckptr1", "netns", self.router)
+        inside = ("ip", "-n", self.router)
+        call(*inside, "link", "add", "ckptr2", "type", "veth", "peer", "name", "ckptr3", "netns", self.name)
+        call("ip", "addr", "add", f"{here}/24", "dev", self.near)
+        call(*inside, "addr", "add", f"{between}/24", "dev", "ckptr1")
+        call(*inside, "addr", "add", f"{there}/24", "dev", "ckptr2")
         call("ip", "-n", self.name, "addr", "add", f"{self.server}/24", "dev", "ckptr3")
-        call("ip", "link", "set", "ckptr0", "up")
+        call("ip", "link", "set", self.near, "up")
         for name, device in ((self.router, "ckptr1"), (self.router, "ckptr2"), (self.name, "ckptr3")):
             call("ip", "-n", name, "link", "set", device, "up")
         call("ip", "netns", "exec", self.router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        call("ip", "route", "add", f"{self.server}/32", "via", between, "dev", "ckptr0")
+        call("ip", "route", "add", f"{self.server}/32", "via", between, "dev", self.near)
         call("ip", "-n", self.name, "route", "add", "default", "via", there)
 
     def shape(self, megabits: int | None) -> None:
@@ -263,7 +245,7 @@ class RoutedLink(Link):
     def close(self) -> None:
         """Take everything away."""
         self.end()
-        for command in (("netns", "del", self.name), ("netns", "del", self.router), ("link", "del", "ckptr0")):
+        for command in (("netns", "del", self.name), ("netns", "del", self.router), ("link", "del", self.near)):
             with contextlib.suppress(RuntimeError):
                 call("ip", *command)
 
@@ -284,7 +266,7 @@ def sshfs(
     with contextlib.ExitStack() as stack:
         stack.enter_context(_alone_with("links"))
         behind = stack.enter_context(loop())
-        place = Path(tempfile.mkdtemp(prefix="ckptprof-remote-", dir="/mnt"))
+        place = Path(tempfile.mkdtemp(prefix=own("remote-"), dir="/mnt"))
         stack.callback(place.rmdir)
         if user is not None:
             os.chown(place, user, user)
@@ -309,9 +291,9 @@ def s3(megabits: int | None = None, *, healthy: Healthy = _nothing) -> Iterator[
     """Give a bucket of an S3 server behind a network, mounted by s3fs, which writes whole objects only."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_alone_with("links"))
-        work = Path(tempfile.mkdtemp(prefix="ckptprof-s3-"))
+        work = Path(tempfile.mkdtemp(prefix=own("s3-")))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
-        place = Path(tempfile.mkdtemp(prefix="ckptprof-remote-", dir="/mnt"))
+        place = Path(tempfile.mkdtemp(prefix=own("remote-"), dir="/mnt"))
         stack.callback(place.rmdir)
         link = Link()
         stack.callback(link.close)

@@ -245,19 +245,17 @@ def background(job: Job, step: int) -> None:
 
 def gathered(job: Job, step: int) -> None:
     """Have rank 0 receive what the others have, by TCP, then write everything."""
-    port = job.options.port
     if job.rank == 0:
-        with socket.create_server(("127.0.0.1", port)) as server:
-            job.wait()
-            for _ in range(job.options.ranks - 1):
-                stream, _ = server.accept()
-                with stream:
-                    while stream.recv(1 << 16):
-                        time.sleep(job.options.gather_pause)
+        job.wait()
+        for _ in range(job.options.ranks - 1):
+            stream, _ = job.options.server.accept()
+            with stream:
+                while stream.recv(1 << 16):
+                    time.sleep(job.options.gather_pause)
         ungathered(job, step)
     else:
         job.wait()
-        with socket.create_connection(("127.0.0.1", port)) as stream:
+        with socket.create_connection(job.options.server.getsockname()) as stream:
             stream.sendall(job.blob)
 
 
@@ -391,18 +389,18 @@ def main() -> None:
     parser.add_argument("--straggler", type=int, default=-1)
     parser.add_argument("--straggle", type=float, default=0.0)
     parser.add_argument("--gather-pause", type=float, default=0.0)
-    parser.add_argument("--port", type=int, default=29517)
     options = parser.parse_args()
     if options.ranks == 1:
         run(options, 0, lambda: None)
         return
+    options.server = socket.create_server(("127.0.0.1", 0))
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(options.ranks)
     ranks = []
     for rank in range(options.ranks):
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(options.ranks), MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(options.port + 1),
+            MASTER_PORT=str(options.server.getsockname()[1]),
         )  # fmt: skip
         ranks.append(context.Process(target=_rank, args=(options, rank, barrier)))
         ranks[-1].start()

@@ -18,6 +18,7 @@ from typing import Any
 
 from fault_grounds import sshfs
 from recorder import PATIENCE_SECONDS, check_job, ckptprof_command
+from tests.leftovers import own
 
 SAVER = Path(__file__).with_name("saver.py")
 NEEDED = ("sshfs", "socat", "tc", "ip", "setpriv")
@@ -51,7 +52,7 @@ def missing() -> list[str]:
 
 def verdicts(planted: Planted, *, saves: int, level: str, user: int | None = None) -> list[dict[str, Any]]:
     """Return what is told of the saves of one job, as `show --json` has it."""
-    work = Path(tempfile.mkdtemp(prefix="ckptprof-triad-"))
+    work = Path(tempfile.mkdtemp(prefix=own("triad-")))
     prefix: list[str] = []
     if user is not None:
         shutil.chown(work, user, user)

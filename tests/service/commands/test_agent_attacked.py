@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 import pytest
 from livecommand import Ckptprof, sampler_of, wait_until
+from tests.leftovers import own
 from tests.patience import LIFETIME, PATIENCE_SECONDS
 
 from ckptprof.service.sampler.relay import MAX_RELIEVED
@@ -61,7 +62,7 @@ SAVES = {f"ckpt_{n}.npy" for n in range(3)}
 @pytest.fixture
 def homes() -> Iterator[dict[int, Path]]:
     """Return a folder for each of two users; not below tmp_path, which is closed to them."""
-    base = Path(tempfile.mkdtemp(prefix="ckptprof-attack-", dir="/var/tmp"))
+    base = Path(tempfile.mkdtemp(prefix=own("attack-"), dir="/var/tmp"))
     base.chmod(0o755)
     made = {}
     for user in (USER, OTHER):

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from livecommand import PATH_FIELD, SAVE, Ckptprof, sampler_of, wait_until
+from tests.leftovers import own
 from tests.patience import LIFETIME, PATIENCE_SECONDS
 
 from ckptprof.errors import RecordingError
@@ -90,7 +91,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.root
 def test_a_recording_that_may_not_be_read_exits_with_its_own_code() -> None:
     """Which is neither that of wrong options nor that of a damaged file."""
-    with tempfile.TemporaryDirectory(prefix="ckptprof-replay-") as base:  # above pytest's own only root may pass
+    with tempfile.TemporaryDirectory(prefix=own("replay-")) as base:  # above pytest's own only root may pass
         Path(base).chmod(0o755)
         path = recorded(Path(base, "x.gz"))
         path.chmod(0o600)

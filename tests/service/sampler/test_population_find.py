@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from tests.leftovers import own
 from tests.patience import LIFETIME, wait_until
 
 from ckptprof.service import privileges
@@ -221,7 +222,7 @@ def test_nobody_takes_the_places_of_others(places: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(population, places, 8)
     with contextlib.ExitStack() as stack:
         folder = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp"))
+            stack.enter_context(tempfile.TemporaryDirectory(prefix=own("crowd-"), dir="/var/tmp"))
         )  # that of pytest is for its own user only
         folder.chmod(0o755)
         python = shutil.copy("/bin/sleep", folder / "python3")
