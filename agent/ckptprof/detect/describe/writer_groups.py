@@ -124,8 +124,8 @@ def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
     span = part.start_ns - CALLS_NS, part.end_ns + CALLS_NS
     moved = world.trainers.moved(trainer, *span)
-    if moved is None:
-        return None
+    if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
+        return True if world.usage.is_one_thread(trainer, *span) else None
     if (moved[0] if part.writes else moved[1]) * 2 >= part.bytes:
         return True
     called = world.histories[trainer].between(*span)
