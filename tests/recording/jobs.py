@@ -255,6 +255,8 @@ JOBS = {
                                   framework="numpy", held=True)
         for how in ("names", "last", "at-once")
     },
+    "plain": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}}", "record.py", "pickle",
+                 host="disks", mode="sync"),
     "bad-dies": bad("dies", save(1), save(2, "incomplete")),
     "bad-late-rank": bad("late-rank"),
     "bad-short-lived-writers": bad("short-lived-writers", BAD_WRITERS="100"),

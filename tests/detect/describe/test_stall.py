@@ -574,6 +574,24 @@ def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
     assert modes == [(Mode.SYNC, "trainer"), (Mode.ASYNC, "thread")]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_process_of_one_thread_is_blocked_by_what_it_writes(threads: int) -> None:
+    """Whatever library it has: its threads are counted with it. Of two nobody knows which one wrote."""
+    stage = Stage()
+    stage.write(stage.process(), "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
+
+    def counted(sample: Sample) -> Sample:
+        return msgspec.structs.replace(sample, threads=threads) if isinstance(sample, ProcessStat) else sample
+
+    (found,) = detect(stage, changed(stage.frames(FOR_SECONDS), counted))
+
+    if threads > 1:
+        assert (found.mode, found.stall_ns) == (None, None)
+        assert any("the thread that trains was not looked at" in text for text in found.blind)
+    else:
+        assert (found.mode, found.stall_ns) == (Mode.SYNC, pytest.approx(2 * SECOND_NS, rel=0.05))
+
+
 @pytest.mark.parametrize(
     ("call", "state", "others", "role"),
     [(26, "S", 1, "trainer"), (202, "S", 1, "thread"), (-1, "R", 0, "trainer")],

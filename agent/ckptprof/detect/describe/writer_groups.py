@@ -124,13 +124,16 @@ def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
     span = part.start_ns - CALLS_NS, part.end_ns + CALLS_NS
     moved = world.trainers.moved(trainer, *span)
-    if moved is None:
-        return None
-    if (moved[0] if part.writes else moved[1]) * 2 >= part.bytes:
+    if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
+        return True if world.usage.is_one_thread(trainer, *span) else None
+    which = 0 if part.writes else 1
+    if moved[which] * 2 >= part.bytes:
         return True
     called = world.histories[trainer].between(*span)
-    if 2 * sum(one.written_bytes if part.writes else one.returned_bytes for one in called) >= part.bytes:
-        return False
+    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called)
+    if called and 2 * by_all >= part.bytes:  # a look may come late: both counters are held over the same looks
+        alike = world.trainers.moved(trainer, called[0].start_ns, called[-1].end_ns)
+        return alike is not None and alike[which] * 2 >= by_all
     return _touched(trainer, part, world)  # no counter of its process tells of it: it is by a mapping
 
 

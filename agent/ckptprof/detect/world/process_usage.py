@@ -11,8 +11,8 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import cut, length
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
-_MOST_BYTES = 1 << 15  # of one process: a node has hundreds
-_Column = IntEnum("_Column", "TICKS USER MINOR_FAULTS MAJOR_FAULTS ANONYMOUS RESIDENT", start=0)
+_MOST_BYTES = 37_440  # of one process, 585 looks: a node has hundreds
+_Column = IntEnum("_Column", "TICKS USER MINOR_FAULTS MAJOR_FAULTS ANONYMOUS RESIDENT THREADS", start=0)
 
 
 class Usage(NamedTuple):
@@ -40,7 +40,8 @@ class ProcessUsage:
         ticks = stat.user_ticks + stat.system_ticks
         anonymous = max(0, (stat.rss_bytes or 0) - (stat.rss_file_bytes or 0))
         resident = UNSEEN if stat.rss_bytes is None else stat.rss_bytes
-        values = (ticks, stat.user_ticks, stat.minor_faults, stat.major_faults, anonymous, resident)
+        faults = stat.minor_faults, stat.major_faults
+        values = (ticks, stat.user_ticks, *faults, anonymous, resident, stat.threads)
         self._stats.update_of((stat.pid, stat.start_ticks)).add(at_ns, values, unchanged_ns)
 
     def pause(self, at_ns: int, unchanged_ns: int, pause: DirtyPause) -> None:
@@ -56,7 +57,7 @@ class ProcessUsage:
         counts = past.difference(start_ns, end_ns) if end_ns > start_ns else None
         if counts is None:
             return None
-        ticks, _, minor_faults, major_faults, anonymous, _ = counts
+        ticks, _, minor_faults, major_faults, anonymous, *_ = counts
         seconds = (end_ns - max(start_ns, past.first_ns)) / 1e9
         return Usage(
             busy=max(0.0, ticks) / self._ticks_per_second / seconds,
@@ -71,6 +72,11 @@ class ProcessUsage:
         span_ns = past.by(until_ns) - past.first_ns if past else 0
         counts = past.difference(past.first_ns, past.first_ns + span_ns) if span_ns else None
         return None if counts is None else (span_ns, counts[_Column.USER] / self._ticks_per_second / (span_ns / 1e9))
+
+    def is_one_thread(self, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
+        """Return whether each look at a process around a time found its main thread alone."""
+        past = self._stats[process]
+        return bool(past) and all(counts[_Column.THREADS] == 1 for _, counts in past.looks(start_ns, end_ns))
 
     def growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]] | None:
         """Return how its resident memory grew in a time, as (from, to, bytes); None if it was not looked at."""
