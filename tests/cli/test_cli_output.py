@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from ckptprof.cli import output
-from ckptprof.report.chart import ASCII_BLOCKS, BLOCKS
+from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
 
 
 class Terminal(io.TextIOWrapper):

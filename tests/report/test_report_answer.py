@@ -35,7 +35,7 @@ def test_when_all_is_fine_it_says_so_in_one_line(reports: dict[str, Report], zon
     """And gives no advice."""
     text = terminal.render(reports["fine"], width=200, colour=False, zone=zone)
 
-    assert text.startswith("Answer   Nothing was slow: ")
+    assert text.startswith("Answer    Nothing was slow: ")
     assert "Do first" not in text
 
 
@@ -148,7 +148,7 @@ def test_without_verdicts_there_is_no_answer(reports: dict[str, Report], zone: t
     """A database from before the diagnosis looks as it did."""
     text = terminal.render(reports["course"], width=200, colour=False, zone=zone)
 
-    assert text.startswith("Watched  ")
+    assert text.startswith("Run  ")
     assert "LIMIT" not in text
     assert "What checkpoints cost" not in text
 

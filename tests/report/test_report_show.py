@@ -23,9 +23,10 @@ from ckptprof.model import (
     Status,
     Stream,
 )
-from ckptprof.report import chart, show
+from ckptprof.report import show
 from ckptprof.report.clean import width as cells
 from ckptprof.report.document import checkpoint_document
+from ckptprof.report.pictures import chart
 from ckptprof.verdicts import Account, Limit
 
 SECOND = 1_000_000_000
@@ -120,7 +121,7 @@ def test_no_verdict_is_told_as_a_fact(
 
 def test_tiny_numbers_and_none_are_no_trouble(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
     """Accounts without time have no bar, nor has what is no number; many are summed up."""
-    many = tuple(Account(limit=Limit.DEVICE, seconds=1.0 + n, text="") for n in range(12))
+    many = tuple(Account(limit=limit, seconds=1.0 + n, text="") for n, limit in enumerate(list(Limit)[:12]))
     odd = (*many, Account(limit=None, seconds=math.nan, text="nan"), Account(limit=None, seconds=0.0, text="zero"))
     one = make_diagnosed(1, 0)
     assert one.verdict is not None
@@ -367,13 +368,16 @@ def test_a_stream_that_ends_after_the_last_byte_is_explained(
     assert ["A stream lasts until" in text for text in texts] == [True, False]
 
 
-def test_the_short_form_has_one_bar_for_each_limit(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
-    """Two accounts of one limit differ by their texts, which only the long form tells."""
+def test_each_limit_has_one_bar(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Two accounts of one limit are the parts of one, told with their seconds."""
     one = make_diagnosed(1, 0)
     assert one.verdict is not None
-    accounts = tuple(Account(limit=Limit.SERIALIZE, seconds=seconds, text="looks") for seconds in (20.0, 10.0))
+    accounts = tuple(
+        Account(limit=Limit.SERIALIZE, seconds=seconds, text=f"at {seconds:.0f}: so") for seconds in (20.0, 10.0)
+    )
     twice = msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, accounts=accounts))
     texts = [tell(twice, width=80, colour=False, zone=zone) for tell in (show.brief, show.render)]
 
-    assert [len(re.findall("^  serialize ", text, re.MULTILINE)) for text in texts] == [1, 2]
+    assert [len(re.findall("^  serialize ", text, re.MULTILINE)) for text in texts] == [1, 1]
+    assert all("20.0 s at 20; 10.0 s at 10: so" in text for text in texts)
     assert re.search("  serialize +30.0 s +76.5 %", texts[0])

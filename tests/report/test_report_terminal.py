@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ckptprof.model import Checkpoint, Mode, Report, Watched
-from ckptprof.report import terminal
+from ckptprof.report import rows, terminal
 from ckptprof.report.clean import width as cells
 
 
@@ -90,7 +90,7 @@ def test_incomplete_saves_stand_out(reports: dict[str, Report], zone: timezone) 
 
 
 def test_modes_take_the_place_of_less_where_space_is_short(reports: dict[str, Report], zone: timezone) -> None:
-    """The pattern first, then what size and duration tell, too; at 60 the stall goes before the mode."""
+    """The pattern first, then what size and duration tell, too; the stall stays."""
     headers = {}
     for name in ("course", "run"):
         for width in (60, 80):
@@ -98,7 +98,7 @@ def test_modes_take_the_place_of_less_where_space_is_short(reports: dict[str, Re
             headers[name, width] = next(line for line in text.splitlines() if line.startswith("ID")).split()
 
     assert headers["course", 80] == ["ID", "TIME", "KIND", "STEP", "DURATION", "MODE", "STALL", "SIZE", "PATH"]
-    assert "STALL" not in headers["course", 60]
+    assert {"STALL", "PATH"} < set(headers["course", 60])
     assert headers["run", 80] == ["ID", "TIME", "KIND", "STEP", "DURATION", "SIZE", "RATE", "PATH"]
 
 
@@ -184,13 +184,50 @@ def test_rows_are_in_the_order_of_time(make_checkpoint: Callable[..., Checkpoint
 )
 def test_common_folder(paths: list[str], expected: str | None) -> None:
     """The folder is one that really holds all of them."""
-    assert expected == terminal.common_folder(paths)
+    assert expected == rows.common_folder(paths)
 
 
 def test_a_report_of_thousands_is_complete(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
-    """Each checkpoint has its line."""
+    """Each checkpoint has its line, if all are asked for."""
     many = tuple(make_checkpoint(n, n * 10) for n in range(1, 2001))
     report = Report(host="h", watched=Watched(start_ns=0, end_ns=many[-1].end_ns), checkpoints=many)
-    text = terminal.render(report, width=80, colour=False, zone=zone)
+    text = terminal.render(report, width=80, colour=False, zone=zone, whole=True)
 
     assert text.count(".pt") == 2000
+    assert "--all" not in text
+
+
+def test_of_many_the_worst_and_the_last_are_told(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """Each ten under a title; the picture has all of them, and a line says how to see all."""
+    slow = {n: 10**9 * n for n in range(20, 30)}
+    many = tuple(make_checkpoint(n, n * 100, stall_ns=slow.get(n, 10**9), mode=Mode.SYNC) for n in range(1, 1001))
+    report = Report(host="h", watched=Watched(start_ns=0, end_ns=many[-1].end_ns), checkpoints=many)
+    for width in (40, 80, 300):
+        text = terminal.render(report, width=width, colour=False, zone=zone)
+        lines = text.splitlines()
+        first, second = lines.index("The 10 that blocked training longest"), lines.index("The last 10 of 1,000")
+
+        assert [int(line.split()[0]) for line in lines[first + 2 : first + 12]] == list(slow)
+        assert [int(line.split()[0]) for line in lines[second + 2 : second + 12]] == list(range(991, 1001))
+        assert "`ckptprof report --all`" in " ".join(text.split())
+
+
+def test_what_took_much_longer_than_usual_has_a_mark(
+    make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """In red, with its stall; a little longer is yellow, and a job of two saves has nothing that is usual."""
+    took = {1: 4.0, 2: 4.1, 3: 4.0, 4: 5.6, 5: 9.0}
+    saves = tuple(
+        msgspec.structs.replace(one, end_ns=one.start_ns + int(took[n] * 1e9), stall_ns=int(took[n] * 1e9))
+        for n in took
+        for one in (make_checkpoint(n, n * 100),)
+    )
+    report = Report(host="h", watched=Watched(start_ns=None, end_ns=None), checkpoints=saves)
+    text = terminal.render(report, width=80, colour=True, zone=zone)
+    few = terminal.render(msgspec.structs.replace(report, checkpoints=saves[3:]), width=80, colour=False, zone=zone)
+
+    assert "\x1b[1;31m 9.00 s!\x1b[0m" in text
+    assert "\x1b[1;31m9.00 s\x1b[0m" in text
+    assert "\x1b[33m  5.60 s\x1b[0m" in text
+    assert "! after a duration: more than twice the median of its job." in text
+    assert "!" not in few

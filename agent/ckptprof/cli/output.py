@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import IO, TextIO, cast
 
 from ckptprof import units
-from ckptprof.report.chart import ASCII_BLOCKS, BLOCKS
+from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
 
 NARROWEST = 40  # cells; below it lines wrap
 WIDTH_OF_PIPES = 120
@@ -22,7 +22,8 @@ _PAGER = "less"
 _LESS = "FRX"  # quit if it fits, keep colours, leave the text behind: as git sets it
 # What the renderings use beyond ASCII, for a terminal that has no more
 _PLAIN = str.maketrans(
-    {"…": "~", "│": "|", "└": "+", "─": "-", "┴": "+"} | dict(zip(BLOCKS, ASCII_BLOCKS, strict=True))
+    {"…": "~", "│": "|", "└": "+", "─": "-", "┴": "+", "▓": "o", "░": "c", "·": "."}
+    | dict(zip(BLOCKS, ASCII_BLOCKS, strict=True))
 )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ckptprof.cli import filters, gating, options, output
 from ckptprof.cli.database import elsewhere, reading
@@ -14,7 +16,9 @@ from ckptprof.model import Report
 if TYPE_CHECKING:
     from ckptprof.report.conditions import Judged
 
-
+All = Annotated[
+    bool, typer.Option("--all", "-a", help="A line for each checkpoint; else, of many, the worst and the last ten.")
+]
 EXAMPLES = """
 # All that was recorded
 ckptprof report
@@ -34,6 +38,7 @@ def command(  # each argument is an option of the command line
     kind: filters.KindOption = None,
     limit: filters.Limit = None,
     gpus: options.Gpus = None,
+    whole: All = False,
     fail_on: gating.FailOn = None,
     allow_unknown: gating.AllowUnknown = False,
     no_pager: options.NoPager = False,
@@ -42,7 +47,8 @@ def command(  # each argument is an option of the command line
 ) -> int:
     """Report the recorded checkpoints, what they cost and what limited them.
 
-    The first line says what limited most of the lost time, the second what to do first. On a terminal, what is longer
+    The first line says what limited most of the lost time, the second what to do first; below them the run is one bar,
+    and each save a block as high as it was long. On a terminal, what is longer
     than it goes to the program in PAGER (less). The ids count copies, too, which only --kind copy lists. The exit code
     is 3 if there is no checkpoint.
 
@@ -71,7 +77,7 @@ def command(  # each argument is an option of the command line
         output.use_units()
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()
-        text = terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), gpus=gpus)
+        text = terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), gpus=gpus, whole=whole)
         if not output.page(text, off=no_pager):
             output.write(text)
     return gating.conclude(judged, allow_unknown=allow_unknown)

@@ -89,7 +89,8 @@ def _part(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str
         return f"{them} took {took}, and how long training was blocked was not seen"
     if not sum(every):
         return ""
-    part = f"{seconds(_lost(mine, limit))} of the {seconds(sum(every))} that training lost"
+    lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
+    part = f"{'all' if lost == whole else lost} of the {whole} that training lost"
     starved = _lost(mine, Limit.CPU) if limit is not Limit.CPU else 0.0
     part += f", and {seconds(starved)} of it without a CPU" if starved >= _CROWDED * sum(every) else ""
     unseen = len(judged) - len(every)

@@ -9,8 +9,9 @@ import msgspec
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.report import certainty, chart, course
+from ckptprof.report import certainty, course
 from ckptprof.report.clean import clean, recorded
+from ckptprof.report.pictures import chart
 from ckptprof.report.table import Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
@@ -20,6 +21,7 @@ _BESIDE = 132  # cells of a line from which on what was seen stands beside its b
 _MORE = 1.05  # of a ceiling
 _BEST = "the best that is known of its storage"
 _SHOWN = 8  # accounts; the rest is one line
+_LEAST = 0.05  # of the whole: what has a bar of its own on a short page
 _ASCII_BAR = "#"
 _FINE = "bold green"
 GPUS_FROM = {"ranks": ", if each rank has one", "nvml": ", as NVML tells"}
@@ -65,22 +67,21 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
     verdict = checkpoint.verdict
     if verdict is None:
         return []
-    texts = [recorded(one.text) for one in _ordered(verdict)]
-    drawn = _bars(checkpoint, verdict, width, texts, blocks, colour=colour)
+    drawn = _bars(checkpoint, _summed(verdict), width, blocks, colour=colour)
     reasons = _reasons(verdict, width, colour=colour)
     return [*drawn, *([""] if drawn and reasons else []), *reasons]
 
 
 def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
-    """Return a bar for each limit alone."""
+    """Return a bar for each limit that held a part worth a bar, with what that was."""
     verdict = checkpoint.verdict
-    if verdict is None:
-        return []
-    sums: dict[Limit | None, float] = {}
-    for one in _ordered(verdict):
-        sums[one.limit] = sums.get(one.limit, 0.0) + one.seconds
-    summed = tuple(Account(limit=limit, seconds=seconds, text="") for limit, seconds in sums.items())
-    return _bars(checkpoint, msgspec.structs.replace(verdict, accounts=summed), width, [], blocks, colour=colour)
+    return [] if verdict is None else _bars(checkpoint, _summed(verdict), width, blocks, least=_LEAST, colour=colour)
+
+
+def needs_sentence(verdict: Verdict) -> bool:
+    """Return whether the bars alone do not say it: their longest is not that of the limit."""
+    longest = next(iter(_summed(verdict).accounts), None)
+    return longest is None or longest.limit is not verdict.limit
 
 
 def title(verdict: Verdict) -> str:
@@ -140,22 +141,44 @@ def style(verdict: Verdict) -> str:
     return "bold" if certainty.is_told(verdict) else "yellow"
 
 
+def _summed(verdict: Verdict) -> Verdict:
+    """Return a verdict with one account for each limit, which tells its parts with their seconds."""
+    parts = dict[Limit | None, list[Account]]()
+    for one in _ordered(verdict):
+        parts.setdefault(one.limit, []).append(one)
+    summed = tuple(
+        Account(limit=limit, seconds=sum(one.seconds for one in several), text=_parts(several))
+        for limit, several in parts.items()
+    )
+    return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
+
+
+def _parts(several: list[Account]) -> str:
+    """Return the texts of several with their seconds; what all of them end in stands once, at the end."""
+    if len(several) == 1:
+        return several[0].text
+    ends = {one.text.rpartition(": ")[2] for one in several}
+    same = f": {ends.pop()}" if len(ends) == 1 else ""
+    return "; ".join(f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in several) + same
+
+
 def _ordered(verdict: Verdict) -> list[Account]:
     told = [one for one in verdict.accounts if math.isfinite(one.seconds) and one.seconds > 0]
     return sorted(told, key=lambda one: -one.seconds)
 
 
 def _bars(  # noqa: PLR0913 # as a drawing needs
-    checkpoint: Checkpoint, verdict: Verdict, width: int, texts: list[str], blocks: str, *, colour: bool
+    checkpoint: Checkpoint, verdict: Verdict, width: int, blocks: str, *, least: float = 0.0, colour: bool
 ) -> list[str]:
-    """Return a bar for each account, the largest first; their texts, if given, beside them or under them."""
-    ordered = _ordered(verdict)
-    if not ordered:
+    """Return a bar for each account of so large a share at least, the largest first, its text beside or under it."""
+    every = _ordered(verdict)
+    if not every:
         return []
-    whole = max((checkpoint.end_ns - checkpoint.start_ns) / 1e9, sum(one.seconds for one in ordered))
+    whole = max((checkpoint.end_ns - checkpoint.start_ns) / 1e9, sum(one.seconds for one in every))
+    ordered = [one for n, one in enumerate(every) if n < _SHOWN and (one.seconds >= least * whole or not n)]
     most = min(_MAX_BAR, max(1, width - 34))
     full = blocks[-1] if blocks == chart.BLOCKS else _ASCII_BAR
-    lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered[:_SHOWN]]
+    lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered]
     rows = [
         [
             Cell(certainty.name(one.limit), "bold"),
@@ -163,13 +186,13 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
             Cell(units.percent(one.seconds / whole)),
             Cell(full * length, _bar_style(one, verdict)),
         ]
-        for one, length in zip(ordered, lengths, strict=False)
+        for one, length in zip(ordered, lengths, strict=True)
     ]
     columns = (Column("ACCOUNT"), Column("TIME", right=True), Column("SHARE", right=True), Column("", drop=1))
     header, *drawn = render_table(columns, rows, width, colour=colour)
-    lines = [header]
+    lines = [] if least else [header]
     for i, (length, bar) in enumerate(zip(lengths, drawn, strict=True)):
-        text = texts[i] if texts else ""
+        text = recorded(ordered[i].text)
         if width >= _BESIDE and text:
             room = width - most - 34
             first, *more = wrap(text, room)
@@ -177,9 +200,10 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
         else:
             under = wrap(text, width - 4) if text else []
             lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
-    rest = ordered[_SHOWN:]
+    rest = every[len(ordered) :]
     if rest:
-        lines.append(f"and {units.seconds(sum(one.seconds for one in rest))} in {len(rest)} more: --json has them")
+        where = "" if least else ": --json has them"
+        lines.append(f"and {units.seconds(sum(one.seconds for one in rest))} in {len(rest)} more{where}")
     return lines
 
 

@@ -6,11 +6,12 @@ from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
-from ckptprof.report import account, chart, course
+from ckptprof.report import account, course
 from ckptprof.report.clean import clean, recorded
+from ckptprof.report.pictures import chart
+from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE
 from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
-from ckptprof.report.terminal import CLASS_STYLE, KIND_STYLE, LOW_CONFIDENCE
 
 MAX_ROWS = 40  # of streams or writers; a sharded checkpoint has thousands, and --json has them all
 _CHART_ROWS = 6
@@ -37,9 +38,7 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     told = [pair for pair in _facts(checkpoint, offset) if pair[0] in _BRIEF]
     unseen = ", ".join(key.lower() for key, text in told if text == units.NOT_SEEN)
     pairs = [pair for pair in told if pair[1] != units.NOT_SEEN] + [("Not seen", unseen)] * bool(unseen)
-    lines = _title(checkpoint, width, colour=colour)
-    for body in (_lead(checkpoint, width, colour=colour), [_INDENT + line for line in bars]):
-        lines += ["", *body] if body else []
+    lines = [*_title(checkpoint, width, colour=colour), *_first(checkpoint, bars, width, colour=colour)]
     lines += ["", *facts(pairs, width, colour=colour)]
     number = f" {checkpoint.id}" if checkpoint.id else ""
     more = f"`ckptprof show{number} --all` tells why, and all else that was seen."
@@ -85,8 +84,24 @@ def ending(checkpoint: Checkpoint, *, width: int, colour: bool) -> str:
     return "\n".join(["", *_title(checkpoint, width, colour=colour), *lines, ""]) if lines else ""
 
 
+def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool) -> list[str]:
+    """Return the limit, in bars what it is, then what it cost and what to do."""
+    lead, verdict = account.lead(checkpoint), checkpoint.verdict
+    if not lead:
+        return []
+    own = 1 if verdict is None else 2  # the limit, and its sentence where there is one
+    limit = lead[: 1 if bars and verdict is not None and not account.needs_sentence(verdict) else own]
+    keys = max(len(key) for key, _ in lead) + len(_INDENT)
+    lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]
+    lines += ["", *(_INDENT + line for line in bars), ""] if bars else []
+    return [*lines, *facts(lead[own:], width, colour=colour, keys=keys)]
+
+
 def _lead(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
-    lines = facts(account.lead(checkpoint), width, colour=colour)
+    return _painted(checkpoint, facts(account.lead(checkpoint), width, colour=colour), colour=colour)
+
+
+def _painted(checkpoint: Checkpoint, lines: list[str], *, colour: bool) -> list[str]:
     verdict = checkpoint.verdict
     if verdict is None:
         return lines
@@ -196,7 +211,7 @@ def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
             Cell(units.duration(stream.end_ns - stream.start_ns)),
             Cell(units.size(stream.bytes)),
             Cell(NOTHING if stream.size is None else units.size(stream.size)),
-            Cell(NOTHING, "") if stream.class_ is None else Cell(stream.class_.value, CLASS_STYLE[stream.class_]),
+            Cell(NOTHING, "") if stream.class_ is None else Cell(stream.class_.value),
             Cell(f"{clean(stream.comm)} {stream.pid}"),
             Cell(clean(stream.seen_by)),
             Cell(clean(stream.path.removeprefix(folder))),

@@ -38,6 +38,7 @@ class Column:
     title: str
     right: bool = False
     drop: int = 0  # the column with the highest goes first where space is short; 0 stays
+    returns: bool = False  # into the room that a wider one left, which went after it
     minimum: int | None = None  # cells it can be cut to; None: never cut
     cut: Callable[[str, int], str] = shorten
 
@@ -69,12 +70,7 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: in
         cells if column.minimum is None else min(cells, max(column.minimum, width(column.title)))
         for column, cells in zip(columns, natural, strict=True)
     ]
-    shown = list(range(len(columns)))
-    while sum(least[i] for i in shown) + len(GAP) * (len(shown) - 1) > limit:
-        droppable = [i for i in shown if columns[i].drop]
-        if not droppable:
-            break
-        shown.remove(max(droppable, key=lambda i: columns[i].drop))
+    shown = _fitting(columns, least, limit)
     given = {i: least[i] for i in shown}
     spare = limit - sum(given.values()) - len(GAP) * (len(shown) - 1)
     while spare < 0 and max(given.values()) > 1:
@@ -86,6 +82,22 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: in
         given[i] += extra
         spare -= extra
     return given
+
+
+def _fitting(columns: Sequence[Column], least: Sequence[int], limit: int) -> list[int]:
+    """Return the columns that there is room for: the least important ones go."""
+    shown, dropped = list(range(len(columns))), list[int]()
+
+    def room(of: Sequence[int]) -> int:
+        return limit - sum(least[i] for i in of) - len(GAP) * (len(of) - 1)
+
+    while room(shown) < 0 and (droppable := [i for i in shown if columns[i].drop]):
+        dropped.append(max(droppable, key=lambda i: columns[i].drop))
+        shown.remove(dropped[-1])
+    for i in reversed(dropped):
+        if columns[i].returns and room([*shown, i]) >= 0:
+            shown.append(i)
+    return sorted(shown)
 
 
 def is_cut(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], limit: int) -> bool:
@@ -145,14 +157,14 @@ def _pieces(word: str, limit: int) -> list[str]:
     return found
 
 
-def facts(pairs: Sequence[tuple[str, str]], limit: int, *, colour: bool, indent: str = "") -> list[str]:
+def facts(pairs: Sequence[tuple[str, str]], limit: int, *, colour: bool, indent: str = "", keys: int = 0) -> list[str]:
     """Return "key   text" lines, the texts under each other and wrapped; texts are cleaned already. A key may be empty.
 
-    Where the keys leave too little room beside them, the texts stand below their keys.
+    `keys`: the cells that the keys take at least. Where they leave too little room, the texts stand below them.
     """
     if not pairs:
         return []
-    key_cells = max(width(key) for key, _ in pairs) + len(GAP)
+    key_cells = max(keys, max(width(key) for key, _ in pairs) + len(GAP))
     room = limit - key_cells - len(indent)
     lines = []
     for key, text in pairs:

@@ -4,49 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timezone, tzinfo
-from itertools import takewhile
 
-from ckptprof import figures, units
-from ckptprof.model import Checkpoint, Kind, Level, PatternClass, Report, Status
-from ckptprof.report import answer, certainty, course
+from ckptprof import units
+from ckptprof.model import Checkpoint, Kind, Level, Report
+from ckptprof.report import answer, course, rows
 from ckptprof.report import summary as summaries
 from ckptprof.report.clean import clean, shorten_end
-from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint, wrap
-from ckptprof.report.table import render as render_table
-from ckptprof.verdicts import Limit
+from ckptprof.report.pictures import overview
+from ckptprof.report.table import facts, paint, wrap
 
 _KIND_TITLE = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
-LOW_CONFIDENCE = 0.6  # below it a row is marked
-WIDE = 120  # from here on pattern classes and dates are written in full
-_SECONDS_FROM = 50  # cells
+KEY_CELLS = len("Restores  ")  # of the opening
 _JOBS, _JOB_CELLS = 3, 60  # named in the opening, and how much of each
-_SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
-KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta", Kind.COPY: "dim"}
-CLASS_STYLE = {
-    PatternClass.SEQUENTIAL_LARGE: "green",
-    PatternClass.SEQUENTIAL_SMALL: "yellow",
-    PatternClass.STRIDED: "yellow",
-    PatternClass.RANDOM: "red",
-    PatternClass.MIXED: "yellow",
-}
-_COLUMNS = (
-    Column("ID", right=True),
-    Column("TIME", drop=1),
-    Column("KIND"),
-    Column("STEP", right=True, drop=7),
-    Column("DURATION", right=True),
-    Column("LIMIT"),
-    Column("MODE", drop=4),
-    Column("STALL", right=True, drop=5),
-    Column("SIZE", right=True, drop=2),
-    Column("RATE", right=True, drop=8),
-    Column("PATTERN", drop=9),
-    Column("FILES", right=True, drop=10),
-    Column("WHO", drop=6, minimum=14, cut=shorten_end),
-    Column("PATH", drop=3, minimum=11),
-)
-_AGAIN = "*"
-_WHERE_SEEN = ("STEP", "LIMIT", "MODE", "STALL")  # columns that are shown where there is anything to show
 COPIES = "`ckptprof report --kind copy` lists them"
 _DOCTOR = "`ckptprof doctor` tells what ckptprof can see on this host"
 
@@ -92,42 +61,37 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     zone: tzinfo,
     copies: str = COPIES,
     gpus: int | None = None,
+    whole: bool = False,
     empty: Callable[[Report], tuple[str, str]] = explain_empty,
 ) -> str:
     """Return the whole report as text that ends in a newline.
 
-    `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen, and
-    `empty` what there is to say where there are no checkpoints.
+    `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen, `empty`
+    what there is to say where there are no checkpoints. A long one has the worst and the last of them, unless `whole`.
     """
     checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
-    lines = facts([*answer.opening(report), *_opening(report, offset)], width, colour=colour)
+    lines = facts(answer.opening(report), width, colour=colour, keys=KEY_CELLS)
+    drawn = overview.lines(report, _of_saves(report), width, KEY_CELLS, colour=colour)
+    lines += [*[""] * bool(lines and drawn), *drawn, *[""] * bool(drawn)]
+    lines += facts(_opening(report, offset), width, colour=colour, keys=KEY_CELLS)
     if not checkpoints:
         message, hint = empty(report)
         sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
         return "\n".join([*lines, "", *wrap(sentences, width), ""])
-    lines += ["", *_table(report, checkpoints, offset, width, colour=colour), ""]
+    shown = rows.choose(report, whole=whole)
+    lines += ["", *rows.draw(report, shown, offset, width, colour=colour), ""]
     cost = answer.cost_lines(report, width, gpus, colour=colour)
     lines += [*cost, ""] if cost else []
-    lines += [paint(line, "dim", colour=colour) for note in _notes(report, copies) for line in wrap(note, width)]
+    lines += [paint(line, "dim", colour=colour) for note in _notes(report, shown, copies) for line in wrap(note, width)]
     return "\n".join([*lines, ""])
 
 
 def table(report: Report, *, width: int, colour: bool, zone: tzinfo) -> str:
     """Return the line of each checkpoint alone, as text that ends in a newline; empty without checkpoints."""
     checkpoints = summaries.ordered(report.checkpoints)
-    lines = _table(report, checkpoints, _offset(report, checkpoints, zone), width, colour=colour)
+    lines = rows.draw(report, rows.choose(report, whole=True), _offset(report, checkpoints, zone), width, colour=colour)
     return "".join(f"{line}\n" for line in lines)
-
-
-def who(checkpoint: Checkpoint) -> str:
-    """Return who moved the bytes: the job, and its processes where the job's name does not tell all of them."""
-    job = clean(checkpoint.job)
-    if len(checkpoint.writers) > 1:
-        return f"{job} ({len(checkpoint.writers)} processes)"
-    if not checkpoint.writers or job.endswith(f"-{checkpoint.writers[0].pid}"):
-        return job
-    return f"{job} ({clean(checkpoint.writers[0].comm)} {checkpoint.writers[0].pid})"
 
 
 def _offset(report: Report, checkpoints: Sequence[Checkpoint], zone: tzinfo) -> timezone:
@@ -154,14 +118,25 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
     if watched.moved_aside:
         pairs.append(("Damaged", _damaged(watched.moved_aside)))
-    beside_restores = any(kind.kind is Kind.RESTORE for kind in found.kinds)
+    _, held = _of_saves(report)
+    is_drawn = overview.is_course(report.checkpoints)
     for kind in found.kinds:
-        pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind)))
-        if kind.kind is Kind.SAVE and (kind.modes or kind.stalled):
-            pairs.append(("Stall" if kind.stalled else "Modes", _stall_line(kind, beside_restores=beside_restores)))
+        spread = "" if kind.kind is Kind.SAVE and is_drawn else _spread(kind)
+        pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind) + (f"; duration {spread}" if spread else "")))
+        if kind.kind is Kind.SAVE and held and not is_drawn:
+            pairs.append(("Stall" if kind.stalled else "Modes", held))
     if report.checkpoints:
         pairs.append(("By", _jobs(report.checkpoints)))
     return pairs
+
+
+def _of_saves(report: Report) -> tuple[str, str]:
+    """Return what there is to say of the durations of all saves, and of their stalls."""
+    kinds = summaries.summarise(report).kinds
+    saves = next((kind for kind in kinds if kind.kind is Kind.SAVE), None)
+    if saves is None:
+        return "", ""
+    return _spread(saves), _stall_line(saves, beside_restores=any(kind.kind is Kind.RESTORE for kind in kinds))
 
 
 def _kind_line(kind: summaries.KindSummary) -> str:
@@ -170,13 +145,19 @@ def _kind_line(kind: summaries.KindSummary) -> str:
     text += f" ({units.count(kind.incomplete)} incomplete)" if kind.incomplete else ""
     text += f", {units.size(kind.bytes)} in {units.duration(kind.busy_ns)}"
     text += f" (throughput {units.rate(speed)})" if speed is not None else ""
-    if kind.number > 1 and kind.complete:
-        of = "" if kind.complete == kind.number else f" of the {units.count(kind.complete)} complete"
-        p95 = f"median {units.seconds(kind.median_seconds)}, p95 {units.seconds(kind.p95_seconds)}"
-        text += f"; duration {p95 if kind.complete > 1 else units.seconds(kind.median_seconds)}{of}"
     if kind.caches:
         text += "; " + ", ".join(f"{units.count(number)} {clean(cache)}" for cache, number in kind.caches)
     return text
+
+
+def _spread(kind: summaries.KindSummary) -> str:
+    """Return how long the complete ones of several took."""
+    if kind.number < 2 or not kind.complete:
+        return ""
+    of = "" if kind.complete == kind.number else f" of the {units.count(kind.complete)} complete"
+    if kind.complete == 1:
+        return units.seconds(kind.median_seconds) + of
+    return f"median {units.seconds(kind.median_seconds)}, p95 {units.seconds(kind.p95_seconds)}{of}"
 
 
 def _stall_line(kind: summaries.KindSummary, *, beside_restores: bool) -> str:
@@ -219,112 +200,10 @@ def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
     return f"{units.count(len(gaps))}, {total} in all; the longest {length} from {begin}: {clean(longest.reason)}"
 
 
-def _table(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int, *, colour: bool) -> list[str]:
-    wide, jobs = width >= WIDE, {checkpoint.job for checkpoint in checkpoints}
-    clock = _clock(report, checkpoints, zone, width)
-    rows = [_row(checkpoint, zone, clock, full=wide) for checkpoint in checkpoints]
-    keep = [
-        i
-        for i, column in enumerate(_COLUMNS)
-        if (column.title not in _WHERE_SEEN or any(row[i] is not MISSING for row in rows))
-        and (column.title != "WHO" or len(jobs) > 1)  # the head names the only one
-    ]
-    columns = [_COLUMNS[i] for i in keep]
-    whole = [[row[i] for i in keep] for row in rows]
-    paths = [c.path for c in checkpoints if c.path is not None]
-    folder = common_folder(paths)
-    below: list[tuple[str, str]] = []
-    if is_cut(columns, whole, width):  # too narrow for whole paths: name what they share once
-        if folder is not None:
-            below = [("Paths are in", clean(folder))]
-            for checkpoint, row in zip(checkpoints, whole, strict=True):
-                row[-1] = row[-1] if checkpoint.path is None else Cell(clean(checkpoint.path[len(folder) :]))
-        elif len(paths) == 1:
-            below = [("Path", clean(paths[0]))]
-    lines = render_table(columns, whole, width, colour=colour)
-    return [*lines, *([""] if below else []), *facts(below, width, colour=colour)]
-
-
-def common_folder(paths: Sequence[str]) -> str | None:
-    """Return the folder, with its slash, that holds all of two or more paths; None if it is / or there is none."""
-    if len(paths) < 2 or not all(path.startswith("/") for path in paths):
-        return None
-    first, last = min(paths), max(paths)  # what these two share, all share
-    shared = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
-    folder = shared[: shared.rfind("/") + 1]
-    return folder if len(folder) > 1 else None
-
-
-def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int) -> str:
-    marks = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in checkpoints)]
-    dates = {units.stamp(mark, zone)[:10] for mark in marks if mark is not None}
-    if len(dates) == 1:
-        return "%H:%M:%S" if width >= _SECONDS_FROM else "%H:%M"
-    return "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
-
-
-def _row(checkpoint: Checkpoint, zone: timezone, clock: str, *, full: bool) -> list[Cell]:
-    speed = figures.rate_bytes_per_second(checkpoint)
-    return [
-        Cell(str(checkpoint.id) if checkpoint.id else NOTHING, "bold"),
-        Cell(units.stamp(checkpoint.start_ns, zone, clock)),
-        _kind(checkpoint, full=full),
-        MISSING if checkpoint.step is None else Cell(str(checkpoint.step)),
-        Cell(units.seconds(figures.duration_seconds(checkpoint))),
-        _limit(checkpoint),
-        MISSING if checkpoint.mode is None else Cell(checkpoint.mode.value),
-        MISSING if checkpoint.stall_ns is None else Cell(units.duration(checkpoint.stall_ns)),
-        Cell(units.size(checkpoint.bytes) + _AGAIN * course.is_moved_again(checkpoint)),
-        MISSING if speed is None else Cell(units.rate(speed)),
-        _pattern(checkpoint, full=full),
-        Cell(units.count(checkpoint.files)),
-        Cell(who(checkpoint)),
-        MISSING if checkpoint.path is None else Cell(clean(checkpoint.path)),
-    ]
-
-
-def _kind(checkpoint: Checkpoint, *, full: bool) -> Cell:
-    """Return the kind; an incomplete one is a save, which is said where there is room."""
-    mark = "?" * (checkpoint.confidence < LOW_CONFIDENCE)
-    if checkpoint.status is Status.INCOMPLETE:
-        return Cell((f"incomplete {checkpoint.kind.value}" if full else "incomplete") + mark, "bold red")
-    return Cell(checkpoint.kind.value + mark, "yellow" if mark else KIND_STYLE[checkpoint.kind])
-
-
-def _pattern(checkpoint: Checkpoint, *, full: bool) -> Cell:
-    class_ = checkpoint.pattern.class_
-    if class_ is None:
-        return MISSING
-    return Cell(class_.value if full else _SHORT_CLASS.get(class_, class_.value), CLASS_STYLE[class_])
-
-
-def _limit(checkpoint: Checkpoint) -> Cell:
-    verdict = checkpoint.verdict
-    text = certainty.short(verdict)
-    if verdict is None or text is None:
-        return MISSING
-    if verdict.limit is Limit.NONE:
-        return Cell(text, "green")
-    return Cell(text, "bold" if certainty.is_told(verdict) else "yellow")
-
-
-def _notes(report: Report, copies: str) -> list[str]:
-    checkpoints, left_out = report.checkpoints, report.copies_left_out
-    notes = []
-    if any(checkpoint.status is Status.INCOMPLETE for checkpoint in checkpoints):
-        notes.append(
-            "Incomplete saves were broken off, never committed, or only a part of them was seen: do not count on them; "
-            "`ckptprof show ID` tells which it was."
-        )
-    if any(checkpoint.confidence < LOW_CONFIDENCE for checkpoint in checkpoints):
-        notes.append(f"? after a kind is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
-    if any(c.verdict is not None and not certainty.is_told(c.verdict) for c in checkpoints):
-        notes.append("? after a limit is unclear: `ckptprof show ID` tells what was seen and what was not.")
-    if any(map(course.is_moved_again, checkpoints)):
-        notes.append(
-            f"{_AGAIN} after a size counts bytes that moved more than once, as those of a copy such as last.ckpt do: "
-            "`ckptprof show ID` tells how many."
-        )
+def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
+    checkpoints, left_out = shown.checkpoints, report.copies_left_out
+    notes = [f"`ckptprof report --all` shows all {len(report.checkpoints):,}."] if shown.titles else []
+    notes += rows.marks(report, shown)
     ids = [checkpoint.id for checkpoint in summaries.ordered(checkpoints)]
     if ids != sorted(ids):
         notes.append("Ids follow the order in which checkpoints were recognised, the lines that in which they began.")

@@ -1,0 +1,141 @@
+"""The picture that a report begins with: the run of its job in one bar, and how long its saves took, one after another.
+
+Nothing is drawn of a time that was not seen: the bar tells how much there was of each, not when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ckptprof import figures, units
+from ckptprof.model import Checkpoint, Kind, Report, Status
+from ckptprof.report import answer, summary
+from ckptprof.report.clean import clean, pad, shorten_end, width
+from ckptprof.report.pictures.chart import BLOCKS
+from ckptprof.report.table import GAP, paint, wrap
+
+if TYPE_CHECKING:
+    from ckptprof.diagnose.costs import JobCost
+
+BLOCKED, SAVING, COPYING, TRAINING, UNWATCHED = "█", "▓", "░", "─", "·"
+STYLES = {BLOCKED: "red", SAVING: "yellow", COPYING: "blue", TRAINING: "green", UNWATCHED: "dim"}
+_FEWEST = 3  # saves that are a course
+_MOST_CELLS = 100
+_JOB_CELLS = 40
+_BESIDE_CELLS = 30  # that a text beside its drawing takes at least
+_TINY = 0.005  # of a run: what is not drawn
+_UNKNOWN = "?"
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One drawing: runs of characters with their styles, and what it says in words."""
+
+    key: str
+    drawn: tuple[tuple[str, str], ...]
+    text: str
+
+
+def is_course(checkpoints: Sequence[Checkpoint]) -> bool:
+    """Return whether so many saves have a course that is worth a drawing."""
+    return sum(1 for one in checkpoints if one.kind is Kind.SAVE) >= _FEWEST
+
+
+def lines(report: Report, texts: tuple[str, str], limit: int, keys: int, *, colour: bool) -> list[str]:
+    """Return the picture in lines of at most `limit` cells, `keys` of them for its keys; none of a single save.
+
+    `texts`: what there is to say of all durations, and of all stalls; the latter stands without a drawing, too.
+    """
+    room = min(_MOST_CELLS, limit - keys)
+    saves = [one for one in summary.ordered(report.checkpoints) if one.kind is Kind.SAVE]
+    rows = [_run(report, room)]
+    if is_course(saves):
+        took = [None if one.status is Status.INCOMPLETE else figures.duration_seconds(one) for one in saves]
+        held = [figures.stall_seconds(one) for one in saves]
+        top = max((one for one in (*took, *held) if one is not None), default=0.0)
+        rows += [_course("Duration", took, top, room, texts[0]), _course("Stall", held, top, room, texts[1])]
+    return [line for row in rows if row is not None for line in _placed(row, limit, keys, colour=colour)]
+
+
+def _placed(row: _Row, limit: int, keys: int, *, colour: bool) -> list[str]:
+    """Return a drawing behind its key, its text beside it where it fits, else below."""
+    head = paint(pad(row.key, keys), "bold", colour=colour)
+    head += "".join(paint(text, style, colour=colour) for text, style in row.drawn)
+    used = sum(width(text) for text, _ in row.drawn)
+    used += len(GAP) if used else 0
+    if limit - keys - used < _BESIDE_CELLS:
+        return [head, *(" " * keys + part for part in wrap(row.text, limit - keys))]
+    first, *more = wrap(row.text, limit - keys - used)
+    return [f"{head}{GAP if used else ''}{first}", *(" " * (keys + used) + part for part in more)]
+
+
+def _run(report: Report, room: int) -> _Row | None:
+    """Return the run of the job that lost most, as a bar of what its time went to."""
+    every = answer.costs(report)
+    cost = next((one for one in every if one.run_seconds), None)
+    if cost is None or not cost.run_seconds:
+        return None
+    parts = _parts(report, cost, cost.run_seconds)
+    if not any(seconds for mark, _, seconds in parts if mark in (BLOCKED, SAVING, COPYING)):
+        return None
+    cells = _shared([seconds for _, _, seconds in parts], room)
+    drawn = tuple((mark * number, STYLES[mark]) for (mark, _, _), number in zip(parts, cells, strict=True) if number)
+    told = ", ".join(f"{mark} {word} {units.seconds(seconds)}" for mark, word, seconds in parts if seconds)
+    of = f" of {shorten_end(clean(cost.job), _JOB_CELLS)}" if len(every) > 1 else ""
+    return _Row("Run", drawn, f"{units.seconds(cost.run_seconds)}{of}: {told}")
+
+
+def _parts(report: Report, cost: JobCost, run_seconds: float) -> list[tuple[str, str, float]]:
+    """Return (mark, word, seconds) of all that a run's time went to; together they are the run."""
+    mine = [one for one in report.checkpoints if one.job == cost.job and one.kind is not Kind.COPY]
+    begin_ns = min(one.start_ns for one in mine)
+    end_ns = begin_ns + round(run_seconds * _NS)
+    copies = [one for one in report.checkpoints if one.kind is Kind.COPY]
+    spans = [(max(begin_ns, one.start_ns), min(end_ns, one.end_ns)) for one in copies]
+    gaps = [(max(begin_ns, gap.start_ns), min(end_ns, gap.end_ns)) for gap in report.watched.gaps]
+    beside = "beside training" if not cost.stalls_unknown else "saving or restoring"
+    left = run_seconds
+    parts = []
+    for mark, word, seconds in (
+        (BLOCKED, "blocked", cost.stall_seconds or 0.0),
+        (SAVING, beside, figures.busy_ns(mine) / _NS - (cost.stall_seconds or 0.0)),
+        (COPYING, "copies", figures.union_ns(spans) / _NS),
+        (UNWATCHED, "not watched", figures.union_ns(gaps) / _NS),
+    ):
+        taken = min(left, seconds) if seconds > _TINY * run_seconds or mark == BLOCKED else 0.0
+        left -= taken
+        parts.append((mark, word, taken))
+    parts.insert(-1, (TRAINING, "training", left))
+    return parts
+
+
+def _shared(seconds: Sequence[float], cells: int) -> list[int]:
+    """Return the cells of each part of a bar; what is not nothing has one at least, at the cost of the largest."""
+    whole = sum(seconds)
+    given = [max(1, round(one / whole * cells)) if one > 0 else 0 for one in seconds]
+    largest = given.index(max(given))
+    given[largest] = max(1, given[largest] + cells - sum(given))
+    return given
+
+
+def _course(key: str, values: Sequence[float | None], top: float, room: int, text: str) -> _Row | None:
+    """Return one block for each save, or for the worst of several; the text alone where no value is known.
+
+    The blocks of two courses stand for the same heights, those below each other for the same saves.
+    """
+    known = [one for one in values if one is not None]
+    if not known or top <= 0:
+        return _Row(key, (), text) if text else None
+    columns = min(len(values), room)
+    edges = [n * len(values) // columns for n in range(columns + 1)]
+    worst = [max((one for one in values[low:high] if one is not None), default=None) for low, high in pairwise(edges)]
+    drawn = "".join(_UNKNOWN if one is None else BLOCKS[max(1, round(one / top * 8))] for one in worst)
+    if columns < len(values):
+        text += f"; a block is the longest of about {round(len(values) / columns)} saves"
+    elif len(known) < len(values):
+        text += f"; {_UNKNOWN} {'broken off' if key == 'Duration' else units.NOT_SEEN}"
+    return _Row(key, ((drawn, "cyan"),), text)

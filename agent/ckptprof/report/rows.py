@@ -1,0 +1,224 @@
+"""The line of each checkpoint in a report: its columns, what they say, and how they stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timezone
+from itertools import takewhile
+
+from ckptprof import figures, units
+from ckptprof.model import Checkpoint, Kind, PatternClass, Report, Status
+from ckptprof.report import certainty, course, summary
+from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint
+from ckptprof.report.table import render as render_table
+from ckptprof.verdicts import Limit
+
+LOW_CONFIDENCE = 0.6  # below it a row is marked
+WIDE = 120  # from here on pattern classes and dates are written in full
+MOST = 30  # rows; of more the worst and the last are shown
+ENDS = 10  # so many of each
+AGAIN, LONG = "*", "!"
+LONGER = 2.0  # times the median of its job and kind: what is marked
+_SLOWER = 1.3  # times as long: what is coloured
+_FEWEST = 3  # that a median says something of
+_LEAST_SECONDS = 0.2  # more than the median: less is nothing to point at
+_SECONDS_FROM = 50  # cells
+_SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
+KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta", Kind.COPY: "dim"}
+_COLUMNS = (
+    Column("ID", right=True),
+    Column("TIME", drop=1),
+    Column("KIND"),
+    Column("STEP", right=True, drop=8, returns=True),
+    Column("DURATION", right=True),
+    Column("LIMIT"),
+    Column("MODE", drop=6),
+    Column("STALL", right=True, drop=4),
+    Column("SIZE", right=True, drop=5),
+    Column("RATE", right=True, drop=7),
+    Column("PATTERN", drop=9),
+    Column("FILES", right=True, drop=10),
+    Column("WHO", drop=3, minimum=12, cut=shorten_end),
+    Column("PATH", drop=2, minimum=11),
+)
+_WHERE_SEEN = ("STEP", "LIMIT", "MODE", "STALL")  # columns that are shown where there is anything to show
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The checkpoints that have a line, and the titles that stand before the line of a number."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    titles: Mapping[int, str]
+
+
+def choose(report: Report, *, whole: bool) -> Choice:
+    """Return all checkpoints in the order of their start; of many that are not asked for, the worst and the last."""
+    every = summary.ordered(report.checkpoints)
+    if whole or len(every) <= MOST:
+        return Choice(tuple(every), {})
+    is_held = any(one.stall_ns for one in every)
+    worst = sorted(every, key=lambda one: -((figures.stall_seconds(one) or 0.0) if is_held else _spent(one)))[:ENDS]
+    which = "blocked training" if is_held else "took"
+    titles = {0: f"The {ENDS} that {which} longest", ENDS: f"The last {ENDS} of {len(every):,}"}
+    return Choice((*summary.ordered(worst), *every[-ENDS:]), titles)
+
+
+def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: bool) -> list[str]:
+    """Return the table of chosen checkpoints, its header under each title."""
+    jobs, medians = {one.job for one in report.checkpoints}, usual(report.checkpoints)
+    clock = _clock(report, chosen.checkpoints, zone, width)
+    rows = [_row(one, zone, clock, medians.get((one.job, one.kind)), full=width >= WIDE) for one in chosen.checkpoints]
+    keep = [
+        i
+        for i, column in enumerate(_COLUMNS)
+        if (column.title not in _WHERE_SEEN or any(row[i] is not MISSING for row in rows))
+        and (column.title != "WHO" or len(jobs) > 1)  # the head names the only one
+    ]
+    columns = [_COLUMNS[i] for i in keep]
+    shown = [[row[i] for i in keep] for row in rows]
+    below = _paths(chosen.checkpoints, columns, shown, width)
+    header, *drawn = render_table(columns, shown, width, colour=colour) or [""]
+    lines = [] if chosen.titles or not drawn else [header]
+    for number, line in enumerate(drawn):
+        if number in chosen.titles:
+            lines += [*[""] * bool(lines), paint(chosen.titles[number], "bold", colour=colour), header]
+        lines.append(line)
+    return [*lines, *([""] if below else []), *facts(below, width, colour=colour)]
+
+
+def marks(report: Report, chosen: Choice) -> list[str]:
+    """Return what the marks of the chosen mean."""
+    checkpoints, medians = chosen.checkpoints, usual(report.checkpoints)
+    notes = []
+    if any(slowness(one, medians.get((one.job, one.kind))) >= LONGER for one in checkpoints):
+        notes.append(f"{LONG} after a duration: more than twice the median of its job.")
+    if any(one.status is Status.INCOMPLETE for one in checkpoints):
+        notes.append(
+            "Incomplete saves were broken off, never committed, or only a part of them was seen: do not count on them; "
+            "`ckptprof show ID` tells which it was."
+        )
+    if any(one.confidence < LOW_CONFIDENCE for one in checkpoints):
+        notes.append(f"? after a kind is less sure to be a checkpoint (confidence under {LOW_CONFIDENCE}).")
+    if any(one.verdict is not None and not certainty.is_told(one.verdict) for one in checkpoints):
+        notes.append("? after a limit is unclear: `ckptprof show ID` tells what was seen and what was not.")
+    if any(map(course.is_moved_again, checkpoints)):
+        notes.append(
+            f"{AGAIN} after a size counts bytes that moved more than once, as those of a copy such as last.ckpt do: "
+            "`ckptprof show ID` tells how many."
+        )
+    return notes
+
+
+def slowness(checkpoint: Checkpoint, usual_seconds: float | None) -> float:
+    """Return how many times as long as usual a checkpoint took; 1 where that is nothing to point at."""
+    spent = _spent(checkpoint)
+    if usual_seconds is None or usual_seconds <= 0 or spent - usual_seconds < _LEAST_SECONDS:
+        return 1.0
+    return spent / usual_seconds
+
+
+def usual(checkpoints: Sequence[Checkpoint]) -> dict[tuple[str, Kind], float]:
+    """Return the median duration of the complete checkpoints of each job and kind, of several."""
+    groups: dict[tuple[str, Kind], list[Checkpoint]] = {}
+    for one in checkpoints:
+        groups.setdefault((one.job, one.kind), []).append(one)
+    told = {key: figures.of_complete(mine, figures.duration_seconds) for key, mine in groups.items()}
+    return {key: figures.median(values) for key, values in told.items() if len(values) >= _FEWEST}
+
+
+def who(checkpoint: Checkpoint) -> str:
+    """Return who moved the bytes: the job, and its processes where the job's name does not tell all of them."""
+    job = clean(checkpoint.job)
+    if len(checkpoint.writers) > 1:
+        return f"{job} ({len(checkpoint.writers)} processes)"
+    if not checkpoint.writers or job.endswith(f"-{checkpoint.writers[0].pid}"):
+        return job
+    return f"{job} ({clean(checkpoint.writers[0].comm)} {checkpoint.writers[0].pid})"
+
+
+def common_folder(paths: Sequence[str]) -> str | None:
+    """Return the folder, with its slash, that holds all of two or more paths; None if it is / or there is none."""
+    if len(paths) < 2 or not all(path.startswith("/") for path in paths):
+        return None
+    first, last = min(paths), max(paths)  # what these two share, all share
+    shared = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
+    folder = shared[: shared.rfind("/") + 1]
+    return folder if len(folder) > 1 else None
+
+
+def _spent(checkpoint: Checkpoint) -> float:
+    return figures.duration_seconds(checkpoint)
+
+
+def _paths(
+    checkpoints: Sequence[Checkpoint], columns: Sequence[Column], rows: Sequence[list[Cell]], width: int
+) -> list[tuple[str, str]]:
+    """Cut the paths of rows to what they do not share where there is no room for the whole; return what is cut off."""
+    paths = [one.path for one in checkpoints if one.path is not None]
+    folder = common_folder(paths)
+    if not is_cut(columns, rows, width):
+        return []
+    if folder is None:
+        return [("Path", clean(paths[0]))] if len(paths) == 1 else []
+    for one, row in zip(checkpoints, rows, strict=True):
+        row[-1] = row[-1] if one.path is None else Cell(clean(one.path[len(folder) :]))
+    return [("Paths are in", clean(folder))]
+
+
+def _clock(report: Report, checkpoints: Sequence[Checkpoint], zone: timezone, width: int) -> str:
+    marks = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in checkpoints)]
+    dates = {units.stamp(mark, zone)[:10] for mark in marks if mark is not None}
+    if len(dates) == 1:
+        return "%H:%M:%S" if width >= _SECONDS_FROM else "%H:%M"
+    return "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
+
+
+def _row(checkpoint: Checkpoint, zone: timezone, clock: str, usual_seconds: float | None, *, full: bool) -> list[Cell]:
+    speed, times = figures.rate_bytes_per_second(checkpoint), slowness(checkpoint, usual_seconds)
+    style = "bold red" if times >= LONGER else "yellow" if times >= _SLOWER else ""
+    class_ = checkpoint.pattern.class_
+    return [
+        Cell(str(checkpoint.id) if checkpoint.id else NOTHING, "bold"),
+        Cell(units.stamp(checkpoint.start_ns, zone, clock)),
+        _kind(checkpoint, full=full),
+        MISSING if checkpoint.step is None else Cell(str(checkpoint.step)),
+        Cell(units.seconds(_spent(checkpoint)) + LONG * (times >= LONGER), style),
+        _limit(checkpoint),
+        MISSING if checkpoint.mode is None else Cell(checkpoint.mode.value),
+        _stall(checkpoint, style),
+        Cell(units.size(checkpoint.bytes) + AGAIN * course.is_moved_again(checkpoint)),
+        MISSING if speed is None else Cell(units.rate(speed)),
+        MISSING if class_ is None else Cell(class_.value if full else _SHORT_CLASS.get(class_, class_.value)),
+        Cell(units.count(checkpoint.files)),
+        Cell(who(checkpoint)),
+        MISSING if checkpoint.path is None else Cell(clean(checkpoint.path)),
+    ]
+
+
+def _stall(checkpoint: Checkpoint, style: str) -> Cell:
+    """Return the stall, coloured as the duration is where it is most of that."""
+    if checkpoint.stall_ns is None:
+        return MISSING
+    is_most = 2 * checkpoint.stall_ns >= figures.duration_ns(checkpoint)
+    return Cell(units.duration(checkpoint.stall_ns), style if is_most else "green")
+
+
+def _kind(checkpoint: Checkpoint, *, full: bool) -> Cell:
+    """Return the kind; an incomplete one is a save, which is said where there is room."""
+    mark = "?" * (checkpoint.confidence < LOW_CONFIDENCE)
+    if checkpoint.status is Status.INCOMPLETE:
+        return Cell((f"incomplete {checkpoint.kind.value}" if full else "incomplete") + mark, "bold red")
+    return Cell(checkpoint.kind.value + mark, "yellow" if mark else KIND_STYLE[checkpoint.kind])
+
+
+def _limit(checkpoint: Checkpoint) -> Cell:
+    verdict = checkpoint.verdict
+    text = certainty.short(verdict)
+    if verdict is None or text is None:
+        return MISSING
+    if verdict.limit is Limit.NONE:
+        return Cell(text, "green")
+    return Cell(text, "bold" if certainty.is_told(verdict) else "yellow")
