@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report, Status
-from ckptprof.report import answer, summary
+from ckptprof.report import summary
 from ckptprof.report.clean import clean, pad, shorten_end, width
 from ckptprof.report.pictures.chart import BLOCKS
 from ckptprof.report.table import GAP, paint, wrap
@@ -75,7 +75,9 @@ def _placed(row: _Row, limit: int, keys: int, *, colour: bool) -> list[str]:
 
 def _run(report: Report, room: int) -> _Row | None:
     """Return the run of the job that lost most, as a bar of what its time went to."""
-    every = answer.costs(report)
+    from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 - `--help` has no need of the rules
+
+    every = job_costs(report.checkpoints)
     cost = next((one for one in every if one.run_seconds), None)
     if cost is None or not cost.run_seconds:
         return None
