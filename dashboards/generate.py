@@ -260,7 +260,7 @@ def _head() -> Dashboard:
 def _annotations() -> dict[str, Any]:
     """Return the marks of saves; the library does not know these words of the data source."""
     saves = {
-        "name": "Saves", "enable": True, "iconColor": SAVE_COLOUR, "expr": expression(SAVES), "useValueForTime": True,
+        "name": "Saves", "enable": False, "iconColor": SAVE_COLOUR, "expr": expression(SAVES), "useValueForTime": True,
         "datasource": {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}, "titleFormat": "save", "tagKeys": "instance",
         "textFormat": "A save on {{instance}} ended.",
     }  # fmt: skip

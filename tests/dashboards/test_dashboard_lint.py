@@ -246,7 +246,7 @@ def test_an_overdue_node_is_red() -> None:
 
 
 def test_links_marks_and_one_cursor(board: dict[str, Any]) -> None:
-    """The dashboard links to those of its tag, marks each save, and shows one cursor in all panels."""
+    """The dashboard links to those of its tag, can mark each save, and shows one cursor in all panels."""
     (link,) = board["links"]
     assert (link["type"], link["tags"], link["includeVars"], link["keepTime"]) == (
         "dashboards",
@@ -256,7 +256,7 @@ def test_links_marks_and_one_cursor(board: dict[str, Any]) -> None:
     )
     assert "ckptprof" in board["tags"]
     (saves,) = board["annotations"]["list"]
-    assert (saves["enable"], saves["useValueForTime"]) == (True, True)
+    assert (saves["enable"], saves["useValueForTime"]) == (False, True)
     assert saves["expr"].startswith("ckptprof_last_checkpoint_timestamp_seconds{")
     assert saves["expr"].endswith("* 1000")
     assert board["graphTooltip"] == 1

@@ -73,7 +73,7 @@ def test_sync_saves_are_not_said_to_be_written_beside_training(modes: tuple[Mode
     """Their stall is a little shorter than their duration now and then."""
     measured = measure([checkpoint(at * 100, mode=mode, stall_ns=39 * SECOND // 10) for at, mode in enumerate(modes)])
 
-    assert any("An async save" in note for note in plan(Given(), measured).notes) is beside
+    assert any("An async save" in note for note in plan(Given(mttf_seconds=3600), measured).notes) is beside
 
 
 def test_what_was_not_seen_is_not_told() -> None:

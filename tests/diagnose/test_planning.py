@@ -106,7 +106,7 @@ def test_async_save_is_bounded_by_its_writing() -> None:
     advised = [rule for rule in made.rules if rule.advised]
 
     assert made.advice.interval_seconds == 600
-    assert "next cannot begin before" in made.advice.reason
+    assert "more often would pay" in made.advice.reason
     assert [rule.interval_seconds for rule in advised] == [600]
     assert made.basis.background_seconds == pytest.approx(599.95)
     assert made.advice.good_from_seconds == 600

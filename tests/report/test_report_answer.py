@@ -46,7 +46,13 @@ def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Check
 
     assert pairs == [
         ("Answer", "3 saves of 39.2 s in the mean, one every 1 min 20 s, blocked train.py for 50 % of its run."),
-        ("Do first", "save less often, or asynchronously: `ckptprof plan` tells how often"),
+        (
+            "Do first",
+            (
+                "save less often, or asynchronously: `ckptprof plan --mttf 3h` tells how often, "
+                "if a failure comes every 3 hours"
+            ),
+        ),
     ]
 
 
@@ -59,6 +65,21 @@ def test_a_restore_or_a_single_save_is_no_reason_to_save_less_often(make_diagnos
     pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=once))
 
     assert pairs == [("Answer", "Nothing was slow: 1 save and 2 restores blocked training for 2 min 00 s.")]
+
+
+def test_a_limit_of_little_is_not_the_answer(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """One small save was slow, and held a thirtieth of what training lost: what all of them blocked is told."""
+    fast = [make_diagnosed(n, n * 1000, limit=Limit.NONE, stall_ns=4 * 10**9) for n in range(1, 5)]
+    slow = make_diagnosed(5, 5000, stall_ns=5 * 10**8)
+    (pair,) = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=(*fast, slow)))
+
+    assert pair == (
+        "Answer",
+        (
+            "Little was slow: 5 saves blocked training for 16.5 s; 1 of 5 checkpoints was serialisation-bound and held "
+            "0.50 s of it."
+        ),
+    )
 
 
 def test_the_share_of_the_answer_stands_below_it_too(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
@@ -125,8 +146,8 @@ def test_the_advice_asks_for_a_plan_of_its_job(make_diagnosed: Callable[..., Che
     other = make_diagnosed(4, 500, job="other", limit=Limit.NONE, stall_ns=10**9)
     alone, beside = (Report(host="h", watched=_UNWATCHED, checkpoints=tuple(told)) for told in (mine, [*mine, other]))
 
-    assert "`ckptprof plan` tells" in dict(answer.opening(alone))["Do first"]
-    assert "`ckptprof plan --job 'my job'` tells" in dict(answer.opening(beside))["Do first"]
+    assert "`ckptprof plan --mttf 3h` tells" in dict(answer.opening(alone))["Do first"]
+    assert "`ckptprof plan --job 'my job' --mttf 3h` tells" in dict(answer.opening(beside))["Do first"]
 
 
 @pytest.mark.parametrize(("stall_seconds", "said"), [(4.12, False), (4.124, False), (5.04, True), (2, False)])

@@ -111,10 +111,21 @@ def test_too_few_saves_advise_nothing(saves: int) -> None:
     text = " ".join(render(plan(Given(gpus=1), few), width=200, colour=False).split())
     given = render(plan(Given(gpus=1, cost_seconds=2), few), width=200, colour=False)
 
-    assert ("fewer than 3 do not tell what a save costs; record more, or give --cost" in text) == (saves < 3)
+    assert ("it takes 3 to tell what one costs; record more, or give --cost" in text) == (saves < 3)
     assert ("Storage" in text) == ("Rules" in text) == (saves >= 3)
     assert "A save blocks training 1 min 35 s (measured" in text
     assert "not known yet" not in given
+
+
+@pytest.mark.parametrize(("ranks", "is_told"), [(1, False), (64, True)])
+def test_failures_of_thousands_tell_nothing_of_a_few(ranks: int, *, is_told: bool) -> None:
+    """Of one rank no failure is assumed every 2066 days: what is missing is said; figures that are given go on."""
+    few = msgspec.structs.replace(RECORDED, ranks=ranks)
+    text = " ".join(render(plan(Given(), few), width=80, colour=False).split())
+
+    assert ("not known yet: nothing tells how often this job fails; give --mttf 3h" in text) is not is_told
+    assert ("A failure every" in text) is is_told
+    assert "Tiers" not in render(plan(Given(mttf_seconds=3600), few), width=80, colour=False)
 
 
 def test_hostile_texts_are_inert() -> None:

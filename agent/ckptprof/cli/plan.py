@@ -130,7 +130,10 @@ def _measured(db: str | None, query: CheckpointQuery) -> Measured:
         raise
     found = measure(report.checkpoints)
     if found is None:
+        if query.job is None and query.since_ns is None and query.until_ns is None:
+            raise NothingFoundError("no complete save was recorded", hint=_OR_GIVE.removeprefix("or "))
         raise NothingFoundError(
-            "no complete save was recorded that fits the question", hint=f"loosen --since and --job, {_OR_GIVE}"
+            "no complete save was recorded that fits the question",
+            hint=f"loosen --since and --job, {_OR_GIVE}",
         )
     return found

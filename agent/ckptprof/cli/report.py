@@ -77,7 +77,16 @@ def command(  # each argument is an option of the command line
         output.use_units()
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()
-        text = terminal.render(report, width=width, colour=colour, zone=output.LocalZone(), gpus=gpus, whole=whole)
+        is_cut = limit is not None and len(report.checkpoints) >= limit
+        text = terminal.render(
+            report,
+            width=width,
+            colour=colour,
+            zone=output.LocalZone(),
+            gpus=gpus,
+            whole=whole,
+            remarks=[f"--limit {limit}: older checkpoints count in no figure here."] if is_cut else (),
+        )
         if not output.page(text, off=no_pager):
             output.write(text)
     return gating.conclude(judged, allow_unknown=allow_unknown)

@@ -13,6 +13,7 @@ from ckptprof.units import plural, seconds
 from ckptprof.verdicts import Limit, Verdict
 
 _CROWDED = 0.2  # of what training lost
+_LITTLE = 0.1  # of it: a limit of less is no answer, where all else was fast
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,8 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     slow = [limit for limit in sums if limit not in (Limit.NONE, Limit.UNCLEAR)]
     limit = max(slow or set(sums) - {Limit.NONE} or set(sums), key=lambda one: sums[one])
     mine = [one for one in judged if one.verdict is not None and one.verdict.limit is limit]
+    if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < _LITTLE * whole:
+        return _of_little(limit, mine, judged, whole)
     return Headline(
         limit=limit,
         seconds=sums[limit],
@@ -50,6 +53,23 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
         count=len(mine),
         sentence=_sentence(limit, mine, judged),
         remedy=_remedy(mine),
+    )
+
+
+def _of_little(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint], whole: float) -> Headline:
+    """Return that nothing held much of the lost time, with the limit that held most of it."""
+    fast = [one for one in judged if one.verdict is not None and one.verdict.limit is Limit.NONE]
+    held = of_all(mine, stall_seconds)
+    which = f"{len(mine):,} of {plural(len(judged), 'checkpoint')} {'was' if len(mine) == 1 else 'were'}"
+    what = WORDS.get(limit, "unclear")
+    lost = f" and held {seconds(_lost(mine, limit))} of it" if held else ""
+    return Headline(
+        limit=Limit.NONE,
+        seconds=sum(map(lost_seconds, fast)),
+        share=sum(map(lost_seconds, fast)) / whole,
+        count=len(fast),
+        sentence=f"Little was slow: {_blocked(judged)}; {which} {what}{lost}.",
+        remedy=None,
     )
 
 

@@ -95,7 +95,8 @@ def _too_often(report: Report) -> dict[str, str]:
     of_job = f" --job {shlex.quote(cost.job)}" if len(every) > 1 else ""  # else it plans for the newest
     return {
         "sentence": f"{_blocking(cost)} blocked {cost.job} for {units.percent(cost.share)} of its run.",
-        "remedy": f"save less often, or asynchronously: `ckptprof plan{of_job}` tells how often",
+        "remedy": f"save less often, or asynchronously: `ckptprof plan{of_job} --mttf 3h` tells how often, "
+        "if a failure comes every 3 hours",
     }
 
 

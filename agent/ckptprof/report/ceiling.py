@@ -49,10 +49,10 @@ def render(ceilings: Ceilings, *, width: int, colour: bool) -> str:
     """Return the table as text that ends in a newline, the conclusions last."""
     where = f"{ceilings.fs_type} from {ceilings.server or ceilings.device or ceilings.source}"
     pairs = [
-        ("path", clean(ceilings.path)),
-        ("mount", clean(f"{ceilings.mount_point} ({where})")),
-        ("host", clean(ceilings.host)),
-        ("took", units.duration(ceilings.spent_ns)),
+        ("Path", clean(ceilings.path)),
+        ("Mount", clean(f"{ceilings.mount_point} ({where})")),
+        ("Host", clean(ceilings.host)),
+        ("Took", units.duration(ceilings.spent_ns)),
     ]
     rows = [_row(one) for one in ceilings.measures]
     lines = [*facts(pairs, width, colour=colour), "", *render_table(_COLUMNS, rows, width, colour=colour), ""]

@@ -9,7 +9,7 @@ import msgspec
 from ckptprof import units
 from ckptprof.diagnose.plan.figures import Figure, Origin
 from ckptprof.diagnose.plan.planning import Plan, Traffic
-from ckptprof.diagnose.plan.rules import Advice
+from ckptprof.diagnose.plan.rules import Advice, Rule
 from ckptprof.report.clean import clean, recorded, shorten_end
 from ckptprof.report.document import SCHEMA_VERSION
 from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
@@ -17,6 +17,7 @@ from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
 _NS = 1_000_000_000
+_ALIKE = 0.1  # of an interval: rules that differ by less say the same
 _RULES = (
     Column("RULE"),
     Column("INTERVAL", right=True),
@@ -70,7 +71,7 @@ def _worked_out(plan: Plan, width: int, *, colour: bool) -> list[tuple[str, list
     return [
         (rules, _rules(plan, width, colour=colour)),
         ("Storage", facts(_storage(plan), width, colour=colour)),
-        (tiers, _tiers(plan, width, colour=colour)),
+        (tiers, _tiers(plan, width, colour=colour) if _has_gpus(plan) else []),
         ("Mind", _bullets(plan.notes, width)),
     ]
 
@@ -80,7 +81,7 @@ def _advice(plan: Plan, advice: Advice) -> list[tuple[str, str]]:
     pairs = [("Save every", _seconds(advice.interval_seconds) + steps), ("Because", clean(advice.reason))]
     if advice.good_from_seconds is not None and advice.good_until_seconds is not None:
         span = f"{_seconds(advice.good_from_seconds)} to {_seconds(advice.good_until_seconds)}"
-        pairs.append(("As good", f"{span}: half a percent more of the time is lost at most"))
+        pairs.append(("As good", f"{span}: at most 0.5 % more of the time is lost"))
     if advice.losses is not None:
         lost = advice.losses
         parts = f"{units.percent(_rounded(lost.stall_share))} blocked by saves, "
@@ -103,7 +104,7 @@ def _today(plan: Plan, advice: Advice, interval: Figure) -> str:
     good_from, good_until = advice.good_from_seconds, advice.good_until_seconds
     if good_from is not None and good_until is not None and good_from <= interval.value <= good_until:
         return f"{text}; as good, no need to change it"
-    if gained is not None and gained > 0:
+    if gained is not None and gained > 0 and _has_gpus(plan):
         hours = f"{gained:,.3g}" if gained < 999.5 else f"{gained:,.0f}"
         text += f"; the advised interval gains {hours} GPU-hours a day"
     return text
@@ -118,7 +119,8 @@ def _basis(plan: Plan) -> list[tuple[str, str]]:
         nodes = -(-int(basis.gpus.value) // basis.gpus_per_node)
         told = f"{basis.gpus.value:,.0f} in {units.plural(nodes, 'node')} of {basis.gpus_per_node:,}"
         pairs.append(("GPUs", f"{told} ({_origin(basis.gpus)})"))
-    pairs.append(("A failure every", f"{_seconds(basis.mttf.value)} ({_origin(basis.mttf)})"))
+    if plan.advice is not None or basis.mttf.origin is not Origin.ASSUMED:
+        pairs.append(("A failure every", f"{_seconds(basis.mttf.value)} ({_origin(basis.mttf)})"))
     if basis.size is not None:
         pairs.append(("A checkpoint", f"{units.size(basis.size.value)} ({_origin(basis.size)})"))
     rest = (
@@ -135,12 +137,12 @@ def _basis(plan: Plan) -> list[tuple[str, str]]:
 
 def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
     rows = []
-    for rule in plan.rules:
+    for rule, names in _alike(plan.rules):
         style = "bold green" if rule.advised else ""
         is_possible = rule.stall_share is None or rule.stall_share < 1
         rows.append(
             [
-                Cell(("> " if rule.advised else "  ") + clean(rule.name), style),
+                Cell(("> " if rule.advised else "  ") + clean(names), style),
                 Cell(_seconds(rule.interval_seconds), style),
                 Cell(_a_day(rule.saves_per_day)),
                 Cell(_share(rule.stall_share) if is_possible else "too short", "" if is_possible else "red"),
@@ -150,6 +152,20 @@ def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
             ]
         )
     return render_table(_RULES, rows, width, colour=colour)
+
+
+def _alike(rules: tuple[Rule, ...]) -> list[tuple[Rule, str]]:
+    """Return one of those rules that advise nearly the same interval, with the names of all of them."""
+    groups: list[list[Rule]] = []
+    for rule in rules:
+        same = (one for one in groups if abs(one[0].interval_seconds / rule.interval_seconds - 1) <= _ALIKE)
+        mine = next(same, None)
+        groups.append([rule]) if mine is None else mine.append(rule)
+    told = []
+    for group in groups:
+        names = [one.name.replace(", ", " ") for one in group]
+        told.append((next((one for one in group if one.advised), group[0]), ", ".join(dict.fromkeys(names))))
+    return told
 
 
 def _storage(plan: Plan) -> list[tuple[str, str]]:
@@ -163,12 +179,17 @@ def _storage(plan: Plan) -> list[tuple[str, str]]:
             "A day",
             f"{units.size(traffic.bytes_per_day)}{a_day}, {units.rate(traffic.average_bytes_per_second)} on average",
         ),
-        ("While saving", _burst(traffic)),
+        ("While saving", _burst(traffic, has_gpus=_has_gpus(plan))),
     ]
     if traffic.measured_bytes_per_second is not None:
         told = _speed(plan, traffic.measured_bytes_per_second, traffic)
         pairs.append(("Now" if _is_measured(plan.basis.duration) else "As given", told))
     return [*pairs, *_filling(plan)]
+
+
+def _has_gpus(plan: Plan) -> bool:
+    """Return whether the GPUs are more than a guess from ranks, which may have none: tiers are for each GPU."""
+    return plan.basis.gpus is not None and plan.basis.gpus.origin is not Origin.ASSUMED
 
 
 def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
@@ -178,16 +199,16 @@ def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
     own = _is_measured(plan.basis.duration) and _is_measured(plan.basis.size)
     of = "the median rate of the saves" if own else "the size over how long a save takes"
     told = f"{units.rate(speed)}, {of}: {verdict}"
-    if plan.basis.gpus is None:
+    if plan.basis.gpus is None or not _has_gpus(plan):
         return told
     tier = f"reaches {traffic.reached_tier}" if traffic.reached_tier is not None else "under Light"
     return f"{told}; {units.rate(speed / plan.basis.gpus.value)} for each GPU: {tier}"
 
 
-def _burst(traffic: Traffic) -> str:
+def _burst(traffic: Traffic, *, has_gpus: bool) -> str:
     within = f"would write it within {_seconds(traffic.burst_seconds)}, 5 % of the interval"
     text = f"{units.rate(traffic.burst_bytes_per_second)} {within}"
-    if traffic.burst_bytes_per_second_per_gpu is None:
+    if traffic.burst_bytes_per_second_per_gpu is None or not has_gpus:
         return text
     tier = f"{traffic.needed_tier} is enough" if traffic.needed_tier is not None else "more than High"
     return f"{text}; {units.rate(traffic.burst_bytes_per_second_per_gpu)} for each GPU: {tier}"

@@ -62,17 +62,19 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     copies: str = COPIES,
     gpus: int | None = None,
     whole: bool = False,
+    remarks: Sequence[str] = (),
     empty: Callable[[Report], tuple[str, str]] = explain_empty,
 ) -> str:
     """Return the whole report as text that ends in a newline.
 
     `zone` gives the offset in which times are printed; `copies` says how copies that were left out can be seen, `empty`
-    what there is to say where there are no checkpoints. A long one has the worst and the last of them, unless `whole`.
+    what there is to say where there are no checkpoints, `remarks` what is to be added. A long one has the worst and the
+    last of them, unless `whole`.
     """
     checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
     lines = facts(answer.opening(report), width, colour=colour, keys=KEY_CELLS)
-    drawn = overview.lines(report, _of_saves(report), width, KEY_CELLS, colour=colour)
+    drawn = overview.lines(report, answer.costs(report), _of_saves(report), width, KEY_CELLS, colour=colour)
     lines += [*[""] * bool(lines and drawn), *drawn, *[""] * bool(drawn)]
     lines += facts(_opening(report, offset), width, colour=colour, keys=KEY_CELLS)
     if not checkpoints:
@@ -83,7 +85,8 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     lines += ["", *rows.draw(report, shown, offset, width, colour=colour), ""]
     cost = answer.cost_lines(report, width, gpus, colour=colour)
     lines += [*cost, ""] if cost else []
-    lines += [paint(line, "dim", colour=colour) for note in _notes(report, shown, copies) for line in wrap(note, width)]
+    notes = [*_notes(report, shown, copies), *remarks]
+    lines += [paint(line, "dim", colour=colour) for note in notes for line in wrap(note, width)]
     return "\n".join([*lines, ""])
 
 

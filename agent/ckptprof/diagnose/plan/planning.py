@@ -93,12 +93,19 @@ def lacking(basis: Basis, measured: Measured | None) -> str | None:
         return None
     saves = plural(measured.saves, "complete save")
     if measured.saves < LEAST_SAVES:
-        return f"{saves} recorded, and fewer than {LEAST_SAVES} do not tell what a save costs; {_MORE}"
+        return f"{saves} recorded, and it takes {LEAST_SAVES} to tell what one costs; {_MORE}"
     if not _value(cost) and basis.mttf.origin is Origin.ASSUMED:
-        return f"{saves} blocked training for no time that was seen, and failures are assumed; give --cost or --mttf"
+        return f"no stall was seen of {saves}, and failures are assumed; give --cost or --mttf"
     if cost is not None and measured.costs < LEAST_SAVES:
-        return f"for how long a save blocks training was seen of {measured.costs:,} of {saves}; {_MORE}"
+        return f"the stall was seen of {measured.costs:,} of {saves}; {_MORE}"
+    if basis.mttf.origin is Origin.ASSUMED and _is_guessed(basis.gpus):
+        return "nothing tells how often this job fails; give --mttf 3h, --failures 12/30d, or the number of --gpus"
     return None
+
+
+def _is_guessed(gpus: Figure | None) -> bool:
+    """Return whether GPUs are but the few ranks that were seen: what thousands report tells nothing of them."""
+    return gpus is None or (gpus.origin is Origin.ASSUMED and gpus.value < tiers.GPUS_PER_NODE)
 
 
 def _unadvised(basis: Basis, measured: Measured | None, missing: str) -> Plan:

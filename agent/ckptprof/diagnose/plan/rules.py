@@ -93,17 +93,15 @@ def _choose(basis: Basis) -> tuple[float, str, str]:
     mttf, duration = basis.mttf.value, 0.0 if basis.duration is None else basis.duration.value
     if basis.cost is None:
         interval, rule = intervals.per_mttf(mttf), PER_MTTF
-        reason = "what a save costs training is not known: 20 between failures bound what one undoes to 5 % of the work"
+        reason = "what a save costs is not known; with 20 of them between failures, one undoes at most 5 % of the work"
     else:
         interval, rule = intervals.best_availability(basis.cost.value, mttf, basis.recovery_seconds), BEST
-        reason = "here training blocked by saves and work done again after failures cost least together"
+        reason = "time in saves and work redone after failures are least in sum"
     if duration > interval:
-        reason = (
-            "a save is not written sooner, and the next cannot begin before; by its cost alone more often would pay"
-        )
+        reason = "it takes so long until a save is written; more often would pay if it were written sooner"
         return duration, BACK_TO_BACK, reason
     if interval <= 0:  # an async save that holds nothing and takes no time
-        return intervals.per_mttf(mttf), PER_MTTF, "saves cost nothing that was seen, so 20 between failures are enough"
+        return intervals.per_mttf(mttf), PER_MTTF, "no cost of a save was seen; 20 between failures are enough"
     return interval, rule, reason
 
 

@@ -25,7 +25,7 @@ WORDS = {
     Limit.SMALL_IO: "bound by small operations",
     Limit.METADATA: "bound by the number of files",
     Limit.STRAGGLER: "delayed by one rank",
-    Limit.SINGLE_WRITER: "bound by its single writer",
+    Limit.SINGLE_WRITER: "written by one of several ranks",
     Limit.PREVIOUS_SAVE: "saves wait for each other",
     Limit.CLEAN_UP: "blocked by deletion",
     Limit.PAGE_FAULT: "bound by page faults",

@@ -45,14 +45,17 @@ def is_course(checkpoints: Sequence[Checkpoint]) -> bool:
     return sum(1 for one in checkpoints if one.kind is Kind.SAVE) >= _FEWEST
 
 
-def lines(report: Report, texts: tuple[str, str], limit: int, keys: int, *, colour: bool) -> list[str]:
+def lines(  # noqa: PLR0913 - as a drawing needs
+    report: Report, costs: Sequence[JobCost], texts: tuple[str, str], limit: int, keys: int, *, colour: bool
+) -> list[str]:
     """Return the picture in lines of at most `limit` cells, `keys` of them for its keys; none of a single save.
 
-    `texts`: what there is to say of all durations, and of all stalls; the latter stands without a drawing, too.
+    `costs`: of its jobs, the dearest first; `texts`: what there is to say of all durations, and of all stalls, which
+    stands without a drawing, too.
     """
     room = min(_MOST_CELLS, limit - keys)
     saves = [one for one in summary.ordered(report.checkpoints) if one.kind is Kind.SAVE]
-    rows = [_run(report, room)]
+    rows = [_run(report, costs, room)]
     if is_course(saves):
         took = [None if one.status is Status.INCOMPLETE else figures.duration_seconds(one) for one in saves]
         held = [figures.stall_seconds(one) for one in saves]
@@ -73,7 +76,7 @@ def _placed(row: _Row, limit: int, keys: int, *, colour: bool) -> list[str]:
     return [f"{head}{GAP if used else ''}{first}", *(" " * (keys + used) + part for part in more)]
 
 
-def _run(report: Report, room: int) -> _Row | None:
+def _run(report: Report, costs: Sequence[JobCost], room: int) -> _Row | None:
     """Return the run of the job that lost most, as a bar of what its time went to."""
     from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 - `--help` has no need of the rules
 
@@ -87,7 +90,7 @@ def _run(report: Report, room: int) -> _Row | None:
     cells = _shared([seconds for _, _, seconds in parts], room)
     drawn = tuple((mark * number, STYLES[mark]) for (mark, _, _), number in zip(parts, cells, strict=True) if number)
     told = ", ".join(f"{mark} {word} {units.seconds(seconds)}" for mark, word, seconds in parts if seconds)
-    of = f" of {shorten_end(clean(cost.job), _JOB_CELLS)}" if len(every) > 1 else ""
+    of = f" of {shorten_end(clean(cost.job), _JOB_CELLS)}" if len(costs) > 1 else ""
     return _Row("Run", drawn, f"{units.seconds(cost.run_seconds)}{of}: {told}")
 
 
@@ -98,7 +101,8 @@ def _parts(report: Report, cost: JobCost, run_seconds: float) -> list[tuple[str,
     end_ns = begin_ns + round(run_seconds * _NS)
     copies = [one for one in report.checkpoints if one.kind is Kind.COPY]
     spans = [(max(begin_ns, one.start_ns), min(end_ns, one.end_ns)) for one in copies]
-    gaps = [(max(begin_ns, gap.start_ns), min(end_ns, gap.end_ns)) for gap in report.watched.gaps]
+    last_ns = min(end_ns, max(one.end_ns for one in mine))  # beyond it the job may have been over
+    gaps = [(max(begin_ns, gap.start_ns), min(last_ns, gap.end_ns)) for gap in report.watched.gaps]
     beside = "beside training" if not cost.stalls_unknown else "saving or restoring"
     left = run_seconds
     parts = []

@@ -34,7 +34,7 @@ CHECKS: tuple[_Check, ...] = (
     _Check("bulk", course.bulk, "most of what its job writes is of this kind"),
     _Check("appends", course.appends, "it is appended to, as logs are"),
     _Check("random", course.random, "small writes here and there in its files, as databases do"),
-    _Check("recurs", series.recurs, "the job wrote the like of it {} times before"),
+    _Check("recurs", series.recurs, "the job wrote the like of it before ({})"),
     _Check("regular", series.regular, "it comes every {} s, with pauses between"),
     _Check("overwrites", series.overwrites, "it takes the place of what was written before"),
     _Check("rotates", series.rotates, "its job deletes older files of this kind"),

@@ -23,7 +23,8 @@ _NUMBERS = re.compile(r"\d{1,12}")
 def recurs(event: Event) -> Found | None:
     """Return how often the like of it came before: a file of the same shape, a size that differs little."""
     times = len(_alike(event))
-    return Found(str(times), strength=min(_TIMES, times)) if times and not is_row_of_data(event) else None
+    often = "once" if times == 1 else f"{times} times"
+    return Found(often, strength=min(_TIMES, times)) if times and not is_row_of_data(event) else None
 
 
 def regular(event: Event) -> str | None:
