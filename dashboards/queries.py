@@ -5,30 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ckptprof.report.html.colours import OF_LIMIT
+
 Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 
-# One colour for each limit: each stands out by 3 to 1 from Grafana's light and dark ground. A new limit needs one here.
-LIMIT_COLOURS = {
-    "gather": "#da1f1f",
-    "staging": "#648be9",
-    "serialize": "#4f7b12",
-    "cpu": "#a8652a",
-    "page-cache": "#e64ed3",
-    "flush": "#127e6c",
-    "device": "#cb7b1d",
-    "network": "#7853e6",
-    "server": "#1da417",
-    "small-io": "#d61f5c",
-    "metadata": "#1f95dc",
-    "straggler": "#6d7511",
-    "single-writer": "#cc60e8",
-    "previous-save": "#128049",
-    "clean-up": "#e56848",
-    "page-fault": "#5460e7",
-    "none": "#808080",
-    "unclear": "#8a7f6a",
-    "unexplained": "#6f7a86",
-}
+# The same as on the pages of `--html`; what nothing explains has one, too
+LIMIT_COLOURS = {"unexplained" if limit is None else limit.value: colour for limit, colour in OF_LIMIT.items()}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckptprof.cli import filters, gating, options, output
+from ckptprof.cli import filters, gating, options, output, pages
 from ckptprof.cli.database import elsewhere, reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import Report
@@ -24,6 +24,8 @@ EXAMPLES = """
 ckptprof report
 # The last two hours of the jobs whose names begin with train
 ckptprof report --since 2h --job 'train*'
+# A page to look at and to mail
+ckptprof report --html -o report.html
 # Exit code 7 if one save in twenty blocks training for more than a minute
 ckptprof report --fail-on 'stall_p95>60s'
 """
@@ -43,6 +45,10 @@ def command(  # each argument is an option of the command line
     allow_unknown: gating.AllowUnknown = False,
     no_pager: options.NoPager = False,
     json: options.Json = False,
+    html: pages.Html = False,
+    out: pages.Out = None,
+    force: pages.Force = False,
+    show: pages.Open = False,
     no_color: options.NoColor = False,
 ) -> int:
     """Report the recorded checkpoints, what they cost and what limited them.
@@ -63,17 +69,20 @@ def command(  # each argument is an option of the command line
     """
     from ckptprof.report import answer, document, terminal  # noqa: PLC0415 - `--help` needs none of them
 
+    pages.check(html=html, json=json, out=out, force=force, show=show)
     judge = _judge_of(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     with reading(db) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
+        if html and report.checkpoints:
+            pages.write(reader, report, out=out, name="ckptprof-report.html", force=force, show=show)
     if json:
         output.write(document.dump(document.report_document(report)))
     judged = judge(report)
     if not report.checkpoints and not any(one.holds for one in judged):
         message, hint = terminal.explain_empty(report)
         raise NothingFoundError(message, hint=elsewhere(db) or hint)
-    if not json:
+    if not json and not html:
         output.use_units()
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()

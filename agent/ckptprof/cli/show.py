@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ckptprof.cli import options, output
+from ckptprof.cli import options, output, pages
 from ckptprof.cli.database import reading
 from ckptprof.errors import NothingFoundError
 from ckptprof.report import document
@@ -40,6 +40,10 @@ def command(
     whole: All = False,
     no_pager: options.NoPager = False,
     json: options.Json = False,
+    html: pages.Html = False,
+    out: pages.Out = None,
+    force: pages.Force = False,
+    show: pages.Open = False,
     no_color: options.NoColor = False,
 ) -> None:
     """Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it.
@@ -47,10 +51,15 @@ def command(
     What --all prints is longer than a screen: on a terminal it goes to the program in PAGER (less), and elsewhere the
     first lines come again as the last ones. The exit code is 3 if there is no checkpoint with this id.
     """
+    pages.check(html=html, json=json, out=out, force=force, show=show)
     with reading(db) as reader:
         found = reader.checkpoint(checkpoint_id)
-    if found is None:
-        raise NothingFoundError(f"there is no checkpoint {checkpoint_id}", hint="`ckptprof list` prints the ids")
+        if found is None:
+            raise NothingFoundError(f"there is no checkpoint {checkpoint_id}", hint="`ckptprof list` prints the ids")
+        if html:
+            name = f"ckptprof-{found.kind.value}-{found.id}.html"
+            pages.write(reader, pages.alone(reader, found), out=out, name=name, force=force, show=show)
+            return
     if json:
         output.write(document.dump(document.checkpoint_document(found)))
         return

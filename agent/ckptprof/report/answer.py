@@ -125,13 +125,14 @@ def cost_lines(report: Report, width: int, gpus: int | None, *, colour: bool) ->
     for one in every[:MAX_JOBS]:
         title = f"What checkpoints cost {shorten_end(clean(one.job), _JOB_CELLS)}"
         lines += ["", *(paint(line, "bold", colour=colour) for line in wrap(title, width))]
-        lines += facts(_job(one), width, colour=colour, indent="  ")
+        lines += facts(of_job(one), width, colour=colour, indent="  ")
     if len(every) > MAX_JOBS:
         lines += ["", f"and {units.plural(len(every) - MAX_JOBS, 'job')} more: --json has them all"]
     return lines[1:]
 
 
-def _job(cost: JobCost) -> list[tuple[str, str]]:
+def of_job(cost: JobCost) -> list[tuple[str, str]]:
+    """Return what checkpoints cost one job, as far as it is known."""
     pairs = [("Blocked", _blocked(cost))]
     if cost.gpu_seconds is not None and cost.gpus is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         gpus = f"{units.plural(cost.gpus, 'GPU')}{account.GPUS_FROM.get(cost.gpus_from or '', '')}"

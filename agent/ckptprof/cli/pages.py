@@ -1,0 +1,109 @@
+"""`--html`: one page as a file that can be mailed, what becomes of it, and what it is made of."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from ckptprof.cli import output
+from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
+from ckptprof.model import Checkpoint, CheckpointQuery, Report
+from ckptprof.report.clean import clean
+
+if TYPE_CHECKING:
+    from ckptprof.report.html.rates import Counted
+    from ckptprof.store.reader import StoreReader
+
+Html = Annotated[bool, typer.Option("--html", help="Write a page to look at: one file, for any browser, offline.")]
+Out = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+Open = Annotated[bool, typer.Option("--open", help="Show it in the browser of this desktop.")]
+
+_COUNTED = ("disk", "nic", "rdma")
+_LOOPBACK = "nic:lo"  # what it sends it receives
+_POINTS = 2000  # of a series
+_MINUTE = 60
+
+
+def check(*, html: bool, json: bool, out: str | None, force: bool, show: bool) -> None:
+    """Raise UsageError if these options make no sense together."""
+    if html and json:
+        raise UsageError("--html and --json are two formats", hint="give one of them")
+    if not html and (out is not None or force or show):
+        raise UsageError("--output, --force and --open are of --html", hint="give --html, too")
+    if out == "-" and show:
+        raise UsageError("--open needs a file", hint="leave --output - out")
+
+
+def alone(reader: StoreReader, checkpoint: Checkpoint) -> Report:
+    """Return the report of one checkpoint, with all that is known of it."""
+    around = CheckpointQuery(since_ns=checkpoint.start_ns, until_ns=max(checkpoint.end_ns, checkpoint.durable_ns or 0))
+    return msgspec.structs.replace(reader.report(around), checkpoints=(checkpoint,), copies_left_out=0)
+
+
+def write(reader: StoreReader, report: Report, *, out: str | None, name: str, force: bool, show: bool) -> None:
+    """Write the page of a report; its path goes to standard output. Raises CkptprofError."""
+    from ckptprof.report.html.page import render  # noqa: PLC0415 # Jinja2: for this only
+
+    output.use_units()
+    text = render(report, _counted(reader, report), zone=output.LocalZone())
+    if out == "-":
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        return
+    path = Path(name if out is None else out)
+    _keep(path, text, force=force)
+    output.write(f"{clean(str(path))}\n")
+    if show:
+        _show(path)
+
+
+def _keep(path: Path, text: str, *, force: bool) -> None:
+    """Write the file for its owner alone: it names processes and paths."""
+    how = os.O_TRUNC if force else os.O_EXCL
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    except FileExistsError:
+        raise UsageError(f"{clean(str(path))} exists already", hint="give another with --output, or --force") from None
+    except PermissionError as error:
+        raise PermissionDeniedError(
+            f"{clean(str(path))}: {error.strerror}", hint="--output FILE puts it elsewhere"
+        ) from None
+    except OSError as error:
+        raise CkptprofError(f"{clean(str(path))}: {error.strerror}", hint="--output FILE puts it elsewhere") from None
+
+
+def _show(path: Path) -> None:
+    import webbrowser  # noqa: PLC0415 # for this only
+
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or not webbrowser.open(
+        path.resolve().as_uri()
+    ):
+        raise CkptprofError(
+            "there is no desktop here to show it", hint=f"open {clean(str(path))} in a browser elsewhere"
+        )
+
+
+def _counted(reader: StoreReader, report: Report) -> list[Counted]:
+    """Return what devices and links counted around the checkpoints."""
+    from ckptprof.report.html.axis import axis_of  # noqa: PLC0415 # as above
+    from ckptprof.report.html.rates import Counted as Series  # noqa: PLC0415 # as above
+
+    axis = axis_of(report.checkpoints, report.watched)
+    if axis is None:
+        return []
+    seconds = (axis.end_ns - axis.start_ns) // 1_000_000_000
+    step = None if seconds <= _POINTS else -(-seconds // _POINTS)
+    step = step if step is None or step < _MINUTE else -(-step // _MINUTE) * _MINUTE  # of roll-ups
+    names = [name for name in reader.entities() if name.partition(":")[0] in _COUNTED and name != _LOOPBACK]
+    found = (reader.series(name, axis.start_ns, axis.end_ns, step_seconds=step) for name in names)
+    return [Series(one.entity, one.times_ns, one.columns, one.step_ns) for one in found]

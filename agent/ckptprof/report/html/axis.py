@@ -1,0 +1,74 @@
+"""The axis of time that all lanes of the timeline share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import tzinfo
+from typing import NamedTuple
+
+from ckptprof import units
+from ckptprof.model import Checkpoint, Gap, Watched
+
+WIDTH = 1000.0  # of a drawing; it is stretched to the page
+LEAST = 1.0  # what is shorter is drawn so wide, to be seen
+_MARGIN = 0.02
+_SECOND = 1_000_000_000
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
+_TICKS = 7  # at most
+
+
+class Tick(NamedTuple):
+    """A time that is written under the axis."""
+
+    percent: float
+    text: str
+
+
+class Axis(NamedTuple):
+    """A stretch of wall clock, in epoch nanoseconds."""
+
+    start_ns: int
+    end_ns: int
+
+    def x(self, at_ns: int) -> float:
+        """Return where an instant lies, from 0 to WIDTH."""
+        share = (at_ns - self.start_ns) / max(1, self.end_ns - self.start_ns)
+        return round(min(1.0, max(0.0, share)) * WIDTH, 3)
+
+    def span(self, start_ns: int, end_ns: int) -> tuple[float, float]:
+        """Return where a stretch of time begins, and how wide it is drawn."""
+        begin = self.x(start_ns)
+        width = max(LEAST, self.x(end_ns) - begin)
+        return min(begin, WIDTH - width), round(width, 3)
+
+    def ticks(self, zone: tzinfo) -> list[Tick]:
+        """Return round local times, at most seven."""
+        seconds = (self.end_ns - self.start_ns) / _SECOND
+        step = next((step for step in _STEPS if seconds / step <= _TICKS), _STEPS[-1]) * _SECOND
+        moment = units.moment(self.start_ns, zone)
+        offset = moment.utcoffset() if moment is not None else None
+        shift_ns = 0 if offset is None else int(offset.total_seconds()) * _SECOND
+        first = -(-(self.start_ns + shift_ns) // step) * step - shift_ns
+        pattern = "%m-%d %H:%M" if step >= 3600 * _SECOND else "%H:%M" if step >= 60 * _SECOND else "%H:%M:%S"
+        return [
+            Tick(round(self.x(at_ns) / WIDTH * 100, 3), units.stamp(at_ns, zone, pattern))
+            for at_ns in range(first, self.end_ns + 1, step)
+        ]
+
+
+def axis_of(checkpoints: Iterable[Checkpoint], watched: Watched) -> Axis | None:
+    """Return the axis of what was watched, or of the checkpoints with a little room where they lie close together."""
+    starts = [one.start_ns for one in checkpoints]
+    ends = [max(one.end_ns, one.durable_ns or 0) for one in checkpoints]
+    if not starts:
+        if watched.start_ns is None or watched.end_ns is None:
+            return None
+        return Axis(watched.start_ns, watched.end_ns)
+    room = max(_SECOND // 10, int((max(ends) - min(starts)) * _MARGIN))
+    return Axis(min(starts) - room, max(ends) + room)
+
+
+def shown(gaps: Iterable[Gap], axis: Axis) -> list[tuple[float, float]]:
+    """Return where nobody watched, as begin and width."""
+    seen = [gap for gap in gaps if gap.end_ns > axis.start_ns and gap.start_ns < axis.end_ns]
+    return [axis.span(max(gap.start_ns, axis.start_ns), min(gap.end_ns, axis.end_ns)) for gap in seen]

@@ -1,0 +1,122 @@
+"""What devices and links moved while the checkpoints went on: one small drawing for each, on the axis of the lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ckptprof import units
+from ckptprof.report.clean import clean
+from ckptprof.report.html.axis import Axis
+
+HEIGHT = 40.0
+SECTOR_BYTES = 512  # of /proc/diskstats, whatever the device's own are
+# (into the host or off the medium, out of the host or onto it): columns of a series, and what one of them is in bytes
+MEASURED = {"disk": (("read", "read_sectors", SECTOR_BYTES), ("written", "write_sectors", SECTOR_BYTES)),
+            "nic": (("received", "rx_bytes", 1), ("sent", "tx_bytes", 1)),
+            "rdma": (("received", "rx_bytes", 1), ("sent", "tx_bytes", 1))}  # fmt: skip
+MAX_DRAWN = 6
+MAX_POINTS = 2000  # of a series
+_LEAST_BYTES = 1_000_000  # moved in all: less is no part of the picture
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the store knows of one entity: cumulative counters at some times, None where one was not read."""
+
+    entity: str  # disk:vda
+    times_ns: Sequence[int]
+    columns: dict[str, Sequence[int | None]]
+    step_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One direction, as paths that are broken where nobody watched."""
+
+    word: str
+    paths: tuple[str, ...]
+    moved_bytes: int
+    peak_bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """A device or a link."""
+
+    name: str
+    scale: str  # the rate at the top
+    curves: tuple[Curve, ...]
+
+
+def throughputs(counted: Iterable[Counted], axis: Axis, gaps: Sequence[tuple[int, int]]) -> list[Throughput]:
+    """Return those that moved most, the busiest first; nothing of who moved less than a megabyte."""
+    found = []
+    for one in counted:
+        kind, _, name = one.entity.partition(":")
+        rates = [(word, _rates(one, column, size, gaps)) for word, column, size in MEASURED.get(kind, ())]
+        moved = sum(rate * (end - start) / 1e9 for _, spans in rates for start, end, rate in spans)
+        if moved >= _LEAST_BYTES:
+            found.append((moved, name, rates))
+    found.sort(key=lambda one: (-one[0], one[1]))
+    return [_drawn(name, rates, axis) for _, name, rates in found[:MAX_DRAWN]]
+
+
+_Rates = list[tuple[int, int, float]]  # start, end, bytes per second
+
+
+def _rates(one: Counted, column: str, size: int, gaps: Sequence[tuple[int, int]]) -> _Rates:
+    values = one.columns.get(column)
+    if values is None:
+        return []
+    rates: _Rates = []
+    points = [(at_ns, value) for at_ns, value in zip(one.times_ns, values, strict=True) if value is not None]
+    for (start, before), (end, after) in pairwise(points):
+        unwatched = any(low < end and start < high for low, high in gaps)
+        left_out = one.step_ns is not None and end - start > one.step_ns
+        if end <= start or after < before or unwatched or left_out:
+            continue
+        rates.append((start, end, (after - before) * size / ((end - start) / 1e9)))
+    return rates
+
+
+def _drawn(name: str, rates: list[tuple[str, _Rates]], axis: Axis) -> Throughput:
+    top = max(rate for _, spans in rates for _, _, rate in spans)
+    curves = []
+    for word, spans in rates:
+        inside = [(max(s, axis.start_ns), min(e, axis.end_ns), r) for s, e, r in spans]
+        inside = [one for one in inside if one[0] < one[1]]
+        moved = sum(rate * (end - start) / 1e9 for start, end, rate in inside)
+        peak = max((rate for _, _, rate in inside), default=0.0)
+        paths = tuple(_path(piece, axis, top) for piece in _pieces(_thinned(inside)))
+        curves.append(Curve(word, paths, int(moved), peak))
+    return Throughput(clean(name), units.rate(top), tuple(curves))
+
+
+def _thinned(spans: _Rates) -> _Rates:
+    """Return so few that they can be drawn, the fastest of those that fall together."""
+    every = -(-len(spans) // MAX_POINTS)
+    if every <= 1:
+        return spans
+    groups = [spans[i : i + every] for i in range(0, len(spans), every)]
+    return [(group[0][0], group[-1][1], max(rate for _, _, rate in group)) for group in groups]
+
+
+def _pieces(spans: _Rates) -> list[_Rates]:
+    pieces: list[_Rates] = []
+    for span in spans:
+        if pieces and pieces[-1][-1][1] == span[0]:
+            pieces[-1].append(span)
+        else:
+            pieces.append([span])
+    return pieces
+
+
+def _path(piece: _Rates, axis: Axis, top: float) -> str:
+    """Return a closed path: a step for each stretch, from the ground up."""
+    points = [f"M{axis.x(piece[0][0]):g} {HEIGHT:g}"]
+    for _, end, rate in piece:
+        y = round(HEIGHT * (1 - rate / top), 2) if top > 0 else HEIGHT
+        points.append(f"V{y:g}H{axis.x(end):g}")
+    return "".join(points) + f"V{HEIGHT:g}Z"

@@ -1,0 +1,202 @@
+"""The page of `--html`: what is drawn is what was measured, what is hostile is inert, and what is too much is thinned."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from datetime import timezone
+from html.parser import HTMLParser
+from typing import Any
+
+import msgspec
+import pytest
+
+from ckptprof.model import Checkpoint, Gap, Interval, Report, Writer
+from ckptprof.report.html import colours
+from ckptprof.report.html.axis import WIDTH, Axis, axis_of
+from ckptprof.report.html.lanes import latenesses
+from ckptprof.report.html.page import render
+from ckptprof.report.html.rates import HEIGHT, Counted, throughputs
+from ckptprof.verdicts import Account, Limit, Verdict
+
+SECOND = 1_000_000_000
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
+GROUNDS = ("#ffffff", "#1b1f24")  # --panel of page.css
+
+
+class Seen(HTMLParser):
+    """The elements of a page, and what stands in some of them."""
+
+    def __init__(self, text: str) -> None:
+        """Read it all."""
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take note of one."""
+        self.elements.append((tag, dict(attrs)))
+        self._open = tag
+
+    def handle_data(self, data: str) -> None:
+        """Take note of the text."""
+        self.texts[self._open] = self.texts.get(self._open, "") + data
+
+    def bars(self, style: str) -> list[tuple[int, float, float]]:
+        """Return (checkpoint, x, width) of the bars of the timeline of a class."""
+        found = [(tag, told) for tag, told in self.elements if tag == "rect" and "data-id" in told]
+        return [
+            (int(told["data-id"] or 0), float(told["x"] or 0), float(told["width"] or 0))
+            for _, told in found
+            if style in (told["class"] or "").split()
+        ]
+
+
+@pytest.fixture
+def seen(zone: timezone) -> Callable[..., Seen]:
+    """Return what reads the page of a report."""
+    return lambda report, *counted: Seen(render(report, counted, zone=zone))
+
+
+def times(axis: Axis, x: float, width: float) -> tuple[float, float]:
+    """Return the seconds since the axis' begin that a bar stands for."""
+    whole = (axis.end_ns - axis.start_ns) / SECOND
+    return x / WIDTH * whole, (x + width) / WIDTH * whole
+
+
+def test_what_is_drawn_is_what_was_measured(
+    seen: Callable[..., Seen], make_report: Callable[..., Report], make_checkpoint: Callable[..., Checkpoint]
+) -> None:
+    """Each rank's time, when training was blocked, and how long a save was at risk, read back out of the page."""
+    one = make_checkpoint(1, 10)
+    ranks = tuple(
+        Writer(pid=number, comm="python", bytes=1, rank=number, start_ns=one.start_ns, end_ns=one.end_ns - number * SECOND)
+        for number in range(3)
+    )
+    held = (Interval(one.start_ns, one.start_ns + SECOND), Interval(one.end_ns - SECOND, one.end_ns))
+    changes: dict[str, Any] = {"writers": ranks, "blocked": held, "stall_ns": 2 * SECOND}
+    one = msgspec.structs.replace(one, durable_ns=one.end_ns + 3 * SECOND, **changes)
+    report = make_report([one])
+    axis = axis_of([one], report.watched)
+    assert axis is not None
+    page = seen(report)
+
+    def told(style: str) -> list[tuple[float, float]]:
+        return sorted(times(axis, x, width) for _, x, width in page.bars(style))
+
+    def real(start_ns: int, end_ns: int) -> Any:
+        return pytest.approx(((start_ns - axis.start_ns) / SECOND, (end_ns - axis.start_ns) / SECOND), abs=0.01)
+
+    assert told("blocked") == [real(span.start_ns, span.end_ns) for span in held]
+    assert told("risk") == [real(one.durable_ns - (one.at_risk_ns or 0), one.durable_ns or 0)]
+    drawn = told(colours.css_class(one.verdict and one.verdict.limit))
+    assert drawn == sorted((real(rank.start_ns or 0, rank.end_ns or 0) for rank in ranks), key=lambda one: one.expected)
+
+
+def test_a_name_does_nothing_on_the_page(
+    make_report: Callable[..., Report], make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """It is text, without what turns text around; the policy lets only our script and style through, by their hash."""
+    verdict = Verdict(
+        limit=Limit.DEVICE, sentence=HOSTILE, confidence=0.9, seconds=1, evidence=(HOSTILE,), excluded=(),
+        accounts=(Account(limit=Limit.DEVICE, seconds=1, text=HOSTILE),), remedy=HOSTILE,
+    )  # fmt: skip
+    writers = (Writer(pid=1, comm=HOSTILE, bytes=1),)
+    one = make_checkpoint(1, 10, job=HOSTILE, path=HOSTILE, blind=(HOSTILE,), verdict=verdict, writers=writers)
+    report = msgspec.structs.replace(make_report([one]), host=HOSTILE)
+    counted = Counted(f"disk:{HOSTILE}", [one.start_ns, one.end_ns], {"write_sectors": [0, 10**6]})
+    text = render(report, [counted], zone=zone)
+    page = Seen(text)
+    tags = {tag for tag, _ in page.elements}
+    (policy,) = (told["content"] or "" for tag, told in page.elements if told.get("http-equiv"))
+
+    assert not tags & {"img", "iframe", "object", "link", "base", "form"}
+    assert not any(name == "style" or name.startswith("on") for _, told in page.elements for name in told)
+    assert text.count("<script") == text.count("</script") == 1
+    assert "\u202e" not in text
+    assert "\x1b" not in text
+    for tag in ("script", "style"):
+        told = base64.b64encode(hashlib.sha256(page.texts[tag].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{told}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert not re.search(r"https?://|url\(", text)
+
+
+@pytest.mark.parametrize("word", ["innerHTML", "eval", "Function(", "document.write", "setAttribute(\"style\"", "fetch("])
+def test_the_script_makes_nothing_of_text(word: str, make_report: Callable[..., Report], zone: timezone) -> None:
+    """So no name can become a script by it."""
+    assert word not in Seen(render(make_report([]), [], zone=zone)).texts["script"]
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of WCAG 2.2."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("limit", [*Limit, None])
+@pytest.mark.parametrize("ground", GROUNDS)
+def test_each_limit_stands_out(limit: Limit | None, ground: str) -> None:
+    """By 3 to 1 from either ground (WCAG 1.4.11)."""
+    low, high = sorted((luminance(colours.OF_LIMIT[limit]), luminance(ground)))
+
+    assert (high + 0.05) / (low + 0.05) >= 3
+
+
+def test_very_many_checkpoints_make_a_small_page(
+    seen: Callable[..., Seen], make_checkpoint: Callable[..., Checkpoint], make_report: Callable[..., Report], zone: timezone
+) -> None:
+    """The slowest are told, and that the others are not."""
+    many = [make_checkpoint(number, 60 * number) for number in range(1, 2001)]
+    many[1234] = msgspec.structs.replace(many[1234], end_ns=many[1234].end_ns + 30 * SECOND)
+    report = make_report(many)
+    text = render(report, [], zone=zone)
+    page = Seen(text)
+    rows = [told["id"] for tag, told in page.elements if tag == "tbody" and "id" in told]
+
+    assert len(rows) == 200
+    assert f"row-{many[1234].id}" in rows
+    assert "The table has the 200 slowest of 2,000 checkpoints." in text
+    assert len(text) < 1_000_000
+
+
+def test_a_report_without_a_checkpoint_is_a_page(seen: Callable[..., Seen], make_report: Callable[..., Report]) -> None:
+    """It says so."""
+    page = seen(make_report([]))
+
+    assert "No checkpoint was seen." in page.texts["p"]
+
+
+def test_a_curve_is_cut_where_nobody_watched() -> None:
+    """And where a counter began anew; its height is the rate, and its area what was moved."""
+    at = [number * SECOND for number in range(8)]
+    sectors = [0, 2000, 4000, 4000, 8000, 8000, 0, 2000]
+    axis = Axis(0, 8 * SECOND)
+    (one,) = throughputs([Counted("disk:sda", at, {"write_sectors": sectors})], axis, [(4 * SECOND, 5 * SECOND)])
+    (_, written) = one.curves
+
+    assert [path.count("M") for path in written.paths] == [1, 1, 1]
+    assert written.moved_bytes == (8000 + 2000) * 512
+    assert written.peak_bytes_per_second == 4000 * 512
+    assert written.paths[0] == f"M0 {HEIGHT:g}V20H125V20H250V40H375V0H500V40Z"
+    assert throughputs([Counted("disk:sda", at, {"write_sectors": [0, 1] * 4})], axis, []) == []
+
+
+def test_ranks_are_told_the_latest_first(make_checkpoint: Callable[..., Checkpoint]) -> None:
+    """By the time after the middle one, in all."""
+    saves = []
+    for number in (1, 2):
+        one = make_checkpoint(number, 100 * number)
+        ends = [one.start_ns + seconds * SECOND for seconds in (1, 2, 2 + number)]
+        ranks = (Writer(pid=i, comm="p", bytes=1, rank=i, start_ns=one.start_ns, end_ns=end) for i, end in enumerate(ends))
+        saves.append(msgspec.structs.replace(one, writers=tuple(ranks)))
+    first, second, third = latenesses(saves)
+
+    assert (first.rank, first.late_seconds, first.worst_seconds, first.last, first.checkpoints) == (2, 3, 2, 2, 2)
+    assert (second.late_seconds, third.late_seconds, second.last, third.last) == (0, 0, 0, 0)
+    assert latenesses([make_checkpoint(1, 0)]) == []
