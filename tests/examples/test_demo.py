@@ -46,11 +46,12 @@ def test_the_commands_that_it_ends_with_work_from_anywhere(tmp_path: Path) -> No
     result = run(*DEMO, *SMALL, "--work", str(home), cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
 
-    report, show = result.stdout.splitlines()[-2:]
+    *_, report, show, _, _, _, page = result.stdout.splitlines()
     shown = [subprocess.run(["sh", "-c", line], capture_output=True, check=False, cwd="/") for line in (report, show)]
 
     assert [one.returncode for one in shown] == [0, 0]
     assert f" {shlex.split(show)[2]}, " in shown[1].stdout.decode().splitlines()[0]
+    assert Path(page).read_text(encoding="utf-8").startswith("<!doctype html>")
     assert (home / "thesis" / "chapter").read_text() == "years of work"
 
 
