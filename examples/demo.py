@@ -98,7 +98,7 @@ def say_what_next(directory: Path, seen: list[dict[str, Any]]) -> None:
         longest = max(seen, key=lambda one: int(one["end_ns"]) - int(one["start_ns"]))
         print(shlex.join([ckptprof(), "show", str(longest["id"]), *of_database]))
         page = directory / "report.html"
-        subprocess.run(
+        subprocess.run(  # noqa: S603 # the command beside this Python
             [ckptprof(), "report", "--html", "-o", page, *of_database], check=True, stdout=subprocess.DEVNULL
         )
         print(f"\nThe same as a page to look at, in any browser:\n\n{page}")
