@@ -204,7 +204,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if OUTCOMES in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
         nodeid = report.nodeid.rpartition("@")[0] if report.nodeid.endswith(GROUPED) else report.nodeid
         broke = any(name == "broke" for name, _ in report.user_properties)
-        line = json.dumps({"id": nodeid, "step": report.when, "outcome": report.outcome, "broke": broke})
+        told = {"id": nodeid, "step": report.when, "outcome": report.outcome, "broke": broke}
+        line = json.dumps({**told, "text": report.longreprtext if report.failed else ""})
         with Path(os.environ[OUTCOMES]).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 

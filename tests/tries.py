@@ -89,6 +89,12 @@ def add(cases: dict[str, Case], lines: Iterable[str]) -> None:
             case.failures += not all(failed)
 
 
+def texts(lines: Iterable[str]) -> list[str]:
+    """Return what each failed step of each test says."""
+    told = [json.loads(line) for line in lines]
+    return [f"\n_____ {one['id']} ({one['step']})\n{one['text']}" for one in told if one["outcome"] == "failed"]
+
+
 def too_many(cases: Mapping[str, Case], kind: Kind) -> list[str]:
     """Return the levels of which so many cases needed a second try that a regression may hide behind them."""
 
@@ -115,7 +121,7 @@ def verdict(cases: Mapping[str, Case], kind: Kind) -> tuple[list[str], bool]:
 
 
 def exit_code(command: list[str], environment: Mapping[str, str], end: float = math.inf) -> int | None:
-    """Run pytest to its end; None if it was out of time, and interrupted so that it still printed what failed."""
+    """Run pytest to its end; None if it was out of time, and interrupted."""
     process = subprocess.Popen(command, env=environment)
     with suppress(subprocess.TimeoutExpired):
         return process.wait(None if math.isinf(end) else max(0.0, end - time.monotonic()))
@@ -139,7 +145,10 @@ def run(kind: Kind, workers: str, minutes: float, flags: list[str]) -> int:
         def try_them(command: list[str], end: float = math.inf) -> int | None:
             outcomes.write_text("")
             code = exit_code(command, environment, end)
-            add(cases, outcomes.read_text(encoding="utf-8").splitlines())
+            lines = outcomes.read_text(encoding="utf-8").splitlines()
+            if code is None:  # it was killed, most often, before it had printed what failed
+                print(*texts(lines), sep="\n", flush=True)
+            add(cases, lines)
             return code
 
         everything = [*pytest, "-n", workers, "--dist", "loadgroup", "-m", kind.marked, *flags]

@@ -39,7 +39,7 @@ def told(nodeid: str, *failed: bool) -> Iterator[str]:
     """Return the lines of a try of one test; for each failed step, whether the job had broken."""
     yield json.dumps({"id": nodeid, "step": "setup", "outcome": "passed", "broke": False})
     for broke in failed:
-        yield json.dumps({"id": nodeid, "step": "call", "outcome": "failed", "broke": broke})
+        yield json.dumps({"id": nodeid, "step": "call", "outcome": "failed", "broke": broke, "text": "E  wrong"})
     yield json.dumps({"id": nodeid, "step": "teardown", "outcome": "passed", "broke": False})
 
 
@@ -135,7 +135,7 @@ def test_a_pytest_that_cannot_run_is_no_success(tmp_path: Path) -> None:
 
 
 def test_who_is_out_of_time_is_interrupted() -> None:
-    """So that it can say what failed until then; nothing hangs that does not listen."""
+    """Nothing hangs that does not listen."""
     sleeper = [sys.executable, "-c", f"import time; time.sleep({LIFETIME})"]
 
     assert tries.exit_code(sleeper, os.environ, time.monotonic()) is None
@@ -189,6 +189,15 @@ def test_as_many_as_the_time_allows_are_scored(
 ) -> None:
     """On a machine that is too slow for all of them; what failed has its other tries all the same."""
     assert passes(*each) == code
+
+
+def test_what_failed_is_told_though_the_time_was_over(
+    passes: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pytest that is killed prints nothing of it."""
+    assert passes((None, [*told("right"), *WRONG]), (0, told("wrong"))) == 0
+
+    assert capsys.readouterr().out.count("_____ wrong (call)\nE  wrong") == 1
 
 
 def test_a_try_that_killed_its_worker_failed(passes: Callable[..., int]) -> None:
