@@ -64,7 +64,8 @@ def windows(contenders: list[Contender], count: int, seconds: float) -> dict[str
             time.sleep(seconds)
             elapsed = time.monotonic_ns() - started
             for contender in contenders:
-                shares[contender.name].append((contender.cpu_ns() - before[contender.name]) / elapsed * 100)
+                used = max(contender.cpu_ns() - before[contender.name], contender.least_ns)
+                shares[contender.name].append(used / elapsed * 100)
     return shares
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from tests.leftovers import leave_none
+from tests.leftovers import leave_none, own
 
 FAILURES = 1  # pytest.ExitCode
 TO_SUM_UP_SECONDS = 60
@@ -138,7 +138,7 @@ def run(kind: Kind, workers: str, minutes: float, flags: list[str]) -> int:
     """Run them all, or as many as the time allows, then alone those that failed; return the exit code of it all."""
     pytest = [sys.executable, "-m", "pytest"]
     cases: dict[str, Case] = {}
-    with tempfile.TemporaryDirectory(prefix="ckptprof-tries-") as folder:
+    with tempfile.TemporaryDirectory(prefix=own("tries-")) as folder:
         outcomes, chosen = Path(folder, "outcomes"), Path(folder, "chosen")
         environment = {**os.environ, "CKPTPROF_TEST_OUTCOMES": str(outcomes)}
 
