@@ -13,7 +13,7 @@ import pytest
 from ckptprof.cli.checks import connections, host, training
 from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
-from ckptprof.report.doctor import degraded
+from ckptprof.report.doctor import Check, degraded, groups
 from ckptprof_collectors.gpus.nvml import Gpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.processes.pystacks import find_program
@@ -245,15 +245,40 @@ def test_database_that_is_none(tmp_path: Path) -> None:
     assert all(check.text for check in found)
 
 
+def test_each_remedy_stands_once() -> None:
+    """In three groups, with the checks that it mends; what an ordinary user lacks is no fault of `run`."""
+    root = "watch it as root (`ckptprof agent`)"
+    found = [
+        Check("python", "ok", "Python 3"), Check("udev", "note", "no udev daemon"),
+        Check("capabilities", "warn", "only your own", root), Check("processes", "warn", "not others", root),
+        Check("trace", "warn", "no trace", f"as `capabilities` says: {root}, and with it what `trace-btf` names"),
+        Check("delay", "note", "not counted", "`sysctl a=1`"),
+    ]  # fmt: skip
+    text = groups(found, width=80, colour=False, is_root=False)
+
+    assert text == (
+        "Works\n  python\n  nothing to do about udev\n\nCould be better\n"
+        "  1  capabilities: only your own (also processes, trace)\n  2  delay: not counted\n\n"
+        "What to type\n  1  watch it as root (`ckptprof agent`)\n  2  `sysctl a=1`\n\n"
+        "`ckptprof run -- CMD` can watch your own jobs. `ckptprof doctor --all` tells\neach check.\n"
+    )
+    assert not degraded(found, is_root=False)
+    assert degraded(found)
+    assert degraded([Check("io", "fail", "none")], is_root=False)
+
+
 def test_doctor_on_this_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both forms say the same, and the exit code follows from it."""
     db = str(tmp_path / "deep/er/ckptprof.db")
     code = main(["doctor", "--db", db, "--json"])
     body = json.loads(capsys.readouterr().out)
     again = main(["doctor", "--db", db, "--no-color"])
+    short = capsys.readouterr().out
+    main(["doctor", "--db", db, "--no-color", "--all"])
     text = capsys.readouterr().out
 
     assert {"ptrace-scope", "py-spy", "gpus"} <= {check["id"] for check in body["checks"]}
     assert code == again == {"ok": 0, "degraded": 4}[body["status"]]
     assert [check["id"] for check in body["checks"] if f" {check['id']} " not in text] == []
+    assert [check["id"] for check in body["checks"] if check["id"] not in short] == []
     assert not (tmp_path / "deep").exists()

@@ -1,4 +1,4 @@
-"""What a reader sees of real recordings, at three widths; CKPTPROF_UPDATE_GOLDEN=1 writes down what is told now."""
+"""What a reader sees of real recordings, at four widths; CKPTPROF_UPDATE_GOLDEN=1 writes down what is told now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckptprof.service.commands.replaying import replay
 HERE = Path(__file__).resolve().parent
 STREAMS = HERE.parent / "fixtures" / "streams"
 GOLDEN = HERE.parent / "golden" / "report"
-WIDTHS = (40, 80, 200)
+WIDTHS = (40, 80, 120, 200)
 KEPT = 40  # lines of each end of a long one
 EVERY_NS = 600_000_000_000
 RECORDED = {

@@ -147,7 +147,7 @@ def test_the_advice_asks_for_a_plan_of_its_job(make_diagnosed: Callable[..., Che
     alone, beside = (Report(host="h", watched=_UNWATCHED, checkpoints=tuple(told)) for told in (mine, [*mine, other]))
 
     assert "`ckptprof plan --mttf 3h` tells" in dict(answer.opening(alone))["Do first"]
-    assert "`ckptprof plan --job 'my job' --mttf 3h` tells" in dict(answer.opening(beside))["Do first"]
+    assert "`ckptprof plan --mttf 3h --job 'my job'` tells" in dict(answer.opening(beside))["Do first"]
 
 
 @pytest.mark.parametrize(("stall_seconds", "said"), [(4.12, False), (4.124, False), (5.04, True), (2, False)])

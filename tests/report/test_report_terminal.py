@@ -15,7 +15,7 @@ from ckptprof.report import rows, terminal
 from ckptprof.report.clean import width as cells
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 @pytest.mark.parametrize("name", ["run", "host", "empty", "blank", "course", "copies", "limits", "fine"])
 def test_report_looks_as_agreed(
     name: str, width: int, reports: dict[str, Report], zone: timezone, golden: Callable[[str, str], None]
@@ -23,7 +23,7 @@ def test_report_looks_as_agreed(
     """The golden files are what was looked at and found clear; nothing is wider than the terminal."""
     text = terminal.render(reports[name], width=width, colour=False, zone=zone)
 
-    if width in (80, 200):
+    if width in (80, 120, 200):
         golden(f"report/{name}-{width}.txt", text)
     assert max(cells(line) for line in text.splitlines()) <= width
 

@@ -48,6 +48,19 @@ def test_data_is_told_from_nothing() -> None:
     assert "-1.00, copy -1.00, data +0.60   data: its name has a word" in text
 
 
+def test_what_came_nearest_is_told_with_what_it_lacked() -> None:
+    """By its sum, or by the rule that excludes it; nothing where nothing was judged."""
+    data = why.nearest(one for one in replay(STREAMS / "data-set.ckptrec.gz", None).judged if one.is_rejected)
+    copied = [one for one in replay(STREAMS / "stage-in.trace.ckptrec.gz", None).judged if one.decision.override]
+
+    assert data is not None
+    assert data.startswith("the nearest to one was ")
+    assert " of the 0.60 that a save takes. For it: " in data
+    assert ". Against it: numbered pieces that only go on counting, as data sets do" in data
+    assert ", and " in (why.nearest(copied) or "")
+    assert why.nearest([]) is None
+
+
 @pytest.mark.parametrize("name", ["torch-save", "stage-in.trace", "data-set"])
 def test_the_document_says_the_same(name: str) -> None:
     """One entry for each event, and the weights of its signals add up to the sums."""

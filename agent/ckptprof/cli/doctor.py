@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -25,22 +26,30 @@ ckptprof doctor
 ckptprof doctor --json
 """
 DEGRADED = 4
+All = Annotated[bool, typer.Option("--all", "-a", help="A line for each check, with all that it found.")]
 
 
-def command(*, db: options.Db = None, json: options.Json = False, no_color: options.NoColor = False) -> None:
+def command(
+    *, db: options.Db = None, whole: All = False, json: options.Json = False, no_color: options.NoColor = False
+) -> None:
     """Check what ckptprof can see on this host, and name the command that adds what is missing.
 
     It asks who watches this host now, the service or an agent, at which level it does, and why. The exit code is 4 if
-    something that ckptprof uses is missing (warn) or does not work (fail).
+    something does not work, or, for root, is missing: an ordinary user can `run` without it.
     """
     where = path_to_read() if db is None else db
+    is_root = os.geteuid() == 0
     address, port = options.address(os.environ.get("CKPTPROF_LISTEN") or None)
     at = address, DEFAULT_PORT if port is None else port
     checks = host.everything(KernelFs(), where, run=Path("/run"), at=at, now_ns=time.time_ns())
     if json:
-        output.write(document.dump(rendering.document(checks, version=__version__, host=platform.node())))
+        output.write(
+            document.dump(rendering.document(checks, version=__version__, host=platform.node(), is_root=is_root))
+        )
     else:
         output.use_units()
-        output.write(rendering.render(checks, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
-    if rendering.degraded(checks):
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        whole_text = rendering.render(checks, width=width, colour=colour)
+        output.write(whole_text if whole else rendering.groups(checks, width=width, colour=colour, is_root=is_root))
+    if rendering.degraded(checks, is_root=is_root):
         raise typer.Exit(DEGRADED)

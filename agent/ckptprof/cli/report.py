@@ -94,7 +94,10 @@ def command(  # each argument is an option of the command line
             zone=output.LocalZone(),
             gpus=gpus,
             whole=whole,
-            remarks=[f"--limit {limit}: older checkpoints count in no figure here."] if is_cut else (),
+            remarks=[
+                *([f"--limit {limit}: older checkpoints count in no figure here."] if is_cut else []),
+                *([f"T{told[1:]}."] if (told := elsewhere(db)) is not None else []),
+            ],
         )
         if not output.page(text, off=no_pager):
             output.write(text)

@@ -6,8 +6,9 @@ import contextlib
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +18,9 @@ from ckptprof.model import Report
 from ckptprof.report import document, terminal
 from ckptprof.report.hints import typed
 from ckptprof.report.summary import without_copies
+
+if TYPE_CHECKING:
+    from ckptprof.service.commands.running import Outcome
 
 EXAMPLES = """
 # One command; what it saved and restored is reported when it ends
@@ -67,7 +71,7 @@ def command(
     if quiet:
         return outcome.exit_code
     try:
-        _write(without_copies(outcome.report), target, json=json, no_color=no_color)
+        _write(without_copies(outcome.report), target, _why_none(outcome), json=json, no_color=no_color)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with our report, the command's code matters more
         from ckptprof.service.recorder import messages  # noqa: PLC0415
 
@@ -76,7 +80,22 @@ def command(
     return outcome.exit_code
 
 
-def _write(report: Report, target: int | None, *, json: bool, no_color: bool) -> None:
+def _why_none(outcome: Outcome) -> Callable[[Report], tuple[str, str]]:
+    """Return what tells why nothing was found: by the event that came nearest, if there was one."""
+
+    def told(report: Report) -> tuple[str, str]:
+        from ckptprof.report.why import nearest  # noqa: PLC0415 - imports the tables of the detection
+
+        message, hint = terminal.explain_empty_run(report)
+        found = nearest(outcome.rejected)
+        return (message, hint) if found is None else (message, found)
+
+    return told
+
+
+def _write(
+    report: Report, target: int | None, empty: Callable[[Report], tuple[str, str]], *, json: bool, no_color: bool
+) -> None:
     stream = sys.stderr if target is None else os.fdopen(target, "w", encoding="utf-8")
     try:
         if target is not None and stat.S_ISREG(os.fstat(target).st_mode):
@@ -91,7 +110,7 @@ def _write(report: Report, target: int | None, *, json: bool, no_color: bool) ->
                 width=output.terminal_width(),
                 colour=colour,
                 zone=output.LocalZone(),
-                empty=terminal.explain_empty_run,
+                empty=empty,
             )
             output.write(f"\n{text}" if target is None else text, stream)
         stream.flush()

@@ -85,19 +85,31 @@ def opening(report: Report) -> list[tuple[str, str]]:
 
 def _too_often(report: Report) -> dict[str, str]:
     """Return another sentence and a remedy where no save is slow, but their number blocks training too long."""
-    from ckptprof.diagnose.costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
-
     every = costs(report)
-    shares = [(share, one) for one in every if (share := saves_share(one)) is not None]
-    worst, cost = max(shares, key=lambda pair: (pair[0], pair[1].job), default=(0.0, None))
-    if cost is None or cost.saves is None or worst <= SNIA_SHARE:
+    cost = _held_most(every)
+    if cost is None:
         return {}
     of_job = f" --job {shlex.quote(cost.job)}" if len(every) > 1 else ""  # else it plans for the newest
     return {
         "sentence": f"{_blocking(cost)} blocked {cost.job} for {units.percent(cost.share)} of its run.",
-        "remedy": f"save less often, or asynchronously: `ckptprof plan{of_job} --mttf 3h` tells how often, "
+        "remedy": f"save less often, or asynchronously: `ckptprof plan --mttf 3h{of_job}` tells how often, "
         "if a failure comes every 3 hours",
     }
+
+
+def _held_most(every: Sequence[JobCost]) -> JobCost | None:
+    """Return the job that saves blocked for most of its run, if that is too much."""
+    from ckptprof.diagnose.costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
+
+    shares = [(share, one) for one in every if (share := saves_share(one)) is not None and share > SNIA_SHARE]
+    return max(shares, key=lambda pair: (pair[0], pair[1].job), default=(0.0, None))[1]
+
+
+def answered_first(report: Report) -> tuple[JobCost, ...]:
+    """Return what checkpoints cost each job, that of the answer first."""
+    every, found = costs(report), headline(report)
+    first = _held_most(every) if found is not None and found.limit is Limit.NONE else None
+    return every if first is None else (first, *(one for one in every if one is not first))
 
 
 def _blocking(cost: JobCost) -> str:

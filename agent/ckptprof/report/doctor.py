@@ -1,20 +1,23 @@
-"""What `ckptprof doctor` says: one line for each check, and under it the command that fixes it."""
+"""What `ckptprof doctor` says: what works, what could be better, and what to type; in full, a line for each check."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ckptprof.report.clean import clean
-from ckptprof.report.table import paint, wrap
+from ckptprof.report.table import facts, paint, wrap
 
 SCHEMA_VERSION = 1
 _STYLES = {"ok": "green", "note": "blue", "warn": "yellow", "fail": "red"}
 _STATUS_CELLS = 6
 _BESIDE = 30  # cells that a text beside its check needs
 _FIX = "fix: "
+_OF_ANOTHER = re.compile(r"^as `[a-z-]+` says: |, and with it what .*$")  # a remedy that another check has, too
+_LONGEST = 200  # characters of a sentence in a group; --all tells the rest
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -26,20 +29,62 @@ class Check(msgspec.Struct, frozen=True):
     fix: str | None = None  # the command or setting that changes it
 
 
-def degraded(checks: Sequence[Check]) -> bool:
-    """Return whether anything that ckptprof uses is missing."""
-    return any(check.status in ("warn", "fail") for check in checks)
+def degraded(checks: Sequence[Check], *, is_root: bool = True) -> bool:
+    """Return whether anything that ckptprof uses is missing; an ordinary user can `run` without what root has."""
+    return any(check.status == "fail" or (is_root and check.status == "warn") for check in checks)
 
 
-def document(checks: Sequence[Check], *, version: str, host: str) -> dict[str, Any]:
+def document(checks: Sequence[Check], *, version: str, host: str, is_root: bool = True) -> dict[str, Any]:
     """Return the document of `doctor --json`."""
     return {
         "schema_version": SCHEMA_VERSION,
         "version": version,
         "host": host,
-        "status": "degraded" if degraded(checks) else "ok",
+        "status": "degraded" if degraded(checks, is_root=is_root) else "ok",
         "checks": msgspec.to_builtins(list(checks)),
     }
+
+
+def groups(checks: Sequence[Check], *, width: int, colour: bool, is_root: bool) -> str:
+    """Return what works, what could be better and what to type, each remedy once, as text that ends in a newline."""
+    works = [one.id for one in checks if one.status == "ok"]
+    noted = [one.id for one in checks if one.status == "note" and one.fix is None]
+    mended = _by_remedy([one for one in checks if one.status != "ok" and one.id not in noted])
+    lines = [paint("Works", "bold green", colour=colour), *_indented(", ".join(works), width)]
+    if noted:
+        lines += _indented(f"nothing to do about {', '.join(noted)}", width)
+    if mended:
+        pairs = [(str(n), _better(several)) for n, (_, several) in enumerate(mended, 1)]
+        typed = [(str(n), clean(fix)) for n, (fix, _) in enumerate(mended, 1) if fix]
+        lines += ["", paint("Could be better", "bold yellow", colour=colour)]
+        lines += facts(pairs, width, colour=colour, indent="  ")
+        lines += ["", paint("What to type", "bold cyan", colour=colour)] if typed else []
+        lines += facts(typed, width, colour=colour, indent="  ")
+    return "\n".join(
+        [*lines, "", *wrap(f"{_verdict(checks, is_root=is_root)} `ckptprof doctor --all` tells each check.", width), ""]
+    )
+
+
+def _indented(text: str, width: int) -> list[str]:
+    return [f"  {line}" for line in wrap(clean(text), width - 2)]
+
+
+def _by_remedy(checks: Sequence[Check]) -> list[tuple[str, list[Check]]]:
+    """Return each remedy with the checks that it mends, what does not work first."""
+    found: dict[str, list[Check]] = {}
+    for one in sorted(checks, key=lambda one: ("fail", "warn", "note").index(one.status)):
+        found.setdefault(_OF_ANOTHER.sub("", one.fix or ""), []).append(one)
+    return list(found.items())
+
+
+def _better(several: Sequence[Check]) -> str:
+    """Return what the first of several checks says, with the names of the others."""
+    first, *others = several
+    text = clean(first.text)
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
+    also = f" (also {', '.join(one.id for one in others)})" if others else ""
+    mark = "does not work: " if first.status == "fail" else ""
+    return f"{first.id}: {mark}{text}{also}"
 
 
 def render(checks: Sequence[Check], *, width: int, colour: bool) -> str:
@@ -58,13 +103,15 @@ def render(checks: Sequence[Check], *, width: int, colour: bool) -> str:
             first, *more = wrap(clean(check.fix), width - len(indent) - len(_FIX))
             lines.append(indent + paint(_FIX, "bold", colour=colour) + first)
             lines += [indent + " " * len(_FIX) + line for line in more]
-    return "\n".join([*lines, "", *wrap(_verdict(checks), width), ""])
+    return "\n".join([*lines, "", *wrap(_verdict(checks, is_root=True), width), ""])
 
 
-def _verdict(checks: Sequence[Check]) -> str:
+def _verdict(checks: Sequence[Check], *, is_root: bool) -> str:
     failed = [check.id for check in checks if check.status == "fail"]
     warned = [check.id for check in checks if check.status == "warn"]
     if not failed and not warned:
         return "All that this version of ckptprof uses is in sight."
+    if not failed and not is_root:
+        return "`ckptprof run -- CMD` can watch your own jobs."
     parts = [f"does not work: {', '.join(failed)}"] * bool(failed) + [f"limited: {', '.join(warned)}"] * bool(warned)
     return f"Degraded; {'; '.join(parts)}."

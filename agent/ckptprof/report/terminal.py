@@ -74,7 +74,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
     lines = facts(answer.opening(report), width, colour=colour, keys=KEY_CELLS)
-    drawn = overview.lines(report, answer.costs(report), _of_saves(report), width, KEY_CELLS, colour=colour)
+    drawn = overview.lines(report, answer.answered_first(report), _of_saves(report), width, KEY_CELLS, colour=colour)
     lines += [*[""] * bool(lines and drawn), *drawn, *[""] * bool(drawn)]
     lines += facts(_opening(report, offset), width, colour=colour, keys=KEY_CELLS)
     if not checkpoints:

@@ -24,6 +24,21 @@ def headline(judged: Judged) -> str:
     return clean(f"no checkpoint ({judged.score:+.2f}): {_what(judged)}: {reasons or 'nothing speaks for it'}")
 
 
+def nearest(rejected: Iterable[Judged]) -> str | None:
+    """Return the event that came nearest to a checkpoint, and what it lacked; None where nothing was judged."""
+    one = max(rejected, key=lambda judged: (judged.decision.override is None, judged.score, judged.bytes), default=None)
+    if one is None:
+        return None
+    kind = Hypothesis.SAVE if one.writes else Hypothesis.RESTORE
+    told = f"the nearest to one was {_what(one)}"
+    if one.decision.override is not None:
+        return clean(f"{told}, and {one.decision.override.why}")
+    for_it = ", ".join(reason.text for reason in one.evidence if reason.weight > 0) or "nothing"
+    against = ", ".join(reason.text for reason in one.evidence if reason.weight < 0)
+    told += f": {one.score:+.2f} of the {TABLE.needed[kind]:.2f} that a {kind.value} takes. For it: {for_it}"
+    return clean(told + (f". Against it: {against}" if against else ""))
+
+
 def explanations(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint], width: int = 10**6) -> list[str]:
     """Return the lines that explain every event that was judged, in the order in which they were.
 

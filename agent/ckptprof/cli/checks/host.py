@@ -46,7 +46,7 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], 
         kernel.delay_accounting(fs),
         kernel.udev(run),
         *training.everything(fs),
-        *tried,
+        *watching.beside(standing, tried),
         sqlite(library.sqlite_version()),
         stored,
     ]

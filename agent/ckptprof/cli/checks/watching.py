@@ -17,6 +17,7 @@ from ckptprof.export.request import CHALLENGE
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.commands import levels
+from ckptprof.service.commands.installation import Host
 from ckptprof.service.commands.levels import Standing
 from ckptprof.store.location import service_runs, to_path
 from ckptprof.store.lock import lock_path, writer_is_alive
@@ -69,6 +70,8 @@ def everything(
     if standing is None:
         return [_unanswered(newest, db, own)]
     if isinstance(standing, Guarded):
+        if (said := _service_says()) is not None:
+            return [said]
         known = _unanswered(newest, db, own)
         return [Check(known.id, known.status, f"{known.text} (its page wants a password: not asked)", known.fix)]
     who = f"{'the service' if service_runs() else 'an agent'} (pid {standing.pid}) watches this host"
@@ -80,6 +83,30 @@ def everything(
         return [Check("watching", "warn", f"{who} at poll level, as it was asked to", _unasked())]
     reason = "; ".join(standing.reasons) or "it does not say why"
     return [Check("watching", "warn", f"{who} at poll level: {reason}", _remedy(standing, own))]
+
+
+def beside(standing: Standing | Guarded | None, own: Sequence[Check]) -> list[Check]:
+    """Return what this command found of the trace; where who watches polls, that it works here is no good news."""
+    if not isinstance(standing, Standing) or standing.level == "trace":
+        return list(own)
+    here = "works for this command, and not for who watches this host: see `watching`"
+    return [Check(one.id, "note", here) if one.id == "trace" and one.status == "ok" else one for one in own]
+
+
+def _service_says() -> Check | None:
+    """Return what the service told systemd of itself, whose page wants a password; None if it told nothing."""
+    if not service_runs():
+        return None
+    try:
+        said = Host().state().get("StatusText")
+    except CkptprofError:
+        said = None
+    if not said:
+        return None
+    text = f"the service says: {said} (its page wants a password: not asked)"
+    if "poll" not in said:
+        return Check("watching", "ok", text)
+    return Check("watching", "warn", text, f"{remedies.as_root('journalctl -u ckptprof')} tells why it polls")
 
 
 def _unasked() -> str:

@@ -50,8 +50,8 @@ def lines(  # noqa: PLR0913 - as a drawing needs
 ) -> list[str]:
     """Return the picture in lines of at most `limit` cells, `keys` of them for its keys; none of a single save.
 
-    `costs`: of its jobs, the dearest first; `texts`: what there is to say of all durations, and of all stalls, which
-    stands without a drawing, too.
+    `costs`: of its jobs, the first with a run is drawn; `texts`: what there is to say of all durations, and of all
+    stalls, which stands without a drawing, too.
     """
     room = min(_MOST_CELLS, limit - keys)
     saves = [one for one in summary.ordered(report.checkpoints) if one.kind is Kind.SAVE]
@@ -77,11 +77,8 @@ def _placed(row: _Row, limit: int, keys: int, *, colour: bool) -> list[str]:
 
 
 def _run(report: Report, costs: Sequence[JobCost], room: int) -> _Row | None:
-    """Return the run of the job that lost most, as a bar of what its time went to."""
-    from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 - `--help` has no need of the rules
-
-    every = job_costs(report.checkpoints)
-    cost = next((one for one in every if one.run_seconds), None)
+    """Return the run of the first job that has one, as a bar of what its time went to."""
+    cost = next((one for one in costs if one.run_seconds), None)
     if cost is None or not cost.run_seconds:
         return None
     parts = _parts(report, cost, cost.run_seconds)

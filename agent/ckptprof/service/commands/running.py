@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ckptprof.detect.recognition import Judged
 from ckptprof.errors import CkptprofError, StoreError
 from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.recording import Header
@@ -34,6 +35,7 @@ class Outcome:
     exit_code: int
     report: Report
     stored: bool  # everything reached the database
+    rejected: tuple[Judged, ...] = ()  # what was judged and was no checkpoint
 
 
 def record(arguments: Sequence[str], db: str | None, *, level: Wish = "auto") -> Outcome:
@@ -116,7 +118,7 @@ class Run:
             raise
         self._lost = attended.lost
         stored = self._close(trap)
-        return Outcome(exit_code, self._report(stored=stored), stored)
+        return Outcome(exit_code, self._report(stored=stored), stored, tuple(self._recorder.rejected))
 
     def _tell_level(self, header: Header | None) -> None:
         """Say what root, who could see more, does not see; who is not root knows to see less."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ckptprof.detect.describe.revisions import newest
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import Untold
+from ckptprof.detect.recognition import Judged
 from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Session
 from ckptprof.recording import Header
@@ -126,6 +127,11 @@ class Recorder:
             elif isinstance(sample, SamplerHealth):
                 self.dropped_frames = sample.dropped_frames
         self._session = _extended(self._session, frame.wall_ns, self.dropped_frames, clean=False)
+
+    @property
+    def rejected(self) -> list[Judged]:
+        """What was judged last, and was no checkpoint."""
+        return [] if self._before is None else self._before.detector.rejected
 
     def _untold(self, detector: Detection, at_ns: int, *, at_once: bool) -> list[Untold] | None:
         """Return what is not told yet, if that is to be kept again: about once a second, as far as it costs little."""
