@@ -70,7 +70,8 @@ def widest(text: str) -> str:
     "arguments",
     [
         ("report",), ("report", "--kind", "copy"), ("list",), ("show", "1"), ("show", "1", "--all"),
-        ("show", "4", "--all"), ("show", "5", "--all"), ("diff", "lightning*", "fault*"), ("plan",), ("doctor",),
+        ("show", "4", "--all"), ("show", "5", "--all"), ("diff", "lightning*", "fault*"), ("plan", "--mttf", "3h"),
+        ("doctor",), ("doctor", "--all"),
     ],
 )  # fmt: skip
 def test_a_command_keeps_to_the_terminal(arguments: tuple[str, ...], columns: int, db: str) -> None:
