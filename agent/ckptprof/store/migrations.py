@@ -99,9 +99,10 @@ _PICTURES = Step(
     (
         "ALTER TABLE checkpoints ADD COLUMN blocked TEXT NOT NULL DEFAULT '[]'",
         *(f"ALTER TABLE checkpoints ADD COLUMN {name} {kind}" for name, kind, _, _ in _FIGURES),
-        *(
-            f"UPDATE checkpoints SET {name} = json_extract({of}, '{at}') WHERE json_valid({of})"  # noqa: S608 # as above
-            for name, _, of, at in _FIGURES
+        # At once: each pass over a large database writes all of it again
+        "UPDATE checkpoints SET "  # noqa: S608 # as above
+        + ", ".join(
+            f"{name} = iif(json_valid({of}), json_extract({of}, '{at}'), NULL)" for name, _, of, at in _FIGURES
         ),
         "DROP VIEW v_checkpoints",
         """CREATE VIEW v_checkpoints AS SELECT
