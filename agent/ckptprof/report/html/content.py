@@ -290,8 +290,8 @@ def _patterns(every: Iterable[Checkpoint]) -> str:
 
 def _ranks(every: Iterable[Checkpoint]) -> list[RankRow]:
     jobs: dict[str, list[Checkpoint]] = {}
-    for one in every:
-        jobs.setdefault(one.job, []).append(one)
+    for checkpoint in every:
+        jobs.setdefault(checkpoint.job, []).append(checkpoint)
     made = []
     for job, mine in jobs.items():
         late = latenesses(mine)
@@ -337,7 +337,7 @@ def _row(one: Checkpoint, zone: tzinfo) -> Row:
     spent = one.end_ns - one.start_ns
     rate = units.speed(one.bytes, spent)
     verdict = one.verdict
-    limit = Limit.UNCLEAR if verdict is not None and not certainty.is_told(verdict) else verdict and verdict.limit
+    limit = None if verdict is None else verdict.limit if certainty.is_told(verdict) else Limit.UNCLEAR
     pattern = "" if one.pattern.class_ is None else one.pattern.class_.value
     stall = -1.0 if one.stall_ns is None else one.stall_ns
     cells = (
