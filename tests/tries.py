@@ -33,6 +33,10 @@ MOST_BROKEN = 5  # tries in which the job itself failed
 ENDS = ("teardown", "???")  # the last step of a try; by the second pytest-xdist tells of a worker that crashed
 
 
+class JobBrokeError(RuntimeError):
+    """What is watched failed, or the machine that it needs, which says nothing of who watches: it is tried again."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of tests: which they are, and what is borne of them."""
@@ -151,7 +155,7 @@ def run(kind: Kind, workers: str, minutes: float, flags: list[str]) -> int:
             add(cases, lines)
             return code
 
-        everything = [*pytest, "-n", workers, "--dist", "loadgroup", "-m", kind.marked, *flags]
+        everything = [*pytest, "-n", workers, "--dist", "loadgroup", "-m", kind.marked, "--durations=10", *flags]
         code = first = try_them(everything, time.monotonic() + minutes * 60)
         while code in (None, FAILURES) and not too_many(cases, kind):
             names = [name for name, case in cases.items() if case.is_to_be_tried(kind)]

@@ -18,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # benchmarks take this module, too
 from tests.patience import PATIENCE_SECONDS, wait_until  # noqa: E402 - found by the line above
+from tests.tries import JobBrokeError  # noqa: E402
 
 __all__ = [
     "EXAMPLES", "FORGET", "ONE_THREAD", "PATIENCE_SECONDS", "JobBrokeError", "Recorder", "check_job",
@@ -37,10 +38,6 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 def ckptprof_command() -> list[str]:
     """Return the installed command, started by this very Python."""
     return [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
-
-
-class JobBrokeError(RuntimeError):
-    """The job itself failed, which says nothing of who watched it: tests/tries.py tries it again."""
 
 
 def check_job(result: subprocess.CompletedProcess[bytes]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from everyday.rounds import Office
 from everyday.task import PROGRAMS
+from recorder import check_job
 
 pytestmark = [
     pytest.mark.root,
@@ -40,14 +41,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     environment = {**office.recorder("poll").environment, "BAD_WRITERS": str(WRITERS), "BAD_FILES": str(FILES)}
     with office.watched():
         for what in JOBS:
-            command = [
-                sys.executable,
-                str(PROGRAMS / "badjobs.py"),
-                what,
-                str(work / what),
-                str(work / f"{what}.truth"),
-            ]
-            subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=environment)
+            command = [sys.executable, PROGRAMS / "badjobs.py", what, work / what, work / f"{what}.truth"]
+            done = subprocess.run(command, check=False, capture_output=True, env=environment)
+            if what != "dies":
+                check_job(done)
         office.settle()
     MEMORY_BYTES.update(office.memory_bytes)
     found = {level: [finding.checkpoint for finding in office.findings(level)] for level in LEVELS}

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,36 @@ def test_queries_choose_by_time_kind_job_and_number(writer: StoreWriter, db: Pat
         assert reader.checkpoint(99) is None
         assert reader.checkpoint(1 << 80) is None
         assert reader.size_bytes() > 4096
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_is_read_comes_in_order(
+    db: Path, checkpoint: _Make, session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, *, backwards: bool
+) -> None:
+    """By time, then as it came, whichever way SQLite finds the rows: it may turn whatever has no ORDER BY."""
+    connect = sqlite3.connect
+
+    def turned(*where: Any, **how: Any) -> sqlite3.Connection:
+        connection = connect(*where, **how)
+        connection.execute(f"PRAGMA reverse_unordered_selects = {backwards}")
+        return connection
+
+    monkeypatch.setattr("ckptprof.store.connection.sqlite3.connect", turned)
+    writer = StoreWriter(db)
+    for uid, start_ns in (("2", 20), ("1", 10), ("3", 20)):
+        writer.add_checkpoints([checkpoint(uid=uid, start_ns=start_ns, path=f"/{uid}")])
+        writer.begin_session(session(uid=uid, start_ns=start_ns))
+    whole = checkpoint()
+    with StoreReader(db) as reader:
+        assert [one.uid for one in reader.report(CheckpointQuery()).checkpoints] == ["1", "2", "3"]
+        assert [one.uid for one in reader.report(CheckpointQuery(limit=2)).checkpoints] == ["2", "3"]
+        assert [one.uid for one in reader.sessions()] == ["1", "2", "3"]
+        read = reader.checkpoint(1)
+    writer.close()
+
+    assert read is not None
+    for name in ("writers", "streams", "devices", "evidence"):
+        assert getattr(read, name) == getattr(whole, name)
 
 
 def test_copies_are_left_out_unless_asked_for(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:

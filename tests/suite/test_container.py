@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 CONTAINER = Path(__file__).resolve().parents[2] / ".ci/container"
 DOCKERS = "00000000a80425fb"  # the mask of the capabilities that Docker gives, capabilities(7)
@@ -31,7 +32,11 @@ pytestmark = [
 def test_it_is_as_docker_makes_it(flags: tuple[str, ...], uid: str, effective: str) -> None:
     """For root and for an ordinary user; the exit code is the command's."""
     done = subprocess.run(
-        [CONTAINER, *flags, "--", "sh", "-c", LOOK], capture_output=True, text=True, check=False, timeout=120
+        [CONTAINER, *flags, "--", "sh", "-c", LOOK],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     lines = done.stdout.split("\n")
 

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from tests.leftovers import own
 from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.tries import JobBrokeError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TREES = REPOSITORY / ".build" / "systemd-trees"  # kept: making one takes a minute
@@ -55,7 +56,7 @@ def until(what: str, ask: Callable[[], Result | None]) -> Result:
 
 
 def quietly(*command: str | Path, environment: dict[str, str] | None = None) -> str:
-    """Run a command of this host and return what it printed; what it said stands in the error if it failed."""
+    """Run a command of this host and return what it printed; raises JobBrokeError, with what it said, if it failed."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -66,7 +67,7 @@ def quietly(*command: str | Path, environment: dict[str, str] | None = None) -> 
         env=environment,
     )
     if done.returncode != 0:
-        raise RuntimeError(f"{command[0]} exited with {done.returncode}: {done.stdout[-4000:]}")
+        raise JobBrokeError(f"{command[0]} exited with {done.returncode}: {done.stdout[-4000:]}")
     return done.stdout
 
 
@@ -132,7 +133,7 @@ class Machine:
         self.name = own(f"{os.getpid()}-{next(_NUMBERS)}")
 
     def boot(self) -> None:
-        """Boot, and wait until systemd has started everything."""
+        """Boot, and wait until systemd has started everything; raises JobBrokeError if it never has."""
         log = self.root.with_name("console.log")
         setting = ("--private-network", "--link-journal=no", f"--machine={self.name}", f"--directory={self.root}")
         nspawn = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", *setting, *self._ebpf)
@@ -152,9 +153,14 @@ class Machine:
             )
         try:
             self._init = until("a PID 1", self._first_process)
-            until("a booted system", lambda: self.call("systemctl", "is-system-running").stdout == "running\n")
+            until("a booted system", self._is_up)
         except AssertionError as error:
-            raise AssertionError(f"{error}; the console says: {log.read_text(errors='replace')}") from None
+            raise JobBrokeError(f"{error}; the console says: {log.read_text(errors='replace')}") from None
+
+    def _is_up(self) -> bool:
+        """Wait for the end of the boot; whether a unit failed by it ("degraded") is for a test to ask."""
+        told = self.call("systemctl", "is-system-running", "--wait").stdout
+        return told in ("running\n", "degraded\n")
 
     def _first_process(self) -> int:
         if self._nspawn is None or self._nspawn.poll() is not None:
@@ -200,7 +206,6 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=2 * PATIENCE_SECONDS,  # pip installs everything in one call
         )
 
     def run(self, *command: str, user: str | None = None) -> str:

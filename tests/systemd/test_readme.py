@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.nspawn,
     pytest.mark.registry,
     pytest.mark.slow,
+    pytest.mark.timeout(3600),  # the first of them makes a Debian and installs into it
     pytest.mark.xdist_group("systemd"),
 ]
 

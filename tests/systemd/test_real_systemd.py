@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.nspawn,
     pytest.mark.registry,
     pytest.mark.slow,
+    pytest.mark.timeout(3600),  # the first of them makes a Debian and installs into it
     pytest.mark.xdist_group("systemd"),
 ]
 
@@ -62,7 +63,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pat
 def machine(installation: tuple[Path, str]) -> Iterator[Machine]:
     """Return a freshly booted machine on which the service has started by itself."""
     with booted(installation[0]) as machine:
-        assert machine.property("ActiveState") == "active"
+        until("the service", lambda: machine.property("ActiveState") == "active")
         yield machine
     assert machine.leftovers() == []
 
