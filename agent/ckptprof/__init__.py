@@ -1,3 +1,3 @@
 """ckptprof: the flight recorder of AI checkpoints."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0.dev0"

@@ -19,6 +19,7 @@ import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.cli.checks import remedies, trace, watching
+from ckptprof.errors import CkptprofError
 from ckptprof.export.guard import Guard
 from ckptprof.export.http import MetricsServer
 from ckptprof.model import Session
@@ -292,3 +293,82 @@ def test_a_session_of_the_past_is_nobody(tmp_path: Path) -> None:
     (check,) = watching.everything(None, past, tmp_path / "x.db", WORKS)
 
     assert check.status == "note"
+
+
+class Systemd:
+    """What systemd answers of the service; None: it cannot be asked."""
+
+    def __init__(self, state: dict[str, str] | None) -> None:
+        """Answer this."""
+        self._state = state
+
+    def state(self) -> dict[str, str]:
+        """Return its properties."""
+        if self._state is None:
+            raise CkptprofError("systemctl: no bus")
+        return self._state
+
+
+POLLS = "watching at poll level: libbpf.so.1 cannot be loaded"
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+@pytest.mark.parametrize(
+    ("state", "status", "text", "trace_status"),
+    [
+        ({"StatusText": POLLS}, "warn", f"the service says: {POLLS} (", "note"),
+        ({"StatusText": "watching at trace level"}, "ok", "the service says: watching at trace level (", "ok"),
+        ({}, "note", "the service runs: at which level it watches is not known (", "ok"),
+        (None, "note", "the service runs: at which level it watches is not known (", "ok"),
+    ],
+    ids=["polls", "traces", "silent", "no-bus"],
+)
+def test_a_service_behind_a_password_is_asked_of_systemd(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    state: dict[str, str] | None,
+    status: str,
+    text: str,
+    trace_status: str,
+    uid: int,
+) -> None:
+    """No remedy is invented for it, least of all one that this command only guesses; its level is not ours."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(watching, "service_runs", lambda: True)
+    monkeypatch.setattr(remedies, "service_runs", lambda: True)
+    monkeypatch.setattr(watching, "Host", lambda: Systemd(state))
+
+    found = watching.everything(watching.Guarded(), None, "/nowhere/x.db", WORKS)
+    (check,) = found
+
+    assert (check.status, check.text) == (status, f"{text}its page wants a password: not asked)")
+    assert "restart" not in (check.fix or "")
+    assert ("journalctl -u ckptprof" in (check.fix or "")) is (status != "ok")
+    assert [one.status for one in watching.beside(found, WORKS)] == ["ok", trace_status]
+
+
+@pytest.mark.parametrize(("level", "trace_status"), [("poll", "note"), ("trace", "ok")])
+def test_a_trace_that_works_here_is_no_ok_beside_who_polls(level: str, trace_status: str) -> None:
+    """It is not what watches."""
+    found = watching.everything(standing(level=level, reasons=()), None, "/nowhere/x.db", WORKS)
+
+    assert [one.status for one in watching.beside(found, WORKS)] == ["ok", trace_status]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("width", [80, 120])
+def test_an_ordinary_user_reads_it_without_scrolling(width: int) -> None:
+    """Each remedy once, on a terminal of 24 lines; who can use `run` lacks nothing."""
+    env = {**os.environ, "COLUMNS": str(width), "CKPTPROF_LISTEN": "127.0.0.1:1"}
+    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    command = [*nobody, *COMMAND, "doctor", "--db", "/nonexistent/none.db", "--no-color"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if "Permission denied" in done.stderr:
+        pytest.skip("nobody may not execute this environment")
+    typed = done.stdout.split("What to type")[1]
+
+    assert done.returncode == 0, done.stdout
+    assert len(done.stdout.splitlines()) <= 24, done.stdout
+    assert done.stdout.count("/opt/ckptprof/bin/ckptprof") <= 1
+    assert len(set(re.findall(r"(?m)^  \d  (.*)$", typed))) == len(re.findall(r"(?m)^  \d  ", typed))
+    assert "`ckptprof run --db" in " ".join(done.stdout.split())

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -127,6 +128,23 @@ def test_every_alert_is_tested_and_says_what_to_do() -> None:
     assert re.findall(r"runbook_url: (\S+)", rules) == [f"docs/runbooks.md#{alert.lower()}" for alert in alerts]
     for section in runbooks.split("\n## ")[1:]:
         assert all(word in section for word in ("**Means:**", "**Costs:**", "\n1. ", "\n2. ")), section
+
+
+@pytest.mark.prometheus
+def test_the_address_of_the_runbooks_is_given_at_generation(tmp_path: Path) -> None:
+    """An Alertmanager's reader opens the section of the alert; what is no address is refused."""
+    script = RULES.parent / "alerts.py"
+    address = "https://wiki.example.org/ckptprof/runbooks"
+    done = subprocess.run([sys.executable, script, address], capture_output=True, text=True, check=True)
+    written = tmp_path / "ckptprof.rules.yml"
+    written.write_text(done.stdout)
+    alerts = re.findall(r"alert: (\w+)", done.stdout)
+    checked = subprocess.run(["promtool", "check", "rules", written], capture_output=True, text=True, check=False)
+
+    assert re.findall(r"runbook_url: (\S+)", done.stdout) == [f"{address}#{alert.lower()}" for alert in alerts]
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    for wrong in ([], ["docs/"], ["https://x y"], ["https://x#y"]):
+        assert subprocess.run([sys.executable, script, *wrong], capture_output=True, check=False).returncode == 2
 
 
 def test_rules_name_only_what_is_exported() -> None:

@@ -26,7 +26,9 @@ def _unnamed() -> Iterator[None]:
         ("`ckptprof run -- CMD`", "`ckptprof run --db 'a b.db' -- CMD`"),
         ("`ckptprof report` or `ckptprof list`", "`ckptprof report --db 'a b.db'` or `ckptprof list --db 'a b.db'`"),
         ("`ckptprof show 1 --db PATH`", "`ckptprof show 1 --db PATH`"),
-        ("`ckptprof doctor`, ckptprof show", "`ckptprof doctor`, ckptprof show"),
+        ("`ckptprof doctor --all`, ckptprof show", "`ckptprof doctor --all --db 'a b.db'`, ckptprof show"),
+        ("`ckptprof agent` as root", "`ckptprof agent --db 'a b.db'` as root"),
+        ("`ckptprof service install` as root", "`ckptprof service install` as root"),
     ],
 )
 def test_a_command_names_the_database_that_was_named(text: str, typed: str) -> None:

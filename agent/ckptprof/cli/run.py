@@ -25,12 +25,24 @@ if TYPE_CHECKING:
 EXAMPLES = """
 # One command; what it saved and restored is reported when it ends
 ckptprof run -- python train.py
+# A job that runs already: until it ends, or until Ctrl-C, which does not end the job
+ckptprof run --pid 4242
 # In a database of its own, with the report in a file
 ckptprof run --db before.db --json --output report.json -- python train.py --lr 0.1
 """
 Arguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="[--] CMD [ARG]...", help="The command and its arguments.", show_default=False),
+]
+Pid = Annotated[
+    int | None,
+    typer.Option(
+        "--pid",
+        metavar="PID",
+        min=1,
+        help="Join this process and its children instead: until it ends, or until Ctrl-C.",
+        show_default=False,
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -49,6 +61,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store the checkpoint
 def command(
     arguments: Arguments = None,
     *,
+    pid: Pid = None,
     db: options.Db = None,
     level: options.Level = "auto",
     output_path: Output = None,
@@ -58,16 +71,19 @@ def command(
 ) -> int:
     """Run one command and report every checkpoint that it and its descendants save or restore.
 
-    No privilege is needed for your own processes. The report goes to stderr; the exit code is the command's own.
+    No privilege is needed for your own processes. The report goes to stderr; the exit code is the command's own, and 0
+    of a process that was joined.
     """
-    if not arguments:
+    if arguments and pid is not None:
+        raise UsageError("a command was given, and --pid too", hint="--pid joins what runs already, and starts nothing")
+    if not arguments and pid is None:
         raise UsageError("no command was given", hint="ckptprof run -- python train.py")
     from ckptprof.service.commands.target import open_target  # noqa: PLC0415 - `--help` needs none of it
 
     target = None if output_path is None else open_target(output_path, 0o666)  # after a day it would be late to fail
     from ckptprof.service.commands.running import record  # noqa: PLC0415 - likewise
 
-    outcome = record(arguments, db, level=level)
+    outcome = record(arguments or pid or (), db, level=level)
     if quiet:
         return outcome.exit_code
     try:

@@ -110,7 +110,7 @@ def _verdict(checks: Sequence[Check], *, is_root: bool) -> str:
     failed = [check.id for check in checks if check.status == "fail"]
     warned = [check.id for check in checks if check.status == "warn"]
     if not failed and not warned:
-        return "All that this version of ckptprof uses is in sight."
+        return "Nothing that this version of ckptprof needs is missing."
     if not failed and not is_root:
         return "`ckptprof run -- CMD` can watch your own jobs."
     parts = [f"does not work: {', '.join(failed)}"] * bool(failed) + [f"limited: {', '.join(warned)}"] * bool(warned)

@@ -8,7 +8,7 @@ import shlex
 from ckptprof.report.clean import clean
 
 PATH = "PATH"  # of a record that is still to be made
-_ASKING = re.compile(r"`(ckptprof) (report|list|show|plan|run)\b([^`]*)`")
+_ASKING = re.compile(r"`(ckptprof) (report|list|show|plan|run|agent|doctor)\b([^`]*)`")
 _db: str | None = None
 
 

@@ -19,6 +19,7 @@ class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_hz: float = 1.0
     monitor_pids: tuple[int, ...] = ()
     only_family: bool = False  # `ckptprof run`: watch nothing until a root process is named
+    among_others: bool = False  # that one runs already: the trace cannot tell it by who starts it, and sees all
     fixed_rate: bool = False  # always the base rate: for benchmarks
     note: str = ""
     look_at: tuple[str, ...] = (

@@ -32,9 +32,10 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], 
     newest, stored = database(db)
     tried = trace.everything(fs)
     standing = watching.ask(*at)
+    watched = watching.everything(standing, newest, db, tried)
     checks = [
         python(sys.version_info[:3]),
-        *watching.everything(standing, newest, db, tried),
+        *watched,
         kernel.capabilities(fs, uid=uid),
         kernel.other_processes(fs, uid=uid),
         kernel.io_accounting(fs),
@@ -46,7 +47,7 @@ def everything(fs: KernelFs, db: str | Path, *, run: Path, at: tuple[str, int], 
         kernel.delay_accounting(fs),
         kernel.udev(run),
         *training.everything(fs),
-        *watching.beside(standing, tried),
+        *watching.beside(watched, tried),
         sqlite(library.sqlite_version()),
         stored,
     ]

@@ -25,6 +25,9 @@ from ckptprof.store.lock import lock_path, writer_is_alive
 _PATIENCE_SECONDS = 2.0
 _MOST_BYTES = 1 << 20
 _FAILED = "the trace failed"
+_POLLS = "at poll level"
+_SILENT = ", and does not answer"
+_NOT_ASKED = "its page wants a password: not asked"
 
 
 class Guarded:
@@ -73,21 +76,25 @@ def everything(
         if (said := _service_says()) is not None:
             return [said]
         known = _unanswered(newest, db, own)
-        return [Check(known.id, known.status, f"{known.text} (its page wants a password: not asked)", known.fix)]
+        text = f"{known.text.replace(_SILENT, '')} ({_NOT_ASKED})"
+        return [Check(known.id, known.status, text, known.fix)]
     who = f"{'the service' if service_runs() else 'an agent'} (pid {standing.pid}) watches this host"
     if standing.level == "trace":
         found = [Check("watching", "ok", f"{who} at trace level")]
         otherwise = remedies.restart() if trace.is_by_ebpf(own) else trace.NOTHING
         return found + trace.out_of_sight("watching-sight", standing.reasons, own, otherwise=otherwise)
     if standing.wish == "poll":
-        return [Check("watching", "warn", f"{who} at poll level, as it was asked to", _unasked())]
+        return [Check("watching", "warn", f"{who} {_POLLS}, as it was asked to", _unasked())]
     reason = "; ".join(standing.reasons) or "it does not say why"
-    return [Check("watching", "warn", f"{who} at poll level: {reason}", _remedy(standing, own))]
+    return [Check("watching", "warn", f"{who} {_POLLS}: {reason}", _remedy(standing, own))]
 
 
-def beside(standing: Standing | Guarded | None, own: Sequence[Check]) -> list[Check]:
-    """Return what this command found of the trace; where who watches polls, that it works here is no good news."""
-    if not isinstance(standing, Standing) or standing.level == "trace":
+def beside(found: Sequence[Check], own: Sequence[Check]) -> list[Check]:
+    """Return what this command found of the trace; where who watches polls, that it works here is no good news.
+
+    `found`: what is said of who watches.
+    """
+    if not any(_POLLS in one.text for one in found):
         return list(own)
     here = "works for this command, and not for who watches this host: see `watching`"
     return [Check(one.id, "note", here) if one.id == "trace" and one.status == "ok" else one for one in own]
@@ -103,8 +110,8 @@ def _service_says() -> Check | None:
         said = None
     if not said:
         return None
-    text = f"the service says: {said} (its page wants a password: not asked)"
-    if "poll" not in said:
+    text = f"the service says: {said} ({_NOT_ASKED})"
+    if _POLLS not in said:
         return Check("watching", "ok", text)
     return Check("watching", "warn", text, f"{remedies.as_root('journalctl -u ckptprof')} tells why it polls")
 
@@ -144,8 +151,8 @@ def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check]) ->
         alive = False
     if not alive:
         if service_runs():
-            text = "the service runs, and does not answer: at which level it watches is not known"
-            return Check("watching", "note", text, "`journalctl -u ckptprof` tells it")
+            text = f"the service runs{_SILENT}: at which level it watches is not known"
+            return Check("watching", "note", text, f"{remedies.as_root('journalctl -u ckptprof')} tells it")
         if remedies.service_failed():
             text = "the service has failed, and no agent watches this host"
             return Check(

@@ -27,6 +27,7 @@ from ckptprof.errors import CkptprofError
 from ckptprof.recording import Frame, Header
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.command import Command, NotStartedError, adopt_orphans
+from ckptprof.service.commands.joined import Joined
 from ckptprof.service.options import Control, SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.loop import HASTE, Loop, SamplerLostError
@@ -75,9 +76,13 @@ class Attended:
         self.lost = ""  # why the command runs unwatched, if it does
 
     def execute(
-        self, arguments: Sequence[str], *, folders: tuple[str, ...] = (), ready: Callable[[Header | None], None]
+        self,
+        what: Sequence[str] | Joined,
+        *,
+        folders: tuple[str, ...] = (),
+        ready: Callable[[Header | None], None],
     ) -> int:
-        """Run the command to its end and return its exit code.
+        """Run the command to its end and return its exit code; or follow what runs already.
 
         `ready` is called just before it starts, with the header of the sampler, None if that is not up.
 
@@ -87,13 +92,17 @@ class Attended:
         self._await_sampler()
         self._begun = True
         ready(self._header)
-        others = frozenset((self._sampler.pid,)) if self._sampler is not None else frozenset()
-        command = Command(arguments, others=others, blocked=self._trap.mask_before)
+        command = what if isinstance(what, Joined) else self._start(what)
         if self._sampler is not None:
-            self._sampler.control(Control(root_pid=command.pid, subreaper_pid=os.getpid(), folders=folders))
+            heir = None if isinstance(what, Joined) else os.getpid()
+            self._sampler.control(Control(root_pid=command.pid, subreaper_pid=heir, folders=folders))
         self._watch(command)
         self._drain()
         return command.reap()
+
+    def _start(self, arguments: Sequence[str]) -> Command:
+        others = frozenset((self._sampler.pid,)) if self._sampler is not None else frozenset()
+        return Command(arguments, others=others, blocked=self._trap.mask_before)
 
     def _take(self, message: Header | Frame) -> None:
         if isinstance(message, Header):
@@ -156,11 +165,14 @@ class Attended:
             self._sampler.kill()
             self._sampler.wait(2.0)  # as a zombie it would hide ended orphans from us
 
-    def _watch(self, command: Command) -> None:
-        """Wait until the command has ended."""
-        relay = Relay(command.send, self._sampler.witnessed if self._sampler is not None else bytes)
+    def _watch(self, command: Command | Joined) -> None:
+        """Wait until the command has ended; what runs without us is left when it is no longer seen."""
+        heard = self._sampler.witnessed if self._sampler is not None else bytes
+        relay = command if isinstance(command, Joined) else Relay(command.send, heard)
         patience_seconds = 0.5
         while not command.ended():
+            if isinstance(command, Joined) and (self.lost or self._loop is None):
+                return
             seeing = self._loop if not self.lost else None
             relay.take(self._trap.wait(patience_seconds) if seeing is None else self._look(seeing, patience_seconds))
             patience_seconds = relay.turn() or 0.5

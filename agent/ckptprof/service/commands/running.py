@@ -13,6 +13,7 @@ from ckptprof.model import Checkpoint, Gap, Report, Session, Watched
 from ckptprof.recording import Header
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
+from ckptprof.service.commands.joined import Joined
 from ckptprof.service.options import SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
@@ -38,21 +39,28 @@ class Outcome:
     rejected: tuple[Judged, ...] = ()  # what was judged and was no checkpoint
 
 
-def record(arguments: Sequence[str], db: str | None, *, level: Wish = "auto") -> Outcome:
-    """Run a command and record it, in the database of this user if none is named.
+def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto") -> Outcome:
+    """Run a command and record it, in the database of this user if none is named; a number: the process of that pid.
 
     Raises NotStartedError, StoreError for a named database that cannot be one, and CkptprofError for a level that
     cannot be had; then the command was not started.
     """
+    target = Joined(what) if isinstance(what, int) else what
     trap = SignalTrap(TRAPPED)  # before the store's thread: one that does not block them would take them
     options = SamplerOptions(
-        uid=new_uid(), level=level, only_family=True, base_hz=BASE_HZ, burst_hz=BURST_HZ, monitor_pids=(os.getpid(),)
+        uid=new_uid(),
+        level=level,
+        only_family=True,
+        among_others=isinstance(target, Joined),
+        base_hz=BASE_HZ,
+        burst_hz=BURST_HZ,
+        monitor_pids=(os.getpid(),),
     )
     sampler = start_sampler(options)  # before SQLAlchemy is imported
     try:
         writer, saved_paths = _open(db)
         diagnosis = Diagnosis(ceilings=ceilings_beside(db), gpus=gpus_in_use())
-        return Run(writer, saved_paths, level, diagnosis).execute(arguments, sampler, trap)
+        return Run(writer, saved_paths, level, diagnosis).execute(target, sampler, trap)
     finally:
         if sampler is not None:
             sampler.stop()
@@ -99,8 +107,8 @@ class Run:
         self._recorder.keep_checkpoints = True
         self._lost = ""
 
-    def execute(self, arguments: Sequence[str], sampler: SamplerProcess | None, trap: SignalTrap) -> Outcome:
-        """Run the command to its end; `sampler` is None when nothing can be seen.
+    def execute(self, what: Sequence[str] | Joined, sampler: SamplerProcess | None, trap: SignalTrap) -> Outcome:
+        """Run the command to its end, or follow what runs already; `sampler` is None when nothing can be seen.
 
         Raises NotStartedError and what `levels` refuses, nothing once it runs.
         """
@@ -111,8 +119,14 @@ class Run:
             level=self._level,
             keep_house=lambda: self._recorder.housekeeping(time.time_ns()),
         )
+
+        def ready(header: Header | None) -> None:
+            self._tell_level(header)
+            if isinstance(what, Joined):
+                messages.say(f"watching process {what.pid} and its children until it ends, or until Ctrl-C")
+
         try:
-            exit_code = attended.execute(arguments, folders=self._saved_paths[:MAX_FOLDERS], ready=self._tell_level)
+            exit_code = attended.execute(what, folders=self._saved_paths[:MAX_FOLDERS], ready=ready)
         except CkptprofError:
             self._close(trap)
             raise

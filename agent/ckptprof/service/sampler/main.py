@@ -77,7 +77,9 @@ class Sampler:
         for events_fd in self._folders.filenos():
             self._poll.register(events_fd, select.POLLIN)
         own = frozenset((os.getpid(), *options.monitor_pids))
-        family_of = options.monitor_pids if options.only_family else ()  # what the recorder starts from now on
+        self._starts = options.only_family and not options.among_others  # all that is watched is the recorder's child
+        family_of = options.monitor_pids if self._starts else ()  # what it starts from now on
+        self._family = tracing.Family()
         self._tracing = tracing.Tracing(
             options.level, lambda: attach(fs, family_of=family_of, ignore=tuple(sorted(own))), self._poll
         )
@@ -217,6 +219,8 @@ class Sampler:
     def _trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> None:
         started = time.perf_counter_ns()
         self._seen = self._tracing.read(now_ns, last=last)
+        if self._options.among_others:
+            self._seen = self._family.own(self._seen, self._population.known)
         for question in tracing.follow(self._seen, self._population, now_ns, offset_ns):
             self._facts.ask(question)
         samples.extend(self._told())
@@ -356,7 +360,7 @@ class Sampler:
                 self._population.root_pid = control.root_pid
                 self._population.subreaper_pid = control.subreaper_pid
                 self._next_find_ns = 0
-            view = HERE if self._options.only_family else HOST
+            view = HERE if self._starts else HOST
             self._folders.watch_tree((os.fsencode(folder) for folder in control.folders), view)
 
     def _finish(self) -> None:

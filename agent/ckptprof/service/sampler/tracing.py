@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -233,6 +233,33 @@ def _lost(health: TraceHealth) -> int:
 
 def _is_code(path: str | None) -> bool:
     return path is not None and path.startswith("/") and not is_data_path(path.encode())
+
+
+class Family:
+    """Who of all that are traced belongs to a process that was joined: its descendants, also those who end at once."""
+
+    def __init__(self) -> None:
+        """Start with nobody."""
+        self._born: dict[int, int] = {}
+
+    def own(self, samples: Sequence[Sample], known: Container[int]) -> list[Sample]:
+        """Return what is not of strangers; `known`: the members that were found so far."""
+        found = []
+        for sample in samples:
+            if isinstance(sample, FileActivity | FileLifeEvent):
+                if isinstance(sample, FileActivity) and sample.pid not in known:
+                    self._take(sample, known)
+                if sample.pid not in known and self._born.get(sample.pid) != sample.start_ticks:
+                    continue
+            found.append(sample)
+        return found
+
+    def _take(self, sample: FileActivity, known: Container[int]) -> None:
+        parent = sample.parent_pid
+        if parent is not None and (parent in known or parent in self._born):
+            self._born[sample.pid] = sample.start_ticks
+            if len(self._born) > MAX_CHILDREN:
+                del self._born[next(iter(self._born))]
 
 
 def follow(
