@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,7 +27,7 @@ class Counted:
 
     entity: str  # disk:vda
     times_ns: Sequence[int]
-    columns: dict[str, Sequence[int | None]]
+    columns: Mapping[str, Sequence[int | None]]
     step_ns: int | None = None
 
 
