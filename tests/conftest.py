@@ -40,7 +40,8 @@ LIVE = "live"  # the group of the tests that watch real jobs
 # What stands in these rooms watches this kernel, real jobs or a booted machine, and is scored (tries.py)
 LIVE_ROOMS = ("benchmarks", "e2e", "kernel", "service/commands", "systemd")
 LIVE_GROUPS = (LIVE, "systemd")
-GROUPED = tuple(f"@{group}" for group in LIVE_GROUPS)  # how pytest-xdist ends the names of a group's tests
+BROWSER = "browser"  # the group of the tests that share one
+GROUPED = tuple(f"@{group}" for group in (*LIVE_GROUPS, BROWSER))  # how pytest-xdist ends the names of a group's tests
 AUTOGROUP = Path("/proc/self/autogroup")
 WATCHES = pytest.StashKey[bool]()  # whether this run watches real jobs
 

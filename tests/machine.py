@@ -187,6 +187,7 @@ REQUIREMENTS: dict[str, Callable[..., str | None]] = {
     "programs": missing_programs,
     **{name: functools.partial(_modules, *modules) for name, modules in _MODULES.items()},
     "clang": _clang,
+    "browser": functools.partial(missing_programs, "chromium"),
     "bpf": _bpf,
     "perf": _perf,
     "mount": _mount,

@@ -382,6 +382,12 @@ NAMES = (
 )  # fmt: skip
 
 
+@pytest.fixture
+def hostile_names() -> tuple[str, ...]:
+    """Return the whole corpus of hostile names."""
+    return NAMES
+
+
 @pytest.fixture(params=range(len(NAMES)))
 def hostile(request: pytest.FixtureRequest) -> str:
     """Return one hostile name of the corpus."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 from typing import NamedTuple
 
@@ -56,10 +56,11 @@ class Axis(NamedTuple):
         ]
 
 
-def axis_of(checkpoints: Iterable[Checkpoint], watched: Watched) -> Axis | None:
+def axis_of(checkpoints: Sequence[Checkpoint], watched: Watched) -> Axis | None:
     """Return the axis of what was watched, or of the checkpoints with a little room where they lie close together."""
-    starts = [one.start_ns for one in checkpoints]
-    ends = [max(one.end_ns, one.durable_ns or 0) for one in checkpoints]
+    starts = [at_ns for one in checkpoints for at_ns in (one.start_ns, *(span.start_ns for span in one.blocked))]
+    ends = [at_ns for one in checkpoints for at_ns in (one.end_ns, *(span.end_ns for span in one.blocked))]
+    ends += [one.durable_ns for one in checkpoints if one.durable_ns is not None]
     if not starts:
         if watched.start_ns is None or watched.end_ns is None:
             return None

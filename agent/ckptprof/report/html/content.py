@@ -9,19 +9,19 @@ from datetime import tzinfo
 
 from ckptprof import units
 from ckptprof.diagnose.costs import SNIA_SHARE, JobCost
-from ckptprof.model import Checkpoint, Kind, Report, Stream
-from ckptprof.report import account, answer, certainty, course, rows, summary
+from ckptprof.model import Checkpoint, Kind, Report
+from ckptprof.report import account, answer, certainty, rows, summary
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import Axis, Tick, axis_of, shown
-from ckptprof.report.html.lanes import Lane, label, lanes, latenesses
+from ckptprof.report.html.lanes import Lane, label, lanes
 from ckptprof.report.html.rates import Counted, Throughput, throughputs
+from ckptprof.report.html.tables import COLUMNS, FileRow, RankRow, Row, SizeRow, files, patterns, ranks, row, sizes
 from ckptprof.verdicts import Limit
 
 WHOLE = 200  # checkpoints that are told one by one; of more, the slowest
 BARS = 60  # of the accounts
 MAX_JOBS = 6
-MAX_STREAMS = 64
 
 
 @dataclass(frozen=True)
@@ -55,62 +55,6 @@ class AccountBar:
 
 
 @dataclass(frozen=True)
-class SizeRow:
-    """The operations of one size."""
-
-    name: str
-    bytes_percent: float
-    bytes_told: str
-    operations_percent: float
-    operations_told: str
-
-
-@dataclass(frozen=True)
-class RankRow:
-    """One rank of a job."""
-
-    job: str
-    rank: int
-    checkpoints: str
-    late: str
-    worst: str
-    last: str
-    percent: float  # of the latest one's time
-
-
-@dataclass(frozen=True)
-class FileRow:
-    """One file of a checkpoint, and when a process was at it."""
-
-    name: str
-    who: str
-    size: str
-    took: str
-    pattern: str
-    x: float
-    width: float
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What a table shows, and by what it is sorted."""
-
-    text: str
-    key: float | str
-    style: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One checkpoint, and what is told when it is opened."""
-
-    id: int
-    cells: tuple[Cell, ...]
-    sentence: str
-    lists: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-@dataclass(frozen=True)
 class Page:
     """A whole page."""
 
@@ -121,6 +65,7 @@ class Page:
     tiles: tuple[Tile, ...]
     axis: Axis | None
     ticks: tuple[Tick, ...]
+    offset_seconds: int  # of the times, to UTC
     gaps: tuple[tuple[float, float], ...]
     lanes: tuple[Lane, ...]
     throughputs: tuple[Throughput, ...]
@@ -130,19 +75,25 @@ class Page:
     patterns: str
     ranks: tuple[RankRow, ...]
     files: tuple[FileRow, ...]
+    files_style: str
     costs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     columns: tuple[tuple[str, bool], ...]  # name, and whether it is a number
     rows: tuple[Row, ...]
+    folder: str  # that the paths of the table are in
     unseen: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
 def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
-    """Return what the page of a report says; `zone` is one of a fixed offset."""
+    """Return what the page of a report says, with all times in the offset that `zone` had at its end."""
     every = summary.ordered(report.checkpoints)
     kept = _worst(every, WHOLE)
     axis = axis_of(every, report.watched)
+    zone = units.fixed_zone(0 if axis is None else axis.end_ns, zone)
     gaps = report.watched.gaps
+    folder = rows.common_folder([one.path for one in kept if one.path is not None])
+    drawn = () if axis is None else tuple(lanes(every, axis))
+    moved = () if axis is None else tuple(throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps]))
     opening = answer.opening(report)
     found = answer.headline(report)
     return Page(
@@ -153,20 +104,21 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
         tiles=tuple(_tiles(report, every)),
         axis=axis,
         ticks=() if axis is None else tuple(axis.ticks(zone)),
+        offset_seconds=int(zone.utcoffset(None).total_seconds()),
         gaps=() if axis is None else tuple(shown(gaps, axis)),
-        lanes=() if axis is None else tuple(lanes(every, axis)),
-        throughputs=()
-        if axis is None
-        else tuple(throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps])),
-        legend=tuple(_legend(every)),
+        lanes=drawn,
+        throughputs=moved,
+        legend=tuple(_legend(every, drawn, moved, gaps=bool(gaps))),
         accounts=tuple(_account_bars(_worst(every, BARS))),
-        sizes=tuple(_sizes(every)),
-        patterns=_patterns(every),
-        ranks=tuple(_ranks(every)),
-        files=tuple(_files(every[0])) if len(every) == 1 else (),
+        sizes=tuple(sizes(every)),
+        patterns=patterns(every),
+        ranks=tuple(ranks(every)),
+        files=tuple(files(every[0])) if len(every) == 1 else (),
+        files_style="read" if every and every[0].kind is Kind.RESTORE else "written",
         costs=tuple((clean(one.job), tuple(answer.of_job(one))) for one in answer.costs(report)[:MAX_JOBS]),
         columns=COLUMNS,
-        rows=tuple(_row(one, zone) for one in kept),
+        rows=tuple(row(one, zone, folder) for one in kept),
+        folder=clean(folder or ""),
         unseen=tuple(_unseen(report, every, zone)),
         left_out=tuple(_left_out(every, kept)),
     )
@@ -213,7 +165,7 @@ def _tiles(report: Report, every: list[Checkpoint]) -> list[Tile]:
     tiles.append(_blocked_tile(costs))
     tiles.append(_gpu_tile(costs))
     risks = [one.at_risk_ns for one in every if one.at_risk_ns is not None]
-    note = "complete, and not durable yet" if risks else "when a save was durable was not seen"
+    note = "complete, and not durable yet" if any(risks) else "no save" if risks else "when it was durable was not seen"
     tiles.append(Tile("At risk, longest", units.duration(max(risks)) if risks else units.NOT_SEEN, note))
     return tiles
 
@@ -239,10 +191,23 @@ def _gpu_tile(costs: Sequence[JobCost]) -> Tile:
     return Tile("GPU time blocked", units.seconds(spent), gpus + account.GPUS_FROM.get(known[0].gpus_from or "", ""))
 
 
-def _legend(every: Iterable[Checkpoint]) -> list[tuple[str, str]]:
+_MEANT = {"blocked": "training blocked", "risk": "complete, not durable yet", "read": "read or received",
+          "written": "written or sent", "gap": "nobody watched"}  # fmt: skip
+
+
+def _legend(
+    every: Iterable[Checkpoint], drawn: Iterable[Lane], moved: Iterable[Throughput], *, gaps: bool
+) -> list[tuple[str, str]]:
+    """Return the colours that are drawn, and what each stands for."""
+    styles = {bar.style for lane in drawn for bar in lane.bars}
+    words = {curve.word for one in moved for curve in one.curves if curve.moved_bytes}
+    styles |= {"gap"} if gaps else set()
+    styles |= {"read"} if words & {"read", "received"} else set()
+    styles |= {"written"} if words & {"written", "sent"} else set()
     used = {part.limit for one in every if one.verdict is not None for part in one.verdict.accounts}
     used |= {one.verdict.limit for one in every if one.verdict is not None}
-    return [(colours.css_class(limit), colours.name(limit)) for limit in colours.OF_LIMIT if limit in used]
+    limits = [(colours.css_class(limit), colours.name(limit)) for limit in colours.OF_LIMIT if limit in used]
+    return [(style, text) for style, text in _MEANT.items() if style in styles] + limits
 
 
 def _account_bars(chosen: Sequence[Checkpoint]) -> list[AccountBar]:
@@ -262,118 +227,6 @@ def _account_bars(chosen: Sequence[Checkpoint]) -> list[AccountBar]:
         spent = units.seconds(sum(sums.values()))
         bars.append(AccountBar(one.id, label(one), tuple(parts), f"{spent}, {certainty.short(told)}"))
     return bars
-
-
-def _sizes(every: Iterable[Checkpoint]) -> list[SizeRow]:
-    sums: dict[int, list[int]] = {}
-    for one in every:
-        for low, (operations, moved) in (one.pattern.size_histogram or {}).items():
-            known = sums.setdefault(int(low), [0, 0])
-            known[0] += operations
-            known[1] += moved
-    operations, moved = (sum(one[i] for one in sums.values()) for i in (0, 1))
-    return [
-        SizeRow(
-            f"from {units.size(low)}",
-            round(100 * sizes / max(1, moved), 2), units.percent(sizes / max(1, moved)),
-            round(100 * count / max(1, operations), 2), units.count(count),
-        )
-        for low, (count, sizes) in sorted(sums.items())
-    ]  # fmt: skip
-
-
-def _patterns(every: Iterable[Checkpoint]) -> str:
-    classes = Counter(None if one.pattern.class_ is None else one.pattern.class_.value for one in every)
-    told = [f"{name or 'order not seen'}: {count:,}" for name, count in classes.most_common()]
-    return ", ".join(told)
-
-
-def _ranks(every: Iterable[Checkpoint]) -> list[RankRow]:
-    jobs: dict[str, list[Checkpoint]] = {}
-    for checkpoint in every:
-        jobs.setdefault(checkpoint.job, []).append(checkpoint)
-    made = []
-    for job, mine in jobs.items():
-        late = latenesses(mine)
-        most = max((one.late_seconds for one in late), default=0.0)
-        for one in late[:16]:
-            share = 0.0 if not most else round(100 * one.late_seconds / most, 2)
-            of = units.count(one.checkpoints)
-            told = (units.seconds(one.late_seconds), units.seconds(one.worst_seconds), f"{one.last} of {of}")
-            made.append(RankRow(clean(job), one.rank, of, *told, share))
-    return made
-
-
-def _files(one: Checkpoint) -> list[FileRow]:
-    streams = sorted(one.streams, key=lambda stream: (-stream.bytes, stream.path))[:MAX_STREAMS]
-    whole = max(1, one.end_ns - one.start_ns)
-    common = rows.common_folder([stream.path for stream in streams])
-    return [_file(stream, one.start_ns, whole, common) for stream in streams]
-
-
-def _file(stream: Stream, start_ns: int, whole_ns: int, common: str | None) -> FileRow:
-    begin = min(100.0, max(0.0, 100 * (stream.start_ns - start_ns) / whole_ns))
-    width = min(100.0 - begin, max(0.2, 100 * (stream.end_ns - stream.start_ns) / whole_ns))
-    name = stream.path.removeprefix(common or "").lstrip("/") if common else stream.path
-    return FileRow(
-        clean(name),
-        f"{clean(stream.comm)} {stream.pid}",
-        units.size(stream.bytes),
-        units.duration(stream.end_ns - stream.start_ns),
-        units.NOT_SEEN if stream.class_ is None else stream.class_.value,
-        round(begin, 3),
-        round(width, 3),
-    )
-
-
-COLUMNS = (
-    ("ID", True), ("Time", True), ("Kind", False), ("Step", True), ("Job", False), ("Duration", True),
-    ("Limit", False), ("Mode", False), ("Blocked", True), ("Size", True), ("Rate", True), ("Pattern", False),
-    ("Path", False),
-)  # fmt: skip
-
-
-def _row(one: Checkpoint, zone: tzinfo) -> Row:
-    spent = one.end_ns - one.start_ns
-    rate = units.speed(one.bytes, spent)
-    verdict = one.verdict
-    limit = None if verdict is None else verdict.limit if certainty.is_told(verdict) else Limit.UNCLEAR
-    pattern = "" if one.pattern.class_ is None else one.pattern.class_.value
-    stall = -1.0 if one.stall_ns is None else one.stall_ns
-    cells = (
-        Cell(str(one.id), one.id),
-        Cell(units.stamp(one.start_ns, zone, "%m-%d %H:%M:%S"), one.start_ns),
-        Cell(one.kind.value + ("" if one.status.value == "complete" else ", incomplete"), one.kind.value),
-        Cell(units.NOT_SEEN if one.step is None else str(one.step), -1 if one.step is None else one.step),
-        Cell(clean(one.job), clean(one.job)),
-        Cell(units.duration(spent), spent),
-        Cell(certainty.short(verdict) or units.NOT_SEEN, certainty.short(verdict) or "", colours.css_class(limit)),
-        Cell(units.NOT_SEEN if one.mode is None else one.mode.value, "" if one.mode is None else one.mode.value),
-        Cell(units.NOT_SEEN if one.stall_ns is None else units.duration(one.stall_ns), stall),
-        Cell(units.size(one.bytes), one.bytes),
-        Cell(units.rate(rate) if rate is not None else units.NOT_SEEN, rate or 0.0),
-        Cell(pattern or units.NOT_SEEN, pattern),
-        Cell(clean(one.path or ""), clean(one.path or "")),
-    )
-    return Row(one.id, cells, "" if verdict is None else recorded(verdict.sentence), tuple(_told(one)))
-
-
-def _told(one: Checkpoint) -> list[tuple[str, tuple[str, ...]]]:
-    verdict = one.verdict
-    lists: list[tuple[str, Iterable[str]]] = []
-    if verdict is not None:
-        gain = account.gain_text(verdict)
-        lists += [
-            ("To do", () if verdict.remedy is None else (verdict.remedy,)),
-            ("Without it", () if gain is None else (gain,)),
-            ("Speaks for it", verdict.evidence),
-            ("Speaks against others", verdict.excluded),
-            ("Could not be seen", verdict.lacking),
-        ]
-    pairs = course.of_restore(one) if one.kind is Kind.RESTORE else []
-    lists.append(("Read from", [f"{name}: {text}" for name, text in pairs]))
-    lists.append(("Out of sight", one.blind))
-    return [(name, tuple(recorded(text) for text in texts)) for name, texts in lists if texts]
 
 
 def _unseen(report: Report, every: Iterable[Checkpoint], zone: tzinfo) -> list[str]:

@@ -129,16 +129,19 @@ def _part(one: Checkpoint, writer: Writer, axis: Axis) -> Bar | None:
 
 
 def _blocked(checkpoints: Iterable[Checkpoint], axis: Axis) -> Lane:
-    bars, lengths_only = [], 0
+    bars, lengths_only, unseen = [], 0, 0
     for one in checkpoints:
+        unseen += one.stall_ns is None
         lengths_only += bool(one.stall_ns) and not one.blocked
         for span in one.blocked:
             title = f"{label(one)} blocked training for {units.duration(span.end_ns - span.start_ns)}"
             bars.append(_bar(one, axis.span(span.start_ns, span.end_ns), "blocked", title))
-    note = ""
+    notes = []
     if lengths_only:
-        note = f"of {units.plural(lengths_only, 'checkpoint')} only how long, not when: not drawn"
-    return Lane("blocked", tuple(bars), note=note)
+        notes.append(f"of {units.plural(lengths_only, 'checkpoint')} only how long, not when: not drawn")
+    if unseen:
+        notes.append(f"of {units.plural(unseen, 'checkpoint')} not seen")
+    return Lane("blocked", tuple(bars), note="; ".join(notes))
 
 
 def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
