@@ -275,7 +275,7 @@ def test_data_sets_and_results_are_named_as_such(path: str) -> None:
 
 @pytest.mark.parametrize(
     "path", ["/train/run1/step_500.pt", "/data/user/exp/checkpoint-5/model.safetensors", "/data/ckpt/model_3.pt",
-             "/train/best.pt", "/out/results/step-7/__0_0.distcp"],
+             "/train/best.pt", "/out/results/step-7/__0_0.distcp", "/exp/valid.acc.ave_10best.pth"],
 )  # fmt: skip
 def test_a_checkpoint_below_a_folder_of_data_is_still_one(path: str) -> None:
     """Homes and disks are called data, too."""

@@ -29,7 +29,7 @@ NUMBERED_PIECE = re.compile(
     r"(?:^|[^a-z])(?:shards?|parts?|chunks?|blocks?|split|worker|w|proc|job|task)[-_.]?\d", re.IGNORECASE
 )  # of a data set
 RANK_FOLDER = re.compile(r"(?:[a-z]{1,4}[-_])?rank[-_=]?\d{1,7}", re.IGNORECASE)
-ALIAS = re.compile(r"(?:^|[-_.])(?:last|latest|best|final|current|newest)(?=$|[-_.])", re.IGNORECASE)
+ALIAS = re.compile(r"(?:^|[-_.])(?:last|latest|\d*best|final|current|newest)(?=$|[-_.])", re.IGNORECASE)
 STAGING = re.compile(r"^tmp[a-z0-9_]{8}$")  # Python's tempfile
 
 MAYBE_TEMPORARY = ("tmp", "temp", "part", "incompl", "unfin", "writing", "progress", "~")
@@ -60,6 +60,7 @@ _DATA = frozenset(
     )
 )  # fmt: skip
 _OF_RUNS = frozenset(("train", "training", "test", "tests", "eval", "output", "outputs", "result", "results"))
+_SPLITS = frozenset(("train", "training", "val", "valid", "validation", "test", "tests", "eval"))
 _OF_MODELS = frozenset(("shard", "shards", "embedding", "embeddings"))  # too, in the folder of a step
 _WORD = re.compile(r"[a-z]+")
 _NEVER = re.compile(
@@ -89,7 +90,9 @@ def hints(part: str) -> bool:
 
 def is_of_data(part: str, *, in_step: bool = False) -> bool:
     """Return whether a word for data sets or results is in it; `in_step`: it is a file in the folder of a step."""
-    found = _DATA.intersection(_WORD.findall(part.lower()))
+    found = _DATA.intersection(said := _WORD.findall(part.lower()))
+    if "best" in said:  # valid.acc.best: what it was best at
+        found -= _SPLITS
     return bool(found - _OF_MODELS if in_step else found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import O_APPEND
 
+import msgspec
 import pytest
 from tests.detect.observed import observed
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Move, Stage
@@ -177,6 +178,19 @@ def test_a_look_at_a_file_that_is_written_anew_says_nothing_of_the_writing_befor
     saves = stage.play(20)
 
     assert [save.bytes for save in saves] == [SIZE] * 4
+
+
+def test_a_file_that_was_emptied_before_anybody_saw_it_opened_says_nothing_of_the_writing_before() -> None:
+    """It bears the old time yet: the save before was told without it, or not at all."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    first = stage.write(trainer, LAST, 5.0, 0.4, SIZE)
+    stage.extra.append((6.0, stage.fact(first, 6.0)))
+    second = stage.write(trainer, LAST, 7.1, 0.6, SIZE)
+    stage.extra.append((7.1, msgspec.structs.replace(stage.fact(first, 7.1), size=0)))
+    stage.extra.append((9.0, stage.fact(second, 9.0)))
+
+    assert [save.bytes for save in stage.play(20)] == [SIZE] * 2
 
 
 def test_a_file_is_at_most_as_large_as_it_ever_was() -> None:

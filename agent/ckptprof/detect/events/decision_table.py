@@ -126,6 +126,7 @@ ROWS = (
     # Of reads.
     Row("read-back",               0.5,  0.5,  0.0, "seen being saved"),
     Row("read-again",              0.4,  0.0,  0.0, "the next run of the program reads what the last one left"),
+    Row("amid",                   -2.0, -2.0,  0.0, "nobody goes on from what is read so, nor takes it away"),
     Row("feeds",                  -0.5,  0.0,  0.6, "a data set is read file by file, in each epoch"),
     # What it is instead.
     Row("data",                   -1.0, -1.0,  0.6, "outweighs the weak names"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
@@ -13,6 +14,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.staging import join_stages
 from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import cut, merged
 from ckptprof.detect.world.world import World
 
 MANY_PARTS = 2_000  # of which few saves have more, under names of no framework
@@ -31,6 +33,7 @@ class Gatherer:
         self._world = world
         self._jobs = world.jobs
         self._estimates = transfers.estimates
+        self._recent = transfers.recent
 
     def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates of what waits, the earliest first; each with what goes on and may come to belong to it.
@@ -68,8 +71,22 @@ class Gatherer:
             untangle(directions[0])
             self._estimates.bound(directions[1])
             for parts in join_stages(*directions):
-                found += [made for made in group(job, parts) if any(made.over())]
+                found += [made for made in group(job, parts, self._pause_ns) if any(made.over())]
         return sorted(found, key=lambda candidate: candidate.start_ns)
+
+    def _pause_ns(self, earlier: Candidate, later: Candidate) -> int:
+        """Return the longest pause between two candidates: who reads between what was just saved makes none.
+
+        It averages, merges or checks what is saved.
+        """
+        between, folders = (earlier.end_ns, later.start_ns), {part.folder for part in earlier.parts[-FEW:]}
+        readings = [
+            (move.start_ns, move.end_ns)
+            for process in later.processes[:FEW] if later.writes and process in earlier.processes[:FEW]
+            for move in self._recent.moved(process, *between, writes=False) if move.folder in folders
+        ]  # fmt: skip
+        steps = [(between[0], between[0]), *merged(cut(readings, [between])), (between[1], between[1])]
+        return max(after[0] - before[1] for before, after in pairwise(steps))
 
     def _party(self, transfer: Transfer, parties: dict[ProcessKey, _Party]) -> _Party:
         party = parties.get(transfer.process)

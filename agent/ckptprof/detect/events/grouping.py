@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.tolerances import BESIDE_NS, FEW, HEADER_BYTES, LIKE, PATIENCE_NS, is_like
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -10,9 +12,15 @@ LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins, or f
 CERTAIN_GAP_NS = 10_000_000_000  # between files whose names say that they belong together: gather, barriers
 _PICKLING = 4  # times as long as it takes to write it
 
+Pause = Callable[[Candidate, Candidate], int]  # the longest one between two candidates
 
-def group(job: str, parts: list[Transfer]) -> list[Candidate]:
-    """Split the parts of one job and one direction into candidates."""
+
+def _gap_ns(earlier: Candidate, later: Candidate) -> int:
+    return later.start_ns - earlier.end_ns
+
+
+def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Candidate]:
+    """Split the parts of one job and one direction into candidates; reading in the midst of a save is no pause."""
     made: list[Candidate] = []
     by_unit: dict[str, list[Candidate]] = {}
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
@@ -26,7 +34,7 @@ def group(job: str, parts: list[Transfer]) -> list[Candidate]:
             begun.add(part)
             alike.append(begun)
             made.append(begun)
-    return _joined([piece for candidate in made for piece in _split(candidate)])
+    return _joined([piece for candidate in made for piece in _split(candidate)], pause_ns)
 
 
 def _belongs(candidate: Candidate, part: Transfer) -> bool:
@@ -61,14 +69,14 @@ def _split(candidate: Candidate) -> list[Candidate]:
     return pieces
 
 
-def _joined(candidates: list[Candidate]) -> list[Candidate]:
+def _joined(candidates: list[Candidate], pause_ns: Pause) -> list[Candidate]:
     """Join candidates that are one save: several folders, further names of the same, markers beside them."""
     done: list[Candidate] = []
     near: list[Candidate] = []  # of these, those that a later one may still belong to
     for candidate in sorted(candidates, key=lambda candidate: candidate.start_ns):
         aside = _is_aside(candidate)
         near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-FEW:]
-        alike = [] if aside else [earlier for earlier in near if _same_save(earlier, candidate)]
+        alike = [] if aside else [earlier for earlier in near if _same_save(earlier, candidate, pause_ns)]
         if alike:
             for part in candidate.parts:
                 alike[-1].add(part)
@@ -78,10 +86,10 @@ def _joined(candidates: list[Candidate]) -> list[Candidate]:
     return done
 
 
-def _same_save(earlier: Candidate, later: Candidate) -> bool:
+def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
     if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
         return False
-    gap_ns = later.start_ns - earlier.end_ns
+    gap_ns = _gap_ns(earlier, later)
     if (later.writes or gap_ns > LOOSE_GAP_NS) and any(earlier.has(part) for part in later.parts):
         return False
     if earlier.steps and later.steps:
@@ -97,7 +105,7 @@ def _same_save(earlier: Candidate, later: Candidate) -> bool:
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
         own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
         return gap_ns <= 0 and own
-    return gap_ns <= BESIDE_NS
+    return gap_ns <= BESIDE_NS or (gap_ns <= CERTAIN_GAP_NS and pause_ns(earlier, later) <= BESIDE_NS)
 
 
 def _is_certain(candidate: Candidate) -> bool:

@@ -277,7 +277,13 @@ def _goes_on(found: Transfer, other: Transfer) -> bool:
 
 
 def _is_emptied(transfer: Transfer, at_ns: int, fact: FileFact, still_open: Iterable[Transfer]) -> bool:
-    """Return whether a file was looked at while it was written anew, and had been emptied, after that transfer."""
+    """Return whether a file was looked at while it was written anew, and had been emptied, after that transfer.
+
+    Once it was looked at as it was closed, it only shrinks for another writing, whether that was seen yet or not.
+    """
+    known, over_ns = transfer.fact, transfer.last_ns if transfer.is_credited else transfer.closed_ns
+    if known is not None and over_ns is not None and over_ns <= transfer.fact_at_ns < at_ns and fact.size < known.size:
+        return True
     return fact.size < transfer.size and any(transfer.last_ns < other.first_ns <= at_ns for other in still_open)
 
 

@@ -71,9 +71,14 @@ def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], take
         if part.folder == stage.folder and not stage.name.staging:
             continue
         overlaps = part.end_ns >= reading.start_ns - STAMP_NS
-        if overlaps and (part.is_open or _is_as_big(part, stage, reading)):
+        if overlaps and (_may_grow(part, reading) if part.is_open else _is_as_big(part, stage, reading)):
             return part
     return None
+
+
+def _may_grow(target: Transfer, reading: Transfer) -> bool:
+    """Return whether a file that is open yet may become a copy: once all was read, a few bytes are lines of a log."""
+    return reading.is_open or target.operations is None or target.bytes >= HEADER_BYTES
 
 
 def _is_as_big(target: Transfer, stage: Transfer, reading: Transfer) -> bool:

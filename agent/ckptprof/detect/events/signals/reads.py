@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from ckptprof.detect.events.event import Event
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.past_events import shape_of
 from ckptprof.detect.tolerances import MANY
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.keys import ProcessKey
 
 
 def read_back(event: Event) -> bool:
@@ -20,6 +22,31 @@ def read_again(event: Event) -> bool:
     own = event.remembered
     authors = map(event.known.past.author, event.biggest if not event.writes else ())
     return any(one and one.programs & own.programs and not one.processes & own.processes for one in authors)
+
+
+def amid(event: Event) -> bool:
+    """Return whether its processes were saving just before it, and went on right after it: it is a part of that save.
+
+    States are averaged or merged, or what was written is checked. Who saves another step, or the same files anew, has
+    restored between two saves.
+    """
+    if event.writes:
+        return False
+    folders, start_ns, end_ns = {part.folder for part in event.parts}, event.start_ns, event.end_ns
+
+    def moved(process: ProcessKey, low_ns: int, high_ns: int) -> list[Transfer]:
+        found = event.known.transfers.recent.moved(process, low_ns, high_ns, writes=True)
+        return [one for one in found if one.folder in folders and (one.name.framework or one.name.hint)]
+
+    for process in event.first_processes:
+        near = moved(process, start_ns - LOOSE_GAP_NS, end_ns + LOOSE_GAP_NS)
+        before = [one for one in near if (one.start_ns or one.first_ns) < start_ns]
+        after = [one for one in near if (one.start_ns or one.first_ns) >= start_ns]
+        steps = {one.name.step for one in (*before, *after)} - {None}
+        again = {one.file for one in before} & {one.file for one in after}
+        if not before or not after or again or len(steps) > 1:
+            return False
+    return True
 
 
 def feeds(event: Event) -> bool:

@@ -1,0 +1,71 @@
+"""What a job reads in the midst of a save, to average, to merge or to check, is a part of that save."""
+
+from __future__ import annotations
+
+import pytest
+from tests.detect.stage import MIB, SECOND_NS, Stage
+
+from ckptprof.model import Kind
+
+RUN = "/run/exp"
+SIZE = 60 * MIB
+
+
+def averaging(*, trace: bool, pause_s: float = 0.0, last: str = "valid.acc.ave_2best.pth") -> Stage:
+    """Return a trainer that keeps its state and its weights, then reads the last two weights and keeps their mean."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    for epoch in (1, 2):
+        at_s = 8.0 * epoch
+        stage.write(trainer, f"{RUN}/checkpoint.pth", at_s, 0.9, 3 * SIZE)
+        stage.write(trainer, f"{RUN}/{epoch}epoch.pth", at_s + 0.95, 0.4, SIZE)
+        at_s += 1.4 + pause_s
+        for number in range(1, epoch + 1):
+            stage.read(trainer, f"{RUN}/{number}epoch.pth", at_s, 0.4, SIZE, from_disk=False)
+            at_s += 0.45
+        stage.write(trainer, f"{RUN}/{last}", at_s + 0.6, 0.4, SIZE)
+    return stage
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_weights_that_are_read_to_be_averaged_are_no_restore(trace: bool) -> None:  # noqa: FBT001 - a case
+    """Each epoch is one save of three files: the last was told apart, and each reading as a restore."""
+    found = averaging(trace=trace).play(30)
+
+    assert [(one.kind, one.files) for one in found] == [(Kind.SAVE, 3)] * 2
+    assert [one.bytes for one in found] == pytest.approx([5 * SIZE] * 2, rel=0.02)
+
+
+def test_what_is_read_after_a_pause_is_restored() -> None:
+    """Three seconds after a save nobody averages any more: the best state is loaded, and written for good."""
+    found = averaging(trace=True, pause_s=3.0).play(40)
+
+    assert Kind.RESTORE in {one.kind for one in found}
+
+
+@pytest.mark.parametrize(("after", "restores"), [("step_2.pt", 1), ("step_1.pt", 1), ("merged.pt", 0)])
+def test_a_restore_between_two_saves_is_one(after: str, restores: int) -> None:
+    """The one after is of another step, or of the same file anew; a further file is of the same save."""
+    stage = Stage(trace=True, poll=False)
+    trainer = stage.process()
+    stage.write(trainer, f"{RUN}/step_1.pt", 2.0, 1.0, SIZE)
+    stage.read(trainer, f"{RUN}/step_1.pt", 3.2, 0.5, SIZE)
+    stage.write(trainer, f"{RUN}/{after}", 4.0, 1.0, SIZE - 9000)
+
+    found = stage.play(20)
+
+    assert [one.kind for one in found].count(Kind.RESTORE) == restores
+
+
+def test_a_line_of_a_log_right_after_a_save_was_read_is_no_copy_of_it() -> None:
+    """The log stays open for as long as the job runs: the save was told at the end, and apart from its other file."""
+    stage = Stage(trace=True, poll=False)
+    trainer = stage.process()
+    stage.write(trainer, f"{RUN}/step_1.pt", 2.0, 1.0, SIZE)
+    stage.read(trainer, f"{RUN}/step_1.pt", 3.05, 0.5, SIZE)
+    stage.write(trainer, "/logs/out", 3.55, 30.0, 30_000, call_bytes=100, magic=None)
+
+    found = stage.play(12)
+
+    assert [(one.kind, one.path) for one in found] == [(kind, f"{RUN}/step_1.pt") for kind in (Kind.SAVE, Kind.RESTORE)]
+    assert found[0].end_ns == pytest.approx(stage.wall(3.0), abs=SECOND_NS // 10)
