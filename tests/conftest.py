@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ import pytest_randomly
 from hypothesis import HealthCheck, settings
 from tests.leftovers import own
 from tests.machine import REQUIREMENTS, held, need, required
+
+from ckptprof import units
+from ckptprof.report import hints
 
 # Where PYTHONDONTWRITEBYTECODE is set, each worker would compile all tests again, and each `ckptprof` its sources
 sys.dont_write_bytecode = False
@@ -37,8 +40,8 @@ settings.load_profile("patient")
 LOCKS = "CKPTPROF_TEST_LOCKS"  # the directory of the locks of `alone`
 OUTCOMES = "CKPTPROF_TEST_OUTCOMES"  # the file into which tries.py wants a line for each test
 LIVE = "live"  # the group of the tests that watch real jobs
-# What stands in these rooms watches this kernel, real jobs or a booted machine, and is scored (tries.py)
-LIVE_ROOMS = ("benchmarks", "e2e", "kernel", "service/commands", "systemd")
+# What stands in these rooms watches real jobs or a booted machine, and is scored (tries.py)
+LIVE_ROOMS = ("benchmarks", "e2e", "service/commands", "systemd")
 LIVE_GROUPS = (LIVE, "systemd")
 BROWSER = "browser"  # the group of the tests that share one
 GROUPED = tuple(f"@{group}" for group in (*LIVE_GROUPS, BROWSER))  # how pytest-xdist ends the names of a group's tests
@@ -105,6 +108,14 @@ def group_of(item: pytest.Item) -> str:
 
 def _is_alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("alone") is not None
+
+
+@pytest.fixture(autouse=True)
+def _as_a_new_command() -> Iterator[None]:
+    """Forget after each test what a command that it ran in this process has set for all that the command prints."""
+    yield
+    hints.about(None)
+    units.choose("decimal")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

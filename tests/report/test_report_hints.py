@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,6 @@ import pytest
 from ckptprof.cli.main import main
 from ckptprof.report import hints
 from ckptprof.report.table import wrap
-
-
-@pytest.fixture(autouse=True)
-def _unnamed() -> Iterator[None]:
-    yield
-    hints.about(None)
 
 
 @pytest.mark.parametrize(
