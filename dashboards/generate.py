@@ -142,7 +142,7 @@ def _states(_: Panel) -> Built:
 def _heat(panel: Panel) -> Built:
     built: Built = heatmap.Panel()
     built = built.calculate(calculate=False).y_axis(heatmap.YAxisConfig().unit(panel.unit))
-    built = built.cell_values(heatmap.CellValues().unit("suffix:saves").decimals(0))
+    built = built.cell_values(heatmap.CellValues().unit("short").decimals(0))
     colours: Built = heatmap.HeatmapColorOptions()
     colours = colours.mode(HeatmapColorMode.SCHEME).scheme("Blues").steps(32).exponent(0.5)
     return built.color(colours).filter_values(heatmap.FilterValueRange().le(0.01)).show_legend()

@@ -19,7 +19,7 @@ _SINCE = "max by (instance) (last_over_time(ckptprof_build_info{NODE}[$__range])
 STATS = (
     Panel(
         "Nodes",
-        "suffix:nodes",
+        "short",
         "Nodes whose agent answers now, and those whose agent answered within the time shown but does not now.",
         (
             Query("count(count by (instance) (ckptprof_build_info{NODE}))", "answer"),
@@ -33,13 +33,13 @@ STATS = (
     ),
     Panel(
         "Saves on nodes",
-        "suffix:saves",
+        "short",
         "Saves within the time shown, counted on each node: a save that 8 nodes write together counts 8 times.",
         (Query(f"round(sum(increase(ckptprof_checkpoint_duration_seconds_count{{{_SAVE}}}[$__range])))", "saves"),),
     ),
     Panel(
         "Restores on nodes",
-        "suffix:restores",
+        "short",
         "Restores within the time shown, counted on each node.",
         (
             Query(
@@ -50,7 +50,7 @@ STATS = (
     ),
     Panel(
         "Incomplete saves",
-        "suffix:saves",
+        "short",
         "Saves within the time shown that were broken off or never committed; the save before is the one to restore.",
         (Query('round(sum(increase(ckptprof_incomplete_checkpoints_total{NODE,kind="save"}[$__range])))', "saves"),),
         steps=(1, 5),
@@ -157,7 +157,7 @@ GROUPS = (
                 holds=True,
             ),
             Panel(
-                "Training blocked by saves",
+                "Training blocked in the hour before",
                 "percentunit",
                 "Share of the hour before in which saves blocked training, as far as it was seen; 5 % is a usual limit."
                 " A save counts at its end: over a shorter time one long save would be more than all of it.",
@@ -165,8 +165,8 @@ GROUPS = (
                 steps=_HELD,
             ),
             Panel(
-                "GPUs that wait for saves",
-                "suffix:GPUs",
+                "GPUs that waited in the hour before",
+                "short",
                 "GPUs that waited for saves, in the mean of the hour before: the time in which training was blocked, "
                 "times its GPUs. How many these are NVIDIA's driver tells; else each rank has one.",
                 (Query(hourly("checkpoint_gpu_seconds_total")),),
@@ -230,7 +230,7 @@ GROUPS = (
             ),
             Panel(
                 "Saves by mode",
-                "suffix:saves",
+                "short",
                 "Sync: training waited for the bytes; async: it went on meanwhile; within the time shown.",
                 (Query(grown("checkpoint_saves_total", "mode"), "{{mode}}"),),
                 kind="bars",
@@ -238,7 +238,7 @@ GROUPS = (
             ),
             Panel(
                 "Restores by source",
-                "suffix:restores",
+                "short",
                 "Cold: from a device or the network; warm: from the page cache; within the time shown.",
                 (Query(grown("checkpoint_restores_total", "cache"), "{{cache}}"),),
                 kind="bars",
@@ -278,7 +278,7 @@ GROUPS = (
             ),
             Panel(
                 "Requests in flight",
-                "suffix:requests",
+                "short",
                 "Mean length of the device's queue.",
                 (Query(rate("disk_io_time_weighted_seconds_total"), _DEVICE),),
             ),
@@ -363,7 +363,7 @@ GROUPS = (
             ),
             Panel(
                 "Collectors that fail",
-                "suffix:collectors",
+                "short",
                 "Collectors whose last read failed; zero on a healthy node.",
                 (Query("sum by (instance) (1 - ckptprof_collector_success{NODE})"),),
             ),
@@ -375,7 +375,7 @@ GROUPS = (
             ),
             Panel(
                 "Watched processes",
-                "suffix:processes",
+                "short",
                 "Processes that are sampled at every tick.",
                 (Query("ckptprof_watched_processes{NODE}"),),
             ),
