@@ -102,6 +102,20 @@ def edge_errors_ms(rows: Iterable[Row]) -> list[float]:
     return [abs(edge) for row in rows for edge in (row.start_error_ms, row.end_error_ms) if edge is not None]
 
 
+def edge_share(rows: Iterable[Row]) -> float:
+    """Return how far the edges of saves are from the log, in the median, as a share of how long each save took.
+
+    A busy machine makes both longer; in milliseconds they are figures of benchmarks.
+    """
+    shares = [
+        edge / ((row.truth.end_ns - row.truth.start_ns) / 1e6)
+        for row in rows
+        if row.truth is not None and row.truth.kind == "save"
+        for edge in edge_errors_ms([row])
+    ]
+    return statistics.median(shares)
+
+
 def figure(level: str, job: Job, comparison: Comparison) -> str:
     """Return one line for the summary of a test run."""
     counts = "/".join(str(len(comparison.of(verdict))) for verdict in ("found", "missed", "invented"))

@@ -74,12 +74,11 @@ class Recorder:
         return [*self.prefix, *self.command, *arguments]
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        """Run ckptprof to its end."""
+        """Run ckptprof, and the job that it is given, to their end: beside much else a job takes minutes."""
         return subprocess.run(
             self.ckptprof(*arguments),
             capture_output=True,
             check=False,
-            timeout=PATIENCE_SECONDS,
             env=self.environment,
             cwd=self.work,
         )
@@ -100,9 +99,7 @@ class Recorder:
 
     def alone(self, *job: str) -> subprocess.CompletedProcess[bytes]:
         """Run a job that ckptprof did not start."""
-        return subprocess.run(
-            job, capture_output=True, check=False, timeout=PATIENCE_SECONDS, env=self.environment, cwd=self.work
-        )
+        return subprocess.run(job, capture_output=True, check=False, env=self.environment, cwd=self.work)
 
     def start(self, *job: str) -> subprocess.Popen[bytes]:
         """Start a job under `ckptprof run`, in the foreground of a terminal of its own."""

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from tests.kernel.filesystems import call
 from tests.leftovers import given_back, own
-from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.diagnose.ceilings import MIB, Ended, Measure
 from ckptprof.service.probing.phases import PHASES
@@ -120,7 +119,7 @@ def fio(device: Device, row: Measure) -> dict[str, Any]:
         options[3] = "--fsync=1"
     options += [f"--bs={row.operation_bytes}", f"--direct={int(bool(row.direct))}", f"--numjobs={row.workers}"]
     command = ["fio", "--name=job", "--ioengine=psync", "--thread", "--group_reporting", "--eta=never", *options]
-    done = subprocess.run([*command, "--output-format=json"], capture_output=True, check=True, timeout=PATIENCE_SECONDS)
+    done = subprocess.run([*command, "--output-format=json"], capture_output=True, check=True)
     shutil.rmtree(place)
     (job,) = json.loads(done.stdout)["jobs"]
     said: dict[str, Any] = job

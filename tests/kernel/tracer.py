@@ -8,14 +8,12 @@ import select
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.kernel.order import Order
-from tests.patience import PATIENCE_SECONDS
 
 from ckptprof_collectors.ebpf.trace import Trace
 from ckptprof_collectors.samples import (
@@ -131,9 +129,8 @@ with open(sys.argv[1], "wb+") as stream:
         self.run([sys.executable, "-S", "-c", code, path])
         path.unlink()
 
-    def wait(self, process: subprocess.Popen[bytes], seen: Seen, seconds: float = PATIENCE_SECONDS) -> None:
+    def wait(self, process: subprocess.Popen[bytes], seen: Seen) -> None:
         """Read at every tick, and when the trace asks for it, until the process has ended."""
-        deadline = time.monotonic() + seconds
         ended = os.pidfd_open(process.pid)
         try:
             while True:
@@ -141,11 +138,9 @@ with open(sys.argv[1], "wb+") as stream:
                 if ended in ready:
                     process.wait()
                     return
-                if time.monotonic() > deadline:
-                    process.kill()
-                    raise subprocess.TimeoutExpired(process.args, seconds)
                 seen.take(self.trace.read())
         finally:
+            process.kill()  # unless it has ended
             os.close(ended)
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_cases import Case, Work
-from recorder import PATIENCE_SECONDS, check_job, ckptprof_command
+from recorder import check_job, ckptprof_command
 from tests.leftovers import own
 
 WORKER = Path(__file__).with_name("fault_worker.py")
@@ -126,16 +126,14 @@ def _probe(database: Path, place: Path) -> None:
 
 
 def _call(command: list[str], work: Path) -> None:
-    done = subprocess.run(command, capture_output=True, check=False, timeout=2 * PATIENCE_SECONDS, cwd=work)
+    done = subprocess.run(command, capture_output=True, check=False, cwd=work)
     check_job(done)
 
 
 def _events(work: Path, level: str, case: Case, *, whole: bool) -> Iterator[dict[str, Any]]:
     """Yield what was told of the case's kind."""
     database = ["--db", str(work / f"{level}.db")]
-    listed = subprocess.run(
-        [*ckptprof_command(), "report", "--json", *database], capture_output=True, check=False, timeout=PATIENCE_SECONDS
-    )
+    listed = subprocess.run([*ckptprof_command(), "report", "--json", *database], capture_output=True, check=False)
     found = [
         one for one in json.loads(listed.stdout or b'{"checkpoints": []}')["checkpoints"] if one["kind"] == case.kind
     ]
@@ -144,10 +142,7 @@ def _events(work: Path, level: str, case: Case, *, whole: bool) -> Iterator[dict
             yield one
             continue
         shown = subprocess.run(
-            [*ckptprof_command(), "show", str(one["id"]), "--json", *database],
-            capture_output=True,
-            check=True,
-            timeout=PATIENCE_SECONDS,
+            [*ckptprof_command(), "show", str(one["id"]), "--json", *database], capture_output=True, check=True
         )
         yield json.loads(shown.stdout)["checkpoint"]
 
