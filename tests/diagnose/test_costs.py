@@ -135,8 +135,8 @@ def test_what_was_lost_without_a_cpu_is_no_other_limits() -> None:
     assert told is not None
     assert (told.limit, told.seconds) == (Limit.SERIALIZE, pytest.approx(2, abs=0.1))
     assert told.sentence == (
-        "1 of 1 checkpoint was serialisation-bound: 2.00 s of the 10.0 s that training lost, and 7.60 s of it without "
-        "a CPU."
+        "the only checkpoint was serialisation-bound: 2.00 s of the 10.0 s that training lost, and 7.60 s more for "
+        "want of a CPU."
     )
 
 
@@ -151,7 +151,7 @@ def test_nothing_slow_is_an_answer() -> None:
     unseen = msgspec.structs.replace(fine, stall_ns=None)
     for several, ending in (
         ([unseen], "1 save; how long training was blocked was not seen."),
-        ([fine, unseen], "2 saves blocked training for 2.00 s, seen of 1 of 2."),
+        ([fine, unseen], "2 saves blocked training for 2.00 s, seen of 1 of them."),
     ):
         part = first_advice(several)
         assert part is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import timezone
 from pathlib import Path
 
 import msgspec
@@ -11,11 +12,14 @@ import pytest
 from tests.diagnose.libraries import foreign
 
 from ckptprof.model import Checkpoint
+from ckptprof.report import terminal
+from ckptprof.report.summary import without_copies
 from ckptprof.service.commands.replaying import replay
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from labels import add, differences, read  # noqa: E402 - found by the line above
+from onepage import WIDTH, contradictions  # noqa: E402
 from told import STREAMS, SUFFIX, captures, ordered, told  # noqa: E402
 
 GOLDEN = HERE.parent / "golden" / "captures"
@@ -32,6 +36,8 @@ def test_the_same_is_told_as_before(name: str) -> None:
     seen = [msgspec.to_builtins(one) for one in ordered(replayed.report.checkpoints) if one.kind.value != "copy"]
     for one in replayed.report.checkpoints:
         _holds(one)
+    page = terminal.render(without_copies(replayed.report), width=WIDTH, colour=False, zone=timezone.utc)
+    assert contradictions(page) == [], page
     if UPDATE:
         golden.write_text(text, encoding="utf-8")
     if "truth" in label:

@@ -28,6 +28,12 @@ RECORDED = {
     "no-stall-known": "mode-fork",
     "only-restores": "fault-restore-mapping-network",
     "incomplete": "killed-torch-save",
+    "four-ranks": "fault-gather",
+    "async-saves": "mode-thread",
+    "many-small-files": "fault-metadata",
+    "a-restart": "framework-deepspeed-zero-zero3",
+    "much-unseen": "framework-orbax-manager-async",
+    "nothing-found": "work-training-that-only-logs",
 }
 
 

@@ -144,9 +144,9 @@ def detailed() -> Checkpoint:
 SERIALIZE = Verdict(
     limit=Limit.SERIALIZE,
     sentence="39.2 s, of which 31.0 s the single writing thread was on CPU in zip CRC32 while the device was 12 % "
-    "busy: serialisation-bound; with CRC off about 17 s; storage is not your problem.",
+    "busy: serialisation-bound; with CRC off about 8 s; storage is not your problem.",
     confidence=0.91,
-    seconds=31.0,
+    seconds=39.2,
     accounts=(
         Account(
             limit=Limit.SERIALIZE, seconds=31.0, text="thread 41210 on CPU in its own code, 9 of 12 looks in CRC32"
@@ -159,7 +159,7 @@ SERIALIZE = Verdict(
     excluded=("device: nvme0n1 was 12 % busy with 1.1 requests in flight", "page-cache: no pause by dirty limits"),
     lacking=("Which function the other 3 looks were in.",),
     candidates=(Limit.PAGE_CACHE,),
-    expected_seconds=17.0,
+    expected_seconds=8.2,
     capped_by="page-cache",
     cause="zip-crc",
     remedy="torch.serialization.set_crc32_options(False), or torch.distributed.checkpoint with a writer for each rank",

@@ -77,7 +77,7 @@ def test_a_limit_of_little_is_not_the_answer(make_diagnosed: Callable[..., Check
         "Answer",
         (
             "Little was slow: 5 saves blocked training for 16.5 s; 1 of 5 checkpoints was serialisation-bound and held "
-            "0.50 s of it."
+            "0.40 s of it."
         ),
     )
 
@@ -242,6 +242,6 @@ def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Ch
         pairs = dict(answer.opening(report))
         assert "Answer" in pairs
         if limit is Limit.UNCLEAR:
-            assert pairs["Answer"].startswith("What limited 1 of 1 checkpoint is unclear")
+            assert pairs["Answer"].startswith("What limited the only checkpoint is unclear")
         else:
             assert limit is Limit.NONE or pairs["Answer"].startswith(limit.value)

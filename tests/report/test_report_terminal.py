@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ckptprof.model import Checkpoint, Mode, Report, Watched
-from ckptprof.report import rows, terminal
+from ckptprof.report import rows, show, terminal
 from ckptprof.report.clean import width as cells
 
 
@@ -135,12 +135,9 @@ def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone:
     [
         (
             {},
-            (
-                "Watched for 12 min 05 s and saw no checkpoint. "
-                "`ckptprof doctor` tells what ckptprof can see on this host.\n"
-            ),
+            ("Saw no checkpoint. `ckptprof doctor` tells what ckptprof can see on this host.\n"),
         ),
-        ({"copies_left_out": 1}, "saw no save or restore, only 1 copy. `ckptprof report --kind copy` lists them.\n"),
+        ({"copies_left_out": 1}, "Saw no save or restore, only 1 copy. `ckptprof report --kind copy` lists them.\n"),
         (
             {"watched": Watched(start_ns=None, end_ns=None)},
             (
@@ -231,3 +228,24 @@ def test_what_took_much_longer_than_usual_has_a_mark(
     assert "\x1b[33m  5.60 s\x1b[0m" in text
     assert "! after a duration: more than twice the median of its job." in text
     assert "!" not in few
+
+
+@pytest.mark.parametrize("width", [20, 21, 24, 30, 37, 40, 79, 80, 120, 199, 300])
+@pytest.mark.parametrize("kind", ["one", "nameless", "empty-files", "ten-thousand"])
+def test_odd_input_is_told_at_any_width(
+    kind: str, width: int, make_checkpoint: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """Nothing is wider than the terminal, and a job without a name is said to have none."""
+    changes: dict[str, dict[str, Any]] = {
+        "nameless": {"job": "", "path": None, "framework": None, "step": None, "writers": ()},
+        "empty-files": {"bytes": 0, "files": 0, "writers": ()},
+        "ten-thousand": {"mode": Mode.SYNC, "stall_ns": 4 * 10**9},
+    }
+    number = {"one": 1, "ten-thousand": 10_000}.get(kind, 3)
+    saves = tuple(make_checkpoint(n, n * 60, **changes.get(kind, {})) for n in range(1, number + 1))
+    report = Report(host="", watched=Watched(start_ns=0, end_ns=saves[-1].end_ns), checkpoints=saves)
+    text = terminal.render(report, width=width, colour=False, zone=zone)
+    pages = [text, *(tell(saves[0], width=width, colour=False, zone=zone) for tell in (show.brief, show.render))]
+
+    assert [line for page in pages for line in page.splitlines() if cells(line) > width] == []
+    assert all(("(no name)" in page) is (kind == "nameless") for page in pages)

@@ -60,7 +60,7 @@ def _of_little(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint], w
     """Return that nothing held much of the lost time, with the limit that held most of it."""
     fast = [one for one in judged if one.verdict is not None and one.verdict.limit is Limit.NONE]
     held = of_all(mine, stall_seconds)
-    which = f"{len(mine):,} of {plural(len(judged), 'checkpoint')} {'was' if len(mine) == 1 else 'were'}"
+    which = f"{_of(mine, judged)} {'was' if len(mine) == 1 else 'were'}"
     what = WORDS.get(limit, "unclear")
     lost = f" and held {seconds(_lost(mine, limit))} of it" if held else ""
     return Headline(
@@ -77,12 +77,20 @@ def _sentence(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) ->
     if limit is Limit.NONE:
         return f"Nothing was slow: {_blocked(mine)}."
     part = _part(limit, mine, judged)
-    of = f"{len(mine):,} of {plural(len(judged), 'checkpoint')}"
+    of = _of(mine, judged)
     if limit is Limit.UNCLEAR:
         return f"What limited {of} is unclear" + (f": {part}." if part else ".")
     were = "was" if len(mine) == 1 else "were"
     what = f"{of} {were} {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
     return f"{what}: {part}." if part else f"{what}, beside training: it lost nothing."
+
+
+def _of(mine: list[Checkpoint], judged: list[Checkpoint]) -> str:
+    """Return how many of them it is."""
+    if len(mine) < len(judged):
+        return f"{len(mine):,} of {plural(len(judged), 'checkpoint')}"
+    every = {1: "the only checkpoint", 2: "both checkpoints"}
+    return every.get(len(mine), f"all {plural(len(mine), 'checkpoint')}")
 
 
 def _share(verdict: Verdict, limit: Limit) -> float:
@@ -112,17 +120,17 @@ def _part(limit: Limit, mine: list[Checkpoint], judged: list[Checkpoint]) -> str
     lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
     part = f"{'all' if lost == whole else lost} of the {whole} that training lost"
     starved = _lost(mine, Limit.CPU) if limit is not Limit.CPU else 0.0
-    part += f", and {seconds(starved)} of it without a CPU" if starved >= _CROWDED * sum(every) else ""
+    part += f", and {seconds(starved)} more for want of a CPU" if starved >= _CROWDED * sum(every) else ""
     unseen = len(judged) - len(every)
-    return part if not unseen else f"{part}, as far as was seen: of {plural(unseen, 'checkpoint')} it was not"
+    return part if not unseen else f"{part}; of {plural(unseen, 'checkpoint')} that was not seen"
 
 
 def _blocked(mine: list[Checkpoint]) -> str:
     stalls = of_all(mine, stall_seconds)
     if not stalls:
         return f"{_named(mine)}; how long training was blocked was not seen"
-    seen = "" if len(stalls) == len(mine) else f", seen of {len(stalls):,} of {len(mine):,}"
-    return f"{_named(mine)} blocked training for {seconds(sum(stalls))}{seen}"
+    told = f"{_named(mine)} blocked training for {seconds(sum(stalls))}"
+    return told if len(stalls) == len(mine) else f"{told}, seen of {len(stalls):,} of them"
 
 
 def _named(mine: list[Checkpoint]) -> str:

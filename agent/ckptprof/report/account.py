@@ -104,12 +104,9 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     guessed = is_guessed(cost.gpus, cost.gpus_from)
     if cost.background_seconds:
         pairs.append(("Beside training", f"{units.seconds(cost.background_seconds)} went on in the background"))
-    if cost.bytes_per_second is not None:
-        rate = units.rate(cost.bytes_per_second)
-        if cost.bytes_per_second_per_gpu is not None and not guessed:
-            rate += f", {units.rate(cost.bytes_per_second_per_gpu)} for each GPU"
-            rate += f": {tier(cost.tier)}" if cost.tier is not None else ""
-        pairs.append(("Rate", rate))
+    if cost.bytes_per_second is not None and cost.bytes_per_second_per_gpu is not None and not guessed:
+        rate = f"{units.rate(cost.bytes_per_second)}, {units.rate(cost.bytes_per_second_per_gpu)} for each GPU"
+        pairs.append(("Rate", rate + (f": {tier(cost.tier)}" if cost.tier is not None else "")))
     share = ceiling(cost.ceiling_share)
     if share is not None:
         source = "" if cost.ceiling_from is None else f" ({recorded(cost.ceiling_from)})"

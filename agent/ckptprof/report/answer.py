@@ -15,7 +15,7 @@ import msgspec
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Report
 from ckptprof.report import account, certainty
-from ckptprof.report.clean import clean, recorded, shorten_end
+from ckptprof.report.clean import NAMELESS, clean, named, recorded, shorten_end
 from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import Cost, Limit
 
@@ -85,15 +85,19 @@ def opening(report: Report) -> list[tuple[str, str]]:
 
 def _too_often(report: Report) -> dict[str, str]:
     """Return another sentence and a remedy where no save is slow, but their number blocks training too long."""
+    from ckptprof.diagnose.plan.planning import LEAST_SAVES  # noqa: PLC0415 # see above
+
     every = costs(report)
     cost = _held_most(every)
     if cost is None:
         return {}
     of_job = f" --job {shlex.quote(cost.job)}" if len(every) > 1 else ""  # else it plans for the newest
+    plan = f"`ckptprof plan --mttf 3h{of_job}` tells how often, if a failure comes every 3 hours"
+    if cost.saves is None or cost.saves.complete < LEAST_SAVES:
+        plan = f"from {LEAST_SAVES} complete saves on {plan}"
     return {
-        "sentence": f"{_blocking(cost)} blocked {cost.job} for {units.percent(cost.share)} of its run.",
-        "remedy": f"save less often, or asynchronously: `ckptprof plan --mttf 3h{of_job}` tells how often, "
-        "if a failure comes every 3 hours",
+        "sentence": f"{_blocking(cost)} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run.",
+        "remedy": f"save less often, or asynchronously: {plan}",
     }
 
 
@@ -135,7 +139,7 @@ def cost_lines(report: Report, width: int, gpus: int | None, *, colour: bool) ->
     every = costs(report, gpus)
     lines = []
     for one in every[:MAX_JOBS]:
-        title = f"What checkpoints cost {shorten_end(clean(one.job), _JOB_CELLS)}"
+        title = f"What checkpoints cost {shorten_end(named(one.job), _JOB_CELLS)}"
         lines += ["", *(paint(line, "bold", colour=colour) for line in wrap(title, width))]
         lines += facts(of_job(one), width, colour=colour, indent="  ")
     if len(every) > MAX_JOBS:
@@ -146,7 +150,7 @@ def cost_lines(report: Report, width: int, gpus: int | None, *, colour: bool) ->
 def of_job(cost: JobCost) -> list[tuple[str, str]]:
     """Return what checkpoints cost one job, as far as it is known."""
     pairs = [("Blocked", _blocked(cost))]
-    if cost.gpu_seconds is not None and cost.gpus is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
+    if cost.gpu_seconds and cost.gpus is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         gpus = f"{units.plural(cost.gpus, 'GPU')}{account.GPUS_FROM.get(cost.gpus_from or '', '')}"
         pairs.append(("GPU time", f"{units.seconds(cost.gpu_seconds)} blocked on {gpus}"))
     if cost.background_seconds:
@@ -162,6 +166,9 @@ def _blocked(cost: JobCost) -> str:
     if cost.stall_seconds is None:
         return "how long training was blocked was not seen"
     text = units.seconds(cost.stall_seconds)
+    seen = cost.count - cost.stalls_unknown
+    if seen < cost.stalls_unknown:  # too few to tell a share by
+        return f"{text}, seen of {seen:,} of {units.plural(cost.count, 'checkpoint')}"
     if cost.share is not None and cost.run_seconds is not None:
         text += f" of a run of {units.seconds(cost.run_seconds)}, {units.percent(cost.share)}"
         text += "" if cost.judgement is None else f": {clean(cost.judgement)}"

@@ -11,6 +11,7 @@ import unicodedata
 
 from ckptprof import units
 
+NAMELESS = "(no name)"
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 # Cc controls, Cf invisible (bidi overrides, joiners, tags), Zl and Zp line ends, Cs surrogates, Co private, Cn none
 _UNSAFE = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))
@@ -24,6 +25,11 @@ def clean(text: str) -> str:
     if _ASCII_SAFE.match(text):
         return text
     return "".join(_escape(char) if unicodedata.category(char) in _UNSAFE else char for char in text)
+
+
+def named(job: str) -> str:
+    """Return the name of a job for a page; one without any is said to be so."""
+    return clean(job).strip() or NAMELESS
 
 
 def recorded(text: str) -> str:

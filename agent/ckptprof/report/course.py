@@ -13,6 +13,7 @@ INCOMPLETE = "incomplete: broken off before its end, or never committed; do not 
 CUT = "incomplete: only a part of it was seen"
 _CUTS = (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN)
 REASONS = ("mode", "incomplete", *_CUTS)  # evidence without a weight: told beside what it is the reason for
+_TOGETHER_NS = 10_000_000  # ranks that end so near each other have no slowest
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
 _SOURCES = {
@@ -180,6 +181,8 @@ def _slowest(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         return []
     first_ns = min(end_ns for end_ns, _ in timed)
     last_ns, last = max(timed, key=lambda pair: pair[0])
+    if last_ns - first_ns < _TOGETHER_NS:
+        return []
     text = f"{_who(last)}, until {since(last_ns, checkpoint)}, {units.duration(last_ns - first_ns)} after the first"
     return [("Slowest rank" if last.rank is not None else "Slowest process", text)]
 

@@ -201,7 +201,7 @@ def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
     told = f"{units.rate(speed)}, {of}: {verdict}"
     if plan.basis.gpus is None or not _has_gpus(plan):
         return told
-    tier = f"reaches {traffic.reached_tier}" if traffic.reached_tier is not None else "under Light"
+    tier = f"reaches tier {traffic.reached_tier}" if traffic.reached_tier is not None else "slower than tier Light"
     return f"{told}; {units.rate(speed / plan.basis.gpus.value)} for each GPU: {tier}"
 
 
@@ -210,7 +210,7 @@ def _burst(traffic: Traffic, *, has_gpus: bool) -> str:
     text = f"{units.rate(traffic.burst_bytes_per_second)} {within}"
     if traffic.burst_bytes_per_second_per_gpu is None or not has_gpus:
         return text
-    tier = f"{traffic.needed_tier} is enough" if traffic.needed_tier is not None else "more than High"
+    tier = f"tier {traffic.needed_tier} is enough" if traffic.needed_tier is not None else "more than tier High"
     return f"{text}; {units.rate(traffic.burst_bytes_per_second_per_gpu)} for each GPU: {tier}"
 
 

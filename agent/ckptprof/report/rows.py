@@ -10,8 +10,8 @@ from itertools import takewhile
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, PatternClass, Report, Status
 from ckptprof.report import certainty, course, summary
-from ckptprof.report.clean import clean, shorten_end
-from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint
+from ckptprof.report.clean import clean, named, shorten_end
+from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, is_cut, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Limit
 
@@ -84,7 +84,8 @@ def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: 
     lines = [] if chosen.titles or not drawn else [header]
     for number, line in enumerate(drawn):
         if number in chosen.titles:
-            lines += [*[""] * bool(lines), paint(chosen.titles[number], "bold", colour=colour), header]
+            title = wrap(chosen.titles[number], width)
+            lines += [*[""] * bool(lines), *(paint(line, "bold", colour=colour) for line in title), header]
         lines.append(line)
     return [*lines, *([""] if below else []), *facts(below, width, colour=colour)]
 
@@ -131,7 +132,7 @@ def usual(checkpoints: Sequence[Checkpoint]) -> dict[tuple[str, Kind], float]:
 
 def who(checkpoint: Checkpoint) -> str:
     """Return who moved the bytes: the job, and its processes where the job's name does not tell all of them."""
-    job = clean(checkpoint.job)
+    job = named(checkpoint.job)
     if len(checkpoint.writers) > 1:
         return f"{job} ({len(checkpoint.writers)} processes)"
     if not checkpoint.writers or job.endswith(f"-{checkpoint.writers[0].pid}"):

@@ -7,7 +7,7 @@ from datetime import timezone, tzinfo
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status
 from ckptprof.report import account, course
-from ckptprof.report.clean import clean, recorded
+from ckptprof.report.clean import clean, named, recorded
 from ckptprof.report.pictures import chart
 from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE
 from ckptprof.report.table import MISSING, NOTHING, Cell, Column, facts, paint, wrap
@@ -112,7 +112,7 @@ def _painted(checkpoint: Checkpoint, lines: list[str], *, colour: bool) -> list[
 
 def _title(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     name = f"{checkpoint.kind.value.capitalize()} {checkpoint.id or '(not stored)'}"
-    parts = [(name, f"bold {KIND_STYLE[checkpoint.kind]}"), (clean(checkpoint.job), "")]
+    parts = [(name, f"bold {KIND_STYLE[checkpoint.kind]}"), (named(checkpoint.job), "")]
     if checkpoint.step is not None:
         parts.append((f"step {checkpoint.step}", ""))
     if checkpoint.framework is not None:

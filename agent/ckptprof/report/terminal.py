@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import timezone, tzinfo
 
@@ -9,7 +10,7 @@ from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Level, Report
 from ckptprof.report import answer, course, rows
 from ckptprof.report import summary as summaries
-from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.pictures import overview
 from ckptprof.report.table import facts, paint, wrap
 
@@ -79,6 +80,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     lines += facts(_opening(report, offset), width, colour=colour, keys=KEY_CELLS)
     if not checkpoints:
         message, hint = empty(report)
+        message = re.sub("^watched for .*? and saw ", "saw ", message)  # the line above says how long
         sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
         return "\n".join([*lines, "", *wrap(sentences, width), ""])
     shown = rows.choose(report, whole=whole)
@@ -179,7 +181,7 @@ def _copies(number: int) -> str:
 
 
 def _jobs(checkpoints: Sequence[Checkpoint]) -> str:
-    names = list(dict.fromkeys(clean(checkpoint.job) for checkpoint in checkpoints))
+    names = list(dict.fromkeys(named(checkpoint.job) for checkpoint in checkpoints))
     rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
     return ", ".join(shorten_end(name, _JOB_CELLS) for name in names[:_JOBS]) + rest
 

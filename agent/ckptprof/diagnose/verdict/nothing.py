@@ -11,6 +11,7 @@ from ckptprof.units import per_second, percent, rate
 from ckptprof.verdicts import Limit
 
 SHORT_SECONDS = 1.0
+TOO_SHORT = "too short for a limit to matter"
 MOMENT_SECONDS = 0.5  # however often it comes: less than a step of a large model
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
@@ -48,7 +49,7 @@ def _as_memory(found: Accounting) -> str:
 
 def _short(length: float, blocked_share: float | None) -> str | None:
     if length < MOMENT_SECONDS:
-        return "it is over in less than half a second"
+        return TOO_SHORT
     if blocked_share is None:
         return None
     if length < SHORT_SECONDS and blocked_share < STALL_SHARE:

@@ -8,6 +8,7 @@ from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.sight import some
 from ckptprof.diagnose.verdict.gains import Gain
+from ckptprof.diagnose.verdict.nothing import TOO_SHORT
 from ckptprof.model import Kind
 from ckptprof.units import percent, seconds
 from ckptprof.verdicts import Limit
@@ -94,7 +95,10 @@ def limited(found: Accounting, limit: Limit, told: Gain, rule: Rule | None, show
 def _spent(found: Accounting, mine: list[Spent]) -> str:
     """Return what a limit's time was spent in, each with its own seconds; what is short stands among the evidence."""
     if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
-        return f"{seconds(found.of(Limit.CPU))} {subject(found, mine[0])}"
+        both = subject(found, mine[0])
+        if len(mine) > 1:
+            both = both.replace("ready to go on in the kernel", "ready").replace("ready to run", "ready")
+        return f"{seconds(found.of(Limit.CPU))} {both}"
     told = [f"{seconds(mine[0].seconds)} {subject(found, mine[0])}"]
     prefix = f"{found.alone.text}: " if found.alone is not None else ""
     for one in mine[1:]:
@@ -146,8 +150,11 @@ def _comfort(found: Accounting, limit: Limit) -> str:
 
 def nothing(found: Accounting, why: str) -> str:
     """Return the sentence of a checkpoint that nothing was slow in."""
+    if why == TOO_SHORT:  # whatever it went to
+        return f"{begin(found)}: {why}"
     moved = some(found.sight.checkpoint.bytes)
-    return f"{begin(found)}: nothing was slow: {why}" if moved else f"{begin(found)}: nothing was slow"
+    clause = f"{begin(found)}: nothing was slow: {why}" if moved else f"{begin(found)}: nothing was slow"
+    return f"{clause}{_crowded(found, Limit.NONE)}"
 
 
 def unclear(found: Accounting, why: str) -> str:

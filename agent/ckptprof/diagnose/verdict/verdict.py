@@ -18,6 +18,7 @@ from ckptprof.verdicts import Limit, Verdict
 
 _ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if one excludes the other
 _CROWDED = 0.1  # of the path: no host makes what holds less so slow
+_PERHAPS = 0.2  # of the path: what holds less is no candidate
 _DISAGREE = 0.25  # of the span: more is spent than there was
 _EITHER_OR = frozenset(
     {
@@ -120,7 +121,7 @@ def _choose(found: Accounting) -> _Choice:
         why = f"nothing explains {seconds(unexplained)}"
         if top is not None and unexplained <= held:
             why = f"no limit holds more than {percent(held / found.seconds if found.seconds else 0.0)} of it"
-        return _Choice(Limit.UNCLEAR, why, names[:2])
+        return _Choice(Limit.UNCLEAR, why, tuple(limit for limit, _ in order[:2] if found.share_of(limit) >= _PERHAPS))
     contradiction = _contradiction(found, order)
     if contradiction is not None:
         return contradiction

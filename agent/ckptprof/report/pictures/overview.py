@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report, Status
 from ckptprof.report import summary
-from ckptprof.report.clean import clean, pad, shorten_end, width
+from ckptprof.report.clean import named, pad, shorten_end, width
 from ckptprof.report.pictures.chart import BLOCKS
 from ckptprof.report.table import GAP, paint, wrap
 
@@ -60,7 +60,8 @@ def lines(  # noqa: PLR0913 - as a drawing needs
         took = [None if one.status is Status.INCOMPLETE else figures.duration_seconds(one) for one in saves]
         held = [figures.stall_seconds(one) for one in saves]
         top = max((one for one in (*took, *held) if one is not None), default=0.0)
-        rows += [_course("Duration", took, top, room, texts[0]), _course("Stall", held, top, room, texts[1])]
+        stall = "Stall" if any(one is not None for one in held) else "Modes"
+        rows += [_course("Duration", took, top, room, texts[0]), _course(stall, held, top, room, texts[1])]
     return [line for row in rows if row is not None for line in _placed(row, limit, keys, colour=colour)]
 
 
@@ -87,7 +88,7 @@ def _run(report: Report, costs: Sequence[JobCost], room: int) -> _Row | None:
     cells = _shared([seconds for _, _, seconds in parts], room)
     drawn = tuple((mark * number, STYLES[mark]) for (mark, _, _), number in zip(parts, cells, strict=True) if number)
     told = ", ".join(f"{mark} {word} {units.seconds(seconds)}" for mark, word, seconds in parts if seconds)
-    of = f" of {shorten_end(clean(cost.job), _JOB_CELLS)}" if len(costs) > 1 else ""
+    of = f" of {shorten_end(named(cost.job), _JOB_CELLS)}" if len(costs) > 1 else ""
     return _Row("Run", drawn, f"{units.seconds(cost.run_seconds)}{of}: {told}")
 
 
