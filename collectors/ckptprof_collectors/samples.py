@@ -537,10 +537,10 @@ class FileScan(msgspec.Struct, frozen=True, array_like=True, tag="scan"):
 
 
 class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
-    """A large file in a watched folder was opened or closed; by whom is not said (inotify)."""
+    """A large file in a watched folder was opened or closed, or came there; by whom is not said (inotify)."""
 
     at_ns: int  # CLOCK_MONOTONIC, within a wake-up of the event itself
-    kind: str  # opened | closed-read | closed-written
+    kind: str  # opened | closed-read | closed-written | renamed
     device: int
     inode: int
     size: int

@@ -33,7 +33,7 @@ from ckptprof.service.options import Wish
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT / "tests" / "e2e")]
+sys.path[:0] = [str(HERE), str(ROOT / "tests" / "e2e"), str(ROOT)]
 from everyday.store import make_store  # noqa: E402 - found by the line above
 from jobs import JOBS, Job  # noqa: E402
 from labels import add, differences  # noqa: E402

@@ -260,3 +260,19 @@ def test_a_restore_of_which_files_were_not_seen_says_so(seen: tuple[str, ...], s
 
     assert restore.bytes == pytest.approx(len(seen) * 100 * MIB, rel=0.02)
     assert any("of what was read" in text for text in restore.blind) is said
+
+
+def test_what_is_read_small_and_again_is_of_the_same_restore() -> None:
+    """Transformers reads `trainer_state.json` once more when it has built its model, two seconds later."""
+    stage = Stage(trace=True, poll=False)
+    job = stage.process()
+    folder = "/run/checkpoint-12"
+    for at_s, name, seconds, size in (
+        (2.0, "trainer_state.json", 0.01, 900), (2.02, "model.safetensors", 0.4, 20 * MIB),
+        (4.5, "trainer_state.json", 0.01, 900), (4.52, "optimizer.pt", 0.4, 40 * MIB),
+    ):  # fmt: skip
+        stage.read(job, f"{folder}/{name}", at_s, seconds, size)
+
+    (restore,) = stage.play(12, saved_paths=(folder,))
+
+    assert (restore.path, restore.files) == (folder, 3)

@@ -6,11 +6,11 @@ import os
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, Stage, changed, play
+from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, Stage, changed, play
 from tests.detect.tracer import mono
 
 from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.samples import FileFact, FileScan, OpenFile
+from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, OpenFile
 
 
 def edges_s(stage: Stage, checkpoint: Checkpoint) -> tuple[float, float]:
@@ -415,3 +415,31 @@ def test_a_database_beside_a_save_is_no_part_of_it(magic: bytes) -> None:
     (save,) = play(stage.header(), told)
 
     assert (save.path, save.files) == ("/work/step_1.pt", 1)
+
+
+def test_a_file_that_is_written_elsewhere_and_renamed_is_followed() -> None:
+    """As Lightning does: nobody looked at it under its last name, but that it came into the folder was heard."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    for number in range(3):
+        move = stage.write(trainer, f"/tmp/tmpab12cd3{number}", 3.0 + 4 * number, 0.6, 60 * MIB)
+        at_ns = MONOTONIC_NS + int((move.closed_s + 0.01) * SECOND_NS)
+        path = f"/run/epoch=0-step={number + 1}.ckpt"
+        stage.extra.append((move.closed_s + 0.01, FileEvent(at_ns, "renamed", 2049, move.inode, move.bytes, path)))
+
+    saves = stage.play(30)
+
+    assert [(one.path, one.step) for one in saves] == [(f"/run/epoch=0-step={step}.ckpt", step) for step in (1, 2, 3)]
+    assert all("renamed" in {reason.name for reason in one.evidence} for one in saves)
+
+
+def test_a_step_of_which_nothing_was_seen_under_its_last_name_is_told_by_it() -> None:
+    """Orbax writes below two temporary folders and renames both; who asks too early sees neither rename."""
+    stage = Stage()
+    trainer = stage.process(runtimes=("jax", "numpy"))
+    for step in (31, 63):
+        folder = f"/run/{step}.orbax-checkpoint-tmp/default.orbax-checkpoint-tmp"
+        stage.write(trainer, f"{folder}/manifest.ocdbt", step / 10, 0.01, 300, magic=None)
+        stage.write(trainer, f"{folder}/ocdbt.process_0/d/6d7ea296", step / 10 + 0.05, 0.4, 20 * MIB, magic=None)
+
+    assert [one.path for one in stage.play(20)] == ["/run/31/default", "/run/63/default"]

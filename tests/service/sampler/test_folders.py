@@ -64,3 +64,18 @@ def test_a_file_that_was_never_large_is_not_told_of(folders: Folders, tmp_path: 
     (tmp_path / "log").write_bytes(b"another one")
 
     assert heard(folders, "closed-written", len(b"another one"), 0.5) is None
+
+
+@pytest.mark.xdist_group("live")
+def test_a_large_file_that_is_renamed_into_the_folder_is_told_of(folders: Folders, tmp_path: Path) -> None:
+    """Written elsewhere on the same file system, as by who makes a file whole before anybody can read it."""
+    (tmp_path / "elsewhere").mkdir()
+    written = tmp_path / "elsewhere" / "tmpab12cd34"
+    written.write_bytes(bytes(2 * WAKING_BYTES))
+    inode = written.stat().st_ino
+    written.rename(tmp_path / "step_1.pt")
+
+    told = heard(folders, "renamed", 2 * WAKING_BYTES)
+
+    assert told is not None
+    assert (told.inode, told.path) == (inode, str(tmp_path / "step_1.pt"))

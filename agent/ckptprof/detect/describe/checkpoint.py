@@ -33,13 +33,13 @@ def assemble(
 ) -> tuple[Checkpoint, tuple[str, ...], Stall]:
     """Return the checkpoint, what stays out of sight of it once it is known when it was durable, and its stall."""
     world, clock = known.world, known.world.clock
-    path = _path(candidate)
+    ending, cuts = ending_of(candidate, known), cuts_of(candidate, known)
+    status = Status.INCOMPLETE if cuts else ending.status
+    path = _path(candidate, complete=status is Status.COMPLETE)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
     pattern = pattern_of(candidate, world.histories)
     durable = durability(ends_of(candidate, clock), known.transfers.writeback)
-    ending, cuts = ending_of(candidate, known), cuts_of(candidate, known)
-    status = Status.INCOMPLETE if cuts else ending.status
     files = len({part.path for part in candidate.parts})
     stall = stall_of(candidate, known)
     spent = amplification_of(candidate)
@@ -92,11 +92,12 @@ def assemble(
     return checkpoint, (*blind, *unseen), stall
 
 
-def _path(candidate: Candidate) -> str:
+def _path(candidate: Candidate, *, complete: bool) -> str:
     """Return the file, or the folder that all files share; a file that is one rank's part stands for its folder.
 
     What completes it may lie beside that folder (`latest`) and is no part of it. Of a folder that was renamed not all
-    files may have been seen under its new name. A copy under a further name (`last.ckpt`) is not the checkpoint.
+    files may have been seen under its new name, or none: a step's folder has it once that is `complete`. A copy under a
+    further name (`last.ckpt`) is not the checkpoint.
     """
     beside = candidate.step is not None
     copies = set(map(id, copies_of(candidate.parts))) if candidate.writes else set()
@@ -107,7 +108,8 @@ def _path(candidate: Candidate) -> str:
     if len(set(paths)) == 1 and kept[0].name.rank is None:
         return paths[0]
     homes = [part.name.home for part in kept]
-    if not any(path.startswith(f"{home}/") for path, home in zip(paths, homes, strict=True)):
+    named = complete and all(part.name.certain and part.name.step is not None for part in kept)
+    if not named and not any(path.startswith(f"{home}/") for path, home in zip(paths, homes, strict=True)):
         homes = [path.rpartition("/")[0] for path in paths]
     shared = []
     for parts in zip(*(home.split("/") for home in homes), strict=False):

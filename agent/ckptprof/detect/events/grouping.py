@@ -40,12 +40,17 @@ def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Ca
 def _belongs(candidate: Candidate, part: Transfer) -> bool:
     """Return whether a part is one of a candidate's, of the same unit."""
     gap_ns = part.start_ns - candidate.end_ns
-    if candidate.has(part) and (part.writes or gap_ns > LOOSE_GAP_NS):
+    if candidate.has(part) and _tells_apart(part, gap_ns):
         return False
     step, steps = part.name.step, candidate.steps
     if step is not None and steps and step not in steps:
         return gap_ns <= BESIDE_NS
     return gap_ns <= _reach_ns(candidate, part)
+
+
+def _tells_apart(again: Transfer, gap_ns: int) -> bool:
+    """Return whether a file that is moved again is of another event; a restore reads small ones more than once."""
+    return again.writes or (gap_ns > LOOSE_GAP_NS and again.used_size > HEADER_BYTES)
 
 
 def _reach_ns(candidate: Candidate, part: Transfer) -> int:
@@ -90,7 +95,7 @@ def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
     if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
         return False
     gap_ns = _gap_ns(earlier, later)
-    if (later.writes or gap_ns > LOOSE_GAP_NS) and any(earlier.has(part) for part in later.parts):
+    if any(_tells_apart(part, gap_ns) and earlier.has(part) for part in later.parts):
         return False
     if earlier.steps and later.steps:
         alike = (_is_certain(earlier) and _is_certain(later)) or _is_near(earlier, later)

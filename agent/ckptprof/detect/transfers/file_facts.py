@@ -342,9 +342,11 @@ def _join(transfer: Transfer, at_ns: int, fact: FileFact) -> None:
         fact = msgspec.structs.replace(fact, size=transfer.size)
     transfer.fact = fact
     transfer.fact_at_ns = at_ns
+    if fact.path == transfer.earlier_path:
+        return  # an earlier look: the rename was seen
     if isinstance(transfer, TracedTransfer):
-        if fact.path == transfer.earlier_path or is_temporary(fact.path) > is_temporary(transfer.path):
-            return  # an earlier look: the rename was seen
+        if is_temporary(fact.path) > is_temporary(transfer.path):
+            return
         transfer.version += fact.path != transfer.path
         if not transfer.path.startswith("/"):
             transfer.path = fact.path

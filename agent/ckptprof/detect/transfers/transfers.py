@@ -61,6 +61,8 @@ class Transfers:
         """Take what a frame tells of files; the world is to take the frame before."""
         for event in samples.of(FileEvent):
             self.openings.note(event)
+            if event.kind == "renamed":
+                self._rename(event)
         for scan in samples.of(FileScan):
             self.polled.scan(at_ns, scan)
         for activity in samples.of(FileActivity):
@@ -76,6 +78,13 @@ class Transfers:
         for fact in samples.of(FileFact):
             self.writeback.note(at_ns, fact)
             self.facts.note(at_ns, fact)
+
+    def _rename(self, event: FileEvent) -> None:
+        """Follow a file into a watched folder, under whatever name it was written; a trace tells of that itself."""
+        for transfer in (*self.waiting, *self.polled.done, *self.polled.open_transfers()):
+            is_it = transfer.writes and transfer.file == (event.device, event.inode) and transfer.operations is None
+            if is_it and transfer.path != event.path:
+                transfer.earlier_path, transfer.path = transfer.path, event.path
 
     def update(self, now_ns: int) -> None:
         """Bring what waits, and what is still open, up to date."""

@@ -36,6 +36,7 @@ _KINDS = (
     (IN_CLOSE_WRITE, "closed-written"),
     (IN_CLOSE_NOWRITE, "closed-read"),
     (IN_OPEN, "opened"),
+    (IN_MOVED_TO, "renamed"),
 )
 MAX_DEPTH = 2  # of folders below one that is named, watched with it
 MAX_BELOW = 64
@@ -177,8 +178,8 @@ class Folders:
                 if event.mask & (IN_CREATE | IN_MOVED_TO):
                     self._asked.pop((event.path, watched.view, True), None)  # another may have had its name
                     self.watch(event.path, watched.view)
-            elif event.mask & (IN_CREATE | IN_MOVED_TO):
-                self.woken = self.woken or bool(event.mask & IN_CREATE)  # a new file only wakes us
+            elif event.mask & IN_CREATE:
+                self.woken = True  # a new file only wakes us
             else:
                 happened.setdefault(watched, []).append(event)
         for watched, events in happened.items():

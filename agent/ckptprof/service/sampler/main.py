@@ -37,7 +37,7 @@ from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.holders import HOLDERS
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.processes.process import ProcessGone, places
-from ckptprof_collectors.samples import FileFact, Frame, Sample, SamplerHealth, Unavailable
+from ckptprof_collectors.samples import FileEvent, FileFact, Frame, Sample, SamplerHealth, Unavailable
 
 __all__ = ["Control", "Sampler", "SamplerOptions"]
 
@@ -166,7 +166,7 @@ class Sampler:
             read.append(tracing.NAME)
         if now_ns >= self._next_find_ns:
             self._find(now_ns, wall_ns - now_ns, samples)
-        samples.extend(self._folders.take())
+        samples.extend(self._heard())
         if self._folders.woken:
             self._population.alert(now_ns, mappings=self._folders.woken_by_reading)
             self._folders.woken = self._folders.woken_by_reading = False
@@ -342,10 +342,18 @@ class Sampler:
             if ready:
                 if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
                     self._trace(time.monotonic_ns(), time.time_ns() - time.monotonic_ns(), self._pending)
-                self._pending.extend(self._folders.take())
+                self._pending.extend(self._heard())
                 if self._folders.woken:
                     return
                 time.sleep(_CALM_SECONDS)
+
+    def _heard(self) -> list[FileEvent]:
+        """Return what has happened in watched folders; who wrote what was renamed into one is asked for that name."""
+        events = self._folders.take()
+        for event in events:
+            for watching in self._population.watched.values() if event.kind == "renamed" else ():
+                watching.found_named((event.device, event.inode), os.fsencode(event.path), event.at_ns)
+        return events
 
     def _listen(self) -> None:
         """Take in what the recorder says; an end of the pipe is the end of our work."""

@@ -163,6 +163,13 @@ class Watching:
             self.activity.look_again(now_ns)
             self.awake = True
 
+    def found_named(self, key: tuple[int, int], path: bytes, now_ns: int) -> None:
+        """Look again, under the name that it has now, at a file that was seen being written under another."""
+        if self._written.get(key, path) != path:
+            self._remember(key, path)
+            self.activity.look_again(now_ns)
+            self.awake = True
+
     def describe_due(self, now_ns: int) -> bool:
         """Return whether to find out what it runs: some times while it imports, and at a burst if still unknown.
 

@@ -47,6 +47,8 @@ class Openings(Latest[FileKey, Opening]):
     def note(self, event: FileEvent) -> None:
         """Take one event."""
         key = (event.device, event.inode)
+        if event.kind == "renamed":
+            return
         if event.kind == "opened":
             self.add(Opening(key, event.path, event.size, event.at_ns))
             return
