@@ -21,7 +21,7 @@ import pytest
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Session
 from ckptprof.store.reader import StoreReader
-from ckptprof.store.timeline import TimelineBuilder
+from ckptprof.store.timeline import TimelineBuilder, Window
 from ckptprof.store.writer import StoreWriter
 from ckptprof_collectors.samples import Frame
 
@@ -77,7 +77,13 @@ def test_queries_choose_by_time_kind_job_and_number(writer: StoreWriter, db: Pat
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_what_is_read_comes_in_order(
-    db: Path, checkpoint: _Make, session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, *, backwards: bool
+    db: Path,
+    checkpoint: _Make,
+    session: Callable[..., Session],
+    noise: Callable[..., Window],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    backwards: bool,
 ) -> None:
     """By time, then as it came, whichever way SQLite finds the rows: it may turn whatever has no ORDER BY."""
     connect = sqlite3.connect
@@ -92,10 +98,13 @@ def test_what_is_read_comes_in_order(
     for uid, start_ns in (("2", 20), ("1", 10), ("3", 20)):
         writer.add_checkpoints([checkpoint(uid=uid, start_ns=start_ns, path=f"/{uid}")])
         writer.begin_session(session(uid=uid, start_ns=start_ns))
+    writer.add_windows([noise(0, entity="disk:b"), noise(0, entity="disk:a")])
     whole = checkpoint()
     with StoreReader(db) as reader:
         assert [one.uid for one in reader.report(CheckpointQuery()).checkpoints] == ["1", "2", "3"]
-        assert [one.uid for one in reader.report(CheckpointQuery(limit=2)).checkpoints] == ["2", "3"]
+        assert [one.uid for one in reader.report(CheckpointQuery(limit=1)).checkpoints] == ["3"]
+        assert reader.recent_paths(3)[-1] == "/1"
+        assert reader.entities() == ["disk:a", "disk:b"]
         assert [one.uid for one in reader.sessions()] == ["1", "2", "3"]
         read = reader.checkpoint(1)
     writer.close()
