@@ -40,6 +40,8 @@ FILLED = {
     "A": "before.db",
     "B": "after.db",
     "PATH": "after.db",
+    "PID": "1",
+    "$!": "1",
 }
 ROOT = Path(__file__).resolve().parents[2]
 TREES = ("*.md", "docs/**/*.md", "systemd/*.md", "dashboards/**/*.yml")
