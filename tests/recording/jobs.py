@@ -257,6 +257,8 @@ JOBS = {
     },
     "plain": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}}", "record.py", "pickle",
                  host="disks", mode="sync"),
+    "short-of-cpu": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}} --short-of-cpu --saves 2",
+                        "record.py", "numpy", host="disks", mode="sync"),
     "bad-dies": bad("dies", save(1), save(2, "incomplete")),
     "bad-late-rank": bad("late-rank"),
     "bad-short-lived-writers": bad("short-lived-writers", BAD_WRITERS="100"),

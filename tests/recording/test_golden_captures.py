@@ -15,6 +15,7 @@ from ckptprof.model import Checkpoint
 from ckptprof.report import terminal
 from ckptprof.report.summary import without_copies
 from ckptprof.service.commands.replaying import replay
+from ckptprof.verdicts import Limit
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -65,6 +66,24 @@ def _holds(one: Checkpoint) -> None:
     assert verdict.expected_seconds is None or verdict.seconds - own <= verdict.expected_seconds + 1e-6
     assert verdict.capped_by != verdict.limit.value
     assert one.stall_ns is not None or not any("before the first byte" in part.text for part in verdict.accounts)
+
+
+@pytest.mark.parametrize("name", [name for name in captures() if name.removesuffix(".trace") == "short-of-cpu"])
+def test_time_on_and_without_a_cpu_is_what_the_kernel_accounted(name: str) -> None:
+    """Each within a tenth of the job's own schedstat; what copies into the page cache is on the CPU as well."""
+    saves = ordered(replay(STREAMS / f"{name}{SUFFIX}", None).report.checkpoints)
+    truths = LABELS[name]["truth"]
+
+    assert [save.step for save in saves] == [truth["step"] for truth in truths]
+    for save, truth in zip(saves, truths, strict=True):
+        assert save.verdict is not None
+        spent = {part.limit: 0.0 for part in save.verdict.accounts}
+        for part in save.verdict.accounts:
+            spent[part.limit] += part.seconds
+        on_cpu = sum(spent.get(limit, 0.0) for limit in (Limit.SERIALIZE, Limit.NONE, Limit.PAGE_CACHE))
+        assert spent[Limit.CPU] == pytest.approx(truth["waited_ns"] / 1e9, rel=0.1)
+        assert on_cpu == pytest.approx(truth["on_cpu_ns"] / 1e9, rel=0.1)
+        assert save.verdict.seconds == pytest.approx(truth["held"], rel=0.1)
 
 
 @pytest.mark.skipif(UPDATE, reason="the golden texts are being written")
