@@ -141,12 +141,11 @@ def test_each_save_is_told_alike(db: str, told: Told) -> None:
     rows = [line.split("\t") for line in told("list", "--db", db).splitlines()]
     report = told("report", "--db", db)
     for (took, _, moved), row in zip(SAVES, rows, strict=True):
-        show = " ".join(told("show", row[0], "--db", db).split())
+        pages = [" ".join(told("show", row[0], *whole, "--db", db).split()) for whole in ([], ["--all"])]
 
         assert (float(row[3]), int(row[4])) == (took, moved)
-        assert f"{units.size(moved)} in 1 file in {units.seconds(took)}, {units.rate(moved / took)}" in show
-        whole = " ".join(told("show", row[0], "--all", "--db", db).split())
-        assert f"Rate {units.rate(moved / took)}" in whole
+        each = f"{units.size(moved)} in 1 file in {units.seconds(took)}, {units.rate(moved / took)}"
+        assert all(each in page for page in pages)
         assert re.search(rf"{units.seconds(took)}.*{units.size(moved)} +{units.rate(moved / took)}", report)
 
 
@@ -229,9 +228,8 @@ def test_the_answer_follows_from_what_was_seen(seen: tuple[int, ...], tmp_path: 
     (answer,) = re.findall(r"Answer (.*?)Run ", report)
 
     assert ("that training lost" in answer) == bool(seen)
-    assert ("was not seen" in answer) == (not seen)
     assert ("took 20.0 s, and how long training was blocked was not seen" in answer) == (not seen)
-    assert ("of 1 checkpoint it was not" in answer) == (len(seen) == 1)
+    assert ("of 1 checkpoint that was not seen" in answer) == (len(seen) == 1)
     assert ("how long training was blocked was not seen" in report) == (not seen)
     if seen:
         lost = units.seconds(10 * len(seen))
