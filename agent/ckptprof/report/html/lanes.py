@@ -101,12 +101,15 @@ def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
             continue
         middle, last = median(ends.values()), max(ends.values())
         for rank, end_ns in ends.items():
-            after = end_ns - middle if end_ns > middle else 0
-            known = late.setdefault(rank, [0, 0, 0, 0])
+            known = late.get(rank)
+            if known is None:
+                known = late[rank] = [0, 0, 0, 0]
             known[0] += 1
-            known[1] += after
-            known[2] = max(known[2], after)
-            known[3] += end_ns == last
+            if end_ns > middle:
+                known[1] += end_ns - middle
+                known[2] = max(known[2], end_ns - middle)
+            if end_ns == last:
+                known[3] += 1
     found = [
         Lateness(rank, int(seen), spent / _SECOND, worst / _SECOND, int(last))
         for rank, (seen, spent, worst, last) in late.items()
