@@ -17,6 +17,7 @@ OLD ?= main
 NEW ?=
 ONLY ?=
 DEMO_FLAGS ?=
+PICTURE_FLAGS ?=
 LOCK_FLAGS ?=
 FUZZ_SECONDS ?= 60
 TARGETS ?=
@@ -31,13 +32,16 @@ TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live steady check record shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages
+.PHONY: help demo test certain live steady check record shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages picture
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: $(DEMO_VENV)/.installed ## watch a real training run and its restart, under two minutes; FRAMEWORK=torch for PyTorch
 	$(DEMO_VENV)/bin/python examples/demo.py --framework $(FRAMEWORK) $(DEMO_FLAGS)
+
+picture: $(VENV)/.installed ## renew the README's picture from a recording of the demo; needs chromium
+	$(VENV)/bin/python examples/picture.py $(PICTURE_FLAGS)
 
 test: certain live ## the whole suite; as root with the tests that need root
 

@@ -10,11 +10,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ckptprof.model import (
     Checkpoint,
     Evidence,
+    Interval,
     Kind,
     Level,
+    Mode,
     Pattern,
     PatternClass,
     Point,
@@ -23,6 +27,7 @@ from ckptprof.model import (
     Writer,
 )
 from ckptprof.store.writer import StoreWriter
+from ckptprof.verdicts import Account, Limit, Verdict
 from contenders import ckptprof
 from figures import median, parser, quantile, show
 
@@ -30,11 +35,10 @@ SECOND_NS = 1_000_000_000
 INTERVAL_NS = 900 * SECOND_NS
 
 
-def history(path: Path, days: float) -> int:
-    """Fill a database with a save per 15 minutes and a restore per day; return the number of checkpoints."""
+def history(path: Path, number: int, ranks: int = 8, *, told: bool = False) -> None:
+    """Fill a database with a save per 15 minutes and a restore per day; `told` gives each what a page draws."""
     now_ns = time.time_ns()
-    begin_ns = now_ns - int(days * 86400 * SECOND_NS)
-    saves = [save(number, begin_ns + number * INTERVAL_NS) for number in range(int(days * 96))]
+    begin_ns = now_ns - number * INTERVAL_NS
     writer = StoreWriter(path)
     writer.begin_session(
         Session(
@@ -42,31 +46,31 @@ def history(path: Path, days: float) -> int:
             start_ns=begin_ns, end_ns=now_ns, clean=True,
         )
     )  # fmt: skip
-    for start in range(0, len(saves), 500):
-        writer.add_checkpoints(saves[start : start + 500])
+    for start in range(0, number, 500):
+        some = [save(i, begin_ns + i * INTERVAL_NS, ranks) for i in range(start, min(number, start + 500))]
+        writer.add_checkpoints([diagnosed(one) if told else one for one in some])
     writer.close()
-    return len(saves)
 
 
-def save(number: int, start_ns: int) -> Checkpoint:
-    """Return a save of eight ranks with all that detection gives."""
+def save(number: int, start_ns: int, ranks: int) -> Checkpoint:
+    """Return a save with all that detection gives."""
     end_ns = start_ns + (20 + number % 7) * SECOND_NS
     restore = number % 96 == 95
     path = f"/checkpoints/run-7/step-{number * 100}"
     size = 14_000_000_000 + number % 11
-    writers = tuple(Writer(pid=5000 + rank, comm="python", bytes=size // 8, rank=rank) for rank in range(8))
+    writers = tuple(Writer(pid=5000 + rank, comm="python", bytes=size // ranks, rank=rank) for rank in range(ranks))
     return Checkpoint(
         uid=f"boot/{number}",
         kind=Kind.RESTORE if restore else Kind.SAVE,
         job="train.py",
         framework="torch-dcp",
         step=number * 100,
-        ranks=8,
+        ranks=ranks,
         start_ns=start_ns,
         end_ns=end_ns,
         durable_ns=None,
         bytes=size,
-        files=9,
+        files=ranks + 1,
         path=path,
         writers=writers,
         mode=None,
@@ -93,50 +97,94 @@ def save(number: int, start_ns: int) -> Checkpoint:
     )  # fmt: skip
 
 
-def cost(command: list[str]) -> tuple[float, float]:
-    """Return CPU and wall seconds of one run."""
-    started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, time.perf_counter() - started
+def diagnosed(one: Checkpoint) -> Checkpoint:
+    """Return it with a verdict, the times of its ranks, when it blocked training and when it was durable."""
+    number, spent_ns = one.step or 0, one.end_ns - one.start_ns
+    limit = (Limit.DEVICE, Limit.SERIALIZE, Limit.STRAGGLER, Limit.NETWORK)[number // 100 % 4]
+    seconds = spent_ns / SECOND_NS
+    accounts = tuple(
+        Account(limit=known, seconds=share * seconds, text="of the critical path")
+        for known, share in ((limit, 0.7), (Limit.METADATA, 0.05), (None, 0.25))
+    )
+    verdict = Verdict(
+        limit=limit, sentence=f"{seconds:.1f} s, of which {0.7 * seconds:.1f} s it waited", confidence=0.9,
+        seconds=0.7 * seconds, evidence=("the device was 97 % busy",), excluded=("cpu: 12 % busy",), accounts=accounts,
+    )  # fmt: skip
+    writers = tuple(
+        msgspec.structs.replace(
+            writer, start_ns=one.start_ns, end_ns=one.end_ns - (writer.pid * 7 + number) % 5 * SECOND_NS
+        )
+        for writer in one.writers
+    )
+    changes: dict[str, Any] = {"mode": Mode.SYNC, "durable_ns": one.end_ns + 30 * SECOND_NS, "stall_ns": spent_ns}
+    sizes = {"4096": [200, 900_000], "1048576": [13_000, one.bytes]}
+    pattern = msgspec.structs.replace(one.pattern, size_histogram=sizes)
+    blocked = (Interval(one.start_ns, one.end_ns),)
+    return msgspec.structs.replace(
+        one, verdict=verdict, writers=writers, blocked=blocked, pattern=pattern, streams=(), timeline=(), **changes
+    )
+
+
+def cost(command: list[str]) -> tuple[float, float, int]:
+    """Return CPU and wall seconds of one run, and how many bytes it printed."""
+    with tempfile.TemporaryFile() as printed:
+        started = time.perf_counter()
+        process = subprocess.Popen(command, stdout=printed)
+        _, status, usage = os.wait4(process.pid, 0)
+        spent = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+        return usage.ru_utime + usage.ru_stime, spent, os.fstat(printed.fileno()).st_size
 
 
 def main() -> None:
     """Measure and print."""
     arguments = parser(__doc__)
     arguments.add_argument("--days", type=float, default=30)
+    arguments.add_argument("--ranks", type=int, default=64, help="of each of 2,000 checkpoints that a page shows")
+    arguments.add_argument("--many", type=int, default=100_000, help="checkpoints that a page shows a part of")
     arguments.add_argument("--runs", type=int, default=15)
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="ckptprof-bench-") as directory:
-        path = Path(directory) / "month.db"
-        count = history(path, options.days)
+        month, ranks, many = (Path(directory) / name for name in ("month.db", "ranks.db", "many.db"))
+        count, some = int(options.days * 96), min(2000, options.many)
+        history(month, count)
+        history(ranks, some, options.ranks, told=True)
+        history(many, options.many, 1, told=True)
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],
             "--help": ckptprof("--help"),
             "version": ckptprof("version"),
-            f"report of {count} checkpoints": ckptprof("report", "--db", str(path)),
-            "report --limit 20": ckptprof("report", "--limit", "20", "--db", str(path)),
-            "report --json": ckptprof("report", "--json", "--db", str(path)),
-            "list": ckptprof("list", "--db", str(path)),
-            "show": ckptprof("show", "1", "--db", str(path)),
+            f"report of {count} checkpoints": ckptprof("report", "--db", str(month)),
+            "report --limit 20": ckptprof("report", "--limit", "20", "--db", str(month)),
+            "report --json": ckptprof("report", "--json", "--db", str(month)),
+            "list": ckptprof("list", "--db", str(month)),
+            "show": ckptprof("show", "1", "--db", str(month)),
+            f"report --html of {some} checkpoints of {options.ranks} ranks": page("report", ranks),
+            f"report --html of {options.many} checkpoints": page("report", many),
+            "show --html": page("show", ranks, "1"),
         }
-        costs: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        costs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in commands}
         for _ in range(options.runs):
             for name, command in commands.items():
                 costs[name].append(cost(command))
     rows: list[dict[str, Any]] = [
         {
             "command": name,
-            "cpu_ms": median([cpu for cpu, _ in runs]) * 1e3,
-            "cpu_p90_ms": quantile([cpu for cpu, _ in runs], 0.9) * 1e3,
-            "wall_ms": median([wall for _, wall in runs]) * 1e3,
+            "cpu_ms": median([cpu for cpu, _, _ in runs]) * 1e3,
+            "cpu_p90_ms": quantile([cpu for cpu, _, _ in runs], 0.9) * 1e3,
+            "wall_ms": median([wall for _, wall, _ in runs]) * 1e3,
+            "printed_kb": max(printed for _, _, printed in runs) / 1e3,
         }
         for name, runs in costs.items()
     ]
     show("report", rows, as_json=options.json)
+
+
+def page(command: str, database: Path, *arguments: str) -> list[str]:
+    """Return the command that prints a page."""
+    return ckptprof(command, *arguments, "--html", "-o", "-", "--db", str(database))
 
 
 if __name__ == "__main__":

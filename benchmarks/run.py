@@ -36,7 +36,7 @@ QUICK: dict[str, list[str]] = {
     "stacks_cost": ["--pairs", "1", "--seconds", "0.5"],
     "tick": ["--counts", "10", "--rounds", "1"],
     "store": ["--hours", "0.05", "--days", "0.1", "--narrow-minutes", "1", "--runs", "1"],
-    "report": ["--days", "0.5", "--runs", "1"],
+    "report": ["--days", "0.5", "--ranks", "4", "--many", "100", "--runs", "1"],
     "scrape": ["--rounds", "1", "--scrapes", "2"],
     "reads": ["--number", "10"],
     "lateness": ["--seconds", "2", "--rates", "10", "--busy", "1"],

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
+import subprocess
+import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.main import main
 from ckptprof.model import Checkpoint, Kind, Level, Pattern, Session
 from ckptprof.store.writer import StoreWriter
 
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "store"
 UNSEEN = Pattern(
     class_=None, sequential_share_bytes=None, consecutive_share_bytes=None, large_share_bytes=None,
 )  # fmt: skip
@@ -106,3 +112,61 @@ def test_where_there_is_no_desktop_the_page_is_there_all_the_same(
     assert main(["report", "--html", "--open", "--db", db]) == 1
     assert "no desktop" in capsys.readouterr().err
     assert (folder / "ckptprof-report.html").exists()
+
+
+def test_a_difference_is_a_page(folder: Path, db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `report` writes one; what was asked of the change is told by the exit code all the same."""
+    assert main(["diff", db, db, "--html"]) == 0
+    assert capsys.readouterr().out == "ckptprof-diff.html\n"
+    text = (folder / "ckptprof-diff.html").read_text(encoding="utf-8")
+    assert "Saves: it cannot be told from noise with 1 and 1 saves" in text
+
+    assert main(["diff", db, db, "--html", "--force", "--fail-on", "duration>10%"]) == 8
+    assert main(["diff", db, db, "--html", "--json"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(4, "older ckptprof (schema 4"), (5, "older ckptprof (schema 5"), (6, ""), (99, "newer ckptprof (schema 99")],
+)
+def test_a_database_of_another_version_makes_no_page(
+    version: int, told: str, folder: Path, db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says which versions; one of this version does, whoever wrote it."""
+    other = folder / "other.db"
+    source = FIXTURES / f"schema-{min(6, version)}.sql"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.executescript(source.read_text(encoding="utf-8"))
+        connection.execute(f"PRAGMA user_version = {version}")
+    assert main(["report", "--html", "--db", str(other)]) == (6 if told else 0)
+    assert told in capsys.readouterr().err
+    pages = [page.read_text(encoding="utf-8") for page in folder.glob("*.html")]
+    assert ["The size of single operations was not seen." in page for page in pages] == ([] if told else [True])
+
+
+def test_where_nothing_was_seen_the_page_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that yesterday's is not taken for today's; the exit code is that of the text."""
+    db = folder / "none.db"
+    StoreWriter(db, ballast_bytes=0).close()
+    assert main(["report", "--html", "--db", str(db)]) == 3
+    assert capsys.readouterr().out == "ckptprof-report.html\n"
+    assert "No checkpoint was seen." in (folder / "ckptprof-report.html").read_text(encoding="utf-8")
+
+
+def test_a_folder_that_takes_no_file_is_named(folder: Path, db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As sysfs, in which not even root can make one."""
+    assert main(["report", "--html", "-o", "/sys/page.html", "--db", db]) in (1, 5)
+    out, err = capsys.readouterr()
+    assert (out, "/sys/page.html: " in err, "--output FILE puts it elsewhere" in err) == ("", True, True)
+
+
+def test_a_reader_that_goes_away_is_no_error(folder: Path, db: str) -> None:
+    """As for every command: it ends as a program that SIGPIPE ended, and says nothing."""
+    command = [sys.executable, "-m", "ckptprof", "report", "--html", "-o", "-", "--db", db]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        complaint = process.stderr.read()
+        process.wait(timeout=PATIENCE_SECONDS)
+    assert (complaint, process.returncode) == (b"", 141)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ckptprof.cli import filters, gating, options, output
+from ckptprof.cli import filters, gating, options, output, pages
 from ckptprof.cli.database import reading
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
@@ -25,6 +25,8 @@ EXAMPLES = """
 ckptprof diff before.db after.db
 # Two hours of one database
 ckptprof diff 2h..1h 1h..now
+# A page to look at and to mail
+ckptprof diff before.db after.db --html -o diff.html
 # Exit code 7 if saves take over a tenth longer, and that is more than noise
 ckptprof diff before.db after.db --kind save --fail-on 'duration>10%'
 """
@@ -44,6 +46,10 @@ def command(  # each argument is an option of the command line
     fail_on: gating.FailOnChange = None,
     allow_unknown: gating.AllowUnknown = False,
     json: options.Json = False,
+    html: pages.Html = False,
+    out: pages.Out = None,
+    force: pages.Force = False,
+    show: pages.Open = False,
     no_color: options.NoColor = False,
 ) -> int:
     """Compare two runs, before and after a change, and show what differs by more than noise.
@@ -59,6 +65,7 @@ def command(  # each argument is an option of the command line
     from ckptprof.report import comparison as comparisons  # noqa: PLC0415 # `--help` needs none of these
     from ckptprof.report import conditions, diff, document  # noqa: PLC0415
 
+    pages.check(html=html, json=json, out=out, force=force, show=show)
     asked = conditions.parse(fail_on or (), comparisons.NAMES, relative=True)
     now_ns = time.time_ns()
     query = filters.query(since, until, job, kind, None, now_ns=now_ns)
@@ -66,6 +73,12 @@ def command(  # each argument is an option of the command line
     comparison = comparisons.compare(*sides)
     if json:
         output.write(document.dump(diff.document(comparison)))
+    elif html:
+        from ckptprof.report.html.page import render_difference  # noqa: PLC0415 # Jinja2: for this only
+
+        output.use_units()
+        page = render_difference(comparison, zone=output.LocalZone())
+        pages.put(page, out=out, name="ckptprof-diff.html", force=force, show=show)
     else:
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)

@@ -54,7 +54,11 @@ def write(reader: StoreReader, report: Report, *, out: str | None, name: str, fo
     from ckptprof.report.html.page import render  # noqa: PLC0415 # Jinja2: for this only
 
     output.use_units()
-    text = render(report, _counted(reader, report), zone=output.LocalZone())
+    put(render(report, _counted(reader, report), zone=output.LocalZone()), out=out, name=name, force=force, show=show)
+
+
+def put(text: str, *, out: str | None, name: str, force: bool, show: bool) -> None:
+    """Write a page to where it is wanted; its path goes to standard output. Raises CkptprofError."""
     if out == "-":
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         return

@@ -74,7 +74,7 @@ def command(  # each argument is an option of the command line
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     with reading(db) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
-        if html and report.checkpoints:
+        if html:
             pages.write(reader, report, out=out, name="ckptprof-report.html", force=force, show=show)
     if json:
         output.write(document.dump(document.report_document(report)))

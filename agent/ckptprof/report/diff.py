@@ -17,20 +17,20 @@ from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
 _INDENT = "  "
-_TITLES = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
-_BAD = {"slower": "bold red", "longer": "bold red", "lower": "bold red"}
-_GOOD = {"faster": "bold green", "shorter": "bold green", "higher": "bold green"}
-_SURE = f"{noise.CONFIDENCE * 100:.0f} %"
+TITLES = {Kind.SAVE: "Saves", Kind.RESTORE: "Restores", Kind.COPY: "Copies"}
+BAD = {"slower": "bold red", "longer": "bold red", "lower": "bold red"}
+GOOD = {"faster": "bold green", "shorter": "bold green", "higher": "bold green"}
+SURE = f"{noise.CONFIDENCE * 100:.0f} %"
 _COLUMNS = (
     Column("FIGURE"),
     Column("BEFORE", right=True, drop=2),
     Column("AFTER", right=True, drop=1),
     Column("CHANGE", right=True),
-    Column(f"AT {_SURE}", drop=3),
+    Column(f"AT {SURE}", drop=3),
     Column("IS", minimum=6, cut=shorten_end),
 )
 _NOISE = (
-    f"The change is that of the medians, its interval at {_SURE} that of the shift between the two sides "
+    f"The change is that of the medians, its interval at {SURE} that of the shift between the two sides "
     "(Hodges-Lehmann); noise is what chance does as easily. A drift within a run, or other load on the host, is not "
     "chance: repeat both."
 )
@@ -40,12 +40,12 @@ _UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "byte
 
 def render(comparison: Comparison, *, width: int, colour: bool, zone: tzinfo) -> str:
     """Return the comparison as text that ends in a newline."""
-    sides = [("Before", _side(comparison.before, zone)), ("After", _side(comparison.after, zone))]
+    sides = [("Before", side(comparison.before, zone)), ("After", side(comparison.after, zone))]
     lines = facts(sides, width, colour=colour)
     for one in comparison.kinds:
-        lines += ["", *wrap(_answer(one), width)]
+        lines += ["", *wrap(answer(one), width)]
         lines += [""] + [(_INDENT + line).rstrip() for line in _table(one, width - len(_INDENT), colour=colour)]
-    lines += ["", *(paint(line, "dim", colour=colour) for note in _notes(comparison) for line in wrap(note, width))]
+    lines += ["", *(paint(line, "dim", colour=colour) for note in notes(comparison) for line in wrap(note, width))]
     return "\n".join([*lines, ""])
 
 
@@ -60,7 +60,8 @@ def document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _side(side: Side, zone: tzinfo) -> str:
+def side(side: Side, zone: tzinfo) -> str:
+    """Return what a side is: its selector, how many checkpoints, from when to when."""
     checkpoints = side.report.checkpoints
     kinds = [(kind, sum(one.kind is kind for one in checkpoints)) for kind in comparisons.KINDS]
     told = ", ".join(units.plural(number, kind.value) for kind, number in kinds if number)
@@ -73,9 +74,9 @@ def _side(side: Side, zone: tzinfo) -> str:
     return f"{clean(side.selector)}: {told}, {first} to {last} {units.offset_name(offset)}"
 
 
-def _answer(one: KindComparison) -> str:
+def answer(one: KindComparison) -> str:
     """Return the sentence that opens a kind: what became of its duration."""
-    title, (before, after), figure = _TITLES[one.kind], one.counts, one.figures[0]
+    title, (before, after), figure = TITLES[one.kind], one.counts, one.figures[0]
     shift = figure.shift
     if shift is None:
         return f"{title}: {before} before, {after} after; nothing to compare"
@@ -86,8 +87,8 @@ def _answer(one: KindComparison) -> str:
     if figure.outcome == comparisons.SAME:
         return f"{title}: the same duration"
     if figure.outcome == comparisons.NOISE:
-        return f"{title}: no difference in duration that can be told from noise ({_interval(figure)} at {_SURE})"
-    return f"{title}: {figure.outcome} by {by} ({_interval(figure)} at {_SURE})"
+        return f"{title}: no difference in duration that can be told from noise ({_interval(figure)} at {SURE})"
+    return f"{title}: {figure.outcome} by {by} ({_interval(figure)} at {SURE})"
 
 
 def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
@@ -97,7 +98,7 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
     for figure in one.figures:
         if figure.before is None and figure.after is None:
             continue
-        rows.append(_median_row(figure))
+        rows.append(median_row(figure))
         if figure.name == "duration":
             rows.append(_row("duration p95", *(_shown(figure, side and side.p95) for side in _sides(figure))))
     for limit, before, after in one.limits:
@@ -106,7 +107,8 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
     return render_table(_COLUMNS, rows, width, colour=colour)
 
 
-def _median_row(figure: Figure) -> list[Cell]:
+def median_row(figure: Figure) -> list[Cell]:
+    """Return the medians of both sides, by how much they differ, the interval of that, and what it is."""
     medians = [_shown(figure, side and side.median) for side in _sides(figure)]
     shift, outcome = figure.shift, figure.outcome
     name = f"{_NAMED.get(figure.name, figure.name)} median"
@@ -114,7 +116,7 @@ def _median_row(figure: Figure) -> list[Cell]:
         return _row(name, *medians)
     ratio = figure.ratio
     change = show(shift.estimate, figure.quantity, signed=True) if ratio is None else _percent(ratio.estimate)
-    style = {**_BAD, **_GOOD}.get(outcome, "")
+    style = {**BAD, **GOOD}.get(outcome, "")
     word = {comparisons.FEW: "too few to tell"}.get(outcome, outcome)
     return [*_row(name, *medians, change, _interval(figure))[:-1], Cell(word, style)]
 
@@ -156,12 +158,13 @@ def _percent(share: float) -> str:
     return sign + ("100.0 %" if told.startswith(">") else told)  # of a change 100 % is no end that it can be just below
 
 
-def _notes(comparison: Comparison) -> list[str]:
-    notes = [_NOISE]
+def notes(comparison: Comparison) -> list[str]:
+    """Return how the figures are to be read."""
+    told = [_NOISE]
     sizes = [figure for one in comparison.kinds for figure in one.figures if figure.name == "size"]
     if any(figure.outcome in ("larger", "smaller") for figure in sizes):
-        notes.append("The sizes differ: compare rates, not durations.")
-    return notes
+        told.append("The sizes differ: compare rates, not durations.")
+    return told
 
 
 def _side_document(side: Side) -> dict[str, Any]:

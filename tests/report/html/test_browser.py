@@ -18,14 +18,16 @@ from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
 from ckptprof.report.clean import clean
+from ckptprof.report.comparison import Comparison, Side, compare
 from ckptprof.report.html.axis import Axis, axis_of
-from ckptprof.report.html.page import render
+from ckptprof.report.html.page import render, render_difference
 from ckptprof.report.html.rates import Counted
 from ckptprof.verdicts import Verdict
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 SECOND = 1_000_000_000
+WIDER = "document.documentElement.scrollWidth - innerWidth"
 LISTENING = """
     window.broken = [];
     addEventListener("securitypolicyviolation", event => broken.push(event.violatedDirective));
@@ -77,11 +79,12 @@ class Opened:
 
 @pytest.fixture
 def opened(chromium: Browser, tmp_path: Path, zone: timezone) -> Iterator[Callable[..., Opened]]:
-    """Return what opens the page of a report in a context of its own."""
+    """Return what opens the page of a report, or of a comparison, in a context of its own."""
 
-    def made(report: Report, *counted: Counted, **options: object) -> Opened:
+    def made(told: Report | Comparison, *counted: Counted, **options: object) -> Opened:
         path = tmp_path / "report.html"
-        path.write_bytes(render(report, counted, zone=zone).encode("utf-8", "backslashreplace"))
+        text = render(told, counted, zone=zone) if isinstance(told, Report) else render_difference(told, zone=zone)
+        path.write_bytes(text.encode("utf-8", "backslashreplace"))
         return Opened(chromium, path, **options)
 
     yield made
@@ -100,11 +103,18 @@ def run(make_diagnosed: Callable[..., Checkpoint]) -> Report:
             Writer(pid=i, comm="p", bytes=1 << 20, rank=i, start_ns=one.start_ns, end_ns=one.end_ns - early * SECOND)
             for i, early in enumerate((4, 1, 0, 1))
         )
+        pattern = msgspec.structs.replace(one.pattern, size_histogram={"1048576": [26_000_000, 10**15], "1": [4, 9]})
         held = (Interval(one.start_ns, one.end_ns),)
         durable_ns = one.end_ns + 30 * SECOND
         saves.append(
             msgspec.structs.replace(
-                one, writers=ranks, blocked=held, stall_ns=seconds * SECOND, durable_ns=durable_ns, ranks=4
+                one,
+                writers=ranks,
+                pattern=pattern,
+                blocked=held,
+                stall_ns=seconds * SECOND,
+                durable_ns=durable_ns,
+                ranks=4,
             )
         )
     watched = Watched(start_ns=saves[0].start_ns - 60 * SECOND, end_ns=saves[-1].end_ns + 60 * SECOND)
@@ -139,12 +149,27 @@ def test_a_page_asks_for_nothing_and_hides_from_nobody(
         assert [(two["id"], [node["html"] for node in two["nodes"]]) for two in found] == [], name
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_so_does_a_difference(
+    scheme: str, run: Report, hostile_names: tuple[str, ...], opened: Callable[..., Opened]
+) -> None:
+    """Whatever the two runs are called."""
+    sides = [Side("".join(hostile_names[:40]), run), Side("<img src=x onerror=alert(1)>", run)]
+    one = opened(compare(*sides), color_scheme=scheme, viewport={"width": 400, "height": 900})
+    found = Axe().run(one.page).response["violations"]
+    assert one.is_quiet(), (one.asked, one.said)
+    assert [(two["id"], [node["html"] for node in two["nodes"]]) for two in found] == []
+    assert one.page.locator("script").count() == 1
+    assert one.page.locator("img").count() == 0
+    assert one.page.evaluate(WIDER) == 0
+
+
 @pytest.mark.parametrize("width", [1280, 800, 400])
 def test_nothing_is_wider_than_the_screen(width: int, run: Report, opened: Callable[..., Opened]) -> None:
     """What is, as the table, scrolls by itself."""
     one = opened(run, disk(run), viewport={"width": width, "height": 900})
 
-    assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert one.page.evaluate(WIDER) == 0
 
 
 def test_a_hostile_name_is_text(
@@ -162,6 +187,7 @@ def test_a_hostile_name_is_text(
         writers = (Writer(pid=1, comm=name, bytes=1, rank=0), Writer(pid=2, comm=name, bytes=1, rank=1))
         saves.append(msgspec.structs.replace(one, job=name, path=name, blind=(name,), verdict=told, writers=writers))
     whole = msgspec.structs.replace(run, host=hostile_names[24], checkpoints=tuple(saves))
+    assert opened(whole, viewport={"width": 400, "height": 900}).page.evaluate(WIDER) == 0
     one = opened(whole, replace(disk(whole), entity="disk:<img src=x onerror=alert(2)>"))
     cells = one.page.eval_on_selector_all("#table tbody tr:first-child", "all => all.map(r => r.cells[4].textContent)")
 

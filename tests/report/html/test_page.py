@@ -7,16 +7,16 @@ import hashlib
 import re
 from collections.abc import Callable
 from datetime import timezone
-from html.parser import HTMLParser
 from typing import Any
 
 import msgspec
 import pytest
+from tests.report.html.seen import Seen, times
 
 from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
 from ckptprof.report.html import colours
-from ckptprof.report.html.axis import WIDTH, Axis, axis_of
-from ckptprof.report.html.lanes import latenesses
+from ckptprof.report.html.axis import Axis, axis_of
+from ckptprof.report.html.lanes import lanes, latenesses
 from ckptprof.report.html.page import render
 from ckptprof.report.html.rates import HEIGHT, Counted, throughputs
 from ckptprof.verdicts import Account, Limit, Verdict
@@ -24,40 +24,6 @@ from ckptprof.verdicts import Account, Limit, Verdict
 SECOND = 1_000_000_000
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
 GROUNDS = ("#ffffff", "#1b1f24")  # --panel of page.css
-
-
-class Seen(HTMLParser):
-    """The elements of a page, and what stands in some of them."""
-
-    def __init__(self, text: str) -> None:
-        """Read it all."""
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, str] = {}
-        self._open = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take note of one."""
-        self.elements.append((tag, dict(attrs)))
-        self._open = tag
-
-    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 # the interface's
-        """Be outside of it."""
-        self._open = ""
-
-    def handle_data(self, data: str) -> None:
-        """Take note of the text."""
-        self.texts[self._open] = self.texts.get(self._open, "") + data
-
-    def bars(self, style: str) -> list[tuple[int, float, float]]:
-        """Return (checkpoint, x, width) of the bars of the timeline of a class."""
-        found = [(tag, told) for tag, told in self.elements if tag == "rect" and "data-id" in told]
-        return [
-            (int(told["data-id"] or 0), float(told["x"] or 0), float(told["width"] or 0))
-            for _, told in found
-            if style in (told["class"] or "").split()
-        ]
 
 
 @pytest.fixture
@@ -77,12 +43,6 @@ def make_report() -> Callable[..., Report]:
         return Report(host="node-1", watched=watched, checkpoints=tuple(checkpoints))
 
     return made
-
-
-def times(axis: Axis, x: float, width: float) -> tuple[float, float]:
-    """Return the seconds since the axis' begin that a bar stands for."""
-    whole = (axis.end_ns - axis.start_ns) / SECOND
-    return x / WIDTH * whole, (x + width) / WIDTH * whole
 
 
 def test_what_is_drawn_is_what_was_measured(
@@ -176,8 +136,33 @@ def test_very_many_checkpoints_make_a_small_page(
 
     assert len(rows) == 200
     assert f"row-{many[1234].id}" in rows
-    assert "The table has the 200 slowest of 2,000 checkpoints." in text
+    assert "Of 2,000 checkpoints the 200 slowest." in text
     assert len(text) < 1_000_000
+
+
+def test_a_lane_of_very_many_shows_shares(
+    make_checkpoint: Callable[..., Checkpoint], make_report: Callable[..., Report], zone: timezone
+) -> None:
+    """A thin line for each of them would fill a lane that is empty for most of the time; what overlaps counts once."""
+    many = []
+    for number in range(1000):
+        one = make_checkpoint(number + 1, 100 * number)
+        held = (Interval(one.start_ns, one.start_ns + (20 if number < 500 else 10) * SECOND),)
+        many.append(msgspec.structs.replace(one, blocked=held, stall_ns=held[0].end_ns - held[0].start_ns))
+    axis = axis_of(many, make_report(many).watched)
+    assert axis is not None
+    blocked, checkpoints, *_ = lanes(many, axis, {})
+    ((style, path),) = blocked.others
+    heights = [28 - float(y) for y in re.findall(r"V([\d.]+)H", path)]
+
+    assert (style, blocked.bars, blocked.number) == ("blocked", (), 1000)
+    top = float(blocked.note.split()[-2]) / 100
+    whole = (axis.end_ns - axis.start_ns) / SECOND
+    assert sum(heights) / 28 * top * whole / len(heights) == pytest.approx(500 * 20 + 500 * 10, rel=0.01)
+    early, late = heights[10:110], heights[140:240]
+    assert sum(early) / sum(late) == pytest.approx(2, rel=0.05)
+    assert len(checkpoints.bars) == 200
+    assert sum(path.count("M") for _, path in checkpoints.others) == 800
 
 
 def test_a_report_without_a_checkpoint_is_a_page(seen: Callable[..., Seen], make_report: Callable[..., Report]) -> None:

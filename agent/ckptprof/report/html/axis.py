@@ -10,10 +10,35 @@ from ckptprof import units
 from ckptprof.model import Checkpoint, Gap, Watched
 
 WIDTH = 1000.0  # of a drawing; it is stretched to the page
-LEAST = 1.0  # what is shorter is drawn so wide, to be seen
+LEAST = 0.001  # of a width; a line around each bar makes it seen
+MAX_GAPS = 500  # that are drawn, the longest
 _MARGIN = 0.02
 _SECOND = 1_000_000_000
-_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
+_STEPS = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10800,
+    21600,
+    43200,
+    86400,
+    172800,
+    345600,
+    604800,
+    1209600,
+    2592000,
+)
 _TICKS = 7  # at most
 
 
@@ -36,7 +61,7 @@ class Axis(NamedTuple):
         return round(min(1.0, max(0.0, share)) * WIDTH, 3)
 
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float]:
-        """Return where a stretch of time begins, and how wide it is drawn."""
+        """Return where a stretch of time begins, and how wide it is."""
         begin = self.x(start_ns)
         width = max(LEAST, self.x(end_ns) - begin)
         return min(begin, WIDTH - width), round(width, 3)
@@ -49,7 +74,15 @@ class Axis(NamedTuple):
         offset = moment.utcoffset() if moment is not None else None
         shift_ns = 0 if offset is None else int(offset.total_seconds()) * _SECOND
         first = -(-(self.start_ns + shift_ns) // step) * step - shift_ns
-        pattern = "%m-%d %H:%M" if step >= 3600 * _SECOND else "%H:%M" if step >= 60 * _SECOND else "%H:%M:%S"
+        pattern = (
+            "%m-%d"
+            if step >= 86400 * _SECOND
+            else "%m-%d %H:%M"
+            if step >= 3600 * _SECOND
+            else "%H:%M"
+            if step >= 60 * _SECOND
+            else "%H:%M:%S"
+        )
         return [
             Tick(round(self.x(at_ns) / WIDTH * 100, 3), units.stamp(at_ns, zone, pattern))
             for at_ns in range(first, self.end_ns + 1, step)
@@ -69,7 +102,13 @@ def axis_of(checkpoints: Sequence[Checkpoint], watched: Watched) -> Axis | None:
     return Axis(min(starts) - room, max(ends) + room)
 
 
+def path(spans: Iterable[tuple[float, float]], top: int, height: int) -> str:
+    """Return stretches of begin and width as one path."""
+    return "".join(f"M{begin:g} {top}h{width:g}v{height}H{begin:g}z" for begin, width in spans)
+
+
 def shown(gaps: Iterable[Gap], axis: Axis) -> list[tuple[float, float]]:
     """Return where nobody watched, as begin and width."""
     seen = [gap for gap in gaps if gap.end_ns > axis.start_ns and gap.start_ns < axis.end_ns]
-    return [axis.span(max(gap.start_ns, axis.start_ns), min(gap.end_ns, axis.end_ns)) for gap in seen]
+    seen = sorted(seen, key=lambda gap: gap.start_ns - gap.end_ns)[:MAX_GAPS]
+    return sorted(axis.span(max(gap.start_ns, axis.start_ns), min(gap.end_ns, axis.end_ns)) for gap in seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.report import certainty
-from ckptprof.verdicts import Limit
+from ckptprof.verdicts import Limit, Verdict
 
 OF_LIMIT: dict[Limit | None, str] = {
     Limit.GATHER: "#da1f1f",
@@ -35,7 +35,23 @@ def css_class(limit: Limit | None) -> str:
 
 def rules() -> str:
     """Return the CSS of all limits."""
-    return "".join(f".{css_class(limit)}{{fill:{colour};background:{colour}}}\n" for limit, colour in OF_LIMIT.items())
+    return "".join(
+        f".{css_class(limit)}{{fill:{colour};stroke:{colour};background:{colour}}}\n"
+        for limit, colour in OF_LIMIT.items()
+    )
+
+
+def of_verdict(verdict: Verdict | None) -> str:
+    """Return the class of what a checkpoint was limited by; it is that of `unclear` where that is not sure."""
+    if verdict is None:
+        return css_class(None)
+    return css_class(verdict.limit if certainty.is_told(verdict) else Limit.UNCLEAR)
+
+
+def short(verdict: Verdict | None) -> str | None:
+    """Return the limit of a verdict as the key calls it, with a question mark where it is unclear."""
+    told = certainty.short(verdict)
+    return told and told.replace(Limit.NONE.value, certainty.NOT_SLOW)
 
 
 def name(limit: Limit | None) -> str:

@@ -10,16 +10,28 @@ from datetime import tzinfo
 from ckptprof import units
 from ckptprof.diagnose.costs import SNIA_SHARE, JobCost
 from ckptprof.model import Checkpoint, Kind, Report
-from ckptprof.report import account, answer, certainty, rows, summary
+from ckptprof.report import account, answer, rows, summary
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.html import colours
-from ckptprof.report.html.axis import Axis, Tick, axis_of, shown
-from ckptprof.report.html.lanes import Lane, label, lanes
+from ckptprof.report.html.axis import Axis, Tick, axis_of, path, shown
+from ckptprof.report.html.lanes import WHOLE, Lane, label, lanes, lateness_by_job, slowest
 from ckptprof.report.html.rates import Counted, Throughput, throughputs
-from ckptprof.report.html.tables import COLUMNS, FileRow, RankRow, Row, SizeRow, files, patterns, ranks, row, sizes
+from ckptprof.report.html.tables import (
+    COLUMNS,
+    FileRow,
+    OrderRow,
+    RankRow,
+    Row,
+    SizeRow,
+    files,
+    orders,
+    patterns,
+    ranks,
+    row,
+    sizes,
+)
 from ckptprof.verdicts import Limit
 
-WHOLE = 200  # checkpoints that are told one by one; of more, the slowest
 BARS = 60  # of the accounts
 MAX_JOBS = 6
 
@@ -66,14 +78,16 @@ class Page:
     axis: Axis | None
     ticks: tuple[Tick, ...]
     offset_seconds: int  # of the times, to UTC
-    gaps: tuple[tuple[float, float], ...]
+    gaps: str  # a path
     lanes: tuple[Lane, ...]
     throughputs: tuple[Throughput, ...]
     legend: tuple[tuple[str, str], ...]
     accounts: tuple[AccountBar, ...]
     sizes: tuple[SizeRow, ...]
     patterns: str
+    orders: tuple[OrderRow, ...]
     ranks: tuple[RankRow, ...]
+    jobs: int  # of those ranks
     files: tuple[FileRow, ...]
     files_style: str
     costs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -81,18 +95,20 @@ class Page:
     rows: tuple[Row, ...]
     folder: str  # that the paths of the table are in
     unseen: tuple[str, ...]
-    left_out: tuple[str, ...]
+    left_out: str  # of the table
+    bars_left_out: str
 
 
 def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
     """Return what the page of a report says, with all times in the offset that `zone` had at its end."""
     every = summary.ordered(report.checkpoints)
-    kept = _worst(every, WHOLE)
+    kept = slowest(every, WHOLE)
     axis = axis_of(every, report.watched)
     zone = units.fixed_zone(0 if axis is None else axis.end_ns, zone)
     gaps = report.watched.gaps
     folder = rows.common_folder([one.path for one in kept if one.path is not None])
-    drawn = () if axis is None else tuple(lanes(every, axis))
+    late = lateness_by_job(every)
+    drawn = () if axis is None or not every else tuple(lanes(every, axis, late))
     moved = () if axis is None else tuple(throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps]))
     opening = answer.opening(report)
     found = answer.headline(report)
@@ -105,14 +121,16 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
         axis=axis,
         ticks=() if axis is None else tuple(axis.ticks(zone)),
         offset_seconds=int(zone.utcoffset(None).total_seconds()),
-        gaps=() if axis is None else tuple(shown(gaps, axis)),
+        gaps="" if axis is None else path(shown(gaps, axis), 0, 100),
         lanes=drawn,
         throughputs=moved,
         legend=tuple(_legend(every, drawn, moved, gaps=bool(gaps))),
-        accounts=tuple(_account_bars(_worst(every, BARS))),
+        accounts=tuple(_account_bars(slowest(every, BARS))),
         sizes=tuple(sizes(every)),
         patterns=patterns(every),
-        ranks=tuple(ranks(every)),
+        orders=tuple(orders(every)),
+        ranks=tuple(ranks(late)),
+        jobs=len(late),
         files=tuple(files(every[0])) if len(every) == 1 else (),
         files_style="read" if every and every[0].kind is Kind.RESTORE else "written",
         costs=tuple((clean(one.job), tuple(answer.of_job(one))) for one in answer.costs(report)[:MAX_JOBS]),
@@ -120,15 +138,9 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
         rows=tuple(row(one, zone, folder) for one in kept),
         folder=clean(folder or ""),
         unseen=tuple(_unseen(report, every, zone)),
-        left_out=tuple(_left_out(every, kept)),
+        left_out=_left_out(every, WHOLE),
+        bars_left_out=_left_out(every, BARS),
     )
-
-
-def _worst(checkpoints: list[Checkpoint], most: int) -> list[Checkpoint]:
-    if len(checkpoints) <= most:
-        return checkpoints
-    worst = sorted(checkpoints, key=lambda one: -max(one.stall_ns or 0, one.end_ns - one.start_ns))[:most]
-    return summary.ordered(worst)
 
 
 def _title(report: Report, every: list[Checkpoint]) -> str:
@@ -161,11 +173,19 @@ def _tiles(report: Report, every: list[Checkpoint]) -> list[Tile]:
             "none was seen" if one is None else f"{units.size(one.bytes)}, median {units.seconds(one.median_seconds)}"
         )
         tiles.append(Tile(name, "0" if one is None else units.count(one.number), note))
+    if not every:
+        return tiles
     costs = answer.costs(report)
     tiles.append(_blocked_tile(costs))
     tiles.append(_gpu_tile(costs))
     risks = [one.at_risk_ns for one in every if one.at_risk_ns is not None]
-    note = "complete, and not durable yet" if any(risks) else "no save" if risks else "when it was durable was not seen"
+    note = (
+        "complete, and not durable yet"
+        if any(risks)
+        else "each was durable when complete"
+        if risks
+        else "when it was durable was not seen"
+    )
     tiles.append(Tile("At risk, longest", units.duration(max(risks)) if risks else units.NOT_SEEN, note))
     return tiles
 
@@ -199,14 +219,18 @@ def _legend(
     every: Iterable[Checkpoint], drawn: Iterable[Lane], moved: Iterable[Throughput], *, gaps: bool
 ) -> list[tuple[str, str]]:
     """Return the colours that are drawn, and what each stands for."""
-    styles = {bar.style for lane in drawn for bar in lane.bars}
+    styles = {bar.style for lane in drawn for bar in lane.bars} | {style for lane in drawn for style, _ in lane.others}
     words = {curve.word for one in moved for curve in one.curves if curve.moved_bytes}
     styles |= {"gap"} if gaps else set()
     styles |= {"read"} if words & {"read", "received"} else set()
     styles |= {"written"} if words & {"written", "sent"} else set()
+    styles |= {style.split()[0] for style in styles}  # without the outline
     used = {part.limit for one in every if one.verdict is not None for part in one.verdict.accounts}
-    used |= {one.verdict.limit for one in every if one.verdict is not None}
-    limits = [(colours.css_class(limit), colours.name(limit)) for limit in colours.OF_LIMIT if limit in used]
+    limits = [
+        (colours.css_class(limit), colours.name(limit))
+        for limit in colours.OF_LIMIT
+        if limit in used or colours.css_class(limit) in styles
+    ]
     return [(style, text) for style, text in _MEANT.items() if style in styles] + limits
 
 
@@ -225,7 +249,7 @@ def _account_bars(chosen: Sequence[Checkpoint]) -> list[AccountBar]:
             parts.append(Part(round(x, 3), round(width, 3), colours.css_class(limit), title))
             x += width
         spent = units.seconds(sum(sums.values()))
-        bars.append(AccountBar(one.id, label(one), tuple(parts), f"{spent}, {certainty.short(told)}"))
+        bars.append(AccountBar(one.id, label(one), tuple(parts), f"{spent}, {colours.short(told)}"))
     return bars
 
 
@@ -239,10 +263,5 @@ def _unseen(report: Report, every: Iterable[Checkpoint], zone: tzinfo) -> list[s
     return told
 
 
-def _left_out(every: Sequence[Checkpoint], kept: Sequence[Checkpoint]) -> list[str]:
-    told = []
-    if len(kept) < len(every):
-        told.append(f"The table has the {len(kept):,} slowest of {len(every):,} checkpoints.")
-    if len(every) > BARS:
-        told.append(f"The bars are of the {BARS} slowest of {len(every):,} checkpoints.")
-    return told
+def _left_out(every: Sequence[Checkpoint], most: int) -> str:
+    return "" if len(every) <= most else f"Of {len(every):,} checkpoints the {most} slowest."

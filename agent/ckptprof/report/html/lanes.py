@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Writer
-from ckptprof.report import certainty
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.html import colours
-from ckptprof.report.html.axis import Axis
-from ckptprof.verdicts import Limit
+from ckptprof.report.html.axis import WIDTH, Axis, path
 
+WHOLE = 200  # checkpoints that are told one by one; of more, the slowest
+CELLS = 250  # of the lanes that show shares, where there are more bars than can be told apart
+MAX_STRETCHES = 2000  # of a lane, beside those
+MAX_BARS = 1500  # of all ranks of a job
 SLOWEST, FASTEST = 16, 4  # ranks that are drawn
 MAX_JOBS = 6
 MAX_ROWS = 4  # of a lane in which bars lie above each other
 _NAME_CELLS = 24
+_OUTLINED = 4.0  # of a width: of less an outline would leave nothing
+_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Lane:
 
     name: str
     bars: tuple[Bar, ...]
+    others: tuple[tuple[str, str], ...] = ()  # class and path of what is not told one by one
+    number: int = 0  # of all of them
     rows: int = 1
     note: str = ""
 
@@ -53,33 +59,60 @@ class Lateness:
     last: int  # how often no other ended later
 
 
-def lanes(checkpoints: Sequence[Checkpoint], axis: Axis) -> list[Lane]:
-    """Return the lanes from top to bottom."""
+def lanes(checkpoints: Sequence[Checkpoint], axis: Axis, late: Mapping[str, Sequence[Lateness]]) -> list[Lane]:
+    """Return the lanes from top to bottom; `late` has the ranks of each job."""
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
         jobs.setdefault(one.job, []).append(one)
     dearest = sorted(jobs, key=lambda job: -sum(one.stall_ns or 0 for one in jobs[job]))
+    told = frozenset(one.id for one in slowest(checkpoints, WHOLE))
     made = [_blocked(checkpoints, axis)]
     for job in sorted(dearest[:MAX_JOBS], key=lambda job: jobs[job][0].start_ns):
-        made += _of_job(jobs[job], axis, shorten_end(clean(job), _NAME_CELLS) if len(jobs) > 1 else "")
+        name = shorten_end(clean(job), _NAME_CELLS) if len(jobs) > 1 else ""
+        made += _of_job(jobs[job], axis, name, late.get(job, ()), told)
     if others := [one for job in dearest[MAX_JOBS:] for one in jobs[job]]:
-        made.append(_whole(others, axis, f"{units.plural(len(jobs) - MAX_JOBS, 'job')} more"))
+        made.append(_whole(others, axis, f"{units.plural(len(jobs) - MAX_JOBS, 'job')} more", told))
     return [*made, *_at_risk(checkpoints, axis)]
+
+
+def slowest(checkpoints: Sequence[Checkpoint], most: int) -> list[Checkpoint]:
+    """Return so many of them that held training up or went on for longest, in their order."""
+    if len(checkpoints) <= most:
+        return list(checkpoints)
+    worst = sorted(checkpoints, key=lambda one: -max(one.stall_ns or 0, one.end_ns - one.start_ns))[:most]
+    chosen = {id(one) for one in worst}
+    return [one for one in checkpoints if id(one) in chosen]
+
+
+def lateness_by_job(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Lateness]]:
+    """Return the ranks of each job that has some."""
+    jobs: dict[str, list[Checkpoint]] = {}
+    for one in checkpoints:
+        jobs.setdefault(one.job, []).append(one)
+    return {job: late for job, mine in jobs.items() if (late := latenesses(mine))}
 
 
 def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
     """Return the ranks of a job, the one first that was late for longest; none where fewer than two are known."""
-    late: dict[int, list[tuple[float, bool]]] = {}
+    late: dict[int, list[float]] = {}  # by rank: how often, in all, at worst, how often last
     for one in checkpoints:
         ends = _ends(one)
         if len(ends) < 2:
             continue
         middle, last = median(ends.values()), max(ends.values())
         for rank, end_ns in ends.items():
-            late.setdefault(rank, []).append((max(0.0, (end_ns - middle) / 1e9), end_ns == last))
+            known = late.get(rank)
+            if known is None:
+                known = late[rank] = [0, 0, 0, 0]
+            known[0] += 1
+            if end_ns > middle:
+                known[1] += end_ns - middle
+                known[2] = max(known[2], end_ns - middle)
+            if end_ns == last:
+                known[3] += 1
     found = [
-        Lateness(rank, len(seen), sum(s for s, _ in seen), max(s for s, _ in seen), sum(last for _, last in seen))
-        for rank, seen in late.items()
+        Lateness(rank, int(seen), spent / _SECOND, worst / _SECOND, int(last))
+        for rank, (seen, spent, worst, last) in late.items()
     ]
     return sorted(found, key=lambda one: (-one.late_seconds, one.rank))
 
@@ -93,31 +126,48 @@ def label(checkpoint: Checkpoint) -> str:
 def _ends(checkpoint: Checkpoint) -> dict[int, int]:
     ends: dict[int, int] = {}
     for writer in checkpoint.writers:
-        if writer.rank is not None and writer.end_ns is not None:
-            ends[writer.rank] = max(ends.get(writer.rank, 0), writer.end_ns)
+        rank, end_ns = writer.rank, writer.end_ns
+        if rank is not None and end_ns is not None and end_ns > ends.get(rank, 0):
+            ends[rank] = end_ns
     return ends
 
 
-def _of_job(mine: list[Checkpoint], axis: Axis, job: str) -> list[Lane]:
-    late = latenesses(mine)
+def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Lateness], told: frozenset[int]) -> list[Lane]:
     if not late:
-        return [_whole(mine, axis, job or "checkpoints")]
+        return [_whole(mine, axis, job or "checkpoints", told)]
     chosen = late if len(late) <= SLOWEST + FASTEST else [*late[:SLOWEST], *late[-FASTEST:]]
     left_out = len(late) - len(chosen)
-    made = []
-    for rank in sorted(one.rank for one in chosen):
-        parts = [(one, writer) for one in mine for writer in one.writers if writer.rank == rank]
-        bars = tuple(bar for one, writer in parts if (bar := _part(one, writer, axis)) is not None)
-        made.append(Lane(f"{job} rank {rank}".strip(), bars))
+    drawn = slowest(mine, min(WHOLE, MAX_BARS // len(chosen)))
+    made = [] if len(drawn) == len(mine) else [_whole(mine, axis, job or "checkpoints", told)]
+    bars: dict[int, list[Bar]] = {one.rank: [] for one in chosen}
+    for one in drawn:
+        for writer in one.writers:
+            if writer.rank in bars and (bar := _part(one, writer, axis)) is not None:
+                bars[writer.rank].append(bar)
+    made += [Lane(f"{job} rank {rank}".strip(), tuple(own), number=len(own)) for rank, own in sorted(bars.items())]
     if left_out:
         text = f"{units.plural(left_out, 'rank')} between the {SLOWEST} latest and the {FASTEST} earliest left out"
         made.append(Lane("", (), note=text))
+    if len(drawn) < len(mine):
+        made.append(Lane("", (), note=f"by rank only the {len(drawn)} slowest of {units.count(len(mine))} checkpoints"))
     return made
 
 
-def _whole(mine: Iterable[Checkpoint], axis: Axis, name: str) -> Lane:
+def _whole(mine: Iterable[Checkpoint], axis: Axis, name: str, told: frozenset[int]) -> Lane:
+    """Return a lane of bars that are told one by one, or only some, and of others the longest that fall together.
+
+    Those are paths of a colour each: the picture of a year is no larger than that of a week.
+    """
     bars = [_bar(one, axis.span(one.start_ns, one.end_ns), _style(one), _title(one)) for one in mine]
-    return Lane(name, tuple(bars))
+    others: dict[int, Bar] = {}
+    for bar in bars:
+        place = int(bar.x / WIDTH * MAX_STRETCHES)
+        if bar.id not in told and (place not in others or bar.width > others[place].width):
+            others[place] = bar
+    styles: dict[str, str] = {}
+    for bar in others.values():
+        styles[bar.style] = styles.get(bar.style, "") + path([(bar.x, bar.width)], 2, 10)
+    return Lane(name, tuple(bar for bar in bars if bar.id in told), tuple(styles.items()), len(bars))
 
 
 def _part(one: Checkpoint, writer: Writer, axis: Axis) -> Bar | None:
@@ -141,7 +191,7 @@ def _blocked(checkpoints: Iterable[Checkpoint], axis: Axis) -> Lane:
         notes.append(f"of {units.plural(lengths_only, 'checkpoint')} only how long, not when: not drawn")
     if unseen:
         notes.append(f"of {units.plural(unseen, 'checkpoint')} not seen")
-    return Lane("blocked", tuple(bars), note="; ".join(notes))
+    return _dense("blocked", bars, axis, note="; ".join(notes))
 
 
 def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
@@ -157,21 +207,48 @@ def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
         ends[row : row + 1] = [one.durable_ns]
         title = f"{label(one)}: complete, and not durable for {units.duration(one.at_risk_ns)}"
         bars.append(_bar(one, axis.span(begin_ns, one.durable_ns), "risk", title, row))
-    return [Lane("at risk", tuple(bars), rows=max(1, len(ends)))] if bars else []
+    return [_dense("at risk", bars, axis, rows=max(1, len(ends)))] if bars else []
+
+
+def _dense(name: str, bars: Sequence[Bar], axis: Axis, *, rows: int = 1, note: str = "") -> Lane:
+    """Return the lane; of more bars than can be told apart, the share of the time that they fill.
+
+    A line of one point each would fill a lane that is empty for most of the time.
+    """
+    if len(bars) <= WHOLE:
+        return Lane(name, tuple(bars), (), len(bars), rows, note)
+    filled = _filled(bars)
+    top = max(filled)
+    step = WIDTH / CELLS
+    points = "".join(
+        f"V{round(28 * (1 - share / top), 2):g}H{step * (place + 1):g}" for place, share in enumerate(filled)
+    )
+    each = units.duration((axis.end_ns - axis.start_ns) // CELLS)
+    most = f"share of each {each}, up to {units.percent(top)}"
+    return Lane(name, (), ((bars[0].style, f"M0 28{points}V28z"),), len(bars), 2, "; ".join(filter(None, (most, note))))
+
+
+def _filled(bars: Iterable[Bar]) -> list[float]:
+    """Return which share of each cell of the axis is filled; what overlaps counts once."""
+    filled, reached = [0.0] * CELLS, 0.0
+    for bar in sorted(bars, key=lambda bar: bar.x):
+        begin, end = (at / WIDTH * CELLS for at in (max(bar.x, reached), bar.x + bar.width))
+        reached = max(reached, bar.x + bar.width)
+        for place in range(int(begin), min(CELLS, int(end) + 1)):
+            filled[place] += max(0.0, min(end, place + 1) - max(begin, place))
+    return filled
 
 
 def _bar(one: Checkpoint, place: tuple[float, float], style: str, title: str, row: int = 0) -> Bar:
-    return Bar(*place, row, style, title, one.id)
+    outlined = one.kind is Kind.RESTORE and style.startswith("limit-") and place[1] >= _OUTLINED
+    return Bar(*place, row, style + " restore" if outlined else style, title, one.id)
 
 
 def _style(one: Checkpoint) -> str:
-    told = one.verdict
-    limit = None if told is None else told.limit if certainty.is_told(told) else Limit.UNCLEAR
-    outline = " restore" if one.kind is Kind.RESTORE else " copy" if one.kind is Kind.COPY else ""
-    return colours.css_class(limit) + outline
+    return colours.of_verdict(one.verdict) + (" copy" if one.kind is Kind.COPY else "")
 
 
 def _title(one: Checkpoint) -> str:
     took = units.duration(one.end_ns - one.start_ns)
-    limit = certainty.short(one.verdict)
+    limit = colours.short(one.verdict)
     return f"{label(one)}: {units.size(one.bytes)} in {took}" + ("" if limit is None else f", {limit}")

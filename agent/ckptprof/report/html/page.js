@@ -1,6 +1,6 @@
 (() => {
   "use strict";
-  const root = document.documentElement, plot = document.querySelector(".plot");
+  const root = document.documentElement, plot = document.querySelector(".plot[data-start]");
   root.classList.add("live");
   if (plot) {
     const drawings = [...plot.querySelectorAll(".lane svg")], axis = plot.querySelector(".axis svg");

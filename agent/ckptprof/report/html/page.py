@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from datetime import tzinfo
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ckptprof import __version__, units
 from ckptprof.model import Report
+from ckptprof.report.comparison import Comparison
 from ckptprof.report.html import colours
 from ckptprof.report.html.content import page_of
+from ckptprof.report.html.difference import difference_of
 from ckptprof.report.html.rates import Counted
 
 _HERE = "ckptprof.report.html"
@@ -21,12 +23,22 @@ _HERE = "ckptprof.report.html"
 
 def render(report: Report, counted: Iterable[Counted], *, zone: tzinfo) -> str:
     """Return the HTML page of a report; of a single checkpoint, with its streams, that of `show`."""
+    return _laid_out("page.html.j2", page_of(report, counted, zone))
+
+
+def render_difference(comparison: Comparison, *, zone: tzinfo) -> str:
+    """Return the HTML page of a comparison of two runs."""
+    return _laid_out("diff.html.j2", difference_of(comparison, zone))
+
+
+def _laid_out(template: str, page: object) -> str:
     loader = PackageLoader(_HERE, "")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["coded"] = _coded
     style = _source(environment, "page.css") + colours.rules()
     script = _source(environment, "page.js")
-    return environment.get_template("page.html.j2").render(
-        page=page_of(report, counted, zone),
+    return environment.get_template(template).render(
+        page=page,
         version=__version__,
         not_seen=units.NOT_SEEN,
         style=Markup(style),  # noqa: S704 # ours
@@ -34,6 +46,14 @@ def render(report: Report, counted: Iterable[Counted], *, zone: tzinfo) -> str:
         style_hash=_hash(style),
         script_hash=_hash(script),
     )
+
+
+def _coded(text: str) -> Markup:
+    """Return a text in which what stands between backticks is code; without a partner one is itself."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup().join(Markup("<code>{}</code>").format(one) if i % 2 else one for i, one in enumerate(parts))
 
 
 def _source(environment: Environment, name: str) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Stream
-from ckptprof.report import account, certainty, course, rows
+from ckptprof.report import account, course, rows
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.html import colours
-from ckptprof.report.html.lanes import latenesses
-from ckptprof.verdicts import Limit
+from ckptprof.report.html.lanes import Lateness
 
 MAX_STREAMS = 64
 MAX_RANKS = 16  # of a job
@@ -22,6 +21,7 @@ SIZES = (
     (0, "under 4 KiB"), (4 * KIB, "4 to 64 KiB"), (64 * KIB, "64 KiB to 1 MiB"), (MIB, "1 to 16 MiB"),
     (16 * MIB, "16 MiB and more"),
 )  # fmt: skip
+ORDERS = (("order-next", "right behind"), ("order-on", "further on"), ("order-back", "back"), ("gap", "not seen"))
 COLUMNS = (
     ("ID", True), ("Time", True), ("Kind", False), ("Step", True), ("Job", False), ("Duration", True),
     ("Limit", False), ("Mode", False), ("Blocked", True), ("Size", True), ("Rate", True), ("Pattern", False),
@@ -38,6 +38,15 @@ class SizeRow:
     bytes_told: str
     operations_percent: float
     operations_told: str
+
+
+@dataclass(frozen=True)
+class OrderRow:
+    """Where operations began, seen from where the one before them ended: class, begin and width in percent, text."""
+
+    name: str
+    parts: tuple[tuple[str, float, float, str], ...]
+    told: str
 
 
 @dataclass(frozen=True)
@@ -115,14 +124,44 @@ def patterns(every: Iterable[Checkpoint]) -> str:
     return ", ".join(told)
 
 
-def ranks(every: Iterable[Checkpoint]) -> list[RankRow]:
-    """Return the ranks of each job, the latest first."""
-    jobs: dict[str, list[Checkpoint]] = {}
+def orders(every: Sequence[Checkpoint]) -> list[OrderRow]:
+    """Return how much was in order, by bytes and by operations; nothing where no order was seen."""
+    by_bytes, by_operations = [0.0] * len(ORDERS), [0.0] * len(ORDERS)
     for one in every:
-        jobs.setdefault(one.job, []).append(one)
+        pattern = one.pattern
+        seen = 1.0 if pattern.order_seen_share_bytes is None else pattern.order_seen_share_bytes
+        _add(by_bytes, one.bytes, pattern.consecutive_share_bytes, pattern.sequential_share_bytes, seen)
+        operations = (pattern.consecutive_share_operations, pattern.sequential_share_operations)
+        _add(by_operations, pattern.operations or 0, *operations, 1.0)
+    return [
+        _order(name, sums) for name, sums in (("bytes", by_bytes), ("operations", by_operations)) if sum(sums[:-1]) > 0
+    ]
+
+
+def _add(sums: list[float], number: float, at_once: float | None, in_order: float | None, seen: float) -> None:
+    if at_once is None or in_order is None:
+        sums[-1] += number
+        return
+    shares = (at_once * seen, max(0.0, in_order - at_once) * seen, max(0.0, 1 - in_order) * seen, 1 - seen)
+    for place, share in enumerate(shares):
+        sums[place] += number * share
+
+
+def _order(name: str, sums: Sequence[float]) -> OrderRow:
+    whole, x, parts, told = sum(sums), 0.0, [], []
+    for (style, text), number in zip(ORDERS, sums, strict=True):
+        width = 100 * number / whole
+        if number > 0:
+            told.append(f"{units.percent(number / whole)} {text}")
+            parts.append((style, round(x, 3), round(width, 3), told[-1]))
+        x += width
+    return OrderRow(name, tuple(parts), ", ".join(told))
+
+
+def ranks(jobs: Mapping[str, Sequence[Lateness]]) -> list[RankRow]:
+    """Return the ranks of each job, the latest first."""
     made = []
-    for job, mine in jobs.items():
-        late = latenesses(mine)
+    for job, late in jobs.items():
         most = max((rank.late_seconds for rank in late), default=0.0)
         for rank in late[:MAX_RANKS]:
             share = 0.0 if not most else round(100 * rank.late_seconds / most, 2)
@@ -159,7 +198,6 @@ def row(one: Checkpoint, zone: tzinfo, folder: str | None) -> Row:
     spent = one.end_ns - one.start_ns
     rate = units.speed(one.bytes, spent)
     verdict = one.verdict
-    limit = None if verdict is None else verdict.limit if certainty.is_told(verdict) else Limit.UNCLEAR
     pattern = "" if one.pattern.class_ is None else one.pattern.class_.value
     path = clean((one.path or "").removeprefix(folder or ""))
     cells = (
@@ -169,7 +207,7 @@ def row(one: Checkpoint, zone: tzinfo, folder: str | None) -> Row:
         Cell(units.NOT_SEEN if one.step is None else str(one.step), -1 if one.step is None else one.step),
         Cell(clean(one.job), clean(one.job)),
         Cell(units.duration(spent), spent),
-        Cell(certainty.short(verdict) or units.NOT_SEEN, certainty.short(verdict) or "", colours.css_class(limit)),
+        Cell(colours.short(verdict) or units.NOT_SEEN, colours.short(verdict) or "", colours.of_verdict(verdict)),
         Cell(units.NOT_SEEN if one.mode is None else one.mode.value, "" if one.mode is None else one.mode.value),
         Cell(units.NOT_SEEN, -1) if one.stall_ns is None else Cell(units.duration(one.stall_ns), one.stall_ns),
         Cell(units.size(one.bytes), one.bytes),
