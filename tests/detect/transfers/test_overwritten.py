@@ -35,6 +35,20 @@ def seconds_of(saves: Sequence[Checkpoint]) -> list[float]:
     return [(save.end_ns - save.start_ns) / SECOND_NS for save in saves]
 
 
+@pytest.mark.parametrize("size", [SIZE, 200 * MIB])
+def test_what_nobody_saw_open_is_told_where_no_births_are_kept(size: int) -> None:
+    """On NFS, FUSE and many a tmpfs: it began when its process can have written all of it, not when it ended."""
+    stage = Stage(births=False)
+    trainer = stage.process()
+    for number in range(3):
+        stage.write(trainer, LAST, 5.0 + 4 * number, 1.5, size, seen_open=False)
+
+    saves = stage.play(30)
+
+    assert [save.bytes for save in saves] == [size] * 3
+    assert seconds_of(saves) == pytest.approx([1.5] * 3, abs=0.4)
+
+
 @pytest.mark.parametrize("seen_open", [True, False])
 def test_a_second_round_over_the_same_names_takes_as_long_as_it_took(seen_open: bool) -> None:  # noqa: FBT001 - a case
     """Four steps, and the same four again: each was told to have begun when its file was born, seconds before."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import BESIDE_NS, BORN_NS, MOST_SHARE, STAMP_NS, TELLING_BYTES
+from ckptprof.detect.tolerances import BESIDE_NS, BORN_NS, COMMIT_NS, MOST_SHARE, STAMP_NS, TELLING_BYTES
 from ckptprof.detect.transfers.edges import born_and_written
 from ckptprof.detect.transfers.ledger import Ledger
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -98,19 +98,19 @@ def _suspects(fact: FileFact, askers: Iterable[ProcessKey], world: World) -> Ite
 
 
 def _rewritten_since(
-    history: ProcessHistory, size: int, born_and_written: Span, ended_ns: Collection[int]
+    history: ProcessHistory, size: int, birth: int | None, modified: int, ended_ns: Collection[int]
 ) -> int | None:
     """Return when a process began to write a file anew that was there before; None: it is not known to have been there.
 
-    Its birth tells nothing then. It began after the writing before, and no later than its process can have written as
-    much as it holds.
+    Its birth tells nothing then, and some file systems keep none. It began after the writing before, and no later than
+    its process can have written as much as it holds.
     """
-    birth, modified = born_and_written
     before_ns = max((at_ns for at_ns in ended_ns if at_ns < modified), default=None)
-    if before_ns is None and history.first_ns <= birth + BORN_NS:
+    if before_ns is None and birth is not None and history.first_ns <= birth + BORN_NS:
         return None
     left = MOST_SHARE * size
-    for interval in reversed(history.between(birth, modified + STAMP_NS)):
+    low_ns = modified - COMMIT_NS if birth is None else birth
+    for interval in reversed(history.between(low_ns, modified + STAMP_NS)):
         left -= interval.wrote_bytes
         if left <= 0:
             return min(max(interval.start_ns, before_ns or 0), modified)
@@ -135,7 +135,8 @@ def _written_since(
     birth, modified = born_and_written(fact, world.clock)
     small = fact.size < TELLING_BYTES  # markers and metadata are lost in the noise of the counters
     if not small:
-        birth = _rewritten_since(history, fact.size, (birth, modified), ended_ns) or birth
+        born = None if fact.birth_ns is None else birth
+        birth = _rewritten_since(history, fact.size, born, modified, ended_ns) or birth
     around = history.between(min(birth, modified) - STAMP_NS, modified + STAMP_NS)
     beside = ledger.is_beside(fact.path.rpartition("/")[0], process, birth, modified)
     enough = any(interval.wrote_bytes for interval in around)
