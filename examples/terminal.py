@@ -1,4 +1,4 @@
-"""Draw what a command of ckptprof prints on a terminal, with its colours: `python examples/terminal.py FILE.svg report`.
+"""Draw what a command of ckptprof prints on a terminal, in its colours: `python examples/terminal.py FILE.svg report`.
 
 What stands after the file is the command, without `ckptprof`. rich, which writes the picture, comes with twine.
 """
