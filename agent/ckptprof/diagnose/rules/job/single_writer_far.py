@@ -21,6 +21,10 @@ RULE = Rule(
     exclusion="several ranks write",
     remedy="let every rank write its shard; mount NFS with `nconnect=8`",
     remedies={
+        "torch-dcp": (
+            "let every rank write its shard: shard the state, DCP `DefaultSavePlanner(dedup_save_to_lowest_rank=False)`; "
+            "mount NFS with `nconnect=8`"
+        ),
         "torch": "let every rank write its shard (`torch.distributed.checkpoint.save`); mount NFS with `nconnect=8`",
     },
     reference="alpa-projects/alpa#466 (0.53 Gbit/s)",
