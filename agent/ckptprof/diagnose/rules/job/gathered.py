@@ -22,7 +22,7 @@ RULE = Rule(
     remedy="save shards from every rank, instead of the whole state from one",
     remedies={
         "accelerate": "save shards from every rank: accelerate `fsdp_state_dict_type: SHARDED_STATE_DICT`",
-        "torch-dcp": "save shards from every rank: DCP `get_state_dict` without `StateDictOptions(full_state_dict=True)`",
+        "torch-dcp": "save shards: `get_state_dict` without DCP's `StateDictOptions(full_state_dict=True)`",
         "torch": "save shards from every rank: `torch.distributed.checkpoint.save`",
     },
     reference="huggingface/accelerate#4099 (62 min at 16 ranks), PR#4105; dlrover#985",

@@ -24,7 +24,7 @@ RULE = Rule(
         "deepspeed": (
             'let every rank write its part: DeepSpeed `"checkpoint": {"parallel_write": {"pipeline_stage": true}}`'
         ),
-        "torch-dcp": "let every rank write its part: shard the state, DCP `DefaultSavePlanner(dedup_save_to_lowest_rank=False)`",
+        "torch-dcp": "shard the state, or spread its copies: DCP `DefaultSavePlanner()` as it is by default",
         "torch": "let every rank write its part: `torch.distributed.checkpoint.save`",
     },
     reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",

@@ -22,7 +22,7 @@ RULE = Rule(
     remedy="let every rank write its shard; mount NFS with `nconnect=8`",
     remedies={
         "torch-dcp": (
-            "let every rank write its shard: shard the state, DCP `DefaultSavePlanner(dedup_save_to_lowest_rank=False)`; "
+            "shard the state, or spread its copies: DCP `DefaultSavePlanner()` as it is by default; "
             "mount NFS with `nconnect=8`"
         ),
         "torch": "let every rank write its shard (`torch.distributed.checkpoint.save`); mount NFS with `nconnect=8`",
