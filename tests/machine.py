@@ -176,6 +176,7 @@ def _registry() -> str | None:
 _MODULES = {
     "torch": ("torch",),
     "orbax": ("jax", "orbax"),
+    "readers": ("duckdb", "perfetto", "pyarrow"),
     "frameworks": (
         "accelerate", "deepspeed", "h5py", "joblib", "keras", "lightning", "megatron", "torch", "transformers",
     ),

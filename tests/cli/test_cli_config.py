@@ -16,8 +16,8 @@ from tests.leftovers import own
 
 import ckptprof.report
 from ckptprof.assets import asset
-from ckptprof.cli import settings
 from ckptprof.cli.main import main
+from ckptprof.cli.shared import settings
 from ckptprof.store import location
 
 SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "config.schema.json"

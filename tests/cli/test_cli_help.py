@@ -37,6 +37,8 @@ CODES: dict[str, set[int] | None] = {
     'eval "$(ckptprof completion zsh)"': None,
     "ckptprof doctor": {0, 4},  # 4: something is missing where the test runs
     "ckptprof doctor --json": {0, 4},
+    "ckptprof export --since 2h -o checkpoints.csv": NO_HIT,
+    "ckptprof export --format parquet -o .": {0, 1},  # 1: pyarrow is not installed
     "ckptprof report --since 2h --job 'train*'": NO_HIT,
     "ckptprof list --json --since yesterday": NO_HIT,
     "ckptprof diff 2h..1h 1h..now": NO_HIT,

@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_SECONDS
 
 import ckptprof
 from ckptprof.cli import main as cli
-from ckptprof.cli import othernames
+from ckptprof.cli.shared import othernames
 from ckptprof.errors import CkptprofError
 from ckptprof.store import location
 from ckptprof.store.writer import StoreWriter
@@ -244,7 +244,7 @@ FIRST_DAY = [
     *(
         [],
         ["reprot"],
-        ["export"],
+        ["dump"],
         ["status"],
         ["true", "-x"],
         ["zzz"],

@@ -88,7 +88,7 @@ def test_start_imports_nothing_heavy(arguments: list[str]) -> None:
     ("arguments", "message", "hint"),
     [
         (["reprot"], "there is no command 'reprot'", "did you mean `ckptprof report`?"),
-        (["export"], "there is no command 'export'", "`ckptprof report --json` prints what was recorded"),
+        (["dump"], "there is no command 'dump'", "`ckptprof export` writes what was recorded as CSV"),
         (["LS", "-l"], "there is no command 'LS'", "`ckptprof list` prints one line for each checkpoint"),
         (["restore"], "there is no command 'restore'", "`ckptprof --help` lists the commands"),
         (["sh", "-c", "a b"], "there is no command 'sh'", "`ckptprof run -- sh -c 'a b'` profiles that command"),

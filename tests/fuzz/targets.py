@@ -439,7 +439,7 @@ def perf(folder: Path) -> Feed:
 
 def config(folder: Path) -> Feed:
     """Feed the service's config.toml."""
-    from ckptprof.cli.settings import read
+    from ckptprof.cli.shared.settings import read
 
     path = folder / "config.toml"
 

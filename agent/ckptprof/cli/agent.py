@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ckptprof.cli import options, settings
+from ckptprof.cli import options
+from ckptprof.cli.shared import settings
 
 EXAMPLES = """
 # As root: every job on this host, until Ctrl-C

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from ckptprof.cli import options, output, settings
+from ckptprof.cli import options, output
+from ckptprof.cli.shared import settings
 
 EXAMPLES = """
 # Before a restart of the service

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ckptprof.cli import filters, gating, options, output, pages
+from ckptprof.cli import filters, options, output, pages
 from ckptprof.cli.database import reading
+from ckptprof.cli.shared import gating
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
 

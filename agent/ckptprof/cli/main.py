@@ -33,6 +33,8 @@ COMMANDS = {
     "list": "List checkpoints, one line each, for pipes and grep.",
     "show": "Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it.",
     "diff": "Compare two runs, before and after a change, and show what differs by more than noise.",
+    "export": "Take recorded checkpoints along: for a spreadsheet, a notebook, DuckDB or Perfetto.",
+    "sql": "Ask the database in SQL: SELECT only, bounded in time and rows.",
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.",
     "doctor": "Check what ckptprof can see on this host, and name the command that adds what is missing.",
     "service": "Install, show or uninstall the systemd service that watches this host.",
@@ -103,7 +105,7 @@ class Commands(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names, or tell what does its job."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from ckptprof.cli import othernames  # noqa: PLC0415 # for this error only
+            from ckptprof.cli.shared import othernames  # noqa: PLC0415 # for this error only
 
             raise UsageError(f"there is no command {args[0]!r}", hint=othernames.hint(args, COMMANDS))
         return super().resolve_command(ctx, args)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -31,6 +33,7 @@ _COUNTED = ("disk", "nic", "rdma")
 _LOOPBACK = "nic:lo"  # what it sends it receives
 _POINTS = 2000  # of a series
 _MINUTE = 60
+_ELSEWHERE = "--output FILE puts it elsewhere"
 
 
 def check(*, html: bool, json: bool, out: str | None, force: bool, show: bool) -> None:
@@ -54,7 +57,7 @@ def write(reader: StoreReader, report: Report, *, out: str | None, name: str, fo
     from ckptprof.report.html.page import render  # noqa: PLC0415 # Jinja2: for this only
 
     output.use_units()
-    put(render(report, _counted(reader, report), zone=output.LocalZone()), out=out, name=name, force=force, show=show)
+    put(render(report, counted(reader, report), zone=output.LocalZone()), out=out, name=name, force=force, show=show)
 
 
 def put(text: str, *, out: str | None, name: str, force: bool, show: bool) -> None:
@@ -70,20 +73,29 @@ def put(text: str, *, out: str | None, name: str, force: bool, show: bool) -> No
 
 
 def _keep(path: Path, text: str, *, force: bool) -> None:
-    """Write the file for its owner alone: it names processes and paths."""
+    with created(str(path), force=force) as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+
+
+@contextmanager
+def created(path: str, *, force: bool) -> Iterator[IO[bytes]]:
+    """Give a file for its owner alone: it names processes and paths. Half a file is not left. Raises CkptprofError."""
     how = os.O_TRUNC if force else os.O_EXCL
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+        except BaseException:
+            if not force:  # else it may be anything, a device too
+                Path(path).unlink(missing_ok=True)
+            raise
     except FileExistsError:
-        raise UsageError(f"{clean(str(path))} exists already", hint="give another with --output, or --force") from None
+        raise UsageError(f"{clean(path)} exists already", hint="give another with --output, or --force") from None
     except PermissionError as error:
-        raise PermissionDeniedError(
-            f"{clean(str(path))}: {error.strerror}", hint="--output FILE puts it elsewhere"
-        ) from None
+        raise PermissionDeniedError(f"{clean(path)}: {error.strerror}", hint=_ELSEWHERE) from None
     except OSError as error:
-        raise CkptprofError(f"{clean(str(path))}: {error.strerror}", hint="--output FILE puts it elsewhere") from None
+        raise CkptprofError(f"{clean(path)}: {error.strerror}", hint=_ELSEWHERE) from None
 
 
 def _show(path: Path) -> None:
@@ -97,7 +109,7 @@ def _show(path: Path) -> None:
         )
 
 
-def _counted(reader: StoreReader, report: Report) -> list[Counted]:
+def counted(reader: StoreReader, report: Report) -> list[Counted]:
     """Return what devices and links counted around the checkpoints."""
     from ckptprof.report.html.axis import axis_of  # noqa: PLC0415 # as above
     from ckptprof.report.html.rates import Counted as Series  # noqa: PLC0415 # as above

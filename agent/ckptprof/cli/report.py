@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckptprof.cli import filters, gating, options, output, pages
+from ckptprof.cli import filters, options, output, pages
 from ckptprof.cli.database import elsewhere, reading
+from ckptprof.cli.shared import gating
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import Report
 

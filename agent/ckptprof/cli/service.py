@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ckptprof.cli import options, output, settings
+from ckptprof.cli import options, output
+from ckptprof.cli.shared import settings
 from ckptprof.errors import NothingFoundError
 
 EXAMPLES = """

@@ -108,7 +108,8 @@ def close(connection: Connection) -> None:
     connection.engine.dispose()
 
 
-def _raw(connection: Connection) -> sqlite3.Connection:
+def raw_of(connection: Connection) -> sqlite3.Connection:
+    """Return the connection under it."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 # made above
     return raw
@@ -117,14 +118,14 @@ def _raw(connection: Connection) -> sqlite3.Connection:
 def run_to_its_end(connection: Connection, statement: str) -> None:
     """Run a PRAGMA outside of any transaction until it is done; sqlite3's `execute` takes only its first step."""
     connection.rollback()
-    _raw(connection).executescript(statement)
+    raw_of(connection).executescript(statement)
 
 
 @contextmanager
 def transaction(connection: Connection, *, durable: bool = False) -> Iterator[Connection]:
     """Commit what is done within, or none of it; `durable` waits until it is on the disk, power loss included."""
     connection.rollback()  # ends the reading that SQLAlchemy began by itself
-    raw = _raw(connection)
+    raw = raw_of(connection)
     raw.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
     with connection.begin():
         raw.execute("BEGIN IMMEDIATE")
@@ -135,5 +136,5 @@ def transaction(connection: Connection, *, durable: bool = False) -> Iterator[Co
 def snapshot(connection: Connection) -> Iterator[Connection]:
     """Read one state of the database, whatever is written meanwhile."""
     with connection.begin():
-        _raw(connection).execute("BEGIN")
+        raw_of(connection).execute("BEGIN")
         yield connection

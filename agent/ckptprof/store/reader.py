@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import Connection, Select, func, literal, or_, select
@@ -14,13 +15,15 @@ from sqlalchemy import Connection, Select, func, literal, or_, select
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Report, Session
 from ckptprof.store import schema
-from ckptprof.store.connection import check_file, close, open_reader, snapshot
+from ckptprof.store.asking import MAX_ROWS, MAX_SECONDS, Answer, ask
+from ckptprof.store.connection import check_file, close, open_reader, raw_of, snapshot
 from ckptprof.store.location import hint_if_refused, shown, to_path, where_to_get_data
 from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.migrations import LATEST, check_version
 from ckptprof.store.points import read_series
 from ckptprof.store.problems import translated
 from ckptprof.store.quarantine import moved_aside
+from ckptprof.store.records import Records, read
 from ckptprof.store.rows import get_checkpoint, get_checkpoints, get_sessions, get_untold
 from ckptprof.store.series import Series
 from ckptprof.store.watched import watched
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Series", "StoreReader"]
 
 _MAX_SQLITE_INT = (1 << 63) - 1
+_AT_ONCE = 1000  # rows
 
 
 class StoreReader:
@@ -121,6 +125,45 @@ class StoreReader:
         with self._reading() as connection:
             rows = connection.execute(statement.order_by(newest.desc()).limit(max(limit, 0)))
             return [path for path in rows.scalars() if isinstance(path, str)]
+
+    def ask(self, statement: str, *, seconds: float = MAX_SECONDS, rows: int = MAX_ROWS) -> Answer:
+        """Return what a statement of SQL finds; raises UsageError for what is no SELECT, CkptprofError out of time."""
+        with self._reading() as connection:
+            return ask(raw_of(connection), statement, seconds=seconds, rows=rows)
+
+    def columns(self) -> dict[str, list[str]]:
+        """Return the names of the columns of each table and view, views first: they are made for others to read."""
+        with self._reading() as connection:
+            named = connection.exec_driver_sql(
+                "SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c"
+                " WHERE m.type IN ('table', 'view') ORDER BY m.type = 'table', m.name, c.cid"
+            )
+            found: dict[str, list[str]] = {}
+            for table, column in named:
+                found.setdefault(str(table), []).append(str(column))
+            return found
+
+    @contextmanager
+    def records(self, name: str, query: CheckpointQuery) -> Iterator[Records]:
+        """Give the rows of a table that belong to what is asked for; they are read as they are taken."""
+        span = (_clipped(query.since_ns or 0), _clipped(_MAX_SQLITE_INT if query.until_ns is None else query.until_ns))
+        with snapshot(self._connection) as connection:  # what fails within is not the database's but in what is read
+            with translated(self.path):
+                found = read(connection, name, _chosen(query), span)
+            yield Records(found.fields, self._taken(found.rows))
+
+    def _taken(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        while True:
+            with translated(self.path):
+                some = list(islice(rows, _AT_ONCE))
+            if not some:
+                return
+            yield from some
+
+    def about(self) -> dict[str, str]:
+        """Return what a file that is made of it should say of where it comes from."""
+        sessions = self.sessions()
+        return {"ckptprof.schema_version": str(LATEST), "ckptprof.host": sessions[-1].host if sessions else ""}
 
     def size_bytes(self) -> int:
         """Return what the database takes on disk, its log included."""

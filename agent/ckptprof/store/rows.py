@@ -220,9 +220,12 @@ def _exact(column: Any) -> Any:
 
 def _checkpoint(text: str, timeline: bytes | None = None) -> Checkpoint:
     checkpoint = _decode_checkpoint(text)
-    if timeline is None:
-        return checkpoint
-    starts, columns = decode(timeline, _MAX_TIMELINE_BYTES)
+    return checkpoint if timeline is None else msgspec.structs.replace(checkpoint, timeline=timeline_of(timeline))
+
+
+def timeline_of(block: bytes) -> tuple[Point, ...]:
+    """Return the points of a checkpoint's timeline; raises BlockError and msgspec's for one that is damaged."""
+    starts, columns = decode(block, _MAX_TIMELINE_BYTES)
     if len(columns) != 2 or None in columns:
         raise BlockError("a timeline that is none")
     lengths, sizes = columns
@@ -230,4 +233,4 @@ def _checkpoint(text: str, timeline: bytes | None = None) -> Checkpoint:
         (start, start + (length or 0), size)
         for start, length, size in zip(starts, lengths or (), sizes or (), strict=True)
     ]
-    return msgspec.structs.replace(checkpoint, timeline=msgspec.convert(points, tuple[Point, ...]))
+    return msgspec.convert(points, tuple[Point, ...])

@@ -55,33 +55,34 @@ def throughputs(counted: Iterable[Counted], axis: Axis, gaps: Sequence[tuple[int
     found = []
     for one in counted:
         kind, _, name = one.entity.partition(":")
-        rates = [(word, _rates(one, column, size, gaps)) for word, column, size in MEASURED.get(kind, ())]
-        moved = sum(rate * (end - start) / 1e9 for _, spans in rates for start, end, rate in spans)
+        spans_of = [(word, rates(one, column, size, gaps)) for word, column, size in MEASURED.get(kind, ())]
+        moved = sum(rate * (end - start) / 1e9 for _, spans in spans_of for start, end, rate in spans)
         if moved >= _LEAST_BYTES:
-            found.append((moved, name, rates))
+            found.append((moved, name, spans_of))
     found.sort(key=lambda one: (-one[0], one[1]))
-    return [_drawn(name, rates, axis) for _, name, rates in found[:MAX_DRAWN]]
+    return [_drawn(name, spans_of, axis) for _, name, spans_of in found[:MAX_DRAWN]]
 
 
-_Rates = list[tuple[int, int, float]]  # start, end, bytes per second
+Rates = list[tuple[int, int, float]]  # start, end, bytes per second
 
 
-def _rates(one: Counted, column: str, size: int, gaps: Sequence[tuple[int, int]]) -> _Rates:
+def rates(one: Counted, column: str, size: int, gaps: Sequence[tuple[int, int]]) -> Rates:
+    """Return how fast a counter of `size` bytes rose, where it was watched."""
     values = one.columns.get(column)
     if values is None:
         return []
-    rates: _Rates = []
+    found: Rates = []
     points = [(at_ns, value) for at_ns, value in zip(one.times_ns, values, strict=True) if value is not None]
     for (start, before), (end, after) in pairwise(points):
         unwatched = any(low < end and start < high for low, high in gaps)
         left_out = one.step_ns is not None and end - start > one.step_ns
         if end <= start or after < before or unwatched or left_out:
             continue
-        rates.append((start, end, (after - before) * size / ((end - start) / 1e9)))
-    return rates
+        found.append((start, end, (after - before) * size / ((end - start) / 1e9)))
+    return found
 
 
-def _drawn(name: str, rates: list[tuple[str, _Rates]], axis: Axis) -> Throughput:
+def _drawn(name: str, rates: list[tuple[str, Rates]], axis: Axis) -> Throughput:
     top = max(rate for _, spans in rates for _, _, rate in spans)
     curves = []
     for word, spans in rates:
@@ -94,7 +95,7 @@ def _drawn(name: str, rates: list[tuple[str, _Rates]], axis: Axis) -> Throughput
     return Throughput(clean(name), units.rate(top), tuple(curves))
 
 
-def _thinned(spans: _Rates) -> _Rates:
+def _thinned(spans: Rates) -> Rates:
     """Return so few that they can be drawn, the fastest of those that fall together."""
     every = -(-len(spans) // MAX_POINTS)
     if every <= 1:
@@ -103,8 +104,8 @@ def _thinned(spans: _Rates) -> _Rates:
     return [(group[0][0], group[-1][1], max(rate for _, _, rate in group)) for group in groups]
 
 
-def _pieces(spans: _Rates) -> list[_Rates]:
-    pieces: list[_Rates] = []
+def _pieces(spans: Rates) -> list[Rates]:
+    pieces: list[Rates] = []
     for span in spans:
         if pieces and pieces[-1][-1][1] == span[0]:
             pieces[-1].append(span)
@@ -113,7 +114,7 @@ def _pieces(spans: _Rates) -> list[_Rates]:
     return pieces
 
 
-def _path(piece: _Rates, axis: Axis, top: float) -> str:
+def _path(piece: Rates, axis: Axis, top: float) -> str:
     """Return a closed path: a step for each stretch, from the ground up."""
     points = [f"M{axis.x(piece[0][0]):g} {HEIGHT:g}"]
     for _, end, rate in piece:

@@ -12,7 +12,11 @@ _REST = "`ckptprof --help` lists the commands"
 
 # What people type who know other tools, and what does that here
 _INSTEAD = (
-    ("export json csv dump", "`ckptprof report --json` prints what was recorded, `ckptprof list` one line for each"),
+    ("json csv dump parquet", "`ckptprof export` writes what was recorded as CSV, Parquet and the like"),
+    (
+        "query select sqlite sqlite3",
+        "`ckptprof sql 'SELECT * FROM v_checkpoints'` asks the database, `ckptprof sql` lists its tables",
+    ),
     (
         "status state ps",
         "`ckptprof service status` tells whether the service runs, `ckptprof doctor` what is seen on this host",

@@ -1,0 +1,169 @@
+"""Take recorded checkpoints along: for a spreadsheet, a notebook, DuckDB or Perfetto."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from ckptprof.cli import filters, options, output, pages
+from ckptprof.cli.database import elsewhere, reading
+from ckptprof.errors import NothingFoundError, UsageError
+from ckptprof.model import CheckpointQuery
+from ckptprof.report.clean import clean
+
+if TYPE_CHECKING:
+    from ckptprof.store.reader import StoreReader
+
+
+class Format(str, Enum):
+    """What is written."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    PERFETTO = "perfetto"
+
+
+_SUFFIX = {Format.PERFETTO: ".perfetto-trace"}  # of the others: the word
+_BINARY = (Format.PARQUET, Format.ARROW, Format.PERFETTO)
+EXAMPLES = """
+# The checkpoints of two hours, for a spreadsheet
+ckptprof export --since 2h -o checkpoints.csv
+# Every table as a file of its own in a folder, for DuckDB or pandas
+ckptprof export --format parquet -o .
+# What was saved when, on a time line: open it at https://ui.perfetto.dev
+ckptprof export -o run.perfetto-trace
+"""
+
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", show_default=False, help="Default: what the name of FILE ends in, else csv."),
+]
+Table = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="NAME",
+        help="checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline or series. Default: "
+        "checkpoints; all but series where FILE is a folder.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Where to, or a folder. Default: standard output.", show_default=False
+    ),
+]
+
+
+def command(  # each argument is an option of the command line
+    *,
+    db: options.Db = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    job: filters.Job = None,
+    kind: filters.KindOption = None,
+    limit: filters.Limit = None,
+    format_: FormatOption = None,
+    table: Table = None,
+    out: Out = None,
+    force: pages.Force = False,
+) -> None:
+    """Take recorded checkpoints along: for a spreadsheet, a notebook, DuckDB or Perfetto.
+
+    Columns are those of the database, which `ckptprof sql` lists. Times are nanoseconds since 1970 in CSV and JSON
+    Lines, and timestamps in Parquet and Arrow, which need the extra: pip install 'ckptprof[parquet]'. What was not
+    seen is an empty field or null. In CSV, a text that a spreadsheet would run has a ' before it. The exit code is 3
+    if there is no checkpoint.
+    """
+    query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
+    folder = out is not None and out != "-" and Path(out).is_dir()
+    chosen = format_ or _by_name(None if folder else out)
+    if table is not None and chosen is Format.PERFETTO:
+        raise UsageError(
+            "--table is of the other formats", hint="a trace holds what checkpoints, ranks and devices did"
+        )
+    if chosen in _BINARY and out in (None, "-") and sys.stdout.isatty():
+        raise UsageError(f"{chosen.value} is nothing for a terminal", hint="give --output FILE")
+    with reading(db) as reader:
+        if not reader.report(query).checkpoints:
+            raise NothingFoundError(
+                "no checkpoint was recorded that fits", hint=elsewhere(db) or "`ckptprof report` tells what there is"
+            )
+        if chosen is Format.PERFETTO:
+            with _opened(f"{out}/checkpoints{_suffix(chosen)}" if folder else out, force=force) as file:
+                _trace(reader, query, file)
+            return
+        for name in _tables(table, all_=folder):
+            with _opened(f"{out}/{name}{_suffix(chosen)}" if folder else out, force=force) as file:
+                _records(reader, chosen, name, query, file)
+
+
+def _by_name(out: str | None) -> Format:
+    found = [one for one in Format if (out or "").endswith(_suffix(one))]
+    return found[0] if found else Format.CSV
+
+
+def _suffix(chosen: Format) -> str:
+    return _SUFFIX.get(chosen, f".{chosen.value}")
+
+
+def _tables(name: str | None, *, all_: bool) -> list[str]:
+    from ckptprof.store.records import NAMES  # noqa: PLC0415 # imports SQLAlchemy
+
+    if name is not None:
+        if name not in NAMES:
+            raise UsageError(f"there is no table {name!r}", hint=f"give one of {', '.join(NAMES)}")
+        return [name]
+    return [name for name in NAMES if name != "series"] if all_ else ["checkpoints"]
+
+
+@contextmanager
+def _opened(out: str | None, *, force: bool) -> Iterator[IO[bytes]]:
+    """Give a new file, whose name is printed, or standard output."""
+    if out is None or out == "-":
+        yield sys.stdout.buffer
+        return
+    with pages.created(out, force=force) as file:
+        yield file
+    output.write(f"{clean(out)}\n")
+
+
+def _records(reader: StoreReader, chosen: Format, name: str, query: CheckpointQuery, file: IO[bytes]) -> None:
+    from ckptprof.export.files import columnar, textual  # noqa: PLC0415 # `--help` needs neither
+
+    about = reader.about()
+    with reader.records(name, query) as records:
+        if chosen in (Format.PARQUET, Format.ARROW):
+            columnar.write(chosen.value, file, records.fields, records.rows, about)
+            return
+        lines = textual.csv if chosen is Format.CSV else textual.json_lines
+        shown = file is sys.stdout.buffer and output.is_terminal()
+        for line in lines(records.fields, records.rows):
+            file.write(f"{clean(line.decode().rstrip())}\n".encode() if shown else line)
+
+
+def _trace(reader: StoreReader, query: CheckpointQuery, file: IO[bytes]) -> None:
+    from ckptprof.export.files.perfetto import MAX_EVENTS, Rate, Trace  # noqa: PLC0415 # as above
+    from ckptprof.report.html.rates import MEASURED, rates  # noqa: PLC0415 # as above
+
+    report = reader.report(query)
+    gaps = [(gap.start_ns, gap.end_ns) for gap in report.watched.gaps]
+    moved = [
+        Rate(f"{one.entity} {word}", rates(one, column, size, gaps))
+        for one in pages.counted(reader, report)
+        for word, column, size in MEASURED[one.entity.partition(":")[0]]
+    ]
+    trace = Trace()
+    file.writelines(trace.packets(report.checkpoints, [one for one in moved if one.spans], clean(report.host or "?")))
+    if trace.left_out:
+        output.write(f"more than {MAX_EVENTS:,} events: {trace.left_out:,} were left out\n", sys.stderr)

@@ -1,0 +1,1 @@
+"""What was recorded, as files that other programs read."""

@@ -1,0 +1,59 @@
+"""Rows as Apache Parquet and Arrow, by pyarrow, which is in the extra `ckptprof[parquet]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import IO, Any
+
+from ckptprof.errors import CkptprofError
+from ckptprof.export.files.textual import encodable
+from ckptprof.store.records import Field
+
+_ROWS = 10_000  # of a group of rows
+
+
+def write(kind: str, file: IO[bytes], fields: Sequence[Field], rows: Iterable[Any], metadata: Mapping[str, str]) -> int:
+    """Write `parquet` or `arrow` (its file format), and return the number of rows; raises CkptprofError, OSError.
+
+    Times are timestamps of UTC in nanoseconds, durations are durations, what was not seen is null.
+    """
+    arrow, ipc, parquet = _libraries()
+    of = {
+        "text": arrow.string(), "json": arrow.string(), "whole": arrow.int64(), "real": arrow.float64(),
+        "truth": arrow.bool_(), "time_ns": arrow.timestamp("ns", tz="UTC"), "duration_ns": arrow.duration("ns"),
+    }  # fmt: skip
+    schema = arrow.schema([(field.name, of[field.holds]) for field in fields], metadata=dict(metadata))
+    if kind == "parquet":
+        opened = parquet.ParquetWriter(file, schema, compression="zstd")
+    else:
+        opened = ipc.new_file(file, schema)
+    written = 0
+    with opened as writer:
+        for group in _groups(rows):
+            columns = [
+                arrow.array([_plain(row[place]) for row in group], type=of[field.holds])
+                for place, field in enumerate(fields)
+            ]
+            writer.write_batch(arrow.record_batch(columns, schema=schema))
+            written += len(group)
+    return written
+
+
+def _libraries() -> tuple[Any, Any, Any]:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 # 170 MB that only this needs
+        from pyarrow import ipc, parquet  # noqa: PLC0415 # likewise
+    except ImportError:
+        raise CkptprofError("pyarrow is not installed here", hint="pip install 'ckptprof[parquet]'") from None
+    return pa, ipc, parquet
+
+
+def _groups(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    left = iter(rows)
+    while group := list(islice(left, _ROWS)):
+        yield group
+
+
+def _plain(value: Any) -> Any:
+    return encodable(value) if isinstance(value, str) else value

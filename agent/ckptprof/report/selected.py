@@ -1,0 +1,57 @@
+"""What a question in SQL found, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckptprof.errors import UsageError
+from ckptprof.report.clean import clean, encodable
+from ckptprof.report.table import MISSING, Cell, Column, facts
+from ckptprof.report.table import render as lay
+
+_LEAST_CELLS = 4  # of a column of text that has to be cut
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int, colour: bool) -> list[str]:
+    """Return the rows as lines of at most `width` cells; numbers stand to the right, NULL is `-`."""
+    right = [all(row[i] is None or isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+    shown = [
+        Column(clean(name) or " ", right=numbers, minimum=None if numbers else _LEAST_CELLS)
+        for name, numbers in zip(columns, right, strict=True)
+    ]
+    return lay(shown, [[_cell(value) for value in row] for row in rows], width, colour=colour)
+
+
+def _cell(value: Any) -> Cell:
+    if value is None:
+        return MISSING
+    if isinstance(value, bytes):
+        return Cell(f"x'{value.hex()}'")
+    return Cell(clean(encodable(str(value))))
+
+
+def document(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, is_cut: bool) -> dict[str, Any]:
+    """Return the document of `sql --json`: each row an object of its columns, bytes in hexadecimal.
+
+    Raises UsageError if two columns have one name.
+    """
+    twice = [name for name, times in Counter(columns).items() if times > 1]
+    if twice:
+        raise UsageError(f"two columns are called {twice[0]!r}", hint="name one of them: SELECT x AS y")
+    return {
+        "columns": list(columns),
+        "rows": [dict(zip(columns, map(_plain, row), strict=True)) for row in rows],
+        "is_cut": is_cut,
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def schema(columns: Mapping[str, Sequence[str]], *, width: int, colour: bool) -> list[str]:
+    """Return each table with its columns."""
+    pairs = [(clean(name), ", ".join(map(clean, names))) for name, names in columns.items()]
+    return facts(pairs, width, colour=colour)

@@ -1,0 +1,103 @@
+"""A question in SQL, as a person asks it: it may SELECT and nothing else, and is bounded in time, rows and memory."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from ckptprof.errors import CkptprofError, UsageError
+
+MAX_SECONDS = 10.0
+MAX_ROWS = 100_000
+_MAX_HEAP_BYTES = 256 << 20  # of SQLite in this process
+_MAX_VALUE_BYTES = 16 << 20
+_STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 0.1 ms
+# https://www.sqlite.org/c3ref/c_alter_table.html: SQLITE_READ, SELECT, FUNCTION, RECURSIVE
+_FUNCTION = 31
+_ALLOWED = frozenset((20, 21, _FUNCTION, 33))
+_FORBIDDEN_FUNCTIONS = frozenset(("load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"))
+# In the texts of errors that are the file's; all others are the statement's
+_NOTHING = "nothing here changes a database, or opens another one"
+_OF_THE_FILE = ("malformed", "not a database", "locked", "i/o error", "is full", "unable to open", "readonly")
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows that a statement found, in its order."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    is_cut: bool  # there are more rows
+
+
+def ask(raw: sqlite3.Connection, statement: str, *, seconds: float, rows: int) -> Answer:
+    """Return what a statement finds; raises UsageError for what is no question, sqlite3.Error for a bad file."""
+    with _guarded(raw, seconds):
+        cursor = raw.cursor()
+        try:
+            cursor.execute(statement)
+            if cursor.description is None:
+                raise UsageError("that is no question", hint="give a SELECT; without any, the tables are listed")
+            found = cursor.fetchmany(rows + 1)
+        except sqlite3.DatabaseError as error:
+            raise _told(error, seconds) from error
+        except sqlite3.Warning as error:  # of more than one statement, before Python 3.12
+            raise UsageError("give one statement at a time") from error
+        except MemoryError as error:
+            raise CkptprofError(
+                f"the answer takes more than {_MAX_HEAP_BYTES >> 20} MiB", hint="ask for less at once"
+            ) from error
+        finally:
+            cursor.close()
+        return Answer(
+            columns=tuple(column[0] for column in cursor.description), rows=found[:rows], is_cut=len(found) > rows
+        )
+
+
+@contextmanager
+def _guarded(raw: sqlite3.Connection, seconds: float) -> Iterator[None]:
+    """Bound what runs on a connection within."""
+    until = time.monotonic() + seconds
+    factory = raw.text_factory
+    raw.execute(f"PRAGMA hard_heap_limit = {_MAX_HEAP_BYTES}")
+    raw.execute("PRAGMA temp_store = MEMORY")  # no file of this size is written for a question
+    if hasattr(raw, "setlimit"):  # Python 3.11
+        raw.setlimit(0, _MAX_VALUE_BYTES)  # SQLITE_LIMIT_LENGTH
+    raw.set_authorizer(_authorize)
+    raw.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+    raw.text_factory = _text
+    try:
+        yield
+    finally:
+        raw.text_factory = factory
+        raw.set_progress_handler(None, 0)
+        raw.set_authorizer(None)
+        raw.execute("PRAGMA hard_heap_limit = 0")
+
+
+def _authorize(action: int, _first: str | None, second: str | None, *_: str | None) -> int:
+    if action == _FUNCTION and (second or "").lower() in _FORBIDDEN_FUNCTIONS:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _told(error: sqlite3.DatabaseError, seconds: float) -> Exception:
+    text = str(error)
+    lower = text.lower()
+    if "interrupted" in lower:
+        return CkptprofError(f"no answer within {seconds:g} s", hint="ask for less: an earlier WHERE, a shorter time")
+    if any(part in lower for part in ("not authorized", "prohibited", "cannot vacuum")):
+        return UsageError("only SELECT is allowed", hint=_NOTHING)
+    if "one statement" in lower:
+        return UsageError("give one statement at a time")
+    if any(part in lower for part in _OF_THE_FILE):
+        return error
+    return UsageError(f"SQLite says: {text}", hint="`ckptprof sql` lists the tables and their columns")

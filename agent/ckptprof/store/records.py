@@ -1,0 +1,104 @@
+"""Each table as it is taken along: the rows that a question chooses, with all columns that others can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+from sqlalchemy import Boolean, Column, Connection, Float, Integer, LargeBinary, Select, Text, column, select, table
+
+from ckptprof.store import schema
+from ckptprof.store.points import read_series
+from ckptprof.store.rows import timeline_of
+from ckptprof.store.series import Span
+
+Holds = Literal["text", "json", "whole", "real", "truth", "time_ns", "duration_ns"]
+_JSON = frozenset(("pattern", "verdict", "blind", "moments", "metadata", "overheads", "cost", "measures", "blocked"))
+_DURATIONS = frozenset(("stall_ns",))
+_AT_ONCE = 1000  # rows
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One column: its name, and what its values are; each may be None."""
+
+    name: str
+    holds: Holds
+
+
+class Records(msgspec.Struct, frozen=True):
+    """Rows of one table, to be taken while the database is held open."""
+
+    fields: tuple[Field, ...]
+    rows: Iterator[tuple[Any, ...]]
+
+
+def read(connection: Connection, name: str, chosen: Select[tuple[int]], span: Span) -> Records:
+    """Return the rows of a table that belong to the chosen checkpoints; of sessions all, of series those of a span."""
+    if name == "series":
+        return Records(_SERIES, _series(connection, span))
+    if name == "timeline":
+        return Records(_TIMELINE, _timeline(connection, chosen))
+    source: Any = _TABLES[name]
+    shown = [one for one in source.c if not isinstance(one.type, LargeBinary)]
+    statement = select(*shown)
+    if name == "checkpoints":
+        statement = statement.where(source.c.id.in_(chosen)).order_by(source.c.start_ns, source.c.id)
+    elif name != "sessions":
+        statement = statement.where(source.c.checkpoint_id.in_(chosen)).order_by(source.c.checkpoint_id)
+        statement = statement.order_by(source.c.ordinal) if "ordinal" in source.c else statement
+    rows = connection.execution_options(yield_per=_AT_ONCE).execute(statement)
+    return Records(tuple(Field(one.name, _holds(one)) for one in shown), (tuple(row) for row in rows))
+
+
+_ACCOUNTS = table(
+    "v_accounts",
+    column("checkpoint_id", Integer),
+    column("limit", Text),
+    column("seconds", Float),
+    column("text", Text),
+)
+_TABLES: dict[str, Any] = {
+    "checkpoints": schema.checkpoints,
+    "writers": schema.writers,
+    "accounts": _ACCOUNTS,
+    "devices": schema.devices,
+    "streams": schema.streams,
+    "evidence": schema.evidence,
+    "sessions": schema.sessions,
+}
+_SERIES = (Field("entity", "text"), Field("time_ns", "time_ns"), Field("field", "text"), Field("value", "whole"))
+_TIMELINE = (
+    Field("checkpoint_id", "whole"), Field("start_ns", "time_ns"), Field("end_ns", "time_ns"), Field("bytes", "whole"),
+)  # fmt: skip
+NAMES = (*_TABLES, "timeline", "series")
+
+
+def _holds(one: Column[Any]) -> Holds:
+    if isinstance(one.type, Boolean):
+        return "truth"
+    if isinstance(one.type, Float):
+        return "real"
+    if isinstance(one.type, Text):
+        return "json" if one.name in _JSON else "text"
+    if not one.name.endswith("_ns"):
+        return "whole"
+    return "duration_ns" if one.name in _DURATIONS else "time_ns"
+
+
+def _timeline(connection: Connection, chosen: Select[tuple[int]]) -> Iterator[tuple[Any, ...]]:
+    checkpoints = schema.checkpoints
+    statement = select(checkpoints.c.id, checkpoints.c.timeline).where(checkpoints.c.id.in_(chosen))
+    for identity, data in connection.execute(statement.order_by(checkpoints.c.start_ns, checkpoints.c.id)):
+        for point in timeline_of(data):
+            yield identity, point.start_ns, point.end_ns, point.bytes
+
+
+def _series(connection: Connection, span: Span) -> Iterator[tuple[Any, ...]]:
+    names = connection.execute(select(schema.entities.c.name).order_by(schema.entities.c.name)).scalars().all()
+    for name in names:
+        series = read_series(connection, name, span, None, None)
+        for place, time_ns in enumerate(series.times_ns):
+            for field, values in series.columns.items():
+                if values[place] is not None:
+                    yield name, time_ns, field, values[place]

@@ -1,0 +1,220 @@
+"""`ckptprof export`, as it is typed: what is written is read back by the programs that it is for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+from tests.cli.recorded import BEGIN_NS, HOSTILE, SECOND, recorded
+
+from ckptprof.cli.main import main
+
+FORMATS = ("csv", "jsonl", "parquet", "arrow", "perfetto")
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> str:
+    """Return a database of three saves."""
+    return recorded(tmp_path / "ckptprof.db")
+
+
+def test_csv_goes_to_standard_output(db: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A line of names and one for each checkpoint."""
+    assert main(["export", "--db", db]) == 0
+
+    rows = list(csv.DictReader(io.StringIO(capfdbinary.readouterr().out.decode(), newline="")))
+    assert [row["step"] for row in rows] == ["0", "1", "2"]
+    assert rows[0]["durable_ns"] == str(BEGIN_NS + 5 * SECOND)
+    assert rows[2]["durable_ns"] == ""
+    assert rows[2]["path"] == HOSTILE
+
+
+def test_filters_are_those_of_report(db: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """One writer's row for each rank of the newest."""
+    assert main(["export", "--db", db, "--table", "writers", "-f", "jsonl", "--limit", "1"]) == 0
+
+    rows = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [(row["checkpoint_id"], row["rank"]) for row in rows] == [(3, 0), (3, 1)]
+
+
+def test_a_name_says_the_format(db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its path is printed, it is for its owner alone, and it is not written over."""
+    path = tmp_path / "out.jsonl"
+    assert main(["export", "--db", db, "-o", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+    assert json.loads(path.read_text().splitlines()[2])["path"] == HOSTILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert main(["export", "--db", db, "-o", str(path)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["export", "--db", db, "-o", str(path), "--force"]) == 0
+
+
+def test_a_folder_gets_every_table(db: str, tmp_path: Path) -> None:
+    """But the series, which may be a month of every device."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    assert main(["export", "--db", db, "-o", str(folder)]) == 0
+
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "accounts.csv", "checkpoints.csv", "devices.csv", "evidence.csv", "sessions.csv", "streams.csv", "timeline.csv",
+        "writers.csv",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--table", "nope"], 2, "there is no table 'nope'"),
+        (["--table", "writers", "-f", "perfetto", "-o", "x"], 2, "--table is of the other formats"),
+        (["--until", "2001-01-01"], 3, "no checkpoint was recorded that fits"),
+        (["-o", "/nowhere/x.csv"], 1, "No such file or directory"),
+    ],
+)
+def test_mistakes_are_told(
+    db: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, told: str
+) -> None:
+    """In one line with a hint, before anything is written."""
+    assert main(["export", "--db", db, *arguments]) == code
+    streams = capsys.readouterr()
+    assert told in streams.err
+    assert "hint: " in streams.err
+
+
+def test_half_a_file_is_not_left(db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a row cannot be read."""
+    with sqlite3.connect(db) as raw:
+        raw.execute("UPDATE checkpoints SET timeline = x'00ff00'")
+    path = tmp_path / "timeline.csv"
+
+    assert main(["export", "--db", db, "--table", "timeline", "-o", str(path)]) == 6
+    assert "is damaged" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_without_pyarrow_the_extra_is_named(
+    db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that brings it, and no file is left."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = tmp_path / "out.parquet"
+
+    assert main(["export", "--db", db, "-o", str(path)]) == 1
+    assert "pip install 'ckptprof[parquet]'" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_a_closed_pipe_is_no_error(db: str) -> None:
+    """As of `| head`: the exit code is that of a closed pipe, and nothing is told."""
+    read, write = os.pipe()
+    os.close(read)
+    ran = subprocess.run(
+        [sys.executable, "-m", "ckptprof", "export", "--db", db], stdout=write, stderr=PIPE, check=False
+    )
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+@pytest.mark.readers
+def test_parquet_is_what_the_database_holds(db: str, tmp_path: Path) -> None:
+    """Every table, column and row, read by DuckDB and by pyarrow; times are timestamps, lengths durations."""
+    import duckdb  # noqa: PLC0415 # needs the marker
+    from pyarrow import parquet  # noqa: PLC0415
+
+    assert main(["export", "--db", db, "-f", "parquet", "-o", str(tmp_path)]) == 0
+    for path in tmp_path.glob("*.parquet"):
+        stored = _stored(db, path.stem)
+        assert _plain(parquet.read_table(path)) == stored, path
+        found = duckdb.sql(f"SELECT * FROM '{path}'")  # noqa: S608 # our own file
+        assert found.columns == parquet.read_schema(path).names
+        assert len(found.fetchall()) == len(stored)
+    kinds = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "checkpoints.parquet")}
+    assert (kinds["start_ns"], kinds["stall_ns"]) == ("timestamp[ns, tz=UTC]", "duration[ns]")
+    assert parquet.read_schema(tmp_path / "checkpoints.parquet").metadata[b"ckptprof.host"] == b"node-1"
+
+
+@pytest.mark.readers
+def test_arrow_is_what_parquet_is(db: str, tmp_path: Path) -> None:
+    """The same rows by the same types."""
+    from pyarrow import ipc  # noqa: PLC0415 # needs the marker
+
+    path = tmp_path / "out.arrow"
+    assert main(["export", "--db", db, "-o", str(path)]) == 0
+    with ipc.open_file(path) as file:
+        assert _plain(file.read_all()) == _stored(db, "checkpoints")
+
+
+def _stored(db: str, table: str) -> list[dict[str, Any]]:
+    """Return the rows of a table as SQLite tells them."""
+    name = "v_accounts" if table == "accounts" else table
+    with sqlite3.connect(db) as raw:
+        raw.row_factory = sqlite3.Row
+        if table == "timeline":
+            return []
+        rows = [dict(row) for row in raw.execute(f"SELECT * FROM {name}")]  # noqa: S608 # a table of ours
+    return [{key: value for key, value in row.items() if not isinstance(value, bytes)} for row in rows]
+
+
+def _plain(table: Any) -> list[dict[str, Any]]:
+    """Return the rows with the numbers of nanoseconds that are behind timestamps and durations."""
+    columns = [
+        column.cast("int64") if str(column.type).endswith(("ns]", "UTC]")) else column for column in table.columns
+    ]
+    values = [column.to_pylist() for column in columns]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+@pytest.mark.readers
+def test_a_trace_is_read_by_the_official_protos(db: str, tmp_path: Path) -> None:
+    """Known fields only; each track is described before its events; slices are closed and nested; flows end."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent  # noqa: PLC0415 # as above
+
+    path = tmp_path / "run.perfetto-trace"
+    assert main(["export", "--db", db, "-o", str(path)]) == 0
+    trace = Trace.FromString(path.read_bytes())
+    trace.DiscardUnknownFields()
+    assert trace.ByteSize() == path.stat().st_size
+
+    described: dict[int, Any] = {}
+    opened: dict[int, list[tuple[str, int]]] = {}
+    slices: list[tuple[str, str, int, int]] = []
+    begun, ended = [], []
+    for packet in trace.packet:
+        if packet.HasField("track_descriptor"):
+            track = packet.track_descriptor
+            assert track.uuid not in described
+            assert not track.parent_uuid or track.parent_uuid in described
+            described[track.uuid] = track
+        if not packet.HasField("track_event"):
+            continue
+        event = packet.track_event
+        stack = opened.setdefault(event.track_uuid, [])
+        begun += event.flow_ids
+        ended += event.terminating_flow_ids
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            stack.append((event.name, packet.timestamp))
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            name, start_ns = stack.pop()
+            slices.append((described[event.track_uuid].name, name, start_ns, packet.timestamp))
+    assert not any(opened.values())
+    first = [one for one in slices if BEGIN_NS <= one[2] < BEGIN_NS + 9 * SECOND]
+    assert sorted((track, name, (a - BEGIN_NS) / SECOND, (b - BEGIN_NS) / SECOND) for track, name, a, b in first) == [
+        ("at risk", "complete, not yet durable", 3.0, 5.0),
+        ("checkpoints", "commit", 2.0, 3.0),
+        ("checkpoints", "data", 1.0, 2.0),
+        ("checkpoints", "save of step 0", 0.0, 3.0),
+        ("rank 0", "save of step 0", 1.0, 2.0),
+        ("rank 1", "save of step 0", 1.0, 2.0),
+        ("training blocked", "blocked", 0.0, 3.0),
+    ]
+    assert sorted(begun) == sorted(ended) == [1, 2]
+    assert trace.packet[0].clock_snapshot.clocks[0].timestamp == trace.packet[0].clock_snapshot.clocks[1].timestamp
