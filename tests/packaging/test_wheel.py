@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.machine import need
 
+import ckptprof
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +55,10 @@ def test_the_wheel_holds_two_packages_and_the_assets(wheel: Path) -> None:
         names = archive.namelist()
 
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert tops == {"ckptprof", "ckptprof_collectors"}
+    assert tops == {"ckptprof", "ckptprof_collectors", f"ckptprof-{ckptprof.__version__}.data"}
+    assert [name for name in names if ".data/" in name] == [
+        f"ckptprof-{ckptprof.__version__}.data/data/share/man/man1/ckptprof.1"
+    ]
     assert {"ckptprof/py.typed", "ckptprof_collectors/py.typed", "ckptprof/model.py"} <= set(names)
     for kind in ("dashboards", "systemd"):
         shipped = {name.removeprefix("ckptprof/_assets/") for name in names if f"_assets/{kind}/" in name}

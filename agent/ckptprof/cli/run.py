@@ -39,7 +39,7 @@ Pid = Annotated[
     typer.Option(
         "--pid",
         metavar="PID",
-        min=1,
+        parser=options.whole("--pid", least=1),
         help="Join this process and its children instead: until it ends, or until Ctrl-C.",
         show_default=False,
     ),

@@ -1,0 +1,94 @@
+"""The manual page ckptprof(1), made of the commands themselves: what `--help` tells, as roff.
+
+click-man does not load the commands of typer. `CKPTPROF_UPDATE_GOLDEN=1 pytest tests/cli/test_cli_manual.py` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ckptprof.cli import main as cli
+from ckptprof.store.location import SERVICE_DATABASE
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+ENVIRONMENT = {
+    "CKPTPROF_UNITS": "decimal or binary: the units of sizes and rates.",
+    "CKPTPROF_DEBUG": "1 shows where an error happened.",
+    "NO_COLOR, CLICOLOR_FORCE": "Print without colours, or with them in a pipe, too.",
+    "PAGER": "The program that shows what is longer than the terminal. Default: less.",
+}
+_MEANT = str.maketrans({"\\": r"\e", "-": r"\-", "'": r"\(aq", "^": r"\(ha", "~": r"\(ti"})
+FILES = {
+    str(SERVICE_DATABASE): "The record of the service, and of root.",
+    "~/.local/state/ckptprof/ckptprof.db": "The record of other users.",
+    "/etc/ckptprof/config.toml": "The settings of the agent; ckptprof config shows them.",
+}
+
+
+def page(version: str) -> str:
+    """Return the page."""
+    root = cli._build()
+    lines = [f'.TH CKPTPROF 1 "" "ckptprof {version}" "User Commands"', ".ad l", ".nh", ".SH NAME"]
+    first, *rest = _paragraphs(root.help)
+    lines += [f"ckptprof \\- {_text(first[0].lower() + first[1:].rstrip('.'))}", ".SH SYNOPSIS"]
+    lines += [".B ckptprof", ".I COMMAND", "[\\fIOPTION\\fR]... [\\fIARGUMENT\\fR]...", ".SH DESCRIPTION"]
+    for paragraph in rest:
+        lines += [".PP", _text(paragraph)]
+    lines += [".SH COMMANDS"]
+    for name in cli.COMMANDS:
+        lines += _command(name)
+    lines += [".SH EXIT STATUS", _text(_exit_codes()), ".SH ENVIRONMENT"]
+    for name, told in {**_variables(), **ENVIRONMENT}.items():
+        lines += [".TP", f".B {_text(name)}", _text(told)]
+    lines += [".SH FILES"]
+    for name, told in FILES.items():
+        lines += [".TP", f".I {_text(name)}", _text(told)]
+    return "\n".join(lines) + "\n"
+
+
+def _command(name: str) -> Iterator[str]:
+    command = cli.load(name)
+    usage = command.get_usage(command.make_context(f"ckptprof {name}", [], resilient_parsing=True))
+    yield f".SS {name}"
+    yield f".B {_text(' '.join(usage.removeprefix('Usage: ').split()))}"
+    for paragraph in _paragraphs(command.help):
+        yield from (".PP", _text(paragraph))
+    context = command.make_context(f"ckptprof {name}", [], resilient_parsing=True)
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if record is not None:
+            yield from (".TP", f".B {_text(record[0])}", _text(record[1] or ""))
+    yield from (".PP", "Examples:", ".PP", ".nf")
+    yield from (_text(line) for line in command.epilog.strip().splitlines())
+    yield ".fi"
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip())]
+
+
+def _variables() -> dict[str, str]:
+    """Return the environment variables that stand for options."""
+    found: dict[str, list[str]] = {}
+    for name in cli.COMMANDS:
+        for parameter in cli.load(name).params:
+            variable: Any = getattr(parameter, "envvar", None)
+            for one in [variable] if isinstance(variable, str) else variable or ():
+                found.setdefault(one, []).append(parameter.opts[0])
+    return {one: f"As {min(options)}." for one, options in sorted(found.items())}
+
+
+def _exit_codes() -> str:
+    (told,) = re.findall(r"^Exit codes: (.*)$", README.read_text(), re.MULTILINE)
+    return told.replace("`", "")[0].upper() + told.replace("`", "")[1:]
+
+
+def _text(text: str) -> str:
+    """Return text that roff takes for nothing else."""
+    escaped = (
+        text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("^", "\\(ha").replace("~", "\\(ti")
+    )
+    return f"\\&{escaped}" if escaped.startswith((".", "\\(aq")) else escaped
