@@ -9,7 +9,7 @@ from ckptprof.frameworks.table import FRAMEWORKS
 
 __all__ = [
     "ARCHIVES", "COMPRESSED", "COMPRESSIONS", "DUMPS", "OTHER_ENDINGS", "OTHER_MAGICS", "SOUGHT", "SQLITE_LOGS",
-    "file_format",
+    "TEXTS", "file_format",
 ]  # fmt: skip
 
 SOUGHT = tuple(ending for framework in FRAMEWORKS for ending in framework.sought)  # no loader reads these straight on
@@ -30,6 +30,7 @@ OTHER_ENDINGS = re.compile(
     r"(?:[.-]\d+)?$|/data\.mdb$|\.db-(?:wal|shm|journal)$|\.sqlite-\w+$",
     re.IGNORECASE,
 )
+TEXTS = (".json",)  # of these, that hold models as well: XGBoost's `model.json`; with a step, traces of profilers
 OTHER_MAGICS: tuple[tuple[int, bytes, str], ...] = (  # (offset, bytes there, what it is)
     (0, b"\x7fELF", "a program or a core dump"),
     (0, b"\x1f\x8b", "gzip"),

@@ -33,9 +33,10 @@ class Untold(msgspec.Struct, eq=False):
         return self.checkpoint.job == job and not self.event.shapes.isdisjoint(event.shapes)
 
     def is_like(self, event: PastEvent) -> bool:
-        """Return whether it is as large as a later one, or a part of what was."""
+        """Return whether it is as large as a later one, or was written over by it, or a part of what was."""
         is_part = bool(self.checkpoint.cuts) and self.event.bytes < event.bytes
-        return is_part or is_like(self.event.bytes, event.bytes)
+        is_same = not self.event.paths.isdisjoint(event.paths)
+        return is_part or is_same or is_like(self.event.bytes, event.bytes)
 
     def is_due(self, now_ns: int, ended: dict[ProcessKey, int]) -> bool:
         """Return whether it is waited for no longer."""

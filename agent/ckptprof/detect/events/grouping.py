@@ -24,7 +24,7 @@ def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Ca
     made: list[Candidate] = []
     by_unit: dict[str, list[Candidate]] = {}
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
-        alike = by_unit.setdefault(part.name.unit, [])
+        alike = by_unit.setdefault(_unit(part), [])
         for candidate in alike[: -FEW - 1 : -1]:
             if _belongs(candidate, part):
                 candidate.add(part)
@@ -35,6 +35,15 @@ def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Ca
             alike.append(begun)
             made.append(begun)
     return _joined([piece for candidate in made for piece in _split(candidate)], pause_ns)
+
+
+def _unit(part: Transfer) -> str:
+    """Return what it may be a part of; a log that grows beside checkpoints is none of them, and may never end."""
+    return f"{part.path}#appended" if _is_log(part) else part.name.unit
+
+
+def _is_log(part: Transfer) -> bool:
+    return part.append and part.name.framework is None and not part.name.hint
 
 
 def _belongs(candidate: Candidate, part: Transfer) -> bool:
@@ -148,7 +157,9 @@ def _is_marker(candidate: Candidate) -> bool:
 
 
 def _is_aside(candidate: Candidate) -> bool:
-    """Whether it is but a small file that no framework knows: a note beside a checkpoint, not a part of it."""
+    """Whether it is but a log, or a small file that no framework knows: beside a checkpoint, not a part of it."""
+    if all(map(_is_log, candidate.parts[:FEW])):
+        return True
     small = candidate.bytes < HEADER_BYTES
     return small and not any(part.name.commit or part.name.framework or part.is_open for part in candidate.parts)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.signal import Found
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.frameworks.formats import COMPRESSED, COMPRESSIONS, DUMPS, OTHER_ENDINGS, OTHER_MAGICS, file_format
+from ckptprof.frameworks.formats import COMPRESSED, COMPRESSIONS, DUMPS, OTHER_ENDINGS, OTHER_MAGICS, TEXTS, file_format
 from ckptprof.frameworks.identity import weight_of
 from ckptprof.frameworks.names import is_temporary_of_framework
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
@@ -97,7 +97,7 @@ def _other_format(part: Transfer) -> str | None:
     if DUMPS.search(path):
         return "a dump of memory"
     found = OTHER_ENDINGS.search(path)
-    if found is not None:
+    if found is not None and not (part.name.hint and part.name.step is None and path.endswith(TEXTS)):
         return f"a file of another kind, {found[0][:20]!r}"
     magic = (part.fact.magic if part.fact is not None else None) or b""
     for offset, mark, kind in OTHER_MAGICS:

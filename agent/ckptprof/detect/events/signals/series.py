@@ -84,11 +84,12 @@ def _is_known(event: Event) -> bool:
 
 
 def _alike(event: Event) -> list[PastEvent]:
-    """Return the earlier ones of its series that differ little in size."""
+    """Return the earlier ones of its series that differ little in size, or are the same files: a state may grow."""
     return [
         earlier
         for earlier in (event.series if event.writes else ())
-        if is_like(earlier.bytes, event.bytes) and earlier.end_ns <= event.start_ns - AT_ONCE_NS
+        if (is_like(earlier.bytes, event.bytes) or not earlier.paths.isdisjoint(event.biggest))
+        and earlier.end_ns <= event.start_ns - AT_ONCE_NS
     ]
 
 
