@@ -6,7 +6,11 @@ where they are moments, and nanoseconds of duration elsewhere. Nothing here is a
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+from ckptprof.bounds import one_of
 
 
 class ThreadMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +49,8 @@ class ThreadMeasure(msgspec.Struct, frozen=True, kw_only=True):
     renames: int | None = None
     unlinks: int | None = None
     looks: int | None = None  # how often it was looked at while it was at it (polling)
-    looks_in: dict[str, int] | None = None  # and what it was in: data | sync | close | create | rename | unlink |
-    # metadata | fault | network | lock | sleep | running | other; an estimate of where its time went
+    looks_in: dict[str, int] | None = None  # of these by what it was in: data | sync | close | create | rename |
+    # unlink | metadata | fault | network | lock | sleep | running | other; an estimate of where its time went
 
 
 class ProcessMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +96,7 @@ class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
     shown_bytes_per_second: float | None = None  # the best second that it was ever seen to have, direction of this one
     shown_operations_per_second: float | None = None
     steadiness: float | None = None  # 0..1: share of the active time in which its rate lay within 20 % of the median
-    throttled_bytes_per_second: int | None = (
-        None  # a limit set for the job's cgroup or the whole: io.max, blkio.throttle
-    )
+    throttled_bytes_per_second: int | None = None  # a limit of the job's cgroup or the whole: io.max, blkio.throttle
     throttled_operations_per_second: int | None = None
 
 
@@ -135,7 +137,9 @@ class ConnectionMeasure(msgspec.Struct, frozen=True, kw_only=True):
     accepted: bool = False  # the remote end opened them
     links: tuple[str, ...] = ()  # the interfaces that carry their bytes, none if they are not known
     processes: tuple[int, ...] | None = None  # that have them; None: not known, or the kernel itself
-    relation: str  # why they are told: server (of the mount) | process (of the job) | daemon (of the mount) | bytes
+    relation: Annotated[str, one_of("server", "process", "daemon", "bytes")]
+    # why they are told: with the server of the mount, of a process of the job, of what serves the mount, or by their
+    # bytes alone
     sockets: int  # at most open at once
     sent_bytes: int  # and acknowledged
     received_bytes: int
@@ -154,7 +158,7 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     mount_point: str
     fs_type: str
     source: str
-    remote: bool  # a server is behind it: NFS, Lustre, FUSE over a network ...
+    remote: bool  # a server is behind it: NFS, Lustre, FUSE over a network
     server: str | None = None
     waiting_share: float | None = None  # of the looks in which FUSE had requests without an answer
     waiting_mean: float | None = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Annotated
 
 import msgspec
 
+from ckptprof.bounds import Amount, Count, Histogram, Nullable, Share, one_of
 from ckptprof.measures import Measures
 from ckptprof.verdicts import Cost, Verdict
 
@@ -55,10 +57,10 @@ class PatternClass(str, Enum):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """A time in which nothing was recorded; wall clock, epoch nanoseconds."""
+    """A time in which nothing was recorded."""
 
-    start_ns: int
-    end_ns: int
+    start_ns: int  # epoch nanoseconds
+    end_ns: int  # epoch nanoseconds
     reason: str
 
 
@@ -82,11 +84,12 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     comm: str
-    bytes: int
+    bytes: Count
     rank: int | None = None
     start_ns: int | None = None  # wall clock, of its first and last operation: the slowest rank is the last to end
     end_ns: int | None = None
-    role: str | None = None  # trainer (the thread that trains) | thread (another of its threads) | child | daemon
+    role: Annotated[str, one_of("trainer", "thread", "child", "daemon")] | None = None
+    # trainer: the thread that trains; thread: another of its threads
 
 
 class Moments(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,19 +105,19 @@ class Moments(msgspec.Struct, frozen=True, kw_only=True):
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """What its processes did to files beside moving data, from start to end. None: not seen."""
 
-    created: int | None = None
-    renamed: int | None = None
-    unlinked: int | None = None
-    synced: int | None = None
+    created: Count | None = None
+    renamed: Count | None = None
+    unlinked: Count | None = None
+    synced: Count | None = None
     at_least: bool = False  # more of each was done than was told
-    data_call_ns: int | None = None  # spent in the calls that moved the data, of all threads together
+    data_call_ns: Count | None = None  # spent in the calls that moved the data, of all threads together
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that were written beyond the checkpoint itself."""
 
-    reason: str  # staging | copy | consolidation | duplicate | rewrite
-    bytes: int
+    reason: Annotated[str, one_of("staging", "copy", "consolidation", "duplicate", "rewrite")]
+    bytes: Count
     text: str  # what was seen, for a person
 
 
@@ -122,27 +125,27 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """One reason for or against calling a burst a checkpoint."""
 
     name: str  # a short stable word: format, name, commit, runtime, recurs, read-back, copies-what-it-reads ...
-    weight: float  # positive speaks for, negative against
+    weight: Nullable  # positive speaks for a checkpoint, negative against
     text: str  # what was seen, for a person
 
 
 class Pattern(msgspec.Struct, frozen=True, kw_only=True):
-    """How the bytes of one direction were laid out. Shares are 0..1 of what was seen; None is: could not be seen."""
+    """How the bytes of one direction were laid out; shares are 0 to 1 of what was seen. None: could not be seen."""
 
-    class_: PatternClass | None = msgspec.field(name="class")
-    sequential_share_bytes: float | None = None  # bytes that follow, at once or further on, over those seen
-    consecutive_share_bytes: float | None = None
-    large_share_bytes: float | None = None  # bytes in runs of consecutive operations of 1 MiB or more
-    sequential_share_operations: float | None = None
-    consecutive_share_operations: float | None = None
-    order_seen_share_bytes: float | None = None  # how much of the bytes the shares above speak for
-    operations: int | None = None
-    mean_operation_bytes: float | None = None
-    median_operation_bytes: float | None = None  # weighted by bytes
-    size_histogram: dict[str, list[int]] | None = None  # lower bound in bytes -> [operations, bytes]
-    buffered_share_bytes: float | None = None
-    direct_share_bytes: float | None = None
-    mapped_share_bytes: float | None = None  # moved by page faults of a mapping
+    class_: PatternClass | None = msgspec.field(name="class")  # decided by bytes
+    sequential_share_bytes: Share | None = None  # bytes that begin where the previous operation ended or later
+    consecutive_share_bytes: Share | None = None  # bytes that begin where the previous operation ended
+    large_share_bytes: Share | None = None  # bytes in runs of consecutive operations of 1 MiB or more
+    sequential_share_operations: Share | None = None  # as above, by operations
+    consecutive_share_operations: Share | None = None  # as above, by operations
+    order_seen_share_bytes: Share | None = None  # how much of the bytes the shares speak for
+    operations: Count | None = None
+    mean_operation_bytes: Amount | None = None
+    median_operation_bytes: Amount | None = None  # weighted by bytes
+    size_histogram: Histogram | None = None  # lower bound of the operation size in bytes -> [operations, bytes]
+    buffered_share_bytes: Share | None = None  # through the page cache by read and write
+    direct_share_bytes: Share | None = None  # past the page cache
+    mapped_share_bytes: Share | None = None  # by page faults of a mapping
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,10 +154,10 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     comm: str
     path: str
-    bytes: int
+    bytes: Count
     size: int | None  # of the file, when it was settled
-    start_ns: int  # wall clock
-    end_ns: int
+    start_ns: int  # epoch nanoseconds
+    end_ns: int  # epoch nanoseconds
     class_: PatternClass | None = msgspec.field(name="class", default=None)
     seen_by: str = "fdinfo"  # fdinfo | maps | directory | counters | trace
 
@@ -169,8 +172,8 @@ class Interval(msgspec.Struct, frozen=True, array_like=True):
 class Point(msgspec.Struct, frozen=True, array_like=True):
     """Bytes moved by the checkpoint's processes in one interval; the timeline of `show`."""
 
-    start_ns: int  # wall clock
-    end_ns: int
+    start_ns: int  # epoch nanoseconds
+    end_ns: int  # epoch nanoseconds
     bytes: int
 
 
@@ -187,53 +190,57 @@ class DeviceShare(msgspec.Struct, frozen=True, kw_only=True):
     written_bytes: int
     busy_seconds: float | None
     under: str | None  # mount point through which the checkpoint reaches it; None for a bystander
-    requests: int | None = None  # completed
+    requests: int | None = None  # that the disk completed, in the checkpoint's direction
     mean_request_bytes: float | None = None
-    sequential_share_bytes: float | None = None  # of those issued: where the request issued before ended
-    latency_p50_seconds: float | None = None
-    latency_p99_seconds: float | None = None
-    max_in_flight: int | None = None  # the largest that was seen, once a second
+    sequential_share_bytes: float | None = None  # of those issued: that begin where the request issued before ended
+    latency_p50_seconds: float | None = None  # half of the requests took at most about this from issue to completion
+    latency_p99_seconds: float | None = None  # 99 % of the requests took at most about this
+    max_in_flight: int | None = None  # the most that were seen under way at once, looking once a second
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A burst recognised as a save or a restore. All times are epoch nanoseconds. None: not known, never invented."""
+    """A burst recognised as a save or a restore, or a copy of checkpoint files. All times are epoch nanoseconds.
 
-    id: int = 0  # given by the store; 0 before
-    uid: str  # the same event always gets the same uid
+    None: not known, never invented.
+    """
+
+    id: Count = 0  # number in the database; 0 if it was never stored
+    uid: str  # the same event always has the same uid
     kind: Kind
     job: str
     framework: str | None
     step: int | None
-    ranks: int | None
-    start_ns: int
-    end_ns: int
-    durable_ns: int | None = None
-    bytes: int
-    files: int
+    ranks: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})] | None
+    start_ns: int  # epoch nanoseconds of the first I/O
+    end_ns: int  # epoch nanoseconds of the last I/O
+    durable_ns: int | None = None  # epoch nanoseconds: the last byte was on stable storage; see durable_is_most
+    bytes: Count
+    files: Count
     path: str | None  # the file, or the directory that all files share
-    writers: tuple[Writer, ...]
+    writers: tuple[Writer, ...]  # the processes that moved the bytes; they read, in a restore
     mode: Mode | None = None
-    stall_ns: int | None = None  # how long training was held
-    blocked: tuple[Interval, ...] = ()  # when, in order, `stall_ns` in all; none where only its length is known
+    stall_ns: Count | None = None  # time in which training did not advance because of it
+    blocked: tuple[Interval, ...] = ()  # when that was, in order: stall_ns in all. Empty where only its length is
+    # known, and for what was stored by an older ckptprof
     status: Status = Status.COMPLETE
     moments: Moments = Moments()
     metadata: Metadata = Metadata()
-    written_bytes: int | None = None  # of a save: with staging and copies; `bytes` are those of its files
+    written_bytes: int | None = None  # of a save: with staging, copies and rewriting; `bytes` are those of its files
     unique_bytes: int | None = None  # of a save without duplicates; of a restore without what several ranks read again
     overheads: tuple[Overhead, ...] = ()  # why written_bytes is more than unique_bytes
     storage_bytes: int | None = None  # of a restore: what came from a device or the network, not the page cache
-    cache: str | None = None  # of a restore: cold | warm | partly
+    cache: Annotated[str, one_of("cold", "warm", "partly")] | None = None  # of a restore
     pattern: Pattern
-    measures: Measures | None = None  # the raw material of the verdict
-    verdict: Verdict | None = None
-    cost: Cost | None = None
-    level: Level
+    measures: Measures | None = None  # in `show --json` only; None: not measured, or older than timelines are kept
+    verdict: Verdict | None = None  # None: no diagnosis was made
+    cost: Cost | None = None  # None: not worked out
+    level: Level  # by which means it was seen
     blind: tuple[str, ...]  # what was out of sight, each one sentence
     evidence: tuple[Evidence, ...]
-    confidence: float
-    streams: tuple[Stream, ...] = ()
-    timeline: tuple[Point, ...] = ()
-    devices: tuple[DeviceShare, ...] = ()
+    confidence: float  # how sure it is that this is a checkpoint, 0 to 1
+    streams: tuple[Stream, ...] = ()  # in `show --json` only
+    timeline: tuple[Point, ...] = ()  # in `show --json` only
+    devices: tuple[DeviceShare, ...] = ()  # in `show --json` only
     revision: int = 0  # told again with the same uid, as more becomes known (durable, clean-up): not stored
 
     @property
@@ -243,14 +250,17 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at_risk_ns(self) -> int | None:
-        """How long it counted as complete before it was on stable storage; None: not known."""
+        """How long a save counted as complete before it was on stable storage; None: not known."""
         if self.kind is not Kind.SAVE or self.durable_ns is None:
             return None
         return max(0, self.durable_ns - (self.moments.committed_ns or self.end_ns))
 
     @property
     def durable_is_most(self) -> bool | None:
-        """Whether it was durable at the latest at its time, by looks at its files; None: not known when it was."""
+        """Whether durable_ns and at_risk_ns are upper bounds, by looks at its files; False: a sync tells the time.
+
+        None: it is not known.
+        """
         return None if self.durable_ns is None else any(one.name == "durable" for one in self.evidence)
 
 
@@ -267,10 +277,10 @@ class CheckpointQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """The time that was recorded within a query's bounds."""
 
-    start_ns: int | None
-    end_ns: int | None
+    start_ns: int | None  # epoch nanoseconds; None if nothing was recorded
+    end_ns: int | None  # epoch nanoseconds
     gaps: tuple[Gap, ...] = ()
-    moved_aside: tuple[str, ...] = ()  # databases beside this one that were damaged: what they hold is not told
+    moved_aside: tuple[str, ...] = ()  # paths of databases beside this one that were damaged, and are not told
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

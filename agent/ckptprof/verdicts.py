@@ -1,10 +1,12 @@
-"""What was concluded of a checkpoint: where its time went, what limited it, and what that cost."""
+"""What was concluded of checkpoints: where their time went, what limited them, what that cost, and what to do first."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 import msgspec
+
+from ckptprof.bounds import Share
 
 
 class Limit(str, Enum):
@@ -43,9 +45,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     limit: Limit
     sentence: str  # the one that an expert would sign
-    confidence: float  # 0..1
+    confidence: Share
     seconds: float  # of the critical path: the time that is explained
-    accounts: tuple[Account, ...]  # largest first
+    accounts: tuple[Account, ...]  # the largest first
     evidence: tuple[str, ...]  # numbers that speak for it
     excluded: tuple[str, ...]  # numbers that exclude its neighbours
     lacking: tuple[str, ...] = ()  # what could not be seen, and lowers the confidence
@@ -70,3 +72,51 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_share: float | None = None  # of what this path was seen to be able to
     ceiling_from: str | None = None
     tier: str | None = None  # of DGX SuperPOD storage that this reaches: light | medium | high | below
+
+
+class Headline(msgspec.Struct, frozen=True, kw_only=True):
+    """What limited most of the lost time, and what to do first."""
+
+    limit: Limit
+    seconds: float  # lost by it at most: its part of the stall; where none was seen, of all unless it was async
+    share: float  # of all time lost at most
+    count: int  # checkpoints that it limited
+    sentence: str
+    remedy: str | None
+
+
+class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The saves of a job, or its restores."""
+
+    count: int
+    complete: int
+    seconds: float  # MLPerf: each as long as its slowest rank; all together
+    stall_seconds: float | None  # of those of which it is known
+    bytes: int
+    mean_seconds: float | None  # of the complete ones, as all that follows; None without any
+    worst_seconds: float | None
+    bytes_per_second: float | None  # MLPerf: of the median one, by its slowest rank
+    gibibytes_per_second: float | None
+    bytes_per_second_per_gpu: float | None
+    tier: str | None  # light | medium | high | below
+    ceiling_share: float | None  # the median
+
+
+class JobCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checkpoints of a job cost it; None: not known."""
+
+    job: str
+    count: int
+    run_seconds: float | None  # that it was watched for
+    stall_seconds: float | None
+    background_seconds: float | None
+    stalls_unknown: int  # checkpoints of which nothing tells how long they blocked training
+    gpus: int | None
+    gpus_from: str | None
+    gpu_seconds: float | None
+    share: float | None  # of the run that training was blocked for
+    over_snia: bool | None  # the share is above 5 %
+    judgement: str | None  # against SNIA's 5 %, and the 12 % and 43 % of the field
+    interval_seconds: float | None  # between the starts of two saves, the median
+    saves: DirectionCost | None
+    restores: DirectionCost | None

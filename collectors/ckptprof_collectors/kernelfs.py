@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/vmstat
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
 
@@ -76,6 +77,20 @@ class KeptFile:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def number_after(data: bytes, key: bytes, unit: int) -> int | None:
+    """Return the number after a key times its unit, None if it is not there. A find costs far less than splitting."""
+    at = data.find(key)
+    if at < 0:
+        return None
+    at += len(key)
+    end = data.find(b"\n", at)
+    number = data[at : end if end >= 0 else None].removesuffix(b" kB")
+    try:
+        return int(number) * unit
+    except ValueError:
+        return None
 
 
 def read_text(path: Path) -> str | None:

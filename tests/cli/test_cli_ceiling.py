@@ -14,12 +14,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from jsonschema import Draft202012Validator
 from tests.kernel.filesystems import call
 from tests.leftovers import own
 from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.report.schemas import validate
 
-import ckptprof.report
 from ckptprof.cli import ceiling as cli
 from ckptprof.cli.main import main
 from ckptprof.diagnose.ceilings import Ceilings, Ended, Measure, Work
@@ -32,7 +31,6 @@ from ckptprof_collectors.kernelfs import KernelFs
 
 PROGRAM = [sys.executable, "-c", "from ckptprof.cli.main import entry; entry()"]
 SHORT = ("--size", "32M", "--seconds", "0.02")
-SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "ceiling.schema.json"
 
 
 @pytest.fixture
@@ -68,9 +66,7 @@ def test_the_document_fits_its_schema(place: Path, tmp_path: Path) -> None:
     """And names the file that is kept."""
     done = run(str(place), *SHORT, "--json", db=tmp_path / "x.db")
     said = json.loads(done.stdout)
-    schema = json.loads(SCHEMA.read_text())
-    Draft202012Validator.check_schema(schema)
-    Draft202012Validator(schema).validate(said)
+    validate("ceiling", said)
 
     assert Path(said["kept"]).parent == tmp_path / kept.FOLDER
     assert [one["id"] for one in said["measures"]] == [row.id for phase in PHASES for row in phase.rows]

@@ -11,16 +11,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 from tests.leftovers import own
+from tests.report.schemas import validate
 
-import ckptprof.report
 from ckptprof.assets import asset
 from ckptprof.cli.main import main
 from ckptprof.cli.shared import settings
 from ckptprof.store import location
-
-SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "config.schema.json"
 
 
 @pytest.fixture
@@ -44,7 +41,7 @@ def test_each_value_names_its_source(
     assert main(["config", "--config", str(file), "--listen", "127.0.0.1:3", "--no-job-names", "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)
-    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(told)
+    validate("config", told)
     assert told["found"]
     assert {one["name"]: (one["value"], one["source"]) for one in told["settings"] if one["name"] != "db"} == {
         "level": ("poll", "environment"),

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from tests.diagnose.hand import GIB, START_NS, device, measured, ns, restore, save, thread
 
+from ckptprof.diagnose.advice import first_advice
 from ckptprof.diagnose.ceilings import Ceilings, Measure, Work
-from ckptprof.diagnose.costs import first_advice, job_costs, judged
+from ckptprof.diagnose.costs import job_costs, judged
 from ckptprof.diagnose.judging import diagnose
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Status
 from ckptprof.verdicts import Cost, Limit

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import msgspec
 import pytest
-from tests.diagnose.hand import GIB, MIB, device, far, link, local, measured, ns, process, restore, save, thread
+from tests.diagnose.hand import GIB, MIB, device, far, link, local, measured, memory, ns, process, restore, save, thread
 
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.judging import diagnose
@@ -24,7 +26,7 @@ def test_a_rule_says_what_it_is_how_it_is_excluded_and_what_to_do(rule: Rule) ->
         assert text.strip() == text != ""
         assert "\n" not in text
     assert max(map(len, remedies)) < 170
-    assert rule.applies(save(Level.POLL, 1, None), ()) is None or rule.name == "previous"
+    assert rule.shown(save(Level.POLL, 1, None), ()) is None or rule.name == "previous"
 
 
 def test_every_limit_has_a_remedy_and_every_rule_a_name_of_its_own() -> None:
@@ -39,7 +41,7 @@ def test_who_restores_is_not_told_how_to_save(limit: Limit) -> None:
     accounts = (Spent(Cause.STARVED, limit, 9.0, "ready to run without a CPU"),)
     told = []
     for checkpoint in (save(Level.TRACE, 10, None), restore(Level.TRACE, 10, None)):
-        rule = next(one for one in RULES if limit in one.limits and one.applies(checkpoint, accounts))
+        rule = next(one for one in RULES if limit in one.limits and one.shown(checkpoint, accounts))
         told.append(rule.remedy_for(checkpoint))
 
     assert told[0] != told[1]
@@ -115,6 +117,85 @@ def test_the_wait_before_the_first_byte_is_planning_or_gathering() -> None:
     for received, name in ((GIB, "gathered"), (MIB, "planning")):
         before = BeforeMeasure(held_ns=ns(20), received_bytes=received, busy=0.9)
         assert cause(save(Level.TRACE, 2, measured(at, before=before), ranks=8, stall_ns=ns(22))) == name
+
+
+@pytest.mark.parametrize(("mount", "name"), [(local(), "single-writer"), (far(), "single-writer-far")])
+def test_one_writer_of_eight_ranks_needs_more_connections_where_a_server_is(mount: MountMeasure, name: str) -> None:
+    """Rank 0 packs and sends all of it, the others wait, and neither device nor link is at its limit."""
+    idle = tuple(process(pid=101 + rank, rank=1 + rank, bytes=0, busy=0.0) for rank in range(7))
+    below = {"devices": (device(16),)} if not mount.remote else {"links": (link(),)}
+    at = thread(Level.TRACE, 16, user=10, copy=2, data=4)
+
+    assert (
+        cause(save(Level.TRACE, 16, measured(at, processes=(process(), *idle), mount=mount, **below), ranks=8)) == name
+    )
+
+
+@pytest.mark.parametrize(
+    ("available", "role", "name"),
+    [(50 * GIB, "trainer", "staging"), (50 * GIB, "child", "shared-memory"), (2 * GIB, "child", "staging-memory")],
+)
+def test_staging_is_short_of_memory_or_goes_to_another_process_or_is_a_copy(
+    available: int, role: str, name: str
+) -> None:
+    """The same copy of 1 GiB in four seconds: into 64 GiB that are nearly full, for a child that writes, by itself."""
+    writers = (Writer(pid=100, comm="python", bytes=GIB, role=role),)
+    before = BeforeMeasure(held_ns=ns(4), grown_bytes=GIB, growing_ns=ns(4), received_bytes=0, busy=0.2)
+    told = measured(
+        thread(Level.TRACE, 2, copy=0.4),
+        before=before,
+        memory=memory(available_min_bytes=available),
+        devices=(device(2),),
+    )
+
+    assert cause(save(Level.TRACE, 2, told, stall_ns=ns(4), mode=Mode.ASYNC, writers=writers)) == name
+
+
+@pytest.mark.parametrize(("available", "name"), [(50 * GIB, "mapped"), (2 * GIB, "mapped-pressed")])
+def test_pages_that_are_dropped_and_fetched_again_are_named(available: int, name: str) -> None:
+    """A restore by page faults on a local device: of 64 GiB of memory hardly any is left."""
+    faults = (process(major_faults=30_000, faulted_bytes=GIB),)
+    at = thread(Level.TRACE, 20, user=1)
+    told = measured(at, processes=faults, memory=memory(available_min_bytes=available))
+
+    assert cause(restore(Level.TRACE, 20, told, pattern=Pattern(class_=None, mapped_share_bytes=1.0))) == name
+
+
+@pytest.mark.parametrize(("ranks", "name"), [(1, "many-files"), (8, "many-files-ranks")])
+def test_files_made_by_all_ranks_are_a_storm(ranks: int, name: str) -> None:
+    """20,000 files of 8 KiB, made by one rank or by eight that write alike."""
+    writers = tuple(Writer(pid=100 + rank, comm="python", bytes=160 * MIB // ranks, rank=rank) for rank in range(ranks))
+    small = {"files": 20_000, "bytes": 160 * MIB, "metadata": Metadata(created=20_000)}
+    at = thread(Level.TRACE, 9, user=2, copy=1, create=6, moved=160 * MIB // ranks)
+    told = measured(at, devices=(device(9, 160 * MIB),))
+
+    assert cause(save(Level.TRACE, 9, told, ranks=ranks, writers=writers, **small)) == name
+
+
+@pytest.mark.parametrize(("unique", "name"), [(GIB, "slow-device"), (GIB // 4, "read-by-all")])
+def test_what_every_rank_reads_whole_is_read_once_too_often(unique: int, name: str) -> None:
+    """Four ranks read 256 MiB each from one disk: of parts of their own, or all of the same file."""
+    writers = tuple(Writer(pid=100 + rank, comm="python", bytes=GIB // 4, rank=rank) for rank in range(4))
+    disk = device(20, 0, read_bytes=GIB, reads=2_048, busy_seconds=19.5)
+    at = thread(Level.TRACE, 20, copy=1, data=19, moved=GIB // 4)
+
+    told = restore(Level.TRACE, 20, measured(at, devices=(disk,)), ranks=4, writers=writers, unique_bytes=unique)
+    assert cause(told) == name
+
+
+@pytest.mark.parametrize(
+    ("read", "more", "name"),
+    [
+        (0, {}, "slow-device"),
+        (GIB, {}, "read-modify-write"),
+        (0, {"overheads": (Overhead(reason="rewrite", bytes=GIB, text="written over"),)}, "read-modify-write"),
+    ],
+)
+def test_a_save_that_changes_what_it_wrote_is_told_to_write_anew(read: int, more: dict[str, Any], name: str) -> None:
+    """Chunks that are read back to be changed, or written over and over, on a disk that is busy throughout."""
+    at = msgspec.structs.replace(thread(Level.TRACE, 20, copy=1, data=19), read_bytes=read)
+
+    assert cause(save(Level.TRACE, 20, measured(at, devices=(device(20, busy_seconds=19.5),)), **more)) == name
 
 
 def test_a_warm_restore_is_told_how_to_test_the_storage() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, restore, save, thread
 
 from ckptprof.diagnose.judging import diagnose
-from ckptprof.diagnose.rules import unexplained
+from ckptprof.diagnose.rules import no_limit
 from ckptprof.measures import ProcessMeasure
 from ckptprof.model import Checkpoint, Kind, Level
 from ckptprof.verdicts import Limit, Verdict
@@ -60,7 +60,7 @@ def test_who_looks_closer_is_not_sent_where_he_was(level: Level, stacks: dict[st
     """Not to the trace if it was traced, nor to py-spy if stacks were seen."""
     process = ProcessMeasure(pid=1, comm="python", bytes=GIB, stacks=stacks)
     seen = measured(thread(level, 20, copy=1, sync=2), devices=(device(20),), processes=(process,))
-    remedy = unexplained.RULE.remedy_for(save(level, 20, seen))
+    remedy = no_limit.UNEXPLAINED.remedy_for(save(level, 20, seen))
 
     assert ("--level trace" in remedy) is (level is Level.POLL)
     assert ("py-spy" in remedy) is (stacks is None)

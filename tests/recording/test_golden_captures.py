@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from datetime import timezone
@@ -10,9 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.diagnose.libraries import foreign
+from tests.report.schemas import validate
 
 from ckptprof.model import Checkpoint
 from ckptprof.report import terminal
+from ckptprof.report.document import checkpoint_document, dump
 from ckptprof.report.summary import without_copies
 from ckptprof.service.commands.replaying import replay
 from ckptprof.verdicts import Limit
@@ -52,7 +55,8 @@ def test_the_same_is_told_as_before(name: str) -> None:
 
 
 def _holds(one: Checkpoint) -> None:
-    """Whatever is told: blocked as long as is drawn, a remedy of its framework, no more gain than the limit took."""
+    """Whatever is told fits its schema; blocked is what is drawn, a remedy is of its framework, gains have bounds."""
+    validate("show", json.loads(dump(checkpoint_document(one))))
     times = [edge for interval in one.blocked for edge in (interval.start_ns, interval.end_ns)]
     verdict = one.verdict
 

@@ -51,12 +51,23 @@ def told(replayed: Any) -> str:
 
 
 def everything(replayed: Any) -> str:
-    """Return all that is told, but for what differs from run to run, and the reasons why the rest is nothing."""
-    checkpoints = [msgspec.to_builtins(one) for one in ordered(replayed.report.checkpoints)]
+    """Return all that is told, but for what differs from run to run, and the reasons why the rest is nothing.
+
+    What was not seen is left out: a tree that does not know a measure yet, and one that knows it and saw nothing, tell
+    the same.
+    """
+    checkpoints = [seen(msgspec.to_builtins(one)) for one in ordered(replayed.report.checkpoints)]
     for one in checkpoints:
         for name in _RUN_DEPENDENT:
             del one[name]
     return json.dumps({"checkpoints": checkpoints, "rejected": sorted(replayed.rejected)}, indent=1, sort_keys=True)
+
+
+def seen(value: Any) -> Any:
+    """Return a document without what is null in its objects; a null in a list keeps its place."""
+    if isinstance(value, dict):
+        return {key: seen(item) for key, item in value.items() if item is not None}
+    return [seen(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def ordered(checkpoints: Iterable[Any]) -> list[Any]:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from jsonschema import Draft202012Validator
+from tests.report.schemas import validate
 
-import ckptprof.report
 from ckptprof.diagnose.plan.figures import Figure, Given, Measured, Origin
 from ckptprof.diagnose.plan.planning import Plan, plan
 from ckptprof.report.clean import width as cells
 from ckptprof.report.document import dump
 from ckptprof.report.plan import plan_document, render
-
-SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "plan.schema.json"
 
 
 def _seen(value: float, text: str) -> Figure:
@@ -81,9 +76,8 @@ def test_colour_is_only_added(made: Plan) -> None:
 
 def test_document_fits_its_schema(made: Plan) -> None:
     """As strict as the others: every field described, none missing."""
-    schema: Any = json.loads(SCHEMA.read_text())
     body = json.loads(dump(plan_document(made)))
-    Draft202012Validator(schema).validate(body)
+    validate("plan", body)
 
     assert body["basis"]["mttf_seconds"]["value"] == made.basis.mttf.value
     assert body["advice"]["interval_seconds"] == made.advice.interval_seconds

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
+from tests.report.schemas import validate
 
-import ckptprof.report
 from ckptprof.cli import settings
 from ckptprof.cli.main import main
 from ckptprof.errors import CkptprofError, PermissionDeniedError
@@ -22,7 +21,6 @@ from ckptprof.service.commands.standing import standing
 from ckptprof.store import location
 
 HERE = Environment(Path("/opt/ckptprof/bin/python3"), Path("/opt/ckptprof/bin/ckptprof"))
-SCHEMA = Path(ckptprof.report.__file__).parent / "schema" / "service.schema.json"
 
 
 class StandIn(installation.Host):
@@ -228,7 +226,7 @@ def test_both_forms_tell_how_the_service_stands(action: str, tmp_path: Path) -> 
     seen = {"LoadState": "loaded", "ActiveState": "active", "StatusText": "watching", "ExecStart": stands}
     for host in (StandIn(tmp_path), StandIn(tmp_path, **seen)):
         outcome = rendering.Outcome(action, False, ("a step",), standing(host))  # noqa: FBT003 # as a struct's field
-        Draft202012Validator(json.loads(SCHEMA.read_text())).validate(json.loads(dump(rendering.document(outcome))))
+        validate("service", json.loads(dump(rendering.document(outcome))))
         text = rendering.render(outcome, width=80)
         assert ("done: a step" in text) == (action != "status")
         assert ("These stay: " in text) == (action == "uninstall")

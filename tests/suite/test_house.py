@@ -21,6 +21,7 @@ _PLAIN = r"(?<![\w./~<-])"
 FILE = re.compile(_PLAIN + r"((?:[\w.-]+/)*[\w-]+\.(?:py|bpf\.c|h)\b(?!/)|(?:" + "|".join(SOURCES) + r")/[\w./-]+)")
 FOLDER = re.compile(r"`((?:[a-z_]+/){2,})`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+SYMBOL = re.compile(r"(?:[A-Za-z]\w*\.)*(_?[A-Za-z]\w*)(?:\(\))?")
 WILDCARD = re.compile(r"[A-Z]{3,}")  # NAME, ROOM: the reader's choice
 NAMES = re.compile(r"[\w/]+(?:(?:, |  (?=\w+/))[\w/]+)*")  # at the head of a line of the architecture's tree
 
@@ -29,6 +30,11 @@ NAMES = re.compile(r"[\w/]+(?:(?:, |  (?=\w+/))[\w/]+)*")  # at the head of a li
 def _files() -> list[str]:
     found = [path for source in SOURCES for path in (ROOT / source).rglob("*") if "__pycache__" not in path.parts]
     return ["/" + path.relative_to(ROOT).as_posix() for path in (*found, *ROOT.iterdir())]
+
+
+@functools.cache
+def _code() -> dict[str, str]:
+    return {path: (ROOT / path[1:]).read_text(encoding="utf-8") for path in _files() if path.endswith(".py")}
 
 
 @functools.cache
@@ -59,6 +65,25 @@ def test_every_path_of_a_page_exists(page: Path) -> None:
     links = {link for link in LINK.findall(text) if not (page.parent / link).exists()}
 
     assert links | {path for path in named if _missing(path)} == set()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "tasks"], ids=lambda page: page.stem)
+def test_a_page_of_a_task_names_what_its_files_have(page: Path) -> None:
+    """A word of code is in a file that the same sentence names, or in any file of code where it names none."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    unknown = set()
+    for sentence in re.split(r"\.\s|\n", text):
+        spans = set(re.findall(r"`([^`\n]+)`", sentence))
+        files = {span: code for path, code in _code().items() for span in spans if path.endswith(f"/{span}")}
+        for span in spans - set(files):
+            word = SYMBOL.fullmatch(span)
+            chosen = WILDCARD.search(span) is not None and not span.isupper()
+            if word is None or chosen:
+                continue
+            if not any(re.search(rf"\b{word[1]}\b", code) for code in files.values() or _code().values()):
+                unknown.add(span)
+
+    assert unknown == set()
 
 
 def test_the_rooms_of_the_architecture_exist() -> None:

@@ -59,9 +59,9 @@ def command(
         file=str(config),
         found=config.exists(),
         settings=tuple(rendering.Setting(name, value, _source(context, name)) for name, value in values.items()),
-        service_db=str(SERVICE_DATABASE) if service_runs() and values["db"] != str(SERVICE_DATABASE) else None,
     )
-    output.write(document.dump(rendering.document(shown)) if json else rendering.render(shown))
+    service_db = str(SERVICE_DATABASE) if service_runs() and values["db"] != str(SERVICE_DATABASE) else None
+    output.write(document.dump(document.of(shown)) if json else rendering.render(shown, service_db))
     return 0
 
 

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from ckptprof.diagnose.verdict.sentences import WORDS
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import plural, seconds
-from ckptprof.verdicts import Limit, Verdict
+from ckptprof.verdicts import Headline, Limit, Verdict
 
 _CROWDED = 0.2  # of what training lost
 _LITTLE = 0.1  # of it: a limit of less is no answer, where all else was fast
-
-
-class Headline(msgspec.Struct, frozen=True, kw_only=True):
-    """What cost most, and what to do first."""
-
-    limit: Limit
-    seconds: float  # lost by it at most: its part of the stall; where none was seen, of all unless it was async
-    share: float  # of all time lost at most
-    count: int  # checkpoints that it limited
-    sentence: str
-    remedy: str | None
 
 
 def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:

@@ -42,7 +42,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     work: Work
-    operation_bytes: Count | None = None  # None: no data is moved
+    operation_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None  # None: no data is moved
     workers: Annotated[int, msgspec.Meta(ge=1)] = 1  # threads, each with a file of its own (reading: a part of one)
     direct: bool | None = None  # with O_DIRECT; None where it makes no difference
     random: bool = False

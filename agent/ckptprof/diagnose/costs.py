@@ -4,59 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from ckptprof import figures
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.advice import Headline, first_advice
 from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.diagnose.tiers import reached
 from ckptprof.diagnose.verdict.nothing import LEAST_SHARE
 from ckptprof.measures import LinkMeasure
 from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof.verdicts import Cost, Limit
-
-__all__ = ["DirectionCost", "Headline", "JobCost", "cost", "first_advice", "job_costs", "judged"]
+from ckptprof.verdicts import Cost, DirectionCost, JobCost, Limit
 
 SNIA_SHARE = 0.05  # checkpointing takes less than 5 % of the time in training
 FIELD_SHARES = (0.12, 0.43)  # in the mean and at worst (Maeng et al. 2021)
-
-
-class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The saves of a job, or its restores."""
-
-    count: int
-    complete: int
-    seconds: float  # MLPerf: each as long as its slowest rank; all together
-    stall_seconds: float | None  # of those of which it is known
-    bytes: int
-    mean_seconds: float | None  # of the complete ones, as all that follows; None without any
-    worst_seconds: float | None
-    bytes_per_second: float | None  # MLPerf: of the median one, by its slowest rank
-    gibibytes_per_second: float | None
-    bytes_per_second_per_gpu: float | None
-    tier: str | None  # light | medium | high | below
-    ceiling_share: float | None  # the median
-
-
-class JobCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checkpoints of a job cost it."""
-
-    job: str
-    count: int
-    run_seconds: float | None  # that it was watched for
-    stall_seconds: float | None
-    background_seconds: float | None
-    stalls_unknown: int  # checkpoints of which nothing tells how long they blocked training
-    gpus: int | None
-    gpus_from: str | None
-    gpu_seconds: float | None
-    share: float | None  # of the run that training was blocked for
-    over_snia: bool | None  # the share is above 5 %
-    judgement: str | None  # against SNIA's 5 %, and the 12 % and 43 % of the field
-    interval_seconds: float | None  # between the starts of two saves, the median
-    saves: DirectionCost | None
-    restores: DirectionCost | None
 
 
 def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = None) -> Cost:

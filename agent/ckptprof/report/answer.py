@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,11 +16,7 @@ from ckptprof.model import Checkpoint, Kind, Report
 from ckptprof.report import account, certainty
 from ckptprof.report.clean import NAMELESS, clean, named, recorded, shorten_end
 from ckptprof.report.table import facts, paint, wrap
-from ckptprof.verdicts import Cost, Limit
-
-if TYPE_CHECKING:
-    from ckptprof.diagnose.advice import Headline
-    from ckptprof.diagnose.costs import DirectionCost, JobCost
+from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
 
 MAX_JOBS = 5  # whose costs are told; --json has them all
 _JOB_CELLS = 60

@@ -8,11 +8,11 @@ import msgspec
 
 from ckptprof import units
 from ckptprof.diagnose.ceilings import Ceilings, Ended, Measure, Work, fastest, nearest
+from ckptprof.report import document as documents
 from ckptprof.report.clean import clean
 from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
-SCHEMA_VERSION = 1
 BUSY = 0.1  # share of the time in which others kept the device busy, from which on it is said
 _SHORT_NS = 200_000_000  # a bandwidth measured for less is easily a cache's
 _COLUMNS = (
@@ -27,11 +27,21 @@ _COLUMNS = (
 )
 
 
+class Kept(Ceilings, frozen=True, kw_only=True):
+    """What one probe found, and where that is kept."""
+
+    kept: str | None  # the file that later verdicts read
+
+
+UNTOLD = ("format",)
+
+
 def document(ceilings: Ceilings, *, kept: str | None) -> dict[str, Any]:
-    """Return the document of `ceiling --json`; `kept` is the file that later verdicts read."""
-    body = msgspec.to_builtins(ceilings)
-    del body["format"]
-    return {"schema_version": SCHEMA_VERSION, **body, "kept": kept}
+    """Return the document of `ceiling --json`."""
+    told = documents.of(Kept(**msgspec.structs.asdict(ceilings), kept=kept))
+    for name in UNTOLD:
+        del told[name]
+    return told
 
 
 def label(row: Measure) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ckptprof.bounds import Count
 from ckptprof.figures import median, of_complete, quantile
 from ckptprof.model import Checkpoint, Kind, Report, Status
 from ckptprof.report import gates, noise
@@ -16,6 +17,7 @@ FIGURES = ("duration", "stall", "size", "throughput")  # the first says it all
 _WORSE = {"duration": "slower", "stall": "longer", "size": "larger", "throughput": "higher"}
 _BETTER = {"duration": "faster", "stall": "shorter", "size": "smaller", "throughput": "lower"}
 SAME, NOISE, FEW, UNSEEN = "same", "noise", "few", "unseen"
+OUTCOMES = (*_WORSE.values(), *_BETTER.values(), SAME, NOISE, FEW, UNSEEN)
 _LEAST = 0.001  # a smaller change, as of the digits of a step in a header, is none that a person asks for
 
 
@@ -23,7 +25,7 @@ _LEAST = 0.001  # a smaller change, as of the digits of a step in a header, is n
 class Spread:
     """The values of one figure on one side."""
 
-    number: int
+    number: Count
     median: float
     p95: float
 

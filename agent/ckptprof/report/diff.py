@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import timezone, tzinfo
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ckptprof import units
+from ckptprof.bounds import Count, one_of
 from ckptprof.model import Kind
 from ckptprof.report import comparison as comparisons
+from ckptprof.report import document as documents
 from ckptprof.report import noise
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.comparison import Comparison, Figure, KindComparison, Side, Spread
 from ckptprof.report.conditions import Quantity, show
-from ckptprof.report.document import SCHEMA_VERSION
 from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
@@ -38,6 +41,72 @@ _NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on
 _UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "bytes_per_second"}
 
 
+class ToldSide(msgspec.Struct, frozen=True, kw_only=True):
+    """What was compared."""
+
+    selector: str  # as it was given
+    host: str | None
+    checkpoints: Count
+
+
+class ToldCounts(msgspec.Struct, frozen=True):
+    """A number on both sides."""
+
+    before: Count
+    after: Count
+
+
+class ToldLimit(msgspec.Struct, frozen=True):
+    """How many had this limit."""
+
+    limit: str | None  # None: without a verdict
+    before: Count
+    after: Count
+
+
+class ToldChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The change of the medians, and the interval of the shift (Hodges-Lehmann), wide enough to hold it.
+
+    None: not known, or too few values.
+    """
+
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class ToldFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure on both sides; None: not seen on that side."""
+
+    name: Annotated[str, one_of(*comparisons.FIGURES)]
+    unit: Annotated[str, one_of(*_UNITS.values())]
+    before: Spread | None
+    after: Spread | None
+    change: ToldChange  # after less before, in the unit
+    relative: ToldChange  # the same as a share of what was before, by the logarithms; None where something was nothing
+    outcome: Annotated[str, one_of(*comparisons.OUTCOMES)]
+    # noise: chance does it as easily; few: too few values to tell; unseen: not seen on a side
+
+
+class ToldKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Saves, or restores."""
+
+    kind: Annotated[str, one_of(*(kind.value for kind in comparisons.KINDS))]
+    count: ToldCounts
+    incomplete: ToldCounts
+    figures: tuple[ToldFigure, ...]
+    limits: tuple[ToldLimit, ...]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """Two runs beside each other, before and after a change."""
+
+    confidence: float = noise.CONFIDENCE  # of the intervals
+    before: ToldSide
+    after: ToldSide
+    kinds: tuple[ToldKind, ...]
+
+
 def render(comparison: Comparison, *, width: int, colour: bool, zone: tzinfo) -> str:
     """Return the comparison as text that ends in a newline."""
     sides = [("Before", side(comparison.before, zone)), ("After", side(comparison.after, zone))]
@@ -51,13 +120,12 @@ def render(comparison: Comparison, *, width: int, colour: bool, zone: tzinfo) ->
 
 def document(comparison: Comparison) -> dict[str, Any]:
     """Return the document of `diff --json`."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "confidence": noise.CONFIDENCE,
-        "before": _side_document(comparison.before),
-        "after": _side_document(comparison.after),
-        "kinds": [_kind_document(one) for one in comparison.kinds],
-    }
+    told = Told(
+        before=_told_side(comparison.before),
+        after=_told_side(comparison.after),
+        kinds=tuple(map(_told_kind, comparison.kinds)),
+    )
+    return documents.of(told)
 
 
 def side(side: Side, zone: tzinfo) -> str:
@@ -167,36 +235,31 @@ def notes(comparison: Comparison) -> list[str]:
     return told
 
 
-def _side_document(side: Side) -> dict[str, Any]:
-    return {"selector": side.selector, "host": side.report.host, "checkpoints": len(side.report.checkpoints)}
+def _told_side(side: Side) -> ToldSide:
+    return ToldSide(selector=side.selector, host=side.report.host, checkpoints=len(side.report.checkpoints))
 
 
-def _kind_document(one: KindComparison) -> dict[str, Any]:
-    return {
-        "kind": one.kind.value,
-        "count": dict(zip(("before", "after"), one.counts, strict=True)),
-        "incomplete": dict(zip(("before", "after"), one.incomplete, strict=True)),
-        "figures": [_figure_document(figure) for figure in one.figures],
-        "limits": [{"limit": limit, "before": before, "after": after} for limit, before, after in one.limits],
-    }
+def _told_kind(one: KindComparison) -> ToldKind:
+    return ToldKind(
+        kind=one.kind.value,
+        count=ToldCounts(*one.counts),
+        incomplete=ToldCounts(*one.incomplete),
+        figures=tuple(map(_told_figure, one.figures)),
+        limits=tuple(ToldLimit(*row) for row in one.limits),
+    )
 
 
-def _figure_document(figure: Figure) -> dict[str, Any]:
-    sides = {
-        name: None if side is None else {"number": side.number, "median": side.median, "p95": side.p95}
-        for name, side in (("before", figure.before), ("after", figure.after))
-    }
-    return {
-        "name": figure.name,
-        "unit": _UNITS[figure.quantity],
-        **sides,
-        "change": _shift_document(figure.shift),
-        "relative": _shift_document(figure.ratio),
-        "outcome": figure.outcome,
-    }
+def _told_figure(figure: Figure) -> ToldFigure:
+    return ToldFigure(
+        name=figure.name,
+        unit=_UNITS[figure.quantity],
+        before=figure.before,
+        after=figure.after,
+        change=_told_change(figure.shift),
+        relative=_told_change(figure.ratio),
+        outcome=figure.outcome,
+    )
 
 
-def _shift_document(shift: noise.Shift | None) -> dict[str, float | None]:
-    if shift is None:
-        return {"estimate": None, "low": None, "high": None}
-    return {"estimate": shift.estimate, "low": shift.low, "high": shift.high}
+def _told_change(shift: noise.Shift | None) -> ToldChange:
+    return ToldChange() if shift is None else ToldChange(estimate=shift.estimate, low=shift.low, high=shift.high)

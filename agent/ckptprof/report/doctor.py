@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from ckptprof.bounds import one_of
+from ckptprof.report import document as documents
 from ckptprof.report.clean import clean
 from ckptprof.report.table import facts, paint, wrap
 
-SCHEMA_VERSION = 1
 _STYLES = {"ok": "green", "note": "blue", "warn": "yellow", "fail": "red"}
 _STATUS_CELLS = 6
 _BESIDE = 30  # cells that a text beside its check needs
@@ -24,9 +25,19 @@ class Check(msgspec.Struct, frozen=True):
     """One thing that was looked at on this host."""
 
     id: str  # a short stable word
-    status: str  # ok | note (nothing that this version needs is missing) | warn (less is seen) | fail (does not work)
+    status: Annotated[str, one_of("ok", "note", "warn", "fail")]
+    # note: nothing that this version needs is missing; warn: less is seen; fail: it does not work
     text: str  # what was found, one sentence
     fix: str | None = None  # the command or setting that changes it
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was looked at."""
+
+    version: str  # of ckptprof
+    host: str
+    status: Annotated[str, one_of("ok", "degraded")]
+    checks: tuple[Check, ...]
 
 
 def degraded(checks: Sequence[Check], *, is_root: bool = True) -> bool:
@@ -36,13 +47,8 @@ def degraded(checks: Sequence[Check], *, is_root: bool = True) -> bool:
 
 def document(checks: Sequence[Check], *, version: str, host: str, is_root: bool = True) -> dict[str, Any]:
     """Return the document of `doctor --json`."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "version": version,
-        "host": host,
-        "status": "degraded" if degraded(checks, is_root=is_root) else "ok",
-        "checks": msgspec.to_builtins(list(checks)),
-    }
+    status = "degraded" if degraded(checks, is_root=is_root) else "ok"
+    return documents.of(Checked(version=version, host=host, status=status, checks=tuple(checks)))
 
 
 def groups(checks: Sequence[Check], *, width: int, colour: bool, is_root: bool) -> str:

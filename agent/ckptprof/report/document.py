@@ -1,4 +1,8 @@
-"""The JSON documents of `--json`; schema/ holds their JSON Schemas, and tests hold the one against the other."""
+"""The JSON documents of `--json`.
+
+Their schemas in schema/ are made from the structs that are told (tests/report/schemas.py): what stands beside a field
+is what a schema says of it, and so is the docstring of a struct.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,17 @@ from typing import Any
 
 import msgspec
 
-from ckptprof.model import Checkpoint, Report
+from ckptprof.bounds import Count
+from ckptprof.model import Checkpoint, Report, Watched
 from ckptprof.report import answer
 from ckptprof.report.clean import encodable
 from ckptprof.report.summary import ordered
+from ckptprof.verdicts import Headline, JobCost
 
 SCHEMA_VERSION = 1
-DETAIL = ("streams", "timeline", "devices", "measures")  # in `show --json` only
+DETAIL = ("streams", "timeline", "devices", "measures")  # of a checkpoint: in `show --json` only
+WORKED_OUT = ("at_risk_ns", "durable_is_most")  # of a checkpoint: told beside its fields
+UNTOLD = ("revision",)
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(
     "[\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -21,26 +29,40 @@ _UNSAFE = re.compile(
 )
 
 
+class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a question for checkpoints."""
+
+    host: str | None
+    watched: Watched
+    copies_left_out: Count  # copies of checkpoint files that fit the question and were not asked for (--kind copy)
+    answer: Headline | None  # None: nothing has a verdict
+    jobs: tuple[JobCost, ...]  # the dearest first
+    checkpoints: tuple[Checkpoint, ...]  # in the order of their start
+
+
+def of(told: msgspec.Struct) -> dict[str, Any]:
+    """Return the document that tells a struct."""
+    return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(told)}
+
+
 def report_document(report: Report) -> dict[str, Any]:
-    """Return the document of `report --json` and `list --json`, checkpoints in the order of their start."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "host": report.host,
-        "watched": msgspec.to_builtins(report.watched),
-        "copies_left_out": report.copies_left_out,
-        "answer": msgspec.to_builtins(answer.headline(report)),
-        "jobs": msgspec.to_builtins(answer.costs(report)),
-        "checkpoints": [_summary(checkpoint) for checkpoint in ordered(report.checkpoints)],
-    }
+    """Return the document of `report --json` and `list --json`."""
+    told = ReportDocument(
+        host=report.host,
+        watched=report.watched,
+        copies_left_out=report.copies_left_out,
+        answer=answer.headline(report),
+        jobs=answer.costs(report),
+        checkpoints=(),
+    )
+    return {**of(told), "checkpoints": [_summary(checkpoint) for checkpoint in ordered(report.checkpoints)]}
 
 
 def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the document of `show --json`: one checkpoint with its streams, timeline, devices and measures."""
     body = _summary(checkpoint)
-    body["streams"] = msgspec.to_builtins(checkpoint.streams)
-    body["timeline"] = [{"start_ns": p.start_ns, "end_ns": p.end_ns, "bytes": p.bytes} for p in checkpoint.timeline]
-    body["devices"] = msgspec.to_builtins(checkpoint.devices)
-    body["measures"] = msgspec.to_builtins(checkpoint.measures)
+    body |= {name: msgspec.to_builtins(getattr(checkpoint, name)) for name in DETAIL}
+    body["timeline"] = list(map(msgspec.structs.asdict, checkpoint.timeline))
     return {"schema_version": SCHEMA_VERSION, "checkpoint": body}
 
 
@@ -64,12 +86,10 @@ def _escape(match: re.Match[str]) -> str:
 def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=(), measures=None)
     body: dict[str, Any] = msgspec.to_builtins(lean)
-    for name in (*DETAIL, "revision"):
+    for name in (*DETAIL, *UNTOLD):
         del body[name]
-    body["blocked"] = [{"start_ns": one.start_ns, "end_ns": one.end_ns} for one in checkpoint.blocked]
-    body["at_risk_ns"] = checkpoint.at_risk_ns
-    body["durable_is_most"] = checkpoint.durable_is_most
-    return body
+    body["blocked"] = list(map(msgspec.structs.asdict, checkpoint.blocked))
+    return body | {name: getattr(checkpoint, name) for name in WORKED_OUT}
 
 
 def _without_surrogates(value: object) -> Any:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from ckptprof import units
 from ckptprof.diagnose.plan.figures import Figure, Origin
 from ckptprof.diagnose.plan.planning import Plan, Traffic
 from ckptprof.diagnose.plan.rules import Advice, Rule
+from ckptprof.report import document
 from ckptprof.report.clean import clean, recorded, shorten_end
-from ckptprof.report.document import SCHEMA_VERSION
 from ckptprof.report.table import NOTHING, Cell, Column, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
@@ -42,7 +40,7 @@ _TIERS = (
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return the document of `plan --json`; seconds, bytes, bytes per second, shares of 0..1."""
-    return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(plan)}
+    return document.of(plan)
 
 
 def render(plan: Plan, *, width: int, colour: bool) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from ckptprof.bounds import one_of
 from ckptprof.report.clean import clean
+from ckptprof.report.document import of
 from ckptprof.report.table import facts, wrap
 
-SCHEMA_VERSION = 1
 _LEFT = "/var/lib/ckptprof with the record, /etc/ckptprof with the settings, user and group ckptprof, drop-ins of yours"
 
 
@@ -32,7 +33,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True):
     """What came of an action."""
 
-    action: str
+    action: Annotated[str, one_of("install", "status", "uninstall")]
     dry_run: bool
     steps: tuple[str, ...]  # done, or to be done
     service: Standing
@@ -40,7 +41,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def document(outcome: Outcome) -> dict[str, Any]:
     """Return the document of `service --json`."""
-    return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(outcome)}
+    return of(outcome)
 
 
 def render(outcome: Outcome, *, width: int) -> str:

@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated
 
+import msgspec
+
+from ckptprof.bounds import one_of
 from ckptprof.report.clean import clean
 
-SCHEMA_VERSION = 1
 
+class Setting(msgspec.Struct, frozen=True):
+    """One setting."""
 
-@dataclass(frozen=True)
-class Setting:
-    """One setting; `source` is default, file, environment or option."""
-
-    name: str
+    name: str  # as in the file
     value: str | float | bool | None
-    source: str
+    source: Annotated[str, one_of("default", "file", "environment", "option")]
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All of them, and the file that was read if it was there."""
 
-    file: str
-    found: bool
+    file: str  # the file of settings that was asked for
+    found: bool  # whether it is there
     settings: tuple[Setting, ...]
-    service_db: str | None = None  # where the service records, if it runs here and that is another place than `db`
 
 
-def document(shown: Settings) -> dict[str, Any]:
-    """Return the JSON document."""
-    settings = [asdict(one) for one in shown.settings]
-    return {"schema_version": SCHEMA_VERSION, "file": shown.file, "found": shown.found, "settings": settings}
+def render(shown: Settings, service_db: str | None = None) -> str:
+    """Return a line for each setting, named as in the file, and one for the file.
 
-
-def render(shown: Settings) -> str:
-    """Return a line for each setting, named as in the file, and one for the file."""
+    `service_db`: where the service records, if it runs here and that is another place than `db`.
+    """
     rows = [(one.name, _text(one.value), one.source) for one in shown.settings]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}\n" for name, value, source in rows]
     text = "".join(lines) + f"\nfile: {clean(shown.file)}{'' if shown.found else ' (not there)'}\n"
-    if shown.service_db is not None:
-        text += f"db is that of an agent of yours; the service records to {clean(shown.service_db)}\n"
+    if service_db is not None:
+        text += f"db is that of an agent of yours; the service records to {clean(service_db)}\n"
     return text
 
 

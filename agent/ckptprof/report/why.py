@@ -3,19 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ckptprof import units
+from ckptprof.bounds import one_of
 from ckptprof.detect.events.decision import Decision
 from ckptprof.detect.events.decision_table import TABLE, Combination, Hypothesis
+from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.recognition import Judged
 from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.report.clean import clean
 from ckptprof.report.clean import width as cells
+from ckptprof.report.document import ReportDocument
 from ckptprof.report.summary import is_of_job
 from ckptprof.report.table import wrap
 
 _DEEPER = "    "  # before the rest of a line that was wrapped
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """The sum of the weights for a hypothesis, and what it needs."""
+
+    sum: float
+    needed: float
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """Signals that together decide more than their sum."""
+
+    name: str
+    reason: str
+
+
+class Weighed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of an event, and what it weighs for each hypothesis."""
+
+    name: str
+    row: str | None  # of the decision table; None for a mere condition of rules
+    text: str | None
+    weights: dict[str, float]
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an event is what it is."""
+
+    checkpoint: int | None  # the id of what was reported of it; None if nothing was
+    path: str
+    bytes: int
+    direction: Annotated[str, one_of("written", "read")]
+    job: str
+    start_ns: int
+    hypothesis: Hypothesis  # of what was made to wait: what it is if nothing more comes
+    scores: dict[str, Score]  # of each hypothesis
+    override: Rule | None  # the rule that excludes save and restore whatever their sum is
+    deferral: Rule | None  # the rule that made it wait for what comes later
+    then: str | None  # what came of the waiting
+    signals: tuple[Weighed, ...]
+
+
+class ExplainedReport(ReportDocument, frozen=True, kw_only=True):
+    """Names come from the machine and may hold anything that is valid in JSON. What was not seen is null, never 0."""
+
+    judged: tuple[Explained, ...]  # only with `replay --why`: every event that was judged, in the order in which it was
 
 
 def headline(judged: Judged) -> str:
@@ -75,7 +126,7 @@ def chosen(all_judged: Iterable[Judged], query: CheckpointQuery) -> list[Judged]
 def documents(all_judged: Iterable[Judged], checkpoints: Iterable[Checkpoint]) -> list[dict[str, Any]]:
     """Return what `explanations` says, for JSON."""
     told = {checkpoint.uid: checkpoint for checkpoint in checkpoints}
-    return [_document(judged, _told(judged, told)) for judged in all_judged]
+    return [msgspec.to_builtins(_document(judged, _told(judged, told))) for judged in all_judged]
 
 
 def _told(judged: Judged, told: dict[str, Checkpoint]) -> Checkpoint | None:
@@ -137,37 +188,36 @@ def _weights(row: str, strength: float) -> str:
     return ", ".join(shown)
 
 
-def _document(judged: Judged, told: Checkpoint | None) -> dict[str, Any]:
+def _document(judged: Judged, told: Checkpoint | None) -> Explained:
     decision = judged.decision
-    return {
-        "checkpoint": told.id if told is not None else None,
-        "path": judged.path,
-        "bytes": judged.bytes,
-        "direction": "written" if judged.writes else "read",
-        "job": judged.job,
-        "start_ns": judged.start_ns,
-        "hypothesis": decision.hypothesis.value,
-        "scores": {
-            one.value: {"sum": round(total, 3), "needed": TABLE.needed[one]} for one, total in decision.scores.items()
+    return Explained(
+        checkpoint=told.id if told is not None else None,
+        path=judged.path,
+        bytes=judged.bytes,
+        direction="written" if judged.writes else "read",
+        job=judged.job,
+        start_ns=judged.start_ns,
+        hypothesis=decision.hypothesis,
+        scores={
+            one.value: Score(sum=round(total, 3), needed=TABLE.needed[one]) for one, total in decision.scores.items()
         },
-        "override": _combination(decision.override),
-        "deferral": _combination(decision.deferral),
-        "then": _later(judged, told) if decision.deferral is not None else None,
-        "signals": [
-            {
-                "name": signal.name,
-                "row": signal.row if signal.row in TABLE.rows else None,
-                "text": signal.text or None,
-                "weights": {
-                    one.value: round(TABLE.rows[signal.row].weight(one) * signal.strength, 3)
-                    for one in decision.scores
-                    if signal.row in TABLE.rows
-                },
-            }
-            for signal in judged.signals
-        ],
-    }
+        override=_rule(decision.override),
+        deferral=_rule(decision.deferral),
+        then=_later(judged, told) if decision.deferral is not None else None,
+        signals=tuple(_weighed(signal, decision) for signal in judged.signals),
+    )
 
 
-def _combination(rule: Combination | None) -> dict[str, str] | None:
-    return {"name": rule.name, "reason": rule.why} if rule is not None else None
+def _weighed(signal: Signal, decision: Decision) -> Weighed:
+    row = TABLE.rows.get(signal.row)
+    weights = {} if row is None else {one: round(row.weight(one) * signal.strength, 3) for one in decision.scores}
+    return Weighed(
+        name=signal.name,
+        row=None if row is None else signal.row,
+        text=signal.text or None,
+        weights={one.value: weight for one, weight in weights.items()},
+    )
+
+
+def _rule(rule: Combination | None) -> Rule | None:
+    return Rule(name=rule.name, reason=rule.why) if rule is not None else None

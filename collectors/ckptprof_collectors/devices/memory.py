@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import msgspec
 
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError
+from ckptprof_collectors.kernelfs import PAGE_BYTES, KeptFile, KernelFs, UnavailableError, number_after
 from ckptprof_collectors.samples import MemorySample, Sample, Unavailable
 
 _KIB = 1024
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/vmstat
 _PSI_FILES = ("io", "memory", "cpu")  # the last is not needed: there is no word if it is missing
 
 
@@ -62,16 +60,16 @@ class Memory:
         info, stat = self._meminfo.read(), self._vmstat.read()
         io, memory, cpu = (b"" if kept is None else kept.read() for kept in self._pressure)
         sample = MemorySample(
-            total_bytes=_field(info, b"MemTotal:", _KIB),
-            available_bytes=_field(info, b"MemAvailable:", _KIB),
-            cached_bytes=_field(info, b"\nCached:", _KIB),
-            dirty_bytes=_field(info, b"\nDirty:", _KIB),
-            writeback_bytes=_field(info, b"\nWriteback:", _KIB),
-            dirtied_bytes=_field(stat, b"\nnr_dirtied ", _PAGE_BYTES),
-            written_bytes=_field(stat, b"\nnr_written ", _PAGE_BYTES),
-            dirty_threshold_bytes=_field(stat, b"\nnr_dirty_threshold ", _PAGE_BYTES),
-            dirty_background_threshold_bytes=_field(stat, b"\nnr_dirty_background_threshold ", _PAGE_BYTES),
-            major_faults=_field(stat, b"\npgmajfault ", 1),
+            total_bytes=number_after(info, b"MemTotal:", _KIB),
+            available_bytes=number_after(info, b"MemAvailable:", _KIB),
+            cached_bytes=number_after(info, b"\nCached:", _KIB),
+            dirty_bytes=number_after(info, b"\nDirty:", _KIB),
+            writeback_bytes=number_after(info, b"\nWriteback:", _KIB),
+            dirtied_bytes=number_after(stat, b"\nnr_dirtied ", PAGE_BYTES),
+            written_bytes=number_after(stat, b"\nnr_written ", PAGE_BYTES),
+            dirty_threshold_bytes=number_after(stat, b"\nnr_dirty_threshold ", PAGE_BYTES),
+            dirty_background_threshold_bytes=number_after(stat, b"\nnr_dirty_background_threshold ", PAGE_BYTES),
+            major_faults=number_after(stat, b"\npgmajfault ", 1),
             psi_io_some_us=_stalled(io, b"some "),
             psi_io_full_us=_stalled(io, b"full "),
             psi_memory_some_us=_stalled(memory, b"some "),
@@ -92,21 +90,7 @@ class Memory:
                 kept.close()
 
 
-def _field(data: bytes, key: bytes, unit: int) -> int | None:
-    """Return the number after a key times its unit, None if it is not there. A find costs far less than splitting."""
-    at = data.find(key)
-    if at < 0:
-        return None
-    at += len(key)
-    end = data.find(b"\n", at)
-    number = data[at : end if end >= 0 else None].removesuffix(b" kB")
-    try:
-        return int(number) * unit
-    except ValueError:
-        return None
-
-
 def _stalled(data: bytes, line: bytes) -> int | None:
     """Return the total of a line of a pressure file in microseconds (Documentation/accounting/psi.rst)."""
     at = data.find(line)
-    return None if at < 0 else _field(data[at:], b"total=", 1)
+    return None if at < 0 else number_after(data[at:], b"total=", 1)

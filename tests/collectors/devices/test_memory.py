@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors.devices.memory import Memory, _field, _stalled
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.devices.memory import Memory, _stalled
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, number_after
 from ckptprof_collectors.samples import MemorySample, Unavailable
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -104,7 +104,7 @@ def test_absent_file_is_unavailable(tmp_path: Path, missing: str) -> None:
 @given(st.binary())
 def test_no_bytes_make_it_fail(data: bytes) -> None:
     """Whatever the files hold, a field is a number or None."""
-    assert isinstance(_field(data + b"key" + data, b"key", 1), int | None)
+    assert isinstance(number_after(data + b"key" + data, b"key", 1), int | None)
     assert isinstance(_stalled(b"some " + data, b"some "), int | None)
 
 

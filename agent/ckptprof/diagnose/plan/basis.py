@@ -16,21 +16,16 @@ _HOUR = 3600
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """The figures that were settled on, under the names of `plan --json`; None: not known."""
 
-    mttf: Figure = msgspec.field(name="mttf_seconds")
+    mttf: Figure = msgspec.field(name="mttf_seconds")  # between failures
     gpus: Figure | None
     gpus_per_node: int
     size: Figure | None = msgspec.field(name="size_bytes")
-    # how long a save holds training
-    cost: Figure | None = msgspec.field(name="cost_seconds")
-    # until a save is written; as long as its cost or longer
-    duration: Figure | None = msgspec.field(name="duration_seconds")
-    # from a failure until a restore begins
-    restart: Figure = msgspec.field(name="restart_seconds")
+    cost: Figure | None = msgspec.field(name="cost_seconds")  # how long a save holds training
+    duration: Figure | None = msgspec.field(name="duration_seconds")  # until a save is written: its cost or longer
+    restart: Figure = msgspec.field(name="restart_seconds")  # from a failure until a restore begins
     restore: Figure | None = msgspec.field(name="restore_seconds")
-    # as it is today
-    interval: Figure | None = msgspec.field(name="interval_today_seconds")
-    # of training
-    step: Figure | None = msgspec.field(name="step_seconds")
+    interval: Figure | None = msgspec.field(name="interval_today_seconds")  # as it is today
+    step: Figure | None = msgspec.field(name="step_seconds")  # of training
 
     @property
     def background_seconds(self) -> float:

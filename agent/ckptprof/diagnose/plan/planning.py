@@ -45,13 +45,14 @@ class TierFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to `ckptprof plan`."""
+    """The answer to `ckptprof plan`: seconds, bytes, bytes per second, shares of 0..1; None: not known."""
 
     job: str | None  # whose checkpoints were measured
     saves: int  # of it
     basis: Basis
-    lacking: str | None  # what is missing to advise an interval, in words; None: nothing
-    advice: Advice | None  # None: something is missing, and so are the rules, the traffic and the filling
+    lacking: str | None  # what is missing to advise an interval; None: nothing. Where something is, advice, traffic and
+    # filling are None and there are no rules
+    advice: Advice | None
     rules: tuple[Rule, ...]
     traffic: Traffic | None  # None: the size is not known
     tiers: tuple[TierFit, ...]

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.causes import Spent
+from ckptprof.diagnose.rules.rule import Words
 from ckptprof.diagnose.sight import look, some
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.units import percent, size
-from ckptprof.verdicts import Limit
-
-OBJECT_STORES = ("s3", "gcs", "goofys", "blob", "rclone", "juicefs", "geesefs", "ossfs", "mountpoint")
 
 
-def spent(accounts: tuple[Spent, ...], *limits: Limit) -> Spent | None:
-    """Return the largest account of these limits, None if there is none."""
-    return next((one for one in accounts if one.limit in limits), None)
+def stacks_in(name: str) -> Words:
+    """Say that most looks at the stack of the writing thread, of those in its own code, showed this."""
 
+    def words(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
+        shares = look(checkpoint).stacks()
+        own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
+        if not shares.get(name) or shares[name] < 0.4 * own:
+            return None
+        return f"{percent(shares[name])} of the looks at the writing thread's stack were in {name}"
 
-def due_to(accounts: tuple[Spent, ...], *causes: Cause) -> Spent | None:
-    """Return the largest account of these causes, None if there is none."""
-    return next((one for one in accounts if one.cause in causes), None)
-
-
-def stack(checkpoint: Checkpoint, name: str) -> str | None:
-    """Return that most looks at the stack of the writing thread, of those in its own code, showed this."""
-    shares = look(checkpoint).stacks()
-    own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
-    if not shares.get(name) or shares[name] < 0.4 * own:
-        return None
-    return f"{percent(shares[name])} of the looks at the writing thread's stack were in {name}"
+    return words
 
 
 def is_far(checkpoint: Checkpoint) -> bool:
@@ -46,13 +38,18 @@ def is_restore(checkpoint: Checkpoint) -> bool:
     return checkpoint.kind is Kind.RESTORE
 
 
+def is_save(checkpoint: Checkpoint) -> bool:
+    """Whether it writes."""
+    return not is_restore(checkpoint)
+
+
 def in_background(checkpoint: Checkpoint, *roles: str) -> bool:
     """Whether most was written beside training, by something of these roles."""
     mine = sum(some(one.bytes) for one in checkpoint.writers if one.role in roles)
     return checkpoint.mode is Mode.ASYNC and mine * 2 > some(checkpoint.bytes)
 
 
-def pressed(checkpoint: Checkpoint) -> str | None:
+def pressed(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
     """Return that memory was short."""
     memory = look(checkpoint).memory
     total, available = some(memory.total_bytes), memory.available_min_bytes
@@ -63,12 +60,14 @@ def pressed(checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def overhead(checkpoint: Checkpoint, *reasons: str) -> str | None:
-    """Return bytes written beyond the checkpoint for one of these reasons, if they are many."""
-    found = [one for one in checkpoint.overheads if one.reason in reasons]
-    extra = sum(some(one.bytes) for one in found)
-    if not found or extra < 0.3 * some(checkpoint.unique_bytes or checkpoint.bytes):
-        return None
-    return (
-        f"{size(extra)} were written beyond the checkpoint's {size(some(checkpoint.unique_bytes or checkpoint.bytes))}"
-    )
+def written_beyond(*reasons: str) -> Words:
+    """Say that many bytes were written beyond the checkpoint for one of these reasons."""
+
+    def words(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
+        found = [one for one in checkpoint.overheads if one.reason in reasons]
+        extra, unique = sum(some(one.bytes) for one in found), some(checkpoint.unique_bytes or checkpoint.bytes)
+        if not found or extra < 0.3 * unique:
+            return None
+        return f"{size(extra)} were written beyond the checkpoint's {size(unique)}"
+
+    return words

@@ -76,7 +76,7 @@ def _rule(found: Accounting, limit: Limit) -> tuple[Rule | None, Spent | str | N
     """Return the first rule that fits, and what shows it."""
     for rule in RULES:
         if limit in rule.limits:
-            shown = rule.applies(found.sight.checkpoint, found.accounts)
+            shown = rule.shown(found.sight.checkpoint, found.accounts)
             if shown is not None:
                 return rule, shown
     return None, None

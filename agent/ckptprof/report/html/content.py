@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from ckptprof import units
-from ckptprof.diagnose.costs import SNIA_SHARE, JobCost
+from ckptprof.diagnose.costs import SNIA_SHARE
 from ckptprof.model import Checkpoint, Kind, Report
 from ckptprof.report import account, answer, rows, summary
 from ckptprof.report.clean import clean, recorded
@@ -30,7 +30,7 @@ from ckptprof.report.html.tables import (
     row,
     sizes,
 )
-from ckptprof.verdicts import Limit
+from ckptprof.verdicts import JobCost, Limit
 
 BARS = 60  # of the accounts
 MAX_JOBS = 6

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report, Status
@@ -16,9 +15,7 @@ from ckptprof.report import summary
 from ckptprof.report.clean import named, pad, shorten_end, width
 from ckptprof.report.pictures.chart import BLOCKS
 from ckptprof.report.table import GAP, paint, wrap
-
-if TYPE_CHECKING:
-    from ckptprof.diagnose.costs import JobCost
+from ckptprof.verdicts import JobCost
 
 BLOCKED, SAVING, COPYING, TRAINING, UNWATCHED = "█", "▓", "░", "─", "·"
 STYLES = {BLOCKED: "red", SAVING: "yellow", COPYING: "blue", TRAINING: "green", UNWATCHED: "dim"}

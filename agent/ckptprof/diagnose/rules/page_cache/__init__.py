@@ -1,1 +1,0 @@
-"""Causes between the job and its storage: page cache, flushes, mapped files."""

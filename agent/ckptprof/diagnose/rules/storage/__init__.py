@@ -1,1 +1,0 @@
-"""Causes in the storage: devices, networks, servers, small operations, many files, bytes moved twice."""
