@@ -13,6 +13,7 @@ MINUTES ?=
 LOAD ?= 0
 NAMES ?=
 AGAIN ?=
+REMOVE ?=
 OLD ?= main
 NEW ?=
 ONLY ?=
@@ -32,7 +33,7 @@ TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live steady check record shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages picture
+.PHONY: help demo test certain live steady check record captures shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages picture
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -66,6 +67,9 @@ lint: $(VENV)/.installed ## style, types and import directions
 
 record: packages $(VENV)/.installed-all ## record the jobs of the end-to-end tests, as root: NAMES='work-* fault-gather' AGAIN=1
 	$(VENV)/bin/python tests/recording/record.py $(if $(AGAIN),--again) $(foreach name,$(NAMES),'$(name)')
+
+captures: $(VENV)/.installed ## name the captures that show nothing that others do not, two minutes; REMOVE=1 removes them
+	$(VENV)/bin/python tests/recording/redundant.py $(if $(REMOVE),--remove)
 
 shadow: $(VENV)/.installed ## replay all captures through two trees and print what differs: OLD=main (NEW=REV)
 	$(VENV)/bin/python tests/recording/shadow.py $(if $(ONLY),--only '$(ONLY)') $(OLD) $(NEW)

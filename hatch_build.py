@@ -21,7 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WANTED = "CKPTPROF_BUNDLE_LIBBPF"
 INTO = "ckptprof_collectors/_lib"
-NOTICE = "docs/bundled-libraries.md"
+NOTICE = "NOTICE.md"
 PROGRAMS = "collectors/ckptprof_collectors/bpf"
 SBOM = "ckptprof.cdx.json"
 # soname -> under which licence it is in the wheel, as NOTICE says

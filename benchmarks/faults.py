@@ -46,7 +46,7 @@ def _counted(limits: Sequence[str]) -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a table of docs/benchmarks-archive.md."""
+    """Return rows as a table of docs/benchmarks.md."""
     heads = list(rows[0])
     lines = [heads, ["---"] * len(heads), *([_cell(one[head]) for head in heads] for one in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,9 +1,10 @@
 """Makes the corpus in tests/fixtures/streams: real jobs under the real sampler, and what each job says it did.
 
-    python tests/recording/record.py [--level trace] [--again] [NAME...]
+    python tests/recording/record.py [--level trace] [--again] NAME...
 
 NAME is one of jobs.py, or a pattern like `work-*`. Both levels watch one run of a job; what is recorded at trace level
-carries that in its name. What is recorded already is left alone unless --again is given. Only the job's own processes
+carries that in its name. What is recorded already is left alone unless --again is given. Afterwards `make captures`
+says which captures show nothing that others do not: of some jobs none is kept. Only the job's own processes
 and files are kept, and of the host what a verdict needs, without its names. It needs root, eBPF, and 3 GB of disk under
 /var/tmp; for faults also what tests/e2e/faults needs.
 """
@@ -209,8 +210,8 @@ def is_kept(file: str, label: dict[str, Any]) -> bool:
 
 
 def main(patterns: list[str], levels: Sequence[Wish], *, again: bool) -> int:
-    """Record the named jobs, or all that are not; return how many failed."""
-    names = [name for name in JOBS if not patterns or any(fnmatch.fnmatch(name, one) for one in patterns)]
+    """Record the named jobs; return how many failed."""
+    names = [name for name in JOBS if any(fnmatch.fnmatch(name, one) for one in patterns)]
     failed = 0
     with tempfile.TemporaryDirectory(prefix="corpus-", dir=DISK, ignore_cleanup_errors=True) as place:
         Path(place).chmod(0o755)
@@ -232,6 +233,6 @@ if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--level", choices=LEVELS, action="append")
     arguments.add_argument("--again", action="store_true", help="also what is recorded already")
-    arguments.add_argument("names", nargs="*", metavar="NAME")
+    arguments.add_argument("names", nargs="+", metavar="NAME")
     options = arguments.parse_args()
     raise SystemExit(1 if main(options.names, options.level or LEVELS, again=options.again) else 0)
