@@ -23,13 +23,14 @@ _UNSAFE = re.compile(
 
 def report_document(report: Report) -> dict[str, Any]:
     """Return the document of `report --json` and `list --json`, checkpoints in the order of their start."""
+    told = answer.of(report)
     return {
         "schema_version": SCHEMA_VERSION,
         "host": report.host,
         "watched": msgspec.to_builtins(report.watched),
         "copies_left_out": report.copies_left_out,
-        "answer": msgspec.to_builtins(answer.headline(report)),
-        "jobs": msgspec.to_builtins(answer.costs(report)),
+        "answer": msgspec.to_builtins(told.headline),
+        "jobs": msgspec.to_builtins(told.costs),
         "checkpoints": [_summary(checkpoint) for checkpoint in ordered(report.checkpoints)],
     }
 
