@@ -27,6 +27,7 @@ class Check(msgspec.Struct, frozen=True):
     status: str  # ok | note (nothing that this version needs is missing) | warn (less is seen) | fail (does not work)
     text: str  # what was found, one sentence
     fix: str | None = None  # the command or setting that changes it
+    level: str | None = None  # trace | poll: at which the agent watches that it is about; None: of none, or not known
 
 
 def degraded(checks: Sequence[Check], *, is_root: bool = True) -> bool:
