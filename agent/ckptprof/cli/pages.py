@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import msgspec
 import typer
@@ -70,20 +70,31 @@ def put(text: str, *, out: str | None, name: str, force: bool, show: bool) -> No
 
 
 def _keep(path: Path, text: str, *, force: bool) -> None:
-    """Write the file for its owner alone: it names processes and paths."""
+    """Write the file for its owner alone: it names processes and paths. Half a page is not left behind."""
     how = os.O_TRUNC if force else os.O_EXCL
+    name = clean(str(path))
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600), "wb") as file:
+            _fill(file, path, text)
     except FileExistsError:
-        raise UsageError(f"{clean(str(path))} exists already", hint="give another with --output, or --force") from None
+        if path.is_dir():
+            raise UsageError(f"{name} is a folder", hint="--output FILE names a file in it") from None
+        raise UsageError(f"{name} exists already", hint="give another with --output, or --force") from None
     except PermissionError as error:
-        raise PermissionDeniedError(
-            f"{clean(str(path))}: {error.strerror}", hint="--output FILE puts it elsewhere"
-        ) from None
+        raise PermissionDeniedError(f"{name}: {error.strerror}", hint="--output FILE puts it elsewhere") from None
     except OSError as error:
-        raise CkptprofError(f"{clean(str(path))}: {error.strerror}", hint="--output FILE puts it elsewhere") from None
+        raise CkptprofError(f"{name}: {error.strerror}", hint="--output FILE puts it elsewhere") from None
+
+
+def _fill(file: BinaryIO, path: Path, text: str) -> None:
+    """Write the page; where it does not go in whole, as on a full disk, remove what did."""
+    try:
+        file.write(text.encode("utf-8", "backslashreplace"))
+        file.flush()
+    except OSError:
+        if path.is_file():  # and no device
+            path.unlink()
+        raise
 
 
 def _show(path: Path) -> None:
