@@ -1,4 +1,8 @@
-"""The nouns of ckptprof (docs/architecture.md): frozen, free of I/O, the same live, on replay and from the store."""
+"""The nouns of ckptprof (docs/architecture.md): frozen, free of I/O, the same live, on replay and from the store.
+
+What a checkpoint is made of is a tree, which holds no cycle: `gc=False` spares the collector walks through all of it,
+again and again while it is read (a third of the time of a report of many).
+"""
 
 from __future__ import annotations
 
@@ -79,7 +83,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     dropped_frames: int = 0
 
 
-class Writer(msgspec.Struct, frozen=True, kw_only=True):
+class Writer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A process that moved bytes of a checkpoint (it reads, in a restore)."""
 
     pid: int
@@ -92,7 +96,7 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     # trainer: the thread that trains; thread: another of its threads
 
 
-class Moments(msgspec.Struct, frozen=True, kw_only=True):
+class Moments(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The course of a save between its start (first create) and end; wall clock. None: not seen, or there was none."""
 
     first_data_ns: int | None = None
@@ -102,7 +106,7 @@ class Moments(msgspec.Struct, frozen=True, kw_only=True):
     cleaned_ns: int | None = None  # the last old checkpoint was deleted
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What its processes did to files beside moving data, from start to end. None: not seen."""
 
     created: Count | None = None
@@ -113,7 +117,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     data_call_ns: Count | None = None  # spent in the calls that moved the data, of all threads together
 
 
-class Overhead(msgspec.Struct, frozen=True, kw_only=True):
+class Overhead(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Bytes that were written beyond the checkpoint itself."""
 
     reason: Annotated[str, one_of("staging", "copy", "consolidation", "duplicate", "rewrite")]
@@ -121,7 +125,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # what was seen, for a person
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One reason for or against calling a burst a checkpoint."""
 
     name: str  # a short stable word: format, name, commit, runtime, recurs, read-back, copies-what-it-reads ...
@@ -129,7 +133,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # what was seen, for a person
 
 
-class Pattern(msgspec.Struct, frozen=True, kw_only=True):
+class Pattern(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How the bytes of one direction were laid out; shares are 0 to 1 of what was seen. None: could not be seen."""
 
     class_: PatternClass | None = msgspec.field(name="class")  # decided by bytes
@@ -148,7 +152,7 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
     mapped_share_bytes: Share | None = None  # by page faults of a mapping
 
 
-class Stream(msgspec.Struct, frozen=True, kw_only=True):
+class Stream(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What one process did to one file in one direction."""
 
     pid: int
@@ -162,14 +166,14 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     seen_by: str = "fdinfo"  # fdinfo | maps | directory | counters | trace
 
 
-class Interval(msgspec.Struct, frozen=True, array_like=True):
+class Interval(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A stretch of time, wall clock."""
 
     start_ns: int
     end_ns: int
 
 
-class Point(msgspec.Struct, frozen=True, array_like=True):
+class Point(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Bytes moved by the checkpoint's processes in one interval; the timeline of `show`."""
 
     start_ns: int  # epoch nanoseconds
@@ -177,7 +181,7 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
 
 
-class DeviceShare(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceShare(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a device under the checkpoint's files, or a NIC, did while it ran.
 
     Requests are seen by tracing only, of whole disks, in the checkpoint's direction, whoever made them. Latencies, from
@@ -198,7 +202,7 @@ class DeviceShare(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: int | None = None  # the most that were seen under way at once, looking once a second
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A burst recognised as a save or a restore, or a copy of checkpoint files. All times are epoch nanoseconds.
 
     None: not known, never invented.

@@ -32,7 +32,7 @@ class Limit(str, Enum):
     UNCLEAR = "unclear"  # the evidence contradicts itself, or is missing; `candidates` names the likeliest
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class Account(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A part of the critical path; the accounts of a checkpoint add up to its `seconds`."""
 
     limit: Limit | None  # None: time that nothing explains
@@ -40,7 +40,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # what was seen, with numbers, for a person
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What limited a checkpoint, why that and not its neighbours, and what would be gained without it."""
 
     limit: Limit
@@ -59,7 +59,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reference: str | None = None  # where that was seen before
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
+class Cost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What one checkpoint cost; None: not known."""
 
     stall_seconds: float | None = None

@@ -314,14 +314,15 @@ POLLS = "watching at poll level: libbpf.so.1 cannot be loaded"
 
 @pytest.mark.parametrize("uid", [0, 1000])
 @pytest.mark.parametrize(
-    ("state", "status", "text", "trace_status"),
+    ("state", "status", "text", "level"),
     [
-        ({"StatusText": POLLS}, "warn", f"the service says: {POLLS} (", "note"),
-        ({"StatusText": "watching at trace level"}, "ok", "the service says: watching at trace level (", "ok"),
-        ({}, "note", "the service runs: at which level it watches is not known (", "ok"),
-        (None, "note", "the service runs: at which level it watches is not known (", "ok"),
+        ({"StatusText": POLLS}, "warn", f"the service says: {POLLS} (", "poll"),
+        ({"StatusText": "watching at trace level"}, "ok", "the service says: watching at trace level (", "trace"),
+        ({"StatusText": "job at poll level ends"}, "ok", "the service says: job at poll level ends (", None),
+        ({}, "note", "the service runs: at which level it watches is not known (", None),
+        (None, "note", "the service runs: at which level it watches is not known (", None),
     ],
-    ids=["polls", "traces", "silent", "no-bus"],
+    ids=["polls", "traces", "other-words", "silent", "no-bus"],
 )
 def test_a_service_behind_a_password_is_asked_of_systemd(
     monkeypatch: pytest.MonkeyPatch,
@@ -329,7 +330,7 @@ def test_a_service_behind_a_password_is_asked_of_systemd(
     state: dict[str, str] | None,
     status: str,
     text: str,
-    trace_status: str,
+    level: str | None,
     uid: int,
 ) -> None:
     """No remedy is invented for it, least of all one that this command only guesses; its level is not ours."""
@@ -342,9 +343,10 @@ def test_a_service_behind_a_password_is_asked_of_systemd(
     (check,) = found
 
     assert (check.status, check.text) == (status, f"{text}its page wants a password: not asked)")
+    assert check.level == level
     assert "restart" not in (check.fix or "")
     assert ("journalctl -u ckptprof" in (check.fix or "")) is (status != "ok")
-    assert [one.status for one in watching.beside(found, WORKS)] == ["ok", trace_status]
+    assert [one.status for one in watching.beside(found, WORKS)] == ["ok", "note" if level == "poll" else "ok"]
 
 
 @pytest.mark.parametrize(("level", "trace_status"), [("poll", "note"), ("trace", "ok")])
@@ -352,6 +354,7 @@ def test_a_trace_that_works_here_is_no_ok_beside_who_polls(level: str, trace_sta
     """It is not what watches."""
     found = watching.everything(standing(level=level, reasons=()), None, "/nowhere/x.db", WORKS)
 
+    assert [one.level for one in found] == [level]
     assert [one.status for one in watching.beside(found, WORKS)] == ["ok", trace_status]
 
 

@@ -89,6 +89,8 @@ def test_a_page_goes_to_standard_output(db: str, folder: Path, capfdbinary: pyte
         (["--force"], (2, "are of --html")),
         (["--html", "-o", "-", "--open"], (2, "needs a file")),
         (["--html", "-o", "nowhere/page.html"], (1, "No such file or directory")),
+        (["--html", "-o", "."], (2, ". is a folder")),
+        (["--html", "-o", ".", "--force"], (1, "Is a directory")),
     ],
 )
 def test_what_makes_no_sense_is_said(
@@ -158,6 +160,45 @@ def test_a_folder_that_takes_no_file_is_named(folder: Path, db: str, capsys: pyt
     assert main(["report", "--html", "-o", "/sys/page.html", "--db", db]) in (1, 5)
     out, err = capsys.readouterr()
     assert (out, "/sys/page.html: " in err, "--output FILE puts it elsewhere" in err) == ("", True, True)
+
+
+@pytest.mark.parametrize("options", [[], ["--force"]])
+def test_half_a_page_is_not_left(options: list[str], folder: Path, db: str) -> None:
+    """Where the disk is full, or a file may not be so large: it is said, and nobody mails the half."""
+    command = ["report", "--html", *options, "--db", db]
+    script = (
+        "import resource, sys\n"
+        "from ckptprof.cli.main import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        f"sys.exit(main({command!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "ckptprof-report.html: File too large" in done.stderr
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["report"], ["show", "1"], ["diff", "DB", "DB"]])
+@pytest.mark.parametrize("content", [None, "", "hello\n" * 1000])
+def test_what_is_no_database_makes_no_page(
+    command: list[str], content: str | None, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is missing, empty, or of another program; the exit code is that of the text."""
+    db = folder / "some.db"
+    if content is not None:
+        db.write_text(content)
+    asked = [str(db) if word == "DB" else word for word in command]
+    assert main([*asked, "--html", "--db", str(db)]) == 6
+    out, err = capsys.readouterr()
+    assert (out, str(db) in err, "hint: " in err) == ("", True, True)
+    assert list(folder.glob("*.html")) == []
+
+
+def test_a_page_of_no_checkpoint_is_not_made(folder: Path, db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is asked for by its number must be there."""
+    assert main(["show", "99", "--html", "--db", db]) == 3
+    assert "99" in capsys.readouterr().err
+    assert list(folder.iterdir()) == []
 
 
 def test_a_reader_that_goes_away_is_no_error(folder: Path, db: str) -> None:

@@ -42,9 +42,9 @@ def test_when_all_is_fine_it_says_so_in_one_line(reports: dict[str, Report], zon
 def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Checkpoint]) -> None:
     """Nothing was slow, and training was blocked for half of the run: then the interval is what to change."""
     often = tuple(make_diagnosed(n, n * 80, limit=Limit.NONE, stall_ns=40 * 10**9) for n in range(1, 4))
-    pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=often))
+    pairs = answer.of(Report(host="h", watched=_UNWATCHED, checkpoints=often)).opening
 
-    assert pairs == [
+    assert list(pairs) == [
         ("Answer", "3 saves of 39.2 s in the mean, one every 1 min 20 s, blocked train.py for 50 % of its run."),
         (
             "Do first",
@@ -62,16 +62,16 @@ def test_a_restore_or_a_single_save_is_no_reason_to_save_less_often(make_diagnos
     once = tuple(
         make_diagnosed(n, n * 80, limit=Limit.NONE, kind=kind, stall_ns=40 * 10**9) for n, kind in enumerate(kinds, 1)
     )
-    pairs = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=once))
+    pairs = answer.of(Report(host="h", watched=_UNWATCHED, checkpoints=once)).opening
 
-    assert pairs == [("Answer", "Nothing was slow: 1 save and 2 restores blocked training for 2 min 00 s.")]
+    assert list(pairs) == [("Answer", "Nothing was slow: 1 save and 2 restores blocked training for 2 min 00 s.")]
 
 
 def test_a_limit_of_little_is_not_the_answer(make_diagnosed: Callable[..., Checkpoint]) -> None:
     """One small save was slow, and held a thirtieth of what training lost: what all of them blocked is told."""
     fast = [make_diagnosed(n, n * 1000, limit=Limit.NONE, stall_ns=4 * 10**9) for n in range(1, 5)]
     slow = make_diagnosed(5, 5000, stall_ns=5 * 10**8)
-    (pair,) = answer.opening(Report(host="h", watched=_UNWATCHED, checkpoints=(*fast, slow)))
+    (pair,) = answer.of(Report(host="h", watched=_UNWATCHED, checkpoints=(*fast, slow))).opening
 
     assert pair == (
         "Answer",
@@ -146,8 +146,8 @@ def test_the_advice_asks_for_a_plan_of_its_job(make_diagnosed: Callable[..., Che
     other = make_diagnosed(4, 500, job="other", limit=Limit.NONE, stall_ns=10**9)
     alone, beside = (Report(host="h", watched=_UNWATCHED, checkpoints=tuple(told)) for told in (mine, [*mine, other]))
 
-    assert "`ckptprof plan --mttf 3h` tells" in dict(answer.opening(alone))["Do first"]
-    assert "`ckptprof plan --mttf 3h --job 'my job'` tells" in dict(answer.opening(beside))["Do first"]
+    assert "`ckptprof plan --mttf 3h` tells" in dict(answer.of(alone).opening)["Do first"]
+    assert "`ckptprof plan --mttf 3h --job 'my job'` tells" in dict(answer.of(beside).opening)["Do first"]
 
 
 @pytest.mark.parametrize(("stall_seconds", "said"), [(4.12, False), (4.124, False), (5.04, True), (2, False)])
@@ -176,7 +176,7 @@ def test_without_verdicts_there_is_no_answer(reports: dict[str, Report], zone: t
 
 def test_each_job_is_told_what_it_paid(reports: dict[str, Report], zone: timezone) -> None:
     """Stall, share of the run against SNIA's 5 %, GPU time for the GPUs that are given, throughput and tier."""
-    text = _flat(terminal.render(reports["limits"], width=200, colour=False, zone=zone, gpus=16))
+    text = _flat(terminal.render(answer.with_gpus(reports["limits"], 16), width=200, colour=False, zone=zone))
 
     assert "above the 5 % that SNIA asks for" in text
     assert "blocked on 16 GPUs" in text
@@ -239,7 +239,7 @@ def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Ch
     """Every limit can be told, alone and in the opening."""
     for limit in Limit:
         report = Report(host="h", watched=_UNWATCHED, checkpoints=(make_diagnosed(1, 0, limit=limit),))
-        pairs = dict(answer.opening(report))
+        pairs = dict(answer.of(report).opening)
         assert "Answer" in pairs
         if limit is Limit.UNCLEAR:
             assert pairs["Answer"].startswith("What limited the only checkpoint is unclear")

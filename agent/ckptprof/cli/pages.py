@@ -81,21 +81,24 @@ def _keep(path: Path, text: str, *, force: bool) -> None:
 def created(path: str, *, force: bool) -> Iterator[IO[bytes]]:
     """Give a file for its owner alone: it names processes and paths. Half a file is not left. Raises CkptprofError."""
     how = os.O_TRUNC if force else os.O_EXCL
+    name = clean(path)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 yield file
         except BaseException:
-            if not force:  # else it may be anything, a device too
-                Path(path).unlink(missing_ok=True)
+            if Path(path).is_file():  # and no device
+                Path(path).unlink()
             raise
     except FileExistsError:
-        raise UsageError(f"{clean(path)} exists already", hint="give another with --output, or --force") from None
+        if Path(path).is_dir():
+            raise UsageError(f"{name} is a folder", hint="--output FILE names a file in it") from None
+        raise UsageError(f"{name} exists already", hint="give another with --output, or --force") from None
     except PermissionError as error:
-        raise PermissionDeniedError(f"{clean(path)}: {error.strerror}", hint=_ELSEWHERE) from None
+        raise PermissionDeniedError(f"{name}: {error.strerror}", hint=_ELSEWHERE) from None
     except OSError as error:
-        raise CkptprofError(f"{clean(path)}: {error.strerror}", hint=_ELSEWHERE) from None
+        raise CkptprofError(f"{name}: {error.strerror}", hint=_ELSEWHERE) from None
 
 
 def _show(path: Path) -> None:

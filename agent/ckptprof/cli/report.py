@@ -93,7 +93,6 @@ def command(  # each argument is an option of the command line
             width=width,
             colour=colour,
             zone=output.LocalZone(),
-            gpus=gpus,
             whole=whole,
             remarks=[
                 *([f"--limit {limit}: older checkpoints count in no figure here."] if is_cut else []),

@@ -1,49 +1,20 @@
-"""What checkpoints cost: training blocked, GPU time, and how near they come to what storage is sold for."""
+"""What the checkpoints of a job cost it: training blocked, GPU time, and how near they come to what is sold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from ckptprof import figures
-from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.sight import NS, Sight, number, some
-from ckptprof.diagnose.tiers import reached
-from ckptprof.diagnose.verdict.nothing import LEAST_SHARE
-from ckptprof.measures import LinkMeasure
-from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof.verdicts import Cost, DirectionCost, JobCost, Limit
+from ckptprof.diagnose import tiers
+from ckptprof.diagnose.sight import NS, some
+from ckptprof.model import Checkpoint, Kind
+from ckptprof.verdicts import DirectionCost, JobCost
 
 SNIA_SHARE = 0.05  # checkpointing takes less than 5 % of the time in training
 FIELD_SHARES = (0.12, 0.43)  # in the mean and at worst (Maeng et al. 2021)
 
 
-def cost(found: Accounting, gpus: int | None = None, seen_gpus: int | None = None) -> Cost:
-    """Return what one checkpoint cost; `gpus` of its job as given, as NVML tells, or one for each rank."""
-    sight = found.sight
-    checkpoint = sight.checkpoint
-    known, origin = _gpus(checkpoint, gpus, seen_gpus)
-    held = number(checkpoint.stall_ns)
-    stall = held / NS if held is not None else None
-    speed = some(checkpoint.bytes) / sight.span if sight.span > 0 else None
-    each = speed / known if speed is not None and known else None
-    best, from_ = _ceiling(found, speed)
-    return Cost(
-        stall_seconds=stall,
-        background_seconds=_background(sight, stall),
-        gpus=known,
-        gpus_from=origin,
-        gpu_seconds=stall * known if stall is not None and known else None,
-        bytes_per_second=speed,
-        bytes_per_second_per_gpu=each,
-        ceiling_share=speed / best if speed is not None and best is not None and best >= 1 else None,
-        ceiling_from=from_,
-        tier=_tier(checkpoint.kind, each),
-    )
-
-
-def job_costs(
-    checkpoints: Sequence[Checkpoint], run_seconds: float | None = None, gpus: int | None = None
-) -> tuple[JobCost, ...]:
+def job_costs(checkpoints: Sequence[Checkpoint], run_seconds: float | None = None) -> tuple[JobCost, ...]:
     """Return what each job's checkpoints cost, the dearest first; copies do not count.
 
     `run_seconds`: how long the jobs were watched; None: from the first checkpoint of a job until its next is due.
@@ -52,16 +23,16 @@ def job_costs(
     for one in checkpoints:
         if one.kind is not Kind.COPY:
             jobs.setdefault(one.job, []).append(one)
-    found = [_job(job, mine, run_seconds, gpus) for job, mine in jobs.items()]
+    found = [_job(job, mine, run_seconds) for job, mine in jobs.items()]
     return tuple(sorted(found, key=lambda one: (-(one.stall_seconds or 0.0), one.job)))
 
 
-def _job(job: str, mine: list[Checkpoint], run_seconds: float | None, gpus: int | None) -> JobCost:
+def _job(job: str, mine: list[Checkpoint], run_seconds: float | None) -> JobCost:
     mine = sorted(mine, key=lambda one: one.start_ns)
     stalls = figures.of_all(mine, figures.stall_seconds)
     stall = sum(stalls) if stalls else None
     run = run_seconds if run_seconds is not None and run_seconds > 0 else _span(mine, stall)
-    known, origin = _most(mine, gpus)
+    known, origin = _gpus(mine)
     share = min(1.0, stall / run) if stall is not None and run else None
     apart = figures.intervals_seconds(mine)
     background = [some(one.cost.background_seconds) for one in mine if one.cost is not None]
@@ -123,25 +94,13 @@ def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None
         bytes_per_second=speed,
         gibibytes_per_second=speed / 2**30 if speed is not None else None,
         bytes_per_second_per_gpu=each,
-        tier=_tier(mine[0].kind, each),
+        tier=tiers.word(mine[0].kind, each),
         ceiling_share=figures.median(shares) if shares else None,
     )
 
 
-def _gpus(checkpoint: Checkpoint, given: int | None, seen: int | None) -> tuple[int | None, str | None]:
-    if given is not None and given > 0:
-        return given, "given"
-    if seen is not None and seen > 0:
-        return seen, "nvml"
-    if checkpoint.ranks is not None and checkpoint.ranks > 0:
-        return checkpoint.ranks, "ranks"
-    return None, None
-
-
-def _most(mine: Iterable[Checkpoint], given: int | None) -> tuple[int | None, str | None]:
-    """Return the GPUs of a job: those given, or the most that one of its checkpoints told."""
-    if given is not None and given > 0:
-        return given, "given"
+def _gpus(mine: Iterable[Checkpoint]) -> tuple[int | None, str | None]:
+    """Return the GPUs of a job, the most that one of its checkpoints told, and who told them."""
     told = [(one.cost.gpus, one.cost.gpus_from) for one in mine if one.cost is not None and one.cost.gpus]
     return max(told, key=lambda pair: pair[0] or 0, default=(None, None))
 
@@ -159,34 +118,3 @@ def _span(mine: list[Checkpoint], stall: float | None) -> float | None:
         ends.append(mine[-1].start_ns / NS + figures.median(apart))
     length = max(max(ends) - mine[0].start_ns / NS, stall or 0.0)
     return length if length > 0 else None
-
-
-def _tier(kind: Kind, each: float | None) -> str | None:
-    if each is None:
-        return None
-    tier = reached(kind, each)
-    return "below" if tier is None else tier.name.lower()
-
-
-def _background(sight: Sight, stall: float | None) -> float | None:
-    """Return for how long it went on beside training."""
-    if sight.checkpoint.kind is Kind.RESTORE or sight.checkpoint.mode is Mode.SYNC:
-        return 0.0
-    return max(0.0, sight.span - stall) if sight.checkpoint.mode is Mode.ASYNC and stall is not None else None
-
-
-def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str | None]:
-    """Return (bytes per second that this path can do, who says so): by a probe, or for who waited for the storage.
-
-    What went into the page cache tells nothing of a device, nor does a device that was never seen to be as fast.
-    """
-    sight = found.sight
-    if sight.probed:
-        return sight.probed, "ckptprof ceiling"
-    if found.waiting + found.of(Limit.PAGE_FAULT) < LEAST_SHARE * found.quiet_seconds:
-        return None, None
-    below = sight.link if sight.remote else sight.device
-    shown = number(below.shown_bytes_per_second) if below is not None else None
-    if below is None or not shown or shown < (speed or 0.0):
-        return None, None
-    return shown, f"the best second of {below.name if isinstance(below, LinkMeasure) else below.device}"

@@ -8,7 +8,7 @@ import msgspec
 
 from ckptprof.diagnose.accounts.accounts import account
 from ckptprof.diagnose.ceilings import Ceilings
-from ckptprof.diagnose.costs import cost
+from ckptprof.diagnose.cost import cost
 from ckptprof.diagnose.sight import look
 from ckptprof.diagnose.verdict.verdict import verdict
 from ckptprof.model import Checkpoint, Kind

@@ -40,6 +40,14 @@ def reached(kind: Kind, bytes_per_second_per_gpu: float) -> Tier | None:
     return found[-1] if found else None
 
 
+def word(kind: Kind, bytes_per_second_per_gpu: float | None) -> str | None:
+    """Return light, medium, high, or below; None of a throughput that is not known."""
+    if bytes_per_second_per_gpu is None:
+        return None
+    tier = reached(kind, bytes_per_second_per_gpu)
+    return "below" if tier is None else tier.name.lower()
+
+
 def needed(kind: Kind, bytes_per_second_per_gpu: float) -> Tier | None:
     """Return the lowest tier that gives at least this throughput per GPU, None if it takes more than High."""
     return next((tier for tier in TIERS if tier.rate(kind) >= bytes_per_second_per_gpu), None)

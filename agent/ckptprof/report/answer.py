@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import msgspec
@@ -22,6 +23,27 @@ MAX_JOBS = 5  # whose costs are told; --json has them all
 _JOB_CELLS = 60
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is concluded of all checkpoints of a report together."""
+
+    headline: Headline | None  # what limited most of the lost time
+    costs: tuple[JobCost, ...]  # of each job, the dearest first
+    opening: tuple[tuple[str, str], ...]  # the answer and what to do first, in words; nothing if unknown
+
+
+def of(report: Report) -> Answer:
+    """Return what is concluded of a report; it takes a while for many checkpoints."""
+    from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
+    from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 # see above
+
+    costs = job_costs(report.checkpoints)
+    found = first_advice(report.checkpoints)
+    if found is not None and found.limit is Limit.NONE:
+        found = msgspec.structs.replace(found, **{"remedy": None, **_too_often(costs)})
+    return Answer(found, costs, tuple(_opening(report.checkpoints, found)))
+
+
 def with_gpus(report: Report, gpus: int | None) -> Report:
     """Return the report with the cost of each checkpoint for so many GPUs; as it is where none are given."""
     if gpus is None:
@@ -31,58 +53,38 @@ def with_gpus(report: Report, gpus: int | None) -> Report:
 
 
 def _with_gpus(checkpoint: Checkpoint, gpus: int) -> Checkpoint:
-    from ckptprof.diagnose.tiers import reached  # noqa: PLC0415 # see above
+    from ckptprof.diagnose import tiers  # noqa: PLC0415 # see above
 
     known = checkpoint.cost if checkpoint.cost is not None else Cost()
     stall = None if checkpoint.stall_ns is None else checkpoint.stall_ns / 1e9
     each = None if known.bytes_per_second is None else known.bytes_per_second / gpus
-    tier = None if each is None else reached(checkpoint.kind, each)
     cost = msgspec.structs.replace(
         known,
         gpus=gpus,
         gpus_from="given",
         gpu_seconds=None if stall is None else stall * gpus,
         bytes_per_second_per_gpu=each,
-        tier=None if each is None else "below" if tier is None else tier.name.lower(),
+        tier=tiers.word(checkpoint.kind, each),
     )
     return msgspec.structs.replace(checkpoint, cost=cost)
 
 
-def headline(report: Report) -> Headline | None:
-    """Return what limited most of the lost time."""
-    from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
-
-    found = first_advice(report.checkpoints)
-    if found is None or found.limit is not Limit.NONE:
-        return found
-    return msgspec.structs.replace(found, **{"remedy": None, **_too_often(report)})
-
-
-def costs(report: Report, gpus: int | None = None) -> tuple[JobCost, ...]:
-    """Return what checkpoints cost each job, the dearest first."""
-    from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 # see above
-
-    return job_costs(report.checkpoints, gpus=gpus)
-
-
-def opening(report: Report) -> list[tuple[str, str]]:
+def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[tuple[str, str]]:
     """Return the answer: one line where nothing was slow, what to do first where something was; nothing if unknown."""
-    found = headline(report)
     if found is None:
         return []
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
-    sure = "" if is_plain else f"{_sure(report.checkpoints, found.limit)}: "
+    sure = "" if is_plain else f"{_sure(checkpoints, found.limit)}: "
     pairs = [("Answer", f"{sure}{recorded(found.sentence)}")]
     if found.remedy is not None:
         pairs.append(("Do first", recorded(found.remedy)))
     return pairs
 
 
-def _too_often(report: Report) -> dict[str, str]:
+def _too_often(every: Sequence[JobCost]) -> dict[str, str]:
     """Return another sentence and a remedy where no save is slow, but their number blocks training too long."""
     from ckptprof.diagnose.plan.planning import LEAST_SAVES  # noqa: PLC0415 # see above
 
-    every = costs(report)
     cost = _held_most(every)
     if cost is None:
         return {}
@@ -104,11 +106,11 @@ def _held_most(every: Sequence[JobCost]) -> JobCost | None:
     return max(shares, key=lambda pair: (pair[0], pair[1].job), default=(0.0, None))[1]
 
 
-def answered_first(report: Report) -> tuple[JobCost, ...]:
+def answered_first(told: Answer) -> tuple[JobCost, ...]:
     """Return what checkpoints cost each job, that of the answer first."""
-    every, found = costs(report), headline(report)
-    first = _held_most(every) if found is not None and found.limit is Limit.NONE else None
-    return every if first is None else (first, *(one for one in every if one is not first))
+    is_plain = told.headline is not None and told.headline.limit is Limit.NONE
+    first = _held_most(told.costs) if is_plain else None
+    return told.costs if first is None else (first, *(one for one in told.costs if one is not first))
 
 
 def _blocking(cost: JobCost) -> str:
@@ -127,11 +129,10 @@ def _sure(checkpoints: Sequence[Checkpoint], limit: Limit) -> str:
     return f"{certainty.name(limit)}, {certainty.words(limit, median(told))}" if told else certainty.name(limit)
 
 
-def cost_lines(report: Report, width: int, gpus: int | None, *, colour: bool) -> list[str]:
+def cost_lines(report: Report, every: Sequence[JobCost], width: int, *, colour: bool) -> list[str]:
     """Return what checkpoints cost each job, as far as it is known; nothing where nobody worked it out."""
     if not any(one.verdict is not None or one.cost is not None for one in report.checkpoints):
         return []
-    every = costs(report, gpus)
     lines = []
     for one in every[:MAX_JOBS]:
         title = f"What checkpoints cost {shorten_end(named(one.job), _JOB_CELLS)}"

@@ -29,6 +29,7 @@ class Check(msgspec.Struct, frozen=True):
     # note: nothing that this version needs is missing; warn: less is seen; fail: it does not work
     text: str  # what was found, one sentence
     fix: str | None = None  # the command or setting that changes it
+    level: str | None = None  # trace | poll: at which the agent watches that it is about; None: of none, or not known
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

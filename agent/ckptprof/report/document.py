@@ -47,12 +47,13 @@ def of(told: msgspec.Struct) -> dict[str, Any]:
 
 def report_document(report: Report) -> dict[str, Any]:
     """Return the document of `report --json` and `list --json`."""
+    found = answer.of(report)
     told = ReportDocument(
         host=report.host,
         watched=report.watched,
         copies_left_out=report.copies_left_out,
-        answer=answer.headline(report),
-        jobs=answer.costs(report),
+        answer=found.headline,
+        jobs=found.costs,
         checkpoints=(),
     )
     return {**of(told), "checkpoints": [_summary(checkpoint) for checkpoint in ordered(report.checkpoints)]}

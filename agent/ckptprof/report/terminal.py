@@ -61,7 +61,6 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     colour: bool,
     zone: tzinfo,
     copies: str = COPIES,
-    gpus: int | None = None,
     whole: bool = False,
     remarks: Sequence[str] = (),
     empty: Callable[[Report], tuple[str, str]] = explain_empty,
@@ -74,8 +73,9 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     """
     checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
-    lines = facts(answer.opening(report), width, colour=colour, keys=KEY_CELLS)
-    drawn = overview.lines(report, answer.answered_first(report), _of_saves(report), width, KEY_CELLS, colour=colour)
+    told = answer.of(report)
+    lines = facts(told.opening, width, colour=colour, keys=KEY_CELLS)
+    drawn = overview.lines(report, answer.answered_first(told), _of_saves(report), width, KEY_CELLS, colour=colour)
     lines += [*[""] * bool(lines and drawn), *drawn, *[""] * bool(drawn)]
     lines += facts(_opening(report, offset), width, colour=colour, keys=KEY_CELLS)
     if not checkpoints:
@@ -85,7 +85,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
         return "\n".join([*lines, "", *wrap(sentences, width), ""])
     shown = rows.choose(report, whole=whole)
     lines += ["", *rows.draw(report, shown, offset, width, colour=colour), ""]
-    cost = answer.cost_lines(report, width, gpus, colour=colour)
+    cost = answer.cost_lines(report, told.costs, width, colour=colour)
     lines += [*cost, ""] if cost else []
     notes = [*_notes(report, shown, copies), *remarks]
     lines += [paint(line, "dim", colour=colour) for note in notes for line in wrap(note, width)]

@@ -25,8 +25,6 @@ from ckptprof.store.lock import lock_path, writer_is_alive
 _PATIENCE_SECONDS = 2.0
 _MOST_BYTES = 1 << 20
 _FAILED = "the trace failed"
-_POLLS = "at poll level"
-_SILENT = ", and does not answer"
 _NOT_ASKED = "its page wants a password: not asked"
 
 
@@ -71,22 +69,21 @@ def everything(
 ) -> list[Check]:
     """Return what is to be said of who watches this host; `own`: what this command found when it tried the trace."""
     if standing is None:
-        return [_unanswered(newest, db, own)]
+        return [_unanswered(newest, db, own, ", and does not answer")]
     if isinstance(standing, Guarded):
         if (said := _service_says()) is not None:
             return [said]
         known = _unanswered(newest, db, own)
-        text = f"{known.text.replace(_SILENT, '')} ({_NOT_ASKED})"
-        return [Check(known.id, known.status, text, known.fix)]
+        return [msgspec.structs.replace(known, text=f"{known.text} ({_NOT_ASKED})")]
     who = f"{'the service' if service_runs() else 'an agent'} (pid {standing.pid}) watches this host"
     if standing.level == "trace":
-        found = [Check("watching", "ok", f"{who} at trace level")]
+        found = [Check("watching", "ok", f"{who} at trace level", level="trace")]
         otherwise = remedies.restart() if trace.is_by_ebpf(own) else trace.NOTHING
         return found + trace.out_of_sight("watching-sight", standing.reasons, own, otherwise=otherwise)
     if standing.wish == "poll":
-        return [Check("watching", "warn", f"{who} {_POLLS}, as it was asked to", _unasked())]
+        return [Check("watching", "warn", f"{who} at poll level, as it was asked to", _unasked(), "poll")]
     reason = "; ".join(standing.reasons) or "it does not say why"
-    return [Check("watching", "warn", f"{who} {_POLLS}: {reason}", _remedy(standing, own))]
+    return [Check("watching", "warn", f"{who} at poll level: {reason}", _remedy(standing, own), "poll")]
 
 
 def beside(found: Sequence[Check], own: Sequence[Check]) -> list[Check]:
@@ -94,7 +91,7 @@ def beside(found: Sequence[Check], own: Sequence[Check]) -> list[Check]:
 
     `found`: what is said of who watches.
     """
-    if not any(_POLLS in one.text for one in found):
+    if not any(one.level == "poll" for one in found):
         return list(own)
     here = "works for this command, and not for who watches this host: see `watching`"
     return [Check(one.id, "note", here) if one.id == "trace" and one.status == "ok" else one for one in own]
@@ -110,10 +107,10 @@ def _service_says() -> Check | None:
         said = None
     if not said:
         return None
-    text = f"the service says: {said} ({_NOT_ASKED})"
-    if _POLLS not in said:
-        return Check("watching", "ok", text)
-    return Check("watching", "warn", text, f"{remedies.as_root('journalctl -u ckptprof')} tells why it polls")
+    text, level = f"the service says: {said} ({_NOT_ASKED})", levels.of_status(said)
+    if level != "poll":
+        return Check("watching", "ok", text, level=level)
+    return Check("watching", "warn", text, f"{remedies.as_root('journalctl -u ckptprof')} tells why it polls", level)
 
 
 def _unasked() -> str:
@@ -142,8 +139,8 @@ def _as_here(own: Sequence[Check]) -> str:
     return trace.as_told(missing)
 
 
-def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check]) -> Check:
-    """Judge by the database: one that serves nothing, or elsewhere, still writes there."""
+def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check], silent: str = "") -> Check:
+    """Judge by the database: one that serves nothing, or elsewhere, writes there all the same; `silent`: if it does."""
     try:
         path = to_path(db)
         alive = lock_path(path).exists() and writer_is_alive(path)
@@ -151,7 +148,7 @@ def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check]) ->
         alive = False
     if not alive:
         if service_runs():
-            text = f"the service runs{_SILENT}: at which level it watches is not known"
+            text = f"the service runs{silent}: at which level it watches is not known"
             return Check("watching", "note", text, f"{remedies.as_root('journalctl -u ckptprof')} tells it")
         if remedies.service_failed():
             text = "the service has failed, and no agent watches this host"
@@ -163,6 +160,6 @@ def _unanswered(newest: Session | None, db: str | Path, own: Sequence[Check]) ->
         return Check("watching", "note", "an agent writes to this database; at which level it watches is not known")
     text = f"an agent writes to this database at {newest.level} level"
     if newest.level == "trace":
-        return Check("watching", "ok", text)
+        return Check("watching", "ok", text, level="trace")
     # It may have been asked to poll: to begin again as before would then change nothing
-    return Check("watching", "warn", text, _unasked() if trace.missing(own) is None else _as_here(own))
+    return Check("watching", "warn", text, _unasked() if trace.missing(own) is None else _as_here(own), newest.level)

@@ -12,6 +12,7 @@ from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.lacking import lacking
 from ckptprof.diagnose.verdict.neighbours import evidence, excluded
 from ckptprof.diagnose.verdict.series import back_to_back, waited_for
+from ckptprof.diagnose.words import WORDS
 from ckptprof.model import Level
 from ckptprof.units import percent, seconds
 from ckptprof.verdicts import Limit, Verdict
@@ -139,7 +140,7 @@ def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choi
             return _Choice(Limit.UNCLEAR, f"time on CPU and time in calls are {over} more than there was", both)
     if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= _ALIKE * held:
         second, other = order[1]
-        why = f"{seconds(held)} {sentences.WORDS[top]}, {seconds(other)} {sentences.WORDS[second]}"
+        why = f"{seconds(held)} {WORDS[top]}, {seconds(other)} {WORDS[second]}"
         return _Choice(Limit.UNCLEAR, why, (top, second))
     return None
 

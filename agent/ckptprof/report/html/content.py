@@ -110,14 +110,14 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
     late = lateness_by_job(every)
     drawn = () if axis is None or not every else tuple(lanes(every, axis, late))
     moved = () if axis is None else tuple(throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps]))
-    opening = answer.opening(report)
-    found = answer.headline(report)
+    told = answer.of(report)
+    found = told.headline
     return Page(
         title=_title(report, every),
         subtitle=_subtitle(report, every, zone),
-        answer=tuple(opening),
+        answer=told.opening,
         answer_style=colours.css_class(Limit.NONE if found is None else found.limit),
-        tiles=tuple(_tiles(report, every)),
+        tiles=tuple(_tiles(report, every, told.costs)),
         axis=axis,
         ticks=() if axis is None else tuple(axis.ticks(zone)),
         offset_seconds=int(zone.utcoffset(None).total_seconds()),
@@ -133,7 +133,7 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
         jobs=len(late),
         files=tuple(files(every[0])) if len(every) == 1 else (),
         files_style="read" if every and every[0].kind is Kind.RESTORE else "written",
-        costs=tuple((clean(one.job), tuple(answer.of_job(one))) for one in answer.costs(report)[:MAX_JOBS]),
+        costs=tuple((clean(one.job), tuple(answer.of_job(one))) for one in told.costs[:MAX_JOBS]),
         columns=COLUMNS,
         rows=tuple(row(one, zone, folder) for one in kept),
         folder=clean(folder or ""),
@@ -164,18 +164,17 @@ def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
     return f"{units.stamp(begin, zone)} to {units.stamp(end, zone)} {units.offset_name(zone)}{level}"
 
 
-def _tiles(report: Report, every: list[Checkpoint]) -> list[Tile]:
-    told = {one.kind: one for one in summary.summarise(report).kinds}
+def _tiles(report: Report, every: list[Checkpoint], costs: Sequence[JobCost]) -> list[Tile]:
+    kinds = {one.kind: one for one in summary.summarise(report).kinds}
     tiles = []
     for kind, name in ((Kind.SAVE, "Saves"), (Kind.RESTORE, "Restores")):
-        one = told.get(kind)
+        one = kinds.get(kind)
         note = (
             "none was seen" if one is None else f"{units.size(one.bytes)}, median {units.seconds(one.median_seconds)}"
         )
         tiles.append(Tile(name, "0" if one is None else units.count(one.number), note))
     if not every:
         return tiles
-    costs = answer.costs(report)
     tiles.append(_blocked_tile(costs))
     tiles.append(_gpu_tile(costs))
     risks = [one.at_risk_ns for one in every if one.at_risk_ns is not None]

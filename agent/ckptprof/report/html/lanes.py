@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Writer
@@ -46,6 +47,27 @@ class Lane:
     number: int = 0  # of all of them
     rows: int = 1
     note: str = ""
+
+
+class _Sort(NamedTuple):
+    """What a lane shows of all checkpoints, and how a bar says it."""
+
+    name: str
+    style: str
+    did: str
+
+
+_BLOCKED = _Sort("blocked", "blocked", "blocked training for")
+_AT_RISK = _Sort("at risk", "risk", "was complete, and not durable for")
+
+
+class _Stretch(NamedTuple):
+    """A time that is of a checkpoint, and the row of its lane that it lies in."""
+
+    of: Checkpoint
+    start_ns: int
+    end_ns: int
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,9 +127,10 @@ def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
             if known is None:
                 known = late[rank] = [0, 0, 0, 0]
             known[0] += 1
-            if end_ns > middle:
-                known[1] += end_ns - middle
-                known[2] = max(known[2], end_ns - middle)
+            behind = end_ns - middle
+            if behind > 0:
+                known[1] += behind
+                known[2] = max(known[2], behind)
             if end_ns == last:
                 known[3] += 1
     found = [
@@ -158,16 +181,21 @@ def _whole(mine: Iterable[Checkpoint], axis: Axis, name: str, told: frozenset[in
 
     Those are paths of a colour each: the picture of a year is no larger than that of a week.
     """
-    bars = [_bar(one, axis.span(one.start_ns, one.end_ns), _style(one), _title(one)) for one in mine]
-    others: dict[int, Bar] = {}
-    for bar in bars:
-        place = int(bar.x / WIDTH * MAX_STRETCHES)
-        if bar.id not in told and (place not in others or bar.width > others[place].width):
-            others[place] = bar
+    bars: list[Bar] = []
+    others: dict[int, tuple[float, float, str]] = {}
+    number = 0
+    for number, one in enumerate(mine, 1):  # noqa: B007 # it counts
+        x, width = axis.span(one.start_ns, one.end_ns)
+        if one.id in told:
+            bars.append(_bar(one, (x, width), _style(one), _title(one)))
+            continue
+        place = int(x / WIDTH * MAX_STRETCHES)
+        if place not in others or width > others[place][1]:
+            others[place] = (x, width, _outlined(one, width, _style(one)))
     styles: dict[str, str] = {}
-    for bar in others.values():
-        styles[bar.style] = styles.get(bar.style, "") + path([(bar.x, bar.width)], 2, 10)
-    return Lane(name, tuple(bar for bar in bars if bar.id in told), tuple(styles.items()), len(bars))
+    for x, width, style in others.values():
+        styles[style] = styles.get(style, "") + path([(x, width)], 2, 10)
+    return Lane(name, tuple(bars), tuple(styles.items()), number)
 
 
 def _part(one: Checkpoint, writer: Writer, axis: Axis) -> Bar | None:
@@ -179,45 +207,51 @@ def _part(one: Checkpoint, writer: Writer, axis: Axis) -> Bar | None:
 
 
 def _blocked(checkpoints: Iterable[Checkpoint], axis: Axis) -> Lane:
-    bars, lengths_only, unseen = [], 0, 0
+    held: list[_Stretch] = []
+    lengths_only, unseen = 0, 0
     for one in checkpoints:
         unseen += one.stall_ns is None
         lengths_only += bool(one.stall_ns) and not one.blocked
-        for span in one.blocked:
-            title = f"{label(one)} blocked training for {units.duration(span.end_ns - span.start_ns)}"
-            bars.append(_bar(one, axis.span(span.start_ns, span.end_ns), "blocked", title))
+        held += [_Stretch(one, span.start_ns, span.end_ns) for span in one.blocked]
     notes = []
     if lengths_only:
         notes.append(f"of {units.plural(lengths_only, 'checkpoint')} only how long, not when: not drawn")
     if unseen:
         notes.append(f"of {units.plural(unseen, 'checkpoint')} not seen")
-    return _dense("blocked", bars, axis, note="; ".join(notes))
+    return _dense(_BLOCKED, held, axis, "; ".join(notes))
 
 
 def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
     """Return the lane of saves that counted as complete and were not durable yet; none where that is not known."""
-    bars: list[Bar] = []
+    risks: list[_Stretch] = []
     ends: list[int] = []
     for one in sorted(checkpoints, key=lambda one: one.start_ns):
-        if one.durable_ns is None or not one.at_risk_ns or one.kind is not Kind.SAVE:
+        at_risk_ns = one.at_risk_ns
+        if one.durable_ns is None or not at_risk_ns:
             continue
-        begin_ns = one.durable_ns - one.at_risk_ns
+        begin_ns = one.durable_ns - at_risk_ns
         row = next((row for row, end_ns in enumerate(ends) if end_ns <= begin_ns), len(ends))
         row = min(row, MAX_ROWS - 1)
         ends[row : row + 1] = [one.durable_ns]
-        title = f"{label(one)}: complete, and not durable for {units.duration(one.at_risk_ns)}"
-        bars.append(_bar(one, axis.span(begin_ns, one.durable_ns), "risk", title, row))
-    return [_dense("at risk", bars, axis, rows=max(1, len(ends)))] if bars else []
+        risks.append(_Stretch(one, begin_ns, one.durable_ns, row))
+    return [_dense(_AT_RISK, risks, axis)] if risks else []
 
 
-def _dense(name: str, bars: Sequence[Bar], axis: Axis, *, rows: int = 1, note: str = "") -> Lane:
+def _dense(sort: _Sort, drawn: Sequence[_Stretch], axis: Axis, note: str = "") -> Lane:
     """Return the lane; of more bars than can be told apart, the share of the time that they fill.
 
     A line of one point each would fill a lane that is empty for most of the time.
     """
-    if len(bars) <= WHOLE:
-        return Lane(name, tuple(bars), (), len(bars), rows, note)
-    filled = _filled(bars)
+    places = [axis.span(one.start_ns, one.end_ns) for one in drawn]
+    if len(drawn) <= WHOLE:
+        bars = [
+            _bar(
+                at.of, place, sort.style, f"{label(at.of)} {sort.did} {units.duration(at.end_ns - at.start_ns)}", at.row
+            )
+            for at, place in zip(drawn, places, strict=True)
+        ]
+        return Lane(sort.name, tuple(bars), (), len(bars), 1 + max((at.row for at in drawn), default=0), note)
+    filled = _filled(places)
     top = max(filled)
     step = WIDTH / CELLS
     points = "".join(
@@ -225,23 +259,29 @@ def _dense(name: str, bars: Sequence[Bar], axis: Axis, *, rows: int = 1, note: s
     )
     each = units.duration((axis.end_ns - axis.start_ns) // CELLS)
     most = f"share of each {each}, up to {units.percent(top)}"
-    return Lane(name, (), ((bars[0].style, f"M0 28{points}V28z"),), len(bars), 2, "; ".join(filter(None, (most, note))))
+    return Lane(
+        sort.name, (), ((sort.style, f"M0 28{points}V28z"),), len(drawn), 2, "; ".join(filter(None, (most, note)))
+    )
 
 
-def _filled(bars: Iterable[Bar]) -> list[float]:
+def _filled(places: Iterable[tuple[float, float]]) -> list[float]:
     """Return which share of each cell of the axis is filled; what overlaps counts once."""
     filled, reached = [0.0] * CELLS, 0.0
-    for bar in sorted(bars, key=lambda bar: bar.x):
-        begin, end = (at / WIDTH * CELLS for at in (max(bar.x, reached), bar.x + bar.width))
-        reached = max(reached, bar.x + bar.width)
+    for x, width in sorted(places):
+        begin, end = max(x, reached) / WIDTH * CELLS, (x + width) / WIDTH * CELLS
+        reached = max(reached, x + width)
         for place in range(int(begin), min(CELLS, int(end) + 1)):
             filled[place] += max(0.0, min(end, place + 1) - max(begin, place))
     return filled
 
 
 def _bar(one: Checkpoint, place: tuple[float, float], style: str, title: str, row: int = 0) -> Bar:
-    outlined = one.kind is Kind.RESTORE and style.startswith("limit-") and place[1] >= _OUTLINED
-    return Bar(*place, row, style + " restore" if outlined else style, title, one.id)
+    return Bar(*place, row, _outlined(one, place[1], style), title, one.id)
+
+
+def _outlined(one: Checkpoint, width: float, style: str) -> str:
+    is_outlined = one.kind is Kind.RESTORE and style.startswith("limit-") and width >= _OUTLINED
+    return style + " restore" if is_outlined else style
 
 
 def _style(one: Checkpoint) -> str:

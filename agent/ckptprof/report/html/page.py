@@ -6,28 +6,33 @@ import base64
 import hashlib
 from collections.abc import Iterable
 from datetime import tzinfo
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ckptprof import __version__, units
 from ckptprof.model import Report
-from ckptprof.report.comparison import Comparison
 from ckptprof.report.html import colours
-from ckptprof.report.html.content import page_of
-from ckptprof.report.html.difference import difference_of
 from ckptprof.report.html.rates import Counted
+
+if TYPE_CHECKING:
+    from ckptprof.report.comparison import Comparison
 
 _HERE = "ckptprof.report.html"
 
 
 def render(report: Report, counted: Iterable[Counted], *, zone: tzinfo) -> str:
     """Return the HTML page of a report; of a single checkpoint, with its streams, that of `show`."""
+    from ckptprof.report.html.content import page_of  # noqa: PLC0415 # each page needs its own only
+
     return _laid_out("page.html.j2", page_of(report, counted, zone))
 
 
 def render_difference(comparison: Comparison, *, zone: tzinfo) -> str:
     """Return the HTML page of a comparison of two runs."""
+    from ckptprof.report.html.difference import difference_of  # noqa: PLC0415 # as above
+
     return _laid_out("diff.html.j2", difference_of(comparison, zone))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError
@@ -20,6 +22,7 @@ BOTH = (
     "(--pid=host --cap-add=BPF --cap-add=PERFMON)"
 )
 _BLIND = "out of sight"
+_STATUS = re.compile("watching at (trace|poll) level")
 _ANYWAY = "`--level poll` does without, `ckptprof doctor` tells more"
 
 
@@ -82,6 +85,12 @@ def status(header: Header) -> str:
     """Return one line for a service manager: the level and, of poll, why there is no better one."""
     why = f": {header.level_reason}" if header.level != "trace" and header.level_reason else ""
     return f"watching at {header.level} level{why}"
+
+
+def of_status(line: str) -> str | None:
+    """Return the level that the line of `status` tells, None if it tells none."""
+    told = _STATUS.match(line)
+    return None if told is None else told[1]
 
 
 def describe(header: Header) -> list[str]:
