@@ -22,6 +22,7 @@ PART_NUMBER = re.compile(
     r"\d+[-_]?of[-_]?\d+)(?![\da-z])",
     re.IGNORECASE,
 )
+PIECE = re.compile(r"(?<![a-z\d])(\d{1,7})[-_]?of[-_]?(\d{1,7})(?![\da-z])", re.IGNORECASE)  # 2-of-8
 PART = re.compile(r"(?:shard|part|rank|layer|chunk|-of-|mp_|pp_|tp_|dp_|expert|worker)", re.IGNORECASE)
 RANK = re.compile(r"(?:^|[^a-z])rank[-_=]?(\d{1,7})(?![\da-z])", re.IGNORECASE)
 SHARD = re.compile(r"(?:^|[^a-z])shard[-_]?(\d{1,7})[-_]?of[-_]?(\d{1,7})(?!\d)", re.IGNORECASE)
