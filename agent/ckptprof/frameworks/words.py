@@ -31,6 +31,7 @@ NUMBERED_PIECE = re.compile(
 )  # of a data set
 RANK_FOLDER = re.compile(r"(?:[a-z]{1,4}[-_])?rank[-_=]?\d{1,7}", re.IGNORECASE)
 ALIAS = re.compile(r"(?:^|[-_.])(?:last|latest|\d*best|final|current|newest)(?=$|[-_.])", re.IGNORECASE)
+NAMELESS = re.compile(r"#\d+")  # as the kernel calls files that are made without a name (fs/dcache.c)
 STAGING = re.compile(r"^tmp[a-z0-9_]{8}$")  # Python's tempfile
 
 MAYBE_TEMPORARY = ("tmp", "temp", "part", "incompl", "unfin", "writing", "progress", "~")
