@@ -220,11 +220,30 @@ def test_what_completes_a_checkpoint_is_known(path: str) -> None:
         ("/r/step_5.tmp.pt", "/r/step_5.pt"),
         ("/r/step_5-unfinished/model.pt", "/r/step_5/model.pt"),
         ("/r/step_5.tmp-0b6a1c2d-1111-2222/model.pt", "/r/step_5/model.pt"),
+        ("/r/acme_step_000200..tmp/model.pt", "/r/acme_step_000200/model.pt"),
+        ("/r/step_5...partial", "/r/step_5"),
     ],
 )
 def test_a_temporary_name_is_of_the_same_checkpoint_as_the_final_one(temporary: str, final: str) -> None:
     """Files of both names join."""
     assert (read_name(temporary).unit, read_name(temporary).step) == (read_name(final).unit, read_name(final).step)
+
+
+@pytest.mark.parametrize(
+    ("path", "piece"),
+    [
+        ("/r/part-00003-of-00008.pt", (3, 8)),
+        ("/r/model-00002-of-00004.safetensors", (2, 4)),
+        ("/r/shard_0of2.bin", (0, 2)),
+        ("/r/global_step_4/actor/model_world_size_8_rank_3.pt", (3, 8)),
+        ("/r/best-of-8.pt", None),
+        ("/r/9-of-8.pt", None),
+        ("/r/model_rank_3.pt", None),
+    ],
+)
+def test_which_of_how_many_files_a_name_says_to_be(path: str, piece: tuple[int, int] | None) -> None:
+    """A rank where its framework says how many there are, else one number of another."""
+    assert read_name(path).piece == piece
 
 
 @pytest.mark.parametrize("path", ["/r/.tmpAb3X9k", "/r/a.tmp", "/r/a.tmpx1", "/r/a.partial", "/r/step-7/.metadata.tmp"])

@@ -10,7 +10,7 @@ from ckptprof.detect.budget import Budget, kinds_of
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import Untold
-from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer, settled
+from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
 from ckptprof.detect.recognition import Judged, Recogniser
@@ -145,7 +145,8 @@ class Detector:
         writing = [one for one in self._transfers.still_open() if one.writes]
         candidates = self._gatherer.gather_as_over([*self._transfers.waiting, *writing])
         ended = (one for one in candidates if self._gatherer.turn(one, self._end_ns) is not Trigger.ENDLESS)
-        found = [whole for one in ended if (whole := settled(one)).parts and whole.bytes >= TELLING_BYTES]
+        wholes = map(self._gatherer.settled, ended)
+        found = [whole for whole in wholes if whole.parts and whole.bytes >= TELLING_BYTES]
         return sorted(found, key=lambda one: one.bytes, reverse=True)
 
     def _evaluate(
@@ -166,7 +167,7 @@ class Detector:
             if state is State.OPEN:
                 waiting.extend(candidate.over())
                 continue
-            whole = settled(candidate)
+            whole = self._gatherer.settled(candidate)
             if state is State.FINAL:
                 self._recogniser.dismiss(whole)
             elif whole.parts:

@@ -49,6 +49,7 @@ class Name:
     alias: bool = False  # the name is used anew for each save: last.ckpt, best.pt, latest
     staging: bool = False  # named by Python's tempfile: what is written there is copied or renamed to its place
     world: int | None = None  # how many ranks the name says that there are
+    piece: tuple[int, int] | None = None  # its number, and how many files of its kind the name says that there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ def read_name(path: str) -> Name:
         or (certain and words.ALIAS.search(unit.rpartition("/")[2]) is not None),
         staging=words.STAGING.match(last) is not None,
         world=_number(groups, "world"),
+        piece=_piece(groups, file),
     )
 
 
@@ -193,6 +195,17 @@ def _number(groups: dict[str, str | None], name: str) -> int | None:
     return int(value) if value and len(value) <= _MAX_DIGITS else None
 
 
+def _piece(groups: dict[str, str | None], file: str) -> tuple[int, int] | None:
+    """Return (number, of how many): the rank, where the framework's names tell how many there are, else `2-of-8`."""
+    number, whole = _number(groups, "rank"), _number(groups, "world")
+    if number is None or whole is None:
+        found = words.PIECE.search(file)
+        if found is None:
+            return None
+        number, whole = int(found[1]), int(found[2])
+    return (number, whole) if number <= whole else None
+
+
 def _is_doubtful(framework: Framework, file: str) -> bool:
     return framework.doubtful is not None and framework.doubtful.search(file) is not None
 
@@ -208,7 +221,9 @@ def _settled(part: str) -> tuple[str, bool]:
     if not _may_be_temporary(part):
         return part, False
     settled = _TEMPORARY.sub("", part)
-    return settled or part, settled != part
+    if settled == part:
+        return part, False
+    return settled.rstrip(".") or part, True  # step_500..tmp
 
 
 @lru_cache(maxsize=2048)

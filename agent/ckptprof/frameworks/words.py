@@ -22,6 +22,7 @@ PART_NUMBER = re.compile(
     r"\d+[-_]?of[-_]?\d+)(?![\da-z])",
     re.IGNORECASE,
 )
+PIECE = re.compile(r"(?<![a-z\d])(\d{1,7})[-_]?of[-_]?(\d{1,7})(?![\da-z])", re.IGNORECASE)  # 2-of-8
 PART = re.compile(r"(?:shard|part|rank|layer|chunk|-of-|mp_|pp_|tp_|dp_|expert|worker)", re.IGNORECASE)
 RANK = re.compile(r"(?:^|[^a-z])rank[-_=]?(\d{1,7})(?![\da-z])", re.IGNORECASE)
 SHARD = re.compile(r"(?:^|[^a-z])shard[-_]?(\d{1,7})[-_]?of[-_]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -30,6 +31,7 @@ NUMBERED_PIECE = re.compile(
 )  # of a data set
 RANK_FOLDER = re.compile(r"(?:[a-z]{1,4}[-_])?rank[-_=]?\d{1,7}", re.IGNORECASE)
 ALIAS = re.compile(r"(?:^|[-_.])(?:last|latest|\d*best|final|current|newest)(?=$|[-_.])", re.IGNORECASE)
+NAMELESS = re.compile(r"#\d+")  # as the kernel calls files that are made without a name (fs/dcache.c)
 STAGING = re.compile(r"^tmp[a-z0-9_]{8}$")  # Python's tempfile
 
 MAYBE_TEMPORARY = ("tmp", "temp", "part", "incompl", "unfin", "writing", "progress", "~")

@@ -251,3 +251,64 @@ def test_a_polled_save_of_which_a_file_was_missed_is_whole_if_its_marker_is_ther
     found = saves(stage, 40.0)
 
     assert [one.status for one in found] == [Status.COMPLETE, Status.COMPLETE, status]
+
+
+def pieces_of(stage: Stage, numbers: range, *, exit_s: float | None = None, **environment: str) -> None:
+    """Declare a save of eight ranks of which each writes a file of its own, but for those that are not in `numbers`."""
+    for rank in numbers:
+        own = {"RANK": str(rank), "WORLD_SIZE": "8", "LOCAL_RANK": str(rank), **environment}
+        trainer = stage.process(100 + rank, exit_s=exit_s, environment=own)
+        stage.write(trainer, f"/ckpt/step_1/part-0000{rank}-of-00008.pt", 2.0, 1.0, 10 * MIB)
+
+
+@LEVELS
+@pytest.mark.parametrize("count", [5, 8])
+def test_files_that_its_names_tell_of_and_nobody_wrote_are_told(count: int, *, trace: bool) -> None:
+    """Five of eight were told as a complete save, with nothing out of sight; they may be on another node."""
+    stage = stage_of(trace=trace)
+    pieces_of(stage, range(count))
+
+    (found,) = saves(stage)
+
+    told = [sentence for sentence in found.blind if "names tell of" in sentence]
+    assert found.status is Status.COMPLETE
+    assert [sentence.partition(":")[0] for sentence in told] == (
+        ["3 of the 8 files that the names tell of"] if count == 5 else []
+    )
+
+
+@LEVELS
+def test_files_that_ranks_of_this_host_never_wrote_make_it_incomplete(*, trace: bool) -> None:
+    """Three ranks of eight died before they wrote; polling may only not have seen them."""
+    stage = stage_of(trace=trace)
+    pieces_of(stage, range(5), exit_s=4.0, LOCAL_WORLD_SIZE="8")
+
+    (found,) = saves(stage)
+
+    assert found.status is (Status.INCOMPLETE if trace else Status.COMPLETE)
+    assert "3 of the 8 files that its names tell of were never written" in why(found) or not trace
+
+
+@LEVELS
+def test_files_that_ranks_of_another_host_write_make_nothing_incomplete(*, trace: bool) -> None:
+    """Four of eight ranks run here, and have written theirs."""
+    stage = stage_of(trace=trace)
+    pieces_of(stage, range(4), exit_s=4.0, LOCAL_WORLD_SIZE="4")
+
+    (found,) = saves(stage)
+
+    assert found.status is Status.COMPLETE
+
+
+@LEVELS
+def test_files_of_one_process_are_counted_from_one(*, trace: bool) -> None:
+    """As safetensors names them; the last of three was never begun."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=4.1)
+    for number in (1, 2):
+        stage.write(trainer, f"/ckpt/checkpoint-5/model-0000{number}-of-00003.safetensors", 1.0 + number, 1.0, 50 * MIB)
+
+    (found,) = saves(stage)
+
+    assert found.status is (Status.INCOMPLETE if trace else Status.COMPLETE)
+    assert any("1 of the 3 files that the names tell of" in sentence for sentence in found.blind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ckptprof.detect.describe.completeness import lacking_pieces
 from ckptprof.detect.describe.layout import SEEN_SHARE
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.tolerances import CODE_BYTES, LITTLE_SHARE, TELLING_BYTES
@@ -37,17 +38,7 @@ def blind_of(
             "order of most operations: it is inferred from new files as long as what was written to them, or from few "
             "large operations that moved each byte once"
         )
-    whole = "1 file" if files == 1 else f"{files} files"
-    if unseen := sum(part.is_credited for part in candidate.parts):
-        yield (
-            f"{unseen} of {whole}: never caught open between two ticks, but found by the times in the folder, "
-            "and credited to the process that wrote at that time"
-        )
-    if unsaid := sum(not part.is_size_said for part in candidate.parts):
-        yield (
-            f"the size of {unsaid} of {whole}: the file system did not say it within a minute; "
-            "counted is what the process wrote meanwhile"
-        )
+    yield from _of_files(candidate, files)
     if counted:
         yield from _of_operations(counted)
         yield from health.lost(candidate.start_ns, candidate.end_ns)
@@ -84,6 +75,22 @@ def unfound(candidate: Candidate, histories: Histories, written_bytes: int | Non
     if not writes:
         return [f"{share} read {size(moved)} about then, of the files found {size(found)}"]
     return [f"{share} wrote {size(moved)} meanwhile, the files found hold {size(found)}"]
+
+
+def _of_files(candidate: Candidate, files: int) -> Iterator[str]:
+    whole = "1 file" if files == 1 else f"{files} files"
+    if unseen := sum(part.is_credited for part in candidate.parts):
+        yield (
+            f"{unseen} of {whole}: never caught open between two ticks, but found by the times in the folder, "
+            "and credited to the process that wrote at that time"
+        )
+    if lacking := lacking_pieces(candidate):
+        yield f"{lacking[0]} of the {lacking[1]} files that the names tell of: nobody was seen writing them here"
+    if unsaid := sum(not part.is_size_said for part in candidate.parts):
+        yield (
+            f"the size of {unsaid} of {whole}: the file system did not say it within a minute; "
+            "counted is what the process wrote meanwhile"
+        )
 
 
 def _is_guessed(part: Transfer) -> bool:

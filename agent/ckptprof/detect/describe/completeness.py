@@ -17,6 +17,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.frameworks.names import shape
 from ckptprof.frameworks.table import COMPANIONS
+from ckptprof.frameworks.words import PART_NUMBER
 from ckptprof.model import Evidence, Status
 from ckptprof.units import size
 
@@ -73,6 +74,8 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     stuck = [part for part in unstaged if is_temporary(part.path) and part.kept_its_name(ended_ns)]
     if stuck and not earlier:  # a temporary name stayed until its writers ended
         yield f"{stuck[0].file_name} never got its final name"
+    if _marker(candidate) is None and (lacking := lacking_pieces(candidate)) and _is_all_seen(candidate, known):
+        yield f"{lacking[0]} of the {lacking[1]} files that its names tell of were never written"
     missing = _missing_marker(candidate, known)
     if missing is not None:
         yield f"{missing} was never written"
@@ -107,6 +110,28 @@ def _is_on_full_disk(part: Transfer) -> bool:
     """Return whether there was no room left beside a file of which nothing says that it is whole."""
     fact = part.fact
     return fact is not None and not fact.whole and fact.free_bytes is not None and fact.free_bytes < HEADER_BYTES
+
+
+def lacking_pieces(candidate: Candidate) -> tuple[int, int] | None:
+    """Return (how many, of how many) files are not in a save that its names tell of (`2-of-8`); None: none lacks."""
+    found: dict[tuple[str, str, int], set[int]] = {}
+    for part in candidate.parts if candidate.writes else ():
+        if part.name.piece is not None:
+            number, whole = part.name.piece
+            kind = part.folder, PART_NUMBER.sub("", part.file_name), whole
+            found.setdefault(kind, set()).add(number)
+    whole = sum(count for *_, count in found)
+    lacking = whole - sum(map(len, found.values()))
+    return (lacking, whole) if lacking > 0 else None
+
+
+def _is_all_seen(candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether nothing of a save can be out of sight: each call of it was traced, and all its ranks are here.
+
+    Who does not train may copy one file of several.
+    """
+    here = known.world.trains(candidate.processes) and all(map(known.world.jobs.are_all_here, candidate.processes))
+    return here and all(part.operations is not None for part in candidate.parts)
 
 
 def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:

@@ -32,6 +32,7 @@ class Gatherer:
         """Look into these whenever asked."""
         self._world = world
         self._jobs = world.jobs
+        self._transfers = transfers
         self._estimates = transfers.estimates
         self._recent = transfers.recent
 
@@ -149,6 +150,19 @@ class Gatherer:
         candidate.patience_ns = self._patience_ns(candidate)
         return quiet_ns >= candidate.patience_ns
 
+    def settled(self, candidate: Candidate) -> Candidate:
+        """Return the candidate without what still goes on, and without what turned out to be none."""
+        kept = [part for part in candidate.parts if not part.is_open and not self._is_none(part)]
+        if len(kept) == len(candidate.parts):
+            return candidate
+        closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
+        for part in kept:
+            closed.add(part)
+        return closed
+
+    def _is_none(self, part: Transfer) -> bool:
+        return is_nothing(part) or self._transfers.is_nameless(part)
+
     def _patience_ns(self, candidate: Candidate) -> int:
         """Return how long more files of it may follow: those of a step's folder come even after a long barrier."""
         ended, complete = self._world.ended, candidate.committed_ns is not None
@@ -203,14 +217,3 @@ def _speaks_of_checkpoint(candidate: Candidate) -> bool:
         or (part.name.framework is not None and not part.name.framework.weak)
         for part in candidate.parts[:FEW]
     )
-
-
-def settled(candidate: Candidate) -> Candidate:
-    """Return the candidate without what still goes on, and without what turned out to be none."""
-    kept = [part for part in candidate.parts if not part.is_open and not is_nothing(part)]
-    if len(kept) == len(candidate.parts):
-        return candidate
-    closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
-    for part in kept:
-        closed.add(part)
-    return closed

@@ -145,6 +145,14 @@ class Transfers:
         changed_ns = self.facts.modified_ns(path)
         return changed_ns is not None and self._world.clock.mono(changed_ns) >= since_ns - STAMP_NS
 
+    def is_nameless(self, transfer: Transfer) -> bool:
+        """Return whether its file had no name while anything was in it; at trace its deletion was seen."""
+        if isinstance(transfer, TracedTransfer) and transfer.created_ns is not None:
+            removed_ns = self.removals.removed_ns(transfer.path, transfer.created_ns - 1)
+            if removed_ns is not None and removed_ns <= transfer.first_ns:
+                return True
+        return transfer.is_nameless
+
     def in_use(self) -> list[tuple[ProcessKey, int]]:
         """Return the processes with files open, and from when on what they did is still asked for."""
         return [(transfer.process, transfer.first_ns - COMMIT_NS) for transfer in self.polled.open_transfers()]

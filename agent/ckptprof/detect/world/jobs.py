@@ -204,6 +204,11 @@ class Jobs(Processes):
         info = self._told(process)
         return rendezvous.size_of(info.environment) if info is not None else None
 
+    def are_all_here(self, process: ProcessKey) -> bool:
+        """Return whether all ranks of its job run on this host, as its environment tells."""
+        info = self._told(process)
+        return info is None or (rendezvous.size_of(info.environment) or 1) <= rendezvous.local_size_of(info.environment)
+
     def living_ranks(self, process: ProcessKey) -> set[int]:
         """Return the ranks of its job that are alive on this host."""
         info = self._told(process)

@@ -44,6 +44,11 @@ def size_of(environment: Mapping[str, str]) -> int | None:
     return number(environment, ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"))
 
 
+def local_size_of(environment: Mapping[str, str]) -> int:
+    """Return how many ranks its launcher started on this host; 1: it does not say."""
+    return number(environment, ("LOCAL_WORLD_SIZE",)) or 1
+
+
 def slurm_step(environment: Mapping[str, str]) -> int | None:
     """Return the number of the job's step that the process is a task of; None for its batch script."""
     # Slurm's own steps have ten digits, which is no number here (slurm.h: SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT)

@@ -14,6 +14,7 @@ from ckptprof.detect.transfers.model.operations import Operations
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.names import Name, read_name
+from ckptprof.frameworks.words import NAMELESS
 from ckptprof_collectors.samples import FileActivity, FileFact
 
 _UNNAMED = read_name("")
@@ -109,6 +110,7 @@ class Transfer:
     direct: bool = False
     fact: FileFact | None = None
     fact_at_ns: int = 0
+    unlinked: bool = False  # at each look it had no name, or none any more
     earlier_path: str | None = None  # the temporary name under which it was written
     seen_by: str = "fdinfo"
     size: int = 0  # of the file
@@ -231,6 +233,11 @@ class Transfer:
     def is_credited(self) -> bool:
         """Whether its process was not seen at the file: it wrote as much as was found in it, at that time."""
         return self.seen_by == "directory"
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether its file was made without a name, or lost it before anything was in it, and none was found since."""
+        return NAMELESS.fullmatch(self.file_name) is not None or (self.writes and self.unlinked and self.fact is None)
 
     @property
     def is_mapped(self) -> bool:

@@ -16,6 +16,9 @@ O_ACCMODE = 0o3
 O_APPEND = 0o2000
 O_DIRECT = 0o40000 | 0o200000  # arch/arm64/include/uapi/asm/fcntl.h swaps it with O_DIRECTORY; a file is never that
 
+_O_TMPFILE = 0o20000000
+_UNLINKED = " (deleted)"  # behind a path of /proc/PID/fd
+
 _Key = tuple[FileKey, bool]  # a file, and whether it is written
 
 
@@ -97,10 +100,12 @@ class PolledTransfers:
                 transfer, over = None, transfer
         if transfer is None:
             transfer = _begin(process, place, at_ns, before_ns, file.path)
+            transfer.unlinked = True
         transfer.last_ns = at_ns
-        transfer.path = file.path.removesuffix(" (deleted)")
+        transfer.path = file.path.removesuffix(_UNLINKED)
+        transfer.unlinked &= transfer.path != file.path
         transfer.size = max(transfer.size, file.size)
-        transfer.direct = bool(file.flags & O_DIRECT)
+        transfer.direct = _is_direct(file.flags)
         transfer.append = bool(file.flags & O_APPEND)
         if not isinstance(transfer.looks, Looks):
             transfer.looks = Looks()
@@ -171,6 +176,11 @@ class PolledTransfers:
         """Return the transfers that were closed since the last call."""
         done, self.done = self.done, []
         return done
+
+
+def _is_direct(flags: int) -> bool:
+    """Return whether a file is open for direct I/O; a nameless one has the flag of a folder, too."""
+    return flags & O_DIRECT == O_DIRECT if flags & _O_TMPFILE else bool(flags & O_DIRECT)
 
 
 def _position(transfer: Transfer, at_ns: int) -> int:
