@@ -312,3 +312,33 @@ def test_files_of_one_process_are_counted_from_one(*, trace: bool) -> None:
 
     assert found.status is (Status.INCOMPLETE if trace else Status.COMPLETE)
     assert any("1 of the 3 files that the names tell of" in sentence for sentence in found.blind)
+
+
+@LEVELS
+def test_a_last_state_without_its_optimizer_is_as_whole_as_those_before_it(*, trace: bool) -> None:
+    """At the end of a run a fifth is left of the state, in a file that its format calls whole."""
+    stage = stage_of(trace=trace, **{"last.pt": {"whole": True}})
+    trainer = stage.process(exit_s=23.0)
+    for number in range(2):
+        stage.write(trainer, "/ckpt/last.pt", 2.0 + 10 * number, 1.0, 100 * MIB)
+    stage.write(trainer, "/ckpt/last.pt", 21.5, 0.3, 20 * MIB)
+
+    found = saves(stage, 30.0)
+
+    assert [(one.status, why(one)) for one in found] == [(Status.COMPLETE, "")] * 3
+
+
+@LEVELS
+def test_whole_files_are_no_save_where_others_lack(*, trace: bool) -> None:
+    """Killed between the first and the second of two shards: what it wrote is whole, and half of it."""
+    names = [f"step_{step}/model-{shard}.pt" for step in range(3) for shard in range(2)]
+    stage = stage_of(trace=trace, **{name: {"whole": True} for name in names})
+    trainer = stage.process(exit_s=22.6)
+    for step, shard in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0)):
+        stage.write(trainer, f"/ckpt/step_{step}/model-{shard}.pt", 2.0 + 10 * step + 0.6 * shard, 0.5, 100 * MIB)
+
+    *complete, last = saves(stage, 30.0)
+
+    assert [one.status for one in complete] == [Status.COMPLETE] * 2
+    assert last.status is Status.INCOMPLETE
+    assert "the saves before it have" in why(last)

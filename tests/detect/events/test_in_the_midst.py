@@ -1,4 +1,4 @@
-"""What a job reads in the midst of a save, to average, to merge or to check, is a part of that save."""
+"""What a job reads in the midst of a save, to average, merge, check or strip, is a part of that save."""
 
 from __future__ import annotations
 
@@ -69,3 +69,22 @@ def test_a_line_of_a_log_right_after_a_save_was_read_is_no_copy_of_it() -> None:
 
     assert [(one.kind, one.path) for one in found] == [(kind, f"{RUN}/step_1.pt") for kind in (Kind.SAVE, Kind.RESTORE)]
     assert found[0].end_ns == pytest.approx(stage.wall(3.0), abs=SECOND_NS // 10)
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(("pause_s", "restores"), [(0.2, 0), (4.0, 2)])
+def test_what_is_read_to_be_stripped_is_no_restore(trace: bool, pause_s: float, restores: int) -> None:  # noqa: FBT001
+    """At the end of a run best and last are read, and written without the optimizer; seconds later is not that."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    for epoch in (1, 2):
+        for at_s, name in ((8.0 * epoch, "last.pt"), (8.0 * epoch + 0.5, "best.pt")):
+            stage.write(trainer, f"{RUN}/{name}", at_s, 0.4, SIZE)
+    for at_s, name in ((24.0, "best.pt"), (24.8 + pause_s + 0.4, "last.pt")):
+        stage.read(trainer, f"{RUN}/{name}", at_s, 0.4, SIZE, from_disk=False)
+        stage.write(trainer, f"{RUN}/{name}", at_s + 0.4 + pause_s, 0.3, SIZE // 5)
+
+    found = stage.play(45)
+
+    assert [one.kind for one in found].count(Kind.RESTORE) == restores
+    assert [one.bytes for one in found if one.kind is Kind.SAVE][:2] == pytest.approx([2 * SIZE] * 2, rel=0.02)

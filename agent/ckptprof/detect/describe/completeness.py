@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.past_events import PastEvents
+from ckptprof.detect.events.past_events import CompleteSave, PastEvents
 from ckptprof.detect.tolerances import CALLS_NS, HEADER_BYTES, LITTLE_SHARE, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
@@ -54,10 +54,12 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     large = _large(candidate)
     earlier = known.past.complete(candidate.job, kinds(candidate))
     moved = candidate.bytes
-    usual = sorted(length for length, _ in earlier)[len(earlier) // 2] if earlier else None
+    usual = sorted(one.bytes for one in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < WHOLE_SHARE * usual
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         smaller = False  # its own framework completed it: what lacks was not seen
+    if smaller and large and all(part.fact is not None and part.fact.whole for part in large):
+        smaller = len(large) < min(one.files for one in earlier)  # each is whole: if none lacks, less was to be saved
     removed_ns = known.transfers.removals.removed_ns
     unstaged = [part for part in large if part.staged is None]  # the others were copied elsewhere
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
@@ -79,7 +81,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     missing = _missing_marker(candidate, known)
     if missing is not None:
         yield f"{missing} was never written"
-    elif earlier and soon and _lacks_marker([marker for _, marker in earlier], candidate, known):
+    elif earlier and soon and _lacks_marker([one.marker for one in earlier], candidate, known):
         yield "the file that completed the saves before it was never written"
 
 
@@ -97,8 +99,8 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
 
 def note_complete(candidate: Candidate, past: PastEvents) -> None:
     """Take note of a save that came to its end: later ones of its series are held against it."""
-    size = candidate.bytes
-    past.note_complete(candidate.job, kinds(candidate), size, _marker(candidate))
+    save = CompleteSave(candidate.bytes, len(_large(candidate)), _marker(candidate))
+    past.note_complete(candidate.job, kinds(candidate), save)
 
 
 def _large(candidate: Candidate) -> list[Transfer]:

@@ -111,7 +111,7 @@ def _is_whole(candidate: Candidate, known: Knowledge, quiet_ns: int) -> bool:
     """Return whether nothing speaks for more to come."""
     if candidate.committed_ns is not None:
         return True
-    earlier = sorted(size for size, _ in known.past.complete(candidate.job, kinds(candidate)))
+    earlier = sorted(one.bytes for one in known.past.complete(candidate.job, kinds(candidate)))
     if earlier:
         return candidate.bytes >= ALL_SHARE * earlier[len(earlier) // 2]
     if quiet_ns < BESIDE_NS or candidate.patience_ns > QUIET_NS or may_come_again(candidate):

@@ -32,6 +32,14 @@ class PastEvent(NamedTuple):
     programs: frozenset[str]
 
 
+class CompleteSave(NamedTuple):
+    """What later saves of a series are held against."""
+
+    bytes: int
+    files: int  # that are large
+    marker: str | None  # the file that completed it
+
+
 class PastEvents:
     """Bounded in jobs, events and paths: the job that did nothing for the longest is forgotten first."""
 
@@ -45,9 +53,7 @@ class PastEvents:
         self._gone: Bounded[str, Bounded[str, None]] = Bounded(MAX_RECENT, lambda: Bounded(MAX_EACH))
         # uid of a save -> job, its end, until when it blocked it
         self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_RECENT)
-        self._complete: Bounded[tuple[str, str], deque[tuple[int, str | None]]] = Bounded(
-            MAX_RECENT, lambda: deque(maxlen=FEW)
-        )
+        self._complete: Bounded[tuple[str, str], deque[CompleteSave]] = Bounded(MAX_RECENT, lambda: deque(maxlen=FEW))
 
     def take(self, samples: FrameSamples, jobs: Jobs) -> None:
         """Take what a frame tells of files that are gone."""
@@ -125,13 +131,13 @@ class PastEvents:
         )
         return min(before_ns, max(ends, default=0))
 
-    def note_complete(self, job: str, shapes: Iterable[str], size: int, marker: str | None) -> None:
-        """Take note of the bytes of a save that came to its end, and of what completed it."""
+    def note_complete(self, job: str, shapes: Iterable[str], save: CompleteSave) -> None:
+        """Take note of a save that came to its end."""
         for one in shapes:
-            self._complete.update_of((job, one)).append((size, marker))
+            self._complete.update_of((job, one)).append(save)
 
-    def complete(self, job: str, shapes: Iterable[str]) -> list[tuple[int, str | None]]:
-        """Return (bytes, marker) of a job's complete saves with a file of such a shape, oldest first."""
+    def complete(self, job: str, shapes: Iterable[str]) -> list[CompleteSave]:
+        """Return a job's complete saves with a file of such a shape, oldest first."""
         return max((list(self._complete[job, one]) for one in shapes), key=len, default=[])
 
     def in_folder(self, folder: str) -> list[str]:

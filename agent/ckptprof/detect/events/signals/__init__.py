@@ -42,7 +42,7 @@ CHECKS: tuple[_Check, ...] = (
     _Check("continuous", series.continuous, "its job writes such files without a pause"),
     _Check("read-back", reads.read_back, "these files were seen being saved"),
     _Check("read-again", reads.read_again, "an earlier run of the same program wrote it"),
-    _Check("amid", reads.amid, "its process read it in the midst of a save, to average, to merge or to check"),
+    _Check("amid", reads.amid, "its process read it in the midst of a save, to average, merge, check or strip"),
     _Check("feeds", reads.feeds, "files of one shape in a row or again, as data sets are read"),
     _Check("data", names.is_data, "its name has a word for data sets or results"),
     _Check("place", names.is_placed, "it is in a place of caches, packages or databases"),

@@ -7,7 +7,7 @@ from collections import Counter
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.past_events import shape_of
-from ckptprof.detect.tolerances import MANY
+from ckptprof.detect.tolerances import BESIDE_NS, LIKE, MANY
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
@@ -28,10 +28,26 @@ def amid(event: Event) -> bool:
     """Return whether its processes were saving just before it, and went on right after it: it is a part of that save.
 
     States are averaged or merged, or what was written is checked. Who saves another step, or the same files anew, has
-    restored between two saves.
+    restored between two saves; but not who puts less in their place at once, as without the optimizer.
     """
-    if event.writes:
-        return False
+    return not event.writes and (_is_between(event) or event.mostly(lambda part: _is_stripped(event, part)))
+
+
+def _is_stripped(event: Event, part: Transfer) -> bool:
+    """Return whether the process that read a file wrote it anew as soon as it had, and smaller."""
+    written = event.known.transfers.recent.moved(part.process, part.start_ns, part.end_ns + BESIDE_NS, writes=True)
+    return any(
+        one.path == part.path and _begin_ns(one) >= part.start_ns and one.stored_size < (1 - LIKE) * part.used_size
+        for one in written
+    )
+
+
+def _begin_ns(written: Transfer) -> int:
+    return written.start_ns or written.first_ns
+
+
+def _is_between(event: Event) -> bool:
+    """Return whether its processes saved before it and after it, and not the same twice."""
     folders, start_ns, end_ns = {part.folder for part in event.parts}, event.start_ns, event.end_ns
 
     def moved(process: ProcessKey, low_ns: int, high_ns: int) -> list[Transfer]:
@@ -40,8 +56,8 @@ def amid(event: Event) -> bool:
 
     for process in event.first_processes:
         near = moved(process, start_ns - LOOSE_GAP_NS, end_ns + LOOSE_GAP_NS)
-        before = [one for one in near if (one.start_ns or one.first_ns) < start_ns]
-        after = [one for one in near if (one.start_ns or one.first_ns) >= start_ns]
+        before = [one for one in near if _begin_ns(one) < start_ns]
+        after = [one for one in near if _begin_ns(one) >= start_ns]
         steps = {one.name.step for one in (*before, *after)} - {None}
         again = {one.file for one in before} & {one.file for one in after}
         if not before or not after or again or len(steps) > 1:
