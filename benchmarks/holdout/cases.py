@@ -240,7 +240,7 @@ HABITS = (
     _habit("hard_linked"),
     _habit("kept_times"),
     _habit("ever_growing"),
-    _habit("on_tmpfs", ground="tmpfs"),
+    _habit("in_memory", ground="tmpfs"),
     _habit("merged_shards", ranks=2),
     _habit("patched"),
     _habit("renamed_over"),

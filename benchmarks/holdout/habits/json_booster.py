@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from lives import Life, forget, until
+from lives import Life, until
 
 
 def main() -> None:
@@ -41,7 +41,6 @@ def main() -> None:
             del text
     until(1, step)
     if not life.again:
-        forget(path)
         life.start_again()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from lives import Life, forget, until
+from lives import Life, until
 
 LAYERS, WIDTH = 12, 1400
 
@@ -43,7 +43,6 @@ def main() -> None:
                 written(path, weights, moments)
     until(1, step)
     if not life.again:
-        forget(path)
         life.start_again()
 
 

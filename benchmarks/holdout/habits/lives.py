@@ -118,14 +118,6 @@ def size(path: Path) -> int:
     return sum({one.st_ino: one.st_size for one in found if one.st_mode & 0o100000}.values())
 
 
-def forget(path: Path) -> None:
-    """Take a file out of the page cache, as if the host had started again."""
-    opened = os.open(path, os.O_RDONLY)
-    os.fsync(opened)
-    os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(opened)
-
-
 def until(seconds: float, step: Callable[[], object]) -> None:
     """Take steps for so long."""
     end = time.monotonic() + seconds

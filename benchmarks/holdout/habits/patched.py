@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from lives import Life, forget, until
+from lives import Life, until
 
 MB = 1 << 20
 
@@ -35,7 +35,6 @@ def main() -> None:
             os.close(opened)
     until(1, step)
     if not life.again:
-        forget(path)
         life.start_again()
 
 

@@ -6,7 +6,7 @@ import pickle
 import random
 from dataclasses import dataclass, field
 
-from lives import Life, forget, until
+from lives import Life, until
 
 Leaf = tuple[int, float, float]
 
@@ -51,7 +51,6 @@ def main() -> None:
                 path.write_bytes(blob)
             del blob
     until(1, lambda: sorted(rows, key=lambda one: one * 3 % 1))
-    forget(path)
     life.start_again()
 
 

@@ -19,7 +19,7 @@ def main() -> None:
 
     for number in range(4):
         until(2.5, step)
-        path = life.folder / f"model.ckpt-{number}.data"
+        path = life.folder / f"ckpt_{number}.bin"
         with life.save(path) as row, row.part("write"), path.open("wb", buffering=0) as file:
             if number in {1, 2}:
                 for at in range(0, len(blob) // 2, 4 * MB):

@@ -1,4 +1,4 @@
-"""A fast copy in memory, over itself in place, from which the restart goes on; each third one goes to disk, too."""
+"""A fast copy in memory, over itself in place, from which the restart goes on."""
 
 from __future__ import annotations
 
