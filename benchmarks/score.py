@@ -2,7 +2,8 @@
 
 Each job runs alone and beside a busy loop on each core; both levels look at the same run. One that is told wrong is no
 task of its own: what is wrong in general is. Needs root, for loop devices; takes an hour for each load. `--only` cases,
-`--loads`; `--markdown` is for docs/benchmarks.md.
+`--loads`; `--markdown` is for docs/benchmarks.md. `--keep` records each run into a folder instead, and tells what a
+replay of it says; `--kept` replays what is there, and runs nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +71,30 @@ class Event:
     @property
     def blocked_seconds(self) -> float:
         """Return for how long it held training."""
-        return (self.truth["end_ns"] - self.truth["start_ns"]) / 1e9 if self.truth else 0.0
+        if self.truth is None:
+            return 0.0
+        return float(self.truth.get("blocked_seconds", (self.truth["end_ns"] - self.truth["start_ns"]) / 1e9))
+
+    @property
+    def optional(self) -> bool:
+        """Return whether both answers are right: that it is one, and that it is none."""
+        return bool(self.truth and self.truth.get("optional"))
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Return the limits of which each is right; none if there is nothing to say."""
+        own = self.truth.get("limits", ()) if self.truth else ()
+        return tuple(own) or (self.case.limits if self.faulty else ())
+
+    @property
+    def mode(self) -> str | None:
+        """Return the mode that is right; None if both are."""
+        return self.truth.get("mode", self.case.mode) if self.truth and self.kind == "save" else None
+
+    @property
+    def status(self) -> str | None:
+        """Return the status that is right; None if nobody says."""
+        return self.truth.get("status") if self.truth else None
 
     @property
     def limit(self) -> str | None:
@@ -79,8 +103,8 @@ class Event:
 
     @property
     def error(self) -> float | None:
-        """Return by which share the blocked time of a save is told wrong; None if not seen, or if it is hardly any."""
-        if self.kind != "save" or self.told is None or self.told["stall_ns"] is None:
+        """Return by which share the blocked time is told wrong; None if not seen, or if it is hardly any."""
+        if self.truth is None or self.told is None or self.told["stall_ns"] is None:
             return None
         if self.blocked_seconds < _LEAST_SECONDS:
             return None
@@ -89,7 +113,7 @@ class Event:
     @property
     def bytes_error(self) -> float | None:
         """Return by which share its bytes are told wrong; None if it was not seen."""
-        if self.truth is None or self.told is None:
+        if self.truth is None or self.told is None or not self.truth["bytes"]:
             return None
         return float(abs(self.told["unique_bytes"] - self.truth["bytes"]) / self.truth["bytes"])
 
@@ -106,8 +130,8 @@ def _loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def run(case: Case, load: str) -> list[Event]:
-    """Run one case under both levels."""
+def run(case: Case, load: str, keep: Path | None = None) -> list[Event]:
+    """Run one case under both levels; in `keep` stays what they saw."""
     cores = len(os.sched_getaffinity(0))
     with _folder("/var/tmp") as work, GROUNDS[case.ground]() as ground:  # noqa: S108 - no tmpfs
         job = _job(case, work, ground)
@@ -126,16 +150,46 @@ def run(case: Case, load: str) -> list[Event]:
         several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.ranks)]
         command = [sys.executable, *(several if case.ranks > 1 else []), *job]
         for level in reversed(LEVELS):
-            command = [*ckptprof_command(), "run", "--level", level, "--db", str(work / f"{level}.db"), "--", *command]
+            command = [*_watch(case, level, work, keep), "--", *command]
         with _loops(case.others + LOADS[load] * cores):
             call(command)
-        logged = [json.loads(line) for line in (work / "truth.jsonl").read_text().splitlines()]
-        return [event for level in LEVELS for event in _matched(case, load, level, logged, _told(work, level))]
+        truth = (work / "truth.jsonl").read_text() if (work / "truth.jsonl").exists() else ""
+        if keep is not None:
+            _kept(keep, case, "truth.jsonl").write_text(truth)
+            return replayed(case, load, keep)
+        return _events(case, load, truth, work)
+
+
+def replayed(case: Case, load: str, keep: Path) -> list[Event]:
+    """Return what a replay tells of a run that was kept."""
+    with _folder("/var/tmp") as work:  # noqa: S108 - no tmpfs
+        for level in LEVELS:
+            capture = _kept(keep, case, f"{level}.ckptrec.gz")
+            replay = [*ckptprof_command(), "replay", "--json", "--db", str(work / f"{level}.db"), str(capture)]
+            subprocess.run(replay, stdout=subprocess.DEVNULL, check=False)  # ends with 3 if there is nothing
+        return _events(case, load, _kept(keep, case, "truth.jsonl").read_text(), work)
+
+
+def _kept(keep: Path, case: Case, what: str) -> Path:
+    return keep / f"{case.name.replace(' ', '-').replace(',', '')}.{what}"
+
+
+def _watch(case: Case, level: str, work: Path, keep: Path | None) -> list[str]:
+    if keep is None:
+        return [*ckptprof_command(), "run", "--level", level, "--db", str(work / f"{level}.db")]
+    capture = str(_kept(keep, case, f"{level}.ckptrec.gz"))
+    return [*ckptprof_command(), "capture", capture, "--force", "--quiet", "--level", level]
+
+
+def _events(case: Case, load: str, truth: str, work: Path) -> list[Event]:
+    logged = [json.loads(line) for line in truth.splitlines()]
+    return [event for level in LEVELS for event in _matched(case, load, level, logged, _told(work, level))]
 
 
 def _job(case: Case, work: Path, ground: Path) -> list[str]:
-    what = {"way": case.way, "dir": ground / "run", "truth": work / "truth.jsonl", "size-mb": case.size_mb}
-    how = {"layout": case.layout, "pace": case.pace, "seconds": case.seconds, "beside": case.beside or None}
+    what = {"dir": ground / "run", "truth": work / "truth.jsonl"}
+    how = {"way": case.way, "size-mb": case.size_mb, "layout": case.layout, "pace": case.pace, "seconds": case.seconds}
+    how = {**how, "beside": case.beside or None} if case.way else {}  # a habit knows for itself
     options = [(f"--{name}", str(value)) for name, value in {**what, **how}.items() if value is not None]
     return [str(JOBS / case.job), *(word for option in options for word in option)]
 
@@ -150,23 +204,30 @@ def _matched(
     case: Case, load: str, level: str, logged: Sequence[dict[str, Any]], told: list[dict[str, Any]]
 ) -> list[Event]:
     events = []
-    for at, one in enumerate(one for one in logged if one["kind"] != "none"):
-        alike = [mine for mine in told if mine["kind"] == one["kind"]]
-        mine = next((mine for mine in alike if mine["step"] == one["step"] or _meets(mine, one)), None)
+    true = [one for one in logged if one["kind"] != "none"]
+    for at, one in sorted(enumerate(true), key=lambda numbered: bool(numbered[1].get("optional"))):
+        alike = [mine for mine in told if mine["kind"] == one["kind"] and _is(mine, one)]
+        mine = max(alike, key=lambda mine: _overlap_ns(mine, one), default=None)
         if mine is not None:
             told.remove(mine)
+        elif one.get("optional"):
+            continue
         faulty = bool(case.limits) and at >= case.first
         events.append(Event(case, load, level, one["kind"], one, mine, faulty))
     return events + [Event(case, load, level, extra["kind"], None, extra) for extra in told]
 
 
-def _meets(save: dict[str, Any], one: dict[str, Any]) -> bool:
-    return bool(save["start_ns"] <= one["end_ns"] + NEAR_NS and one["start_ns"] <= save["end_ns"] + NEAR_NS)
+def _is(mine: dict[str, Any], one: dict[str, Any]) -> bool:
+    return (one["step"] is not None and mine["step"] == one["step"]) or _overlap_ns(mine, one) >= -NEAR_NS
+
+
+def _overlap_ns(mine: dict[str, Any], one: dict[str, Any]) -> int:
+    return int(min(mine["end_ns"], one["end_ns"]) - max(mine["start_ns"], one["start_ns"]))
 
 
 def row(load: str, level: str, events: Sequence[Event]) -> dict[str, Any]:
     """Return the figures of one load and level, as the table has them."""
-    told = [one for one in events if (one.load, one.level) == (load, level)]
+    told = [one for one in events if (one.load, one.level) == (load, level) and not one.optional]
     true = [one for one in told if one.truth is not None]
     seen = [one for one in true if one.told is not None]
     saves, false = [one for one in true if one.kind == "save"], [one for one in told if one.truth is None]
@@ -178,13 +239,13 @@ def row(load: str, level: str, events: Sequence[Event]) -> dict[str, Any]:
         "restores found": _share(one.told is not None for one in true if one.kind == "restore"),
         "false saves": sum(one.kind == "save" for one in false),
         "false restores": sum(one.kind == "restore" for one in false),
-        "causes right": _share(one.limit in one.case.limits for one in true if one.faulty),
+        "limits right": _share(one.limit in one.limits for one in true if one.limits),
         "controls accused": _share(one.limit in one.case.accused for one in controls),
         "blocked error": _percents([one.error for one in seen]),
         "blocked not told": sum(one.told is not None and one.told["stall_ns"] is None for one in seen),
         "bytes error": _percents([one.bytes_error for one in seen]),
-        "async as async": _share(_mode(one) == "async" for one in saves if one.case.mode == "async"),
-        "sync as sync": _share(_mode(one) == "sync" for one in saves if one.case.mode == "sync"),
+        "async as async": _share(_mode(one) == "async" for one in saves if one.mode == "async"),
+        "sync as sync": _share(_mode(one) == "sync" for one in saves if one.mode == "sync"),
         "unclear": _share(one.limit == "unclear" for one in seen),
     }
 
@@ -214,8 +275,8 @@ def line(one: Event) -> str:
     if one.told is None:
         return head + "missed"
     held = "-" if one.told["stall_ns"] is None else f"{one.told['stall_ns'] / 1e9:.2f}"
-    wanted = "/".join(one.case.limits) if one.faulty else "not " + "/".join(one.case.accused or ("-",))
-    mode = f"{_mode(one) or '-'} ({one.case.mode})  " if one.kind == "save" else ""
+    wanted = "/".join(one.limits) if one.limits else "not " + "/".join(one.case.accused or ("-",))
+    mode = f"{_mode(one) or '-'} ({one.mode or '-'})  " if one.kind == "save" else ""
     wrong = f"  bytes {one.bytes_error:.0%} wrong" if one.bytes_error and one.bytes_error > _BYTES_WRONG else ""
     return head + f"{one.limit or '-':13} ({wanted})  {mode}blocked {held} s of {one.blocked_seconds:.2f} s{wrong}"
 
@@ -225,6 +286,8 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--only", nargs="*", default=[], help="cases by how they begin")
     options.add_argument("--loads", nargs="*", default=["alone", "busy"], choices=list(LOADS))
+    options.add_argument("--keep", type=Path, help="a folder for what is recorded of each run")
+    options.add_argument("--kept", type=Path, help="a folder of which all is replayed")
     options.add_argument("--markdown", action="store_true")
     chosen = options.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is mounted and held is taken away
@@ -235,7 +298,7 @@ def main() -> int:
             if chosen.only and not any(case.name.startswith(name) for name in chosen.only):
                 continue
             try:
-                found = run(case, load)
+                found = replayed(case, load, chosen.kept) if chosen.kept else run(case, load, chosen.keep)
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 failures += 1
                 print(f"{case.name}: {error}", file=sys.stderr)

@@ -215,4 +215,35 @@ NOTHING = (
     _nothing("activations in a file without a name", "scratch"),
 )
 
-CASES = (*FAULTS, *OF_RANKS, *WRITERS, *PLACING, *PROCESSES, *RESTORES, *NOTHING)
+
+def _habit(name: str, **what: int | str) -> Case:
+    """Return a job that is rebuilt from what people report of theirs; it logs itself what is right."""
+    return Case(name.replace("_", " "), "", job=f"habits/{name}.py", **what)  # type: ignore[arg-type]
+
+
+HABITS = (
+    _habit("keras_overwritten"),
+    _habit("trainer_rotated"),
+    _habit("stripped"),
+    _habit("pickled_trees"),
+    _habit("json_booster"),
+    _habit("token_cache"),
+    _habit("feature_shards"),
+    _habit("averaged_best"),
+    _habit("verified"),
+    _habit("reporter_thread"),
+    _habit("reporter_process"),
+    _habit("ranks_one_path", ranks=2),
+    _habit("base_copied", prepared=True),
+    _habit("disk_full", prepared=True, ground="ext4"),
+    _habit("retried"),
+    _habit("hard_linked"),
+    _habit("kept_times"),
+    _habit("ever_growing"),
+    _habit("in_memory", ground="tmpfs"),
+    _habit("merged_shards", ranks=2),
+    _habit("patched"),
+    _habit("renamed_over"),
+)
+
+CASES = (*HABITS, *FAULTS, *OF_RANKS, *WRITERS, *PLACING, *PROCESSES, *RESTORES, *NOTHING)
