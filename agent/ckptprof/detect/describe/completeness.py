@@ -6,7 +6,7 @@ A save is called incomplete only on what its own files or its series show; what 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.events.candidates import Candidate
@@ -54,12 +54,8 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     large = _large(candidate)
     earlier = known.past.complete(candidate.job, kinds(candidate))
     moved = candidate.bytes
-    usual = sorted(one.bytes for one in earlier)[len(earlier) // 2] if earlier else None
-    smaller = usual is not None and moved < WHOLE_SHARE * usual
-    if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
-        smaller = False  # its own framework completed it: what lacks was not seen
-    if smaller and large and all(part.fact is not None and part.fact.whole for part in large):
-        smaller = len(large) < min(one.files for one in earlier)  # each is whole: if none lacks, less was to be saved
+    usual = _usual_bytes(earlier)
+    smaller = usual is not None and moved < WHOLE_SHARE * usual and not _is_whole(candidate, large, earlier)
     removed_ns = known.transfers.removals.removed_ns
     unstaged = [part for part in large if part.staged is None]  # the others were copied elsewhere
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
@@ -83,6 +79,18 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
         yield f"{missing} was never written"
     elif earlier and soon and _lacks_marker([one.marker for one in earlier], candidate, known):
         yield "the file that completed the saves before it was never written"
+
+
+def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:
+    return sorted(one.bytes for one in earlier)[len(earlier) // 2] if earlier else None
+
+
+def _is_whole(candidate: Candidate, large: Sequence[Transfer], earlier: Sequence[CompleteSave]) -> bool:
+    """Return whether a save that has less than those before it is whole all the same."""
+    if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
+        return True  # its own framework completed it: what lacks was not seen
+    whole = bool(large) and all(part.fact is not None and part.fact.whole for part in large)
+    return whole and len(large) >= min(one.files for one in earlier)  # if no file lacks, less was to be saved
 
 
 def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
