@@ -41,6 +41,7 @@ GATHERED = Rule(
     remedy="save shards from every rank, instead of the whole state from one",
     remedies={
         "accelerate": "save shards from every rank: accelerate `fsdp_state_dict_type: SHARDED_STATE_DICT`",
+        "torch-dcp": "save shards: `get_state_dict` without DCP's `StateDictOptions(full_state_dict=True)`",
         "torch": "save shards from every rank: `torch.distributed.checkpoint.save`",
     },
     reference="huggingface/accelerate#4099 (62 min at 16 ranks), PR#4105; dlrover#985",
@@ -72,6 +73,10 @@ SINGLE_WRITER_FAR = Rule(
     exclusion="several ranks write",
     remedy="let every rank write its shard; mount NFS with `nconnect=8`",
     remedies={
+        "torch-dcp": (
+            "shard the state, or spread its copies: DCP `DefaultSavePlanner()` as it is by default; "
+            "mount NFS with `nconnect=8`"
+        ),
         "torch": "let every rank write its shard (`torch.distributed.checkpoint.save`); mount NFS with `nconnect=8`",
     },
     reference="alpa-projects/alpa#466 (0.53 Gbit/s)",
@@ -88,6 +93,7 @@ SINGLE_WRITER = Rule(
         "deepspeed": (
             'let every rank write its part: DeepSpeed `"checkpoint": {"parallel_write": {"pipeline_stage": true}}`'
         ),
+        "torch-dcp": "shard the state, or spread its copies: DCP `DefaultSavePlanner()` as it is by default",
         "torch": "let every rank write its part: `torch.distributed.checkpoint.save`",
     },
     reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
