@@ -273,7 +273,9 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
     [
         (((6.0, 8.0, 200 * MIB), (8.6, 8.7, -200 * MIB)), 2.6),  # pickled in memory
         (((4.0, 4.5, 300 * MIB), (4.5, 8.0, 40 * MIB), (8.6, 8.7, -340 * MIB)), 4.6),  # slowly, of a copy of its own
-        (((6.0, 8.0, 200 * MIB),), 0.6),  # kept: training took it
+        (((6.0, 8.0, 200 * MIB),), 2.6),  # kept for the next save
+        (((5.0, 8.0, 400 * MIB),), 3.6),  # with its pieces
+        (((2.0, 8.0, 200 * MIB),), 0.6),  # it was not seen for as long before: training may take it
         (((6.0, 8.0, 60 * MIB), (8.6, 8.7, -60 * MIB)), 0.6),  # not what was written
         (
             tuple((5.0 + 0.2 * at, 5.1 + 0.2 * at, 200 * MIB) for at in range(15))
@@ -282,7 +284,7 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         ),  # taken and given back in each step
     ],
 )
-def test_a_save_begins_when_the_memory_grows_that_it_writes_and_gives_back(
+def test_a_save_begins_when_the_memory_grows_that_it_writes(
     grows: tuple[tuple[float, float, int], ...], stall: float
 ) -> None:
     """A state that is pickled in memory before its one write holds training from then on."""
@@ -650,3 +652,22 @@ def test_a_restore_holds_who_reads_it() -> None:
 
     assert found.mode is None
     assert seconds(found) == pytest.approx(1.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("grows", "stall"),
+    [
+        ((), 0.5),
+        (((8.5, 10.5, 100 * MIB),), 2.5),  # parsed
+        (((9.2, 10.5, 100 * MIB),), 0.5),  # training that begins
+    ],
+)
+def test_a_restore_holds_who_builds_of_what_it_read(grows: tuple[tuple[float, float, int], ...], stall: float) -> None:
+    """From the last byte on, as its memory tells."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.read(trainer, "/ckpt/step_1.pt", 8.0, 0.5, 200 * MIB)
+    stage.extra += times(trainer)
+    (found,) = detect(stage, growing(stage.frames(FOR_SECONDS), grows))
+
+    assert seconds(found) == pytest.approx(stall, abs=0.15)

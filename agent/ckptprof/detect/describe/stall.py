@@ -125,7 +125,7 @@ def _judge(group: WriterGroup, candidate: Candidate, known: Knowledge) -> _Verdi
 def _restore(group: WriterGroup, activity: TrainingActivity) -> _Verdict:
     """Judge a restore: training waits for what its own process reads; while others read, as it was seen."""
     if group.own.spans or group.unknown.spans or "thread" in group.roles.values():
-        whole = [(activity.start_ns, activity.end_ns)]
+        whole = merged([(activity.start_ns, activity.end_ns), *activity.parsed(activity.end_ns, group.bytes)])
         return _Verdict(group.bytes, None, length(whole), blocked=whole)
     blocked = activity.blocked(group.others.spans)
     return _Verdict(group.bytes, None, None if blocked is None else length(blocked), blocked=blocked or ())

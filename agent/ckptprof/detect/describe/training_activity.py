@@ -8,6 +8,7 @@ from itertools import pairwise, takewhile
 from statistics import median
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LOOK_NS, MANY, MOST_SHARE
+from ckptprof.detect.world.building import built_after, built_before
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
 from ckptprof.detect.world.stacks import (
@@ -279,6 +280,24 @@ class TrainingActivity:
         return [(edge, chain[0][1])]  # what is between the copy and the first byte is not known to be blocked
 
     def built(self, first_ns: int, size: int) -> list[Span]:
+        """Return when it built in memory what it then wrote."""
+        given_back = self._gave_back(first_ns, size)
+        if given_back:
+            return given_back
+        since_ns = max(
+            self.book.first_ns(self.process) or 0, self.book.saved_until_ns(first_ns), first_ns - 2 * REACH_NS
+        )
+        looks = [one for one in self._usage.memory(self.process, since_ns, first_ns) if one.start_ns >= since_ns]
+        found = built_before(looks, first_ns, size)
+        return [] if found is None else [found]
+
+    def parsed(self, last_ns: int, size: int) -> list[Span]:
+        """Return when it built in memory of what it had read."""
+        looks = self._usage.memory(self.process, last_ns, last_ns + 2 * REACH_NS)
+        after = built_after(looks, self.start_ns, last_ns, size)
+        return [] if after is None else [after]
+
+    def _gave_back(self, first_ns: int, size: int) -> list[Span]:
         """Return when its memory grew by what it then wrote, and gave back with the last byte."""
         chain = _chain(_in_steps(self._growth(first_ns - REACH_NS, first_ns), size // 100), first_ns, size // 100)
         if not chain:

@@ -24,11 +24,22 @@ class Usage(NamedTuple):
     grown_bytes: int  # of anonymous memory; negative if it shrank
 
 
+class MemoryLook(NamedTuple):
+    """The own memory of one process from one look to the next."""
+
+    start_ns: int
+    end_ns: int
+    grown_bytes: int
+    touched_bytes: int  # pages that it touched anew
+    level_bytes: int  # at its end
+
+
 class ProcessUsage:
     """The recent past of the processes that are watched."""
 
-    def __init__(self, ticks_per_second: int = 100) -> None:
+    def __init__(self, ticks_per_second: int = 100, page_bytes: int = 4096) -> None:
         """Start with nothing."""
+        self._page_bytes = page_bytes
         self._ticks_per_second = max(1, ticks_per_second)
         self._stats: CounterHistories[ProcessKey] = CounterHistories(
             lambda: CounterHistory(len(_Column), most_bytes=_MOST_BYTES)
@@ -93,6 +104,23 @@ class ProcessUsage:
             return None
         grown = _growth(past, _Column.ANONYMOUS, start_ns, until_ns)
         return length(cut([one[:2] for one in grown if one[2] >= least_bytes], [(start_ns, end_ns)]))
+
+    def memory(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[MemoryLook]:
+        """Return what each look at the memory of a process found in a time."""
+        past = self._stats[process]
+        pairs = (
+            pairwise(past.looks(start_ns, end_ns)) if past and known(past.last[_Column.RESIDENT]) is not None else ()
+        )
+        return [
+            MemoryLook(
+                since_ns,
+                until_ns,
+                now[_Column.ANONYMOUS] - had[_Column.ANONYMOUS],
+                (now[_Column.MINOR_FAULTS] - had[_Column.MINOR_FAULTS]) * self._page_bytes,
+                now[_Column.ANONYMOUS],
+            )
+            for (since_ns, had), (until_ns, now) in pairs
+        ]
 
     def paused(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (how often, how long) the kernel held a process; None if it never told of this one."""

@@ -197,6 +197,10 @@ class TrainingThreads:
         """Return whether a save began within a time."""
         return any(start_ns <= begin_ns <= end_ns for begin_ns, _ in self._saves)
 
+    def saved_until_ns(self, before_ns: int) -> int:
+        """Return when the last of the saves that began before a time ended; 0 if there was none."""
+        return max((end_ns for start_ns, end_ns in self._saves if start_ns < before_ns), default=0)
+
     def note_room(self, process: ProcessKey, size: int) -> None:
         """Take note that it took memory to copy its state: it may use that again."""
         known = self._of(process)

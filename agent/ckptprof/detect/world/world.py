@@ -56,7 +56,7 @@ class World:
         self.trainers = TrainingThreads()
         self.calls = FileCalls()
         self.threads = ThreadLooks(header.ticks_per_second)
-        self.usage = ProcessUsage(header.ticks_per_second)
+        self.usage = ProcessUsage(header.ticks_per_second, header.page_size)
         self.devices = Devices()
         self.memory = HostMemory()
         self.fuse = FuseMounts(header.ticks_per_second)

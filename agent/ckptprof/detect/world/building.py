@@ -1,0 +1,102 @@
+"""What a process built in memory for a save, or of what it had read: memory that it took anew, and kept.
+
+Training takes memory, too, and gives it back in each step: what it takes is no more than it took before.
+"""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from ckptprof.detect.tolerances import (
+    AT_ONCE_NS,
+    BESIDE_NS,
+    CALLS_NS,
+    HEADER_BYTES,
+    LITTLE_SHARE,
+    MANY,
+    MOST_SHARE,
+    TELLING_BYTES,
+)
+from ckptprof.detect.world.process_usage import MemoryLook
+from ckptprof.detect.world.spans import Span
+
+_STEP_SHARE = 0.01  # of the bytes: who builds a small state takes as much at once
+_MOST_TIMES = 4.0  # the bytes: their pieces, them joined, and a copy or two
+
+
+def built_before(looks: list[MemoryLook], first_ns: int, size: int) -> Span | None:
+    """Return since when a process built what it wrote, up to its first byte; None if its memory does not tell.
+
+    `looks`: since it trains, and since the save before. It took as much as it wrote, more than it ever had, and hardly
+    anything for as long before.
+    """
+    looks = [one for one in looks if one.start_ns < first_ns]
+    steps = _rise(looks, min(TELLING_BYTES, _STEP_SHARE * size))
+    if not steps or not _keeps(steps[1:] or steps):  # the first one is training for a part
+        return None
+    start_ns = steps[0].start_ns
+    calm_ns = start_ns - max(BESIDE_NS, first_ns - start_ns)
+    calm = [one for one in looks if calm_ns < one.end_ns <= start_ns]
+    earlier = [one.level_bytes for one in looks if one.end_ns <= calm_ns]
+    if not earlier or not all(_is_near(one) for one in looks if one.end_ns > calm_ns):
+        return None
+    usual = max(*earlier, *(one.level_bytes for one in calm))
+    grew = max(usual - max(earlier), _trend(calm))
+    taken = steps[-1].level_bytes - usual
+    told = grew <= LITTLE_SHARE * size and MOST_SHARE * size <= taken <= _MOST_TIMES * size
+    return (start_ns, first_ns) if told else None
+
+
+def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int) -> Span | None:
+    """Return until when a process built of what it had read, from its last byte on; None if its memory does not tell.
+
+    Training that begins takes memory, too, but not at once, and not for long beside the time since it began to read.
+    """
+    steps: list[MemoryLook] = []
+    end_ns, grown, pending = last_ns, 0, 0
+    for look in looks:
+        if look.start_ns < last_ns or (not steps and look.grown_bytes < 0):
+            continue  # it gives back what it read
+        pending += look.grown_bytes
+        apart_ns = look.end_ns - end_ns
+        if apart_ns > AT_ONCE_NS or look.grown_bytes <= -_STEP_SHARE * size:
+            break
+        if pending >= max(HEADER_BYTES, LITTLE_SHARE * grown * apart_ns / max(1, end_ns - last_ns)):
+            steps.append(look)
+            end_ns, grown, pending = look.end_ns, grown + pending, 0
+    lasted_ns = end_ns - last_ns
+    if len(steps) < MANY or lasted_ns < max(AT_ONCE_NS, (last_ns - start_ns) // 2) or not _keeps(steps):
+        return None
+    early = sum(one.grown_bytes for one in steps if one.end_ns - last_ns <= lasted_ns // 2)
+    at_once = steps[0].start_ns - last_ns <= CALLS_NS and early >= LITTLE_SHARE * grown
+    return (last_ns, end_ns) if at_once and grown >= LITTLE_SHARE * size else None
+
+
+def _rise(looks: list[MemoryLook], least_bytes: float) -> list[MemoryLook]:
+    """Return the last looks that each found more memory than any before, without a pause, and without less between."""
+    rise: list[MemoryLook] = []
+    highest, fell = looks[0].level_bytes if looks else 0, False
+    for look in looks:
+        if look.level_bytes >= highest + least_bytes:
+            if fell or (rise and look.start_ns - rise[-1].end_ns > AT_ONCE_NS):
+                rise = []
+            highest, fell = look.level_bytes, False
+            rise.append(look)
+        fell = fell or look.level_bytes <= highest - least_bytes
+    return rise if rise and looks[-1].end_ns - rise[-1].end_ns <= AT_ONCE_NS else []
+
+
+def _trend(looks: list[MemoryLook]) -> float:
+    """Return by how much memory was more in the mean of the second half of some looks than in the first."""
+    middle = len(looks) // 2
+    return mean(one.level_bytes for one in looks[middle:]) - mean(one.level_bytes for one in looks[: middle or 1])
+
+
+def _is_near(look: MemoryLook) -> bool:
+    return look.end_ns - look.start_ns <= AT_ONCE_NS
+
+
+def _keeps(steps: list[MemoryLook]) -> bool:
+    """Return whether it kept what it touched, for half of the time."""
+    kept_ns = sum(one.end_ns - one.start_ns for one in steps if one.grown_bytes >= MOST_SHARE * one.touched_bytes)
+    return 2 * kept_ns >= sum(one.end_ns - one.start_ns for one in steps)
