@@ -203,7 +203,7 @@ def main() -> None:
             "cpu_ms": median([one.cpu_seconds for one in runs]) * 1e3,
             "cpu_p90_ms": quantile([one.cpu_seconds for one in runs], 0.9) * 1e3,
             "wall_ms": median([one.wall_seconds for one in runs]) * 1e3,
-            "peak_mb": max((one.peak_bytes or 0 for one in runs)) / 1e6 or None,
+            "peak_mb": max(one.peak_bytes or 0 for one in runs) / 1e6 or None,
             "printed_kb": max(one.printed_bytes for one in runs) / 1e3,
         }
         for name, runs in costs.items()
