@@ -18,7 +18,8 @@ OLD ?= main
 NEW ?=
 ONLY ?=
 DEMO_FLAGS ?=
-PICTURE_FLAGS ?=
+DB ?=
+PICTURES ?= docs
 LOCK_FLAGS ?=
 FUZZ_SECONDS ?= 60
 TARGETS ?=
@@ -31,6 +32,7 @@ SHELL := /bin/bash
 
 TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
+RECORDING = $(or $(DB),$$(echo .build/picture/*/ckptprof.db))
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
 .PHONY: help demo test certain live steady check record captures shadow weights constants bench score bpf fmt lint fuzz audit lock clean packages picture
@@ -41,8 +43,10 @@ help: ## list the targets
 demo: $(DEMO_VENV)/.installed ## watch a real training run and its restart, under two minutes; FRAMEWORK=torch for PyTorch
 	$(DEMO_VENV)/bin/python examples/demo.py --framework $(FRAMEWORK) $(DEMO_FLAGS)
 
-picture: $(VENV)/.installed ## renew the README's picture from a recording of the demo; needs chromium
-	$(VENV)/bin/python examples/picture.py $(PICTURE_FLAGS)
+picture: $(VENV)/.installed ## renew the README's two pictures from one recording of the demo; needs chromium; DB=FILE takes that one
+	$(if $(DB),,rm -rf .build/picture && $(VENV)/bin/python examples/demo.py --work .build/picture)
+	CKPTPROF_DB=$(RECORDING) $(VENV)/bin/python examples/terminal.py $(PICTURES)/report.svg report
+	CKPTPROF_DB=$(RECORDING) $(VENV)/bin/python examples/picture.py $(PICTURES)/report.png
 
 test: certain live ## the whole suite; as root with the tests that need root
 

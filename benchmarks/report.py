@@ -1,12 +1,14 @@
-"""What a command costs from a cold start: CPU of the process, user and system, over a month of generated history."""
+"""What a command costs from a cold start, over generated history: CPU of the process (user and system) and memory."""
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +127,35 @@ def diagnosed(one: Checkpoint) -> Checkpoint:
     )
 
 
-def cost(command: list[str]) -> tuple[float, float, int]:
-    """Return CPU and wall seconds of one run, and how many bytes it printed."""
+@dataclass(frozen=True)
+class Cost:
+    """What one run took."""
+
+    cpu_seconds: float
+    wall_seconds: float
+    peak_bytes: int | None  # None: less than this program, which the kernel counts for what it starts
+    printed_bytes: int
+
+
+def cost(command: list[str], environment: dict[str, str]) -> Cost:
+    """Run a command and return what it took."""
     with tempfile.TemporaryFile() as printed:
         started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=printed)
+        process = subprocess.Popen(command, stdout=printed, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         spent = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-        return usage.ru_utime + usage.ru_stime, spent, os.fstat(printed.fileno()).st_size
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = usage.ru_maxrss << 10 if usage.ru_maxrss > own else None
+        return Cost(usage.ru_utime + usage.ru_stime, spent, peak, os.fstat(printed.fileno()).st_size)
+
+
+def compiled(directory: str) -> dict[str, str]:
+    """Return the environment of a command that is installed: its code is compiled once, by the run before the first."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": f"{directory}/compiled"}
 
 
 def main() -> None:
@@ -145,6 +165,7 @@ def main() -> None:
     arguments.add_argument("--ranks", type=int, default=64, help="of each of 2,000 checkpoints that a page shows")
     arguments.add_argument("--many", type=int, default=100_000, help="checkpoints that a page shows a part of")
     arguments.add_argument("--runs", type=int, default=15)
+    arguments.add_argument("--runs-of-many", type=int, default=3)
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="ckptprof-bench-") as directory:
         month, ranks, many = (Path(directory) / name for name in ("month.db", "ranks.db", "many.db"))
@@ -152,7 +173,7 @@ def main() -> None:
         history(month, count)
         history(ranks, some, options.ranks, told=True)
         history(many, options.many, 1, told=True)
-        commands = {
+        few = {
             "python -c pass": [sys.executable, "-c", "pass"],
             "--help": ckptprof("--help"),
             "version": ckptprof("version"),
@@ -162,20 +183,28 @@ def main() -> None:
             "list": ckptprof("list", "--db", str(month)),
             "show": ckptprof("show", "1", "--db", str(month)),
             f"report --html of {some} checkpoints of {options.ranks} ranks": page("report", ranks),
-            f"report --html of {options.many} checkpoints": page("report", many),
             "show --html": page("show", ranks, "1"),
         }
-        costs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in commands}
-        for _ in range(options.runs):
-            for name, command in commands.items():
-                costs[name].append(cost(command))
+        crowd = {
+            f"report of {options.many} checkpoints": ckptprof("report", "--db", str(many)),
+            f"report --html of {options.many} checkpoints": page("report", many),
+            f"list of {options.many} checkpoints": ckptprof("list", "--db", str(many)),
+            f"show, one of {options.many} checkpoints": ckptprof("show", str(options.many), "--db", str(many)),
+        }
+        environment = compiled(directory)
+        costs: dict[str, list[Cost]] = {name: [] for name in few | crowd}
+        for commands, runs in ((few, options.runs), (crowd, options.runs_of_many)):
+            for number in range(runs + 1):
+                for name, command in commands.items():
+                    costs[name] += [cost(command, environment)] * bool(number)
     rows: list[dict[str, Any]] = [
         {
             "command": name,
-            "cpu_ms": median([cpu for cpu, _, _ in runs]) * 1e3,
-            "cpu_p90_ms": quantile([cpu for cpu, _, _ in runs], 0.9) * 1e3,
-            "wall_ms": median([wall for _, wall, _ in runs]) * 1e3,
-            "printed_kb": max(printed for _, _, printed in runs) / 1e3,
+            "cpu_ms": median([one.cpu_seconds for one in runs]) * 1e3,
+            "cpu_p90_ms": quantile([one.cpu_seconds for one in runs], 0.9) * 1e3,
+            "wall_ms": median([one.wall_seconds for one in runs]) * 1e3,
+            "peak_mb": max(one.peak_bytes or 0 for one in runs) / 1e6 or None,
+            "printed_kb": max(one.printed_bytes for one in runs) / 1e3,
         }
         for name, runs in costs.items()
     ]

@@ -1,11 +1,10 @@
-"""Renew the picture of the README: run the demo, make the page of its recording, and have Chromium draw its top.
+"""Draw the top of the page of a recording, as Chromium shows it: `python examples/picture.py FILE.png`.
 
-`make picture` calls it; `--db` takes a recording that is there already.
+CKPTPROF_DB names the recording.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -15,15 +14,17 @@ from pathlib import Path
 
 from demo import ckptprof
 
-EXAMPLES = Path(__file__).resolve().parent
-PICTURE = EXAMPLES.parent / "docs" / "report.png"
 WIDTH, MARGIN = 1280, 12
 
 
-def record(directory: Path) -> Path:
-    """Run the demo and return the database that it kept."""
-    subprocess.run([sys.executable, EXAMPLES / "demo.py", "--work", directory], check=True)  # noqa: S603 # ours
-    return next(directory.glob("*/ckptprof.db"))
+def main() -> None:
+    """Make the page and draw it."""
+    (path,) = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as directory:
+        page = Path(directory) / "report.html"
+        command = [ckptprof(), "report", "--html", "-o", page]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 # the command beside this Python
+        draw(page, Path(path))
 
 
 def draw(page: Path, picture: Path) -> None:
@@ -39,22 +40,6 @@ def draw(page: Path, picture: Path) -> None:
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": last["y"] + last["height"] + MARGIN}
         drawn.screenshot(path=picture, clip=clip, full_page=True)
         browser.close()
-    print(f"{picture}: {picture.stat().st_size:,} bytes")
-
-
-def main() -> None:
-    """Read the command line and renew the picture."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--db", type=Path, help="a recording of the demo; without it the demo is run")
-    parser.add_argument("--output", type=Path, default=PICTURE)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        database = options.db or record(directory)
-        page = directory / "report.html"
-        command = [ckptprof(), "report", "--html", "-o", page, "--db", database]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 # the command beside this Python
-        draw(page, options.output.resolve())
 
 
 if __name__ == "__main__":
