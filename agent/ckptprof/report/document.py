@@ -67,6 +67,7 @@ def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     for name in (*DETAIL, "revision"):
         del body[name]
     body["blocked"] = [{"start_ns": one.start_ns, "end_ns": one.end_ns} for one in checkpoint.blocked]
+    body["risks"] = [{"kind": one.name, "text": one.text} for one in checkpoint.risks]
     body["at_risk_ns"] = checkpoint.at_risk_ns
     body["durable_is_most"] = checkpoint.durable_is_most
     return body
