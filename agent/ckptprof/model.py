@@ -36,6 +36,14 @@ class Status(str, Enum):
     INCOMPLETE = "incomplete"  # the writer died, the disk was full, or the commit marker never came
 
 
+class Risk(str, Enum):
+    """Why a checkpoint may restore wrongly, whole as it looks; evidence without a weight goes by these names."""
+
+    SHARED_PATH = "shared-path"  # several processes of the job wrote the same bytes of a file
+    NOT_REPLACED = "not-replaced"  # it is still the copy that stood in for what training was to write there
+    DISK_FULL = "disk-full"  # no room was left beside a file of which nothing says that it is whole
+
+
 class Mode(str, Enum):
     """Whether the thread that trains was held while the bytes were written."""
 
@@ -202,6 +210,16 @@ class DeviceShare(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     max_in_flight: int | None = None  # the most that were seen under way at once, looking once a second
 
 
+class Hazard(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Why a checkpoint may restore wrongly."""
+
+    kind: Risk
+    text: str  # what was seen, for a person
+
+
+_RISKS = frozenset(risk.value for risk in Risk)
+
+
 class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A burst recognised as a save or a restore, or a copy of checkpoint files. All times are epoch nanoseconds.
 
@@ -251,6 +269,11 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def cuts(self) -> frozenset[str]:
         """By what it was cut: evidence of what is only a part of it, or was seen in two parts."""
         return frozenset(one.name for one in self.evidence if one.name in (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN))
+
+    @property
+    def risks(self) -> tuple[Hazard, ...]:
+        """Why it may restore wrongly, whole as it looks, as far as that was seen."""
+        return tuple(Hazard(kind=Risk(one.name), text=one.text) for one in self.evidence if one.name in _RISKS)
 
     @property
     def at_risk_ns(self) -> int | None:

@@ -87,8 +87,9 @@ def _head(name: str, title: str) -> dict[str, Any]:
 
 def schema(name: str, title: str, root: type) -> dict[str, Any]:
     """Return the schema of the document that tells a struct."""
-    _, components = msgspec.json.schema_components([root])
     classes = _classes(root, {})
+    worked_out = [_returned(kind, way) for kind in classes.values() for way in _WORKED_OUT.get(kind, ())]
+    _, components = msgspec.json.schema_components([root, *worked_out])
     told = {one: _told(classes[one], components[one]) for one in sorted(components)}
     body = told.pop(root.__name__)
     body["properties"] = {"schema_version": _VERSION, **body["properties"]}
@@ -103,9 +104,15 @@ def _classes(kind: Any, found: dict[str, type]) -> dict[str, type]:
     if isinstance(kind, type) and kind.__module__.startswith(_ROOM) and kind.__name__ not in found:
         found[kind.__name__] = kind
         if not issubclass(kind, Enum):
-            for field in get_type_hints(kind).values():
+            worked_out = [_returned(kind, name) for name in _WORKED_OUT.get(kind, ())]
+            for field in (*get_type_hints(kind).values(), *worked_out):
                 _classes(field, found)
     return found
+
+
+def _returned(kind: type, name: str) -> Any:
+    """Return the type of a property."""
+    return get_type_hints(getattr(kind, name).fget)["return"]
 
 
 def _told(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
@@ -117,9 +124,8 @@ def _told(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
     said = dict(zip(names, _remarks(kind), strict=True))
     told = {name: _plain(fields[name], said[name]) for name in names if name not in _UNTOLD.get(kind, ())}
     for name in _WORKED_OUT.get(kind, ()):
-        getter = getattr(kind, name).fget
-        (worked_out,), _ = msgspec.json.schema_components([get_type_hints(getter)["return"]])
-        told[name] = _plain(worked_out, _sentence(getter.__doc__))
+        (worked_out,), _ = msgspec.json.schema_components([_returned(kind, name)])
+        told[name] = _plain(worked_out, _sentence(getattr(kind, name).__doc__))
     return {"description": _sentence(kind.__doc__), **_closed(told, _OPTIONAL.get(kind, ()))}
 
 

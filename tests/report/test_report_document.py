@@ -69,6 +69,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "overheads",
         "storage_bytes",
         "cache",
+        "risks",
         "at_risk_ns",
         "durable_is_most",
     ]

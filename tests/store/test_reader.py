@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from ckptprof.errors import StoreError
-from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Session
+from ckptprof.model import Checkpoint, CheckpointQuery, Evidence, Kind, Risk, Session
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import TimelineBuilder, Window
 from ckptprof.store.writer import StoreWriter
@@ -132,6 +132,20 @@ def test_copies_are_left_out_unless_asked_for(writer: StoreWriter, db: Path, che
         assert told(kind=Kind.COPY) == ("245", 0)
         assert told(kind=Kind.SAVE) == ("1", 0)
         assert reader.checkpoint(2) is not None
+
+
+def test_a_copy_that_may_restore_wrongly_is_told(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
+    """It is no longer one of those that are left out."""
+    risk = Evidence(name=Risk.NOT_REPLACED.value, weight=0.0, text="it is still the base model")
+    writer.add_checkpoints(
+        [checkpoint(uid="1", start_ns=1, end_ns=1, kind=Kind.COPY, evidence=(risk,)),
+         checkpoint(uid="2", start_ns=2, end_ns=2, kind=Kind.COPY)]
+    )  # fmt: skip
+    with StoreReader(db) as reader:
+        report = reader.report(CheckpointQuery())
+
+    assert [one.uid for one in report.checkpoints] == ["1"]
+    assert report.copies_left_out == 1
 
 
 def test_a_report_says_what_was_watched(writer: StoreWriter, db: Path, session: Callable[..., Session]) -> None:

@@ -55,15 +55,15 @@ def command(  # each argument is an option of the command line
     """Report the recorded checkpoints, what they cost and what limited them.
 
     The first line says what limited most of the lost time, the second what to do first; below them the run is one bar,
-    and each save a block as high as it was long. On a terminal, what is longer
-    than it goes to the program in PAGER (less). The ids count copies, too, which only --kind copy lists. The exit code
+    and each save a block as high as it was long. On a terminal, what is longer than it goes to the program in PAGER
+    (less). The ids count copies, too, which only --kind copy lists, but for one that may restore wrongly. The exit code
     is 3 if there is no checkpoint.
 
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
-    'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'count<1',
-    'limit=device'. The names are count, saves, restores, incomplete, share, stall_share, limit; and duration, save,
-    restore, stall, at_risk, gpu_seconds, throughput, save_throughput, restore_throughput, size, amplification,
+    'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'risks>0', 'count<1',
+    'limit=device'. The names are count, saves, restores, incomplete, risks, share, stall_share, limit; and duration,
+    save, restore, stall, at_risk, gpu_seconds, throughput, save_throughput, restore_throughput, size, amplification,
     ceiling_share, each with _min, _mean, _median, _p95, _p99, _max or, for times and sizes, _total. If a condition
     holds, stderr names it and the exit code is 7. A condition cannot be judged if fewer than half of the checkpoints
     have its figure, or if there is no checkpoint of its kind: then the exit code is 8, or 0 with --allow-unknown.

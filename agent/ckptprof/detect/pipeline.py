@@ -85,6 +85,7 @@ class Detector:
         self._transfers.take(samples, frame.at_ns)
         self.known.past.take(samples, self._world.jobs)
         self._revisions.take(samples)
+        self._recogniser.take(samples)
         self._world.end(samples)
         waiting = len(self._transfers.waiting)
         # many that wait are looked at less often, by one turn for each so many

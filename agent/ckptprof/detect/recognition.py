@@ -25,9 +25,11 @@ from ckptprof.detect.events.recall_names import named_as_its_like, recalled
 from ckptprof.detect.events.signal import Signal
 from ckptprof.detect.events.signals import signals_of
 from ckptprof.detect.events.signals.copies import counterparts
+from ckptprof.detect.events.stand_ins import StandIns
 from ckptprof.detect.tolerances import TELLING_BYTES
 from ckptprof.detect.transfers.remembered import Saved
 from ckptprof.detect.world.bounded import MAX_RECENT
+from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Kind, Status
 
 
@@ -71,8 +73,13 @@ class Recogniser:
         self._known = known
         self._revisions = revisions
         self._copies = Copies()
+        self._stand_ins = StandIns()
         self._judged = 0
         self.judged: deque[Judged] = deque(maxlen=MAX_RECENT)
+
+    def take(self, samples: FrameSamples) -> None:
+        """Take what a frame tells of files that are gone."""
+        self._stand_ins.take(samples)
 
     def judge(self, candidate: Candidate) -> list[Checkpoint]:
         """Return what the candidate is, and with it what earlier ones were, as it shows."""
@@ -88,6 +95,8 @@ class Recogniser:
         if decision.ends_series:
             self._known.deferred.drop(event.job, event.remembered)
         self._note(candidate, signals, decision, made)
+        if event.writes:
+            self._stand_ins.written(event)
         if made is None:
             return []
         untold = self._untold(event, made, decision)
@@ -95,6 +104,8 @@ class Recogniser:
             self._known.deferred.hold(untold)
             return []
         if decision.is_moved:
+            if event.writes:
+                self._stand_ins.note(made, event)
             others = None if event.writes else frozenset(move.path for move in counterparts(event))
             return self._copies.add(made, event.remembered, others)
         return self._recognised(untold)
@@ -136,6 +147,7 @@ class Recogniser:
     def settle(self, now_ns: int, *, goes_on: bool = False) -> list[Checkpoint]:
         """Return what waited for something that did not come; what waits for its series may have it after a pause."""
         done = self._copies.take(now_ns, self._known.transfers.saved)
+        done += self._stand_ins.tell(now_ns, self._known.world.ended)
         for deferred in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
             if deferred.if_alone is Hypothesis.SAVE:
                 done.append(self._saved(deferred))
@@ -149,12 +161,13 @@ class Recogniser:
         return Untold(made, event.remembered, event.candidate.unit, boot_id, if_alone)
 
     def _describe(self, candidate: Candidate, evidence: tuple[Evidence, ...], decision: Decision) -> Checkpoint:
-        checkpoint, blind, stall = assemble(candidate, list(evidence), decision.confidence, self._known)
+        copied = decision.is_moved and decision.deferral is None
+        told = list(evidence), decision.confidence
+        checkpoint, blind, stall = assemble(candidate, *told, self._known, is_copy=copied)
         note_stall(candidate, stall, self._known)
         self._revisions.note(candidate, checkpoint, blind)
-        if candidate.writes and checkpoint.status is Status.COMPLETE:
+        if candidate.writes and checkpoint.status is Status.COMPLETE and not copied:
             note_complete(candidate, self._known.past)
-        copied = decision.is_moved and decision.deferral is None
         return self._as_copy(checkpoint, writes=candidate.writes) if copied else checkpoint
 
     def _uid_of_copy(self, made: Checkpoint, *, writes: bool) -> str:
@@ -180,6 +193,7 @@ class Recogniser:
         checkpoint, paths = sure.checkpoint, sure.event.paths
         if checkpoint.kind is not Kind.SAVE:
             return recalled(paths, checkpoint, self._known)
+        self._stand_ins.saved(sure.event)
         checkpoint = named_as_its_like(paths, checkpoint, self._known)
         for path in (*(stream.path for stream in checkpoint.streams), sure.unit):
             self._known.transfers.saved[path] = Saved(checkpoint.framework, checkpoint.step)

@@ -14,8 +14,9 @@ import msgspec
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Report
-from ckptprof.report import account, certainty
+from ckptprof.report import account, certainty, course
 from ckptprof.report.clean import NAMELESS, clean, named, recorded, shorten_end
+from ckptprof.report.summary import ordered
 from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
 
@@ -79,6 +80,17 @@ def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[
     if found.remedy is not None:
         pairs.append(("Do first", recorded(found.remedy)))
     return pairs
+
+
+def risks(checkpoints: Sequence[Checkpoint]) -> str:
+    """Return which checkpoints may restore wrongly, and why the last of them; empty if nothing of that was seen."""
+    told = [one for one in ordered(checkpoints) if one.risks]
+    if not told:
+        return ""
+    last = told[-1]
+    name = f"{last.kind.value} {last.id}" if last.id else f"a {last.kind.value}"
+    more = "" if len(told) == 1 else f", as {len(told) - 1} before it"
+    return f"{name} may restore wrongly{more}: {course.risk(last)}"
 
 
 def _too_often(every: Sequence[JobCost]) -> dict[str, str]:

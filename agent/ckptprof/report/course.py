@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timezone
 
 from ckptprof import figures, units
-from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN, Checkpoint, Kind, Metadata, Status, Writer
+from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN, Checkpoint, Kind, Metadata, Risk, Status, Writer
 from ckptprof.report.clean import clean, recorded
 from ckptprof.report.table import facts, paint, wrap
 
 INCOMPLETE = "incomplete: broken off before its end, or never committed; do not count on it"
 CUT = "incomplete: only a part of it was seen"
 _CUTS = (CUT_AT_BEGIN, CUT_AT_END, CUT_BETWEEN)
-REASONS = ("mode", "incomplete", *_CUTS)  # evidence without a weight: told beside what it is the reason for
+REASONS = ("mode", "incomplete", *_CUTS, *(risk.value for risk in Risk))  # told beside what they are the reason for
 _TOGETHER_NS = 10_000_000  # ranks that end so near each other have no slowest
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes asked for over distinct ones: more is reading again
@@ -87,8 +87,18 @@ def of_restore(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     return [*pairs, *_slowest(checkpoint)]
 
 
+def risk(checkpoint: Checkpoint) -> str:
+    """Return why it may restore wrongly; empty if nothing of that was seen."""
+    return "; ".join(recorded(one.text) for one in checkpoint.risks)
+
+
 def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     """Return a word of warning where there is reason for one."""
+    told = [("Risk", f"may restore wrongly: {risk(checkpoint)}")] if checkpoint.risks else []
+    return [*_incomplete(checkpoint), *told]
+
+
+def _incomplete(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     if checkpoint.status is not Status.INCOMPLETE:
         return []
     reasons = {evidence.name for evidence in checkpoint.evidence}

@@ -20,7 +20,7 @@ from ckptprof.verdicts import Headline, JobCost
 
 SCHEMA_VERSION = 1
 DETAIL = ("streams", "timeline", "devices", "measures")  # of a checkpoint: in `show --json` only
-WORKED_OUT = ("at_risk_ns", "durable_is_most")  # of a checkpoint: told beside its fields
+WORKED_OUT = ("risks", "at_risk_ns", "durable_is_most")  # of a checkpoint: told beside its fields
 UNTOLD = ("revision",)
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(
@@ -90,7 +90,7 @@ def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     for name in (*DETAIL, *UNTOLD):
         del body[name]
     body["blocked"] = list(map(msgspec.structs.asdict, checkpoint.blocked))
-    return body | {name: getattr(checkpoint, name) for name in WORKED_OUT}
+    return body | {name: msgspec.to_builtins(getattr(checkpoint, name)) for name in WORKED_OUT}
 
 
 def _without_surrogates(value: object) -> Any:

@@ -63,10 +63,12 @@ _WHOLE = {
     "saves": Quantity.COUNT,
     "restores": Quantity.COUNT,
     "incomplete": Quantity.COUNT,
+    "risks": Quantity.COUNT,
     "share": Quantity.SHARE,
     "stall_share": Quantity.SHARE,
     "limit": Quantity.LIMIT,
 }
+_WARNINGS = ("incomplete", "risks")  # counts that name what they count
 NAMES: Mapping[str, Quantity] = _WHOLE | {
     f"{name}_{statistic}": series.quantity
     for name, series in _SERIES.items()
@@ -104,10 +106,11 @@ def _figure(report: Report, name: str) -> tuple[float | None, str]:
         "saves": lambda one: one.kind is Kind.SAVE,
         "restores": lambda one: one.kind is Kind.RESTORE,
         "incomplete": lambda one: one.status is Status.INCOMPLETE,
+        "risks": lambda one: bool(one.risks),
     }
     if name in counts:
         chosen = [one for one in checkpoints if counts[name](one)]
-        return float(len(chosen)), _named(chosen) if name == "incomplete" else ""
+        return float(len(chosen)), _named(chosen) if name in _WARNINGS else ""
     if name in ("share", "stall_share"):
         return _share(report, name)
     series_name, _, statistic = name.rpartition("_")

@@ -23,7 +23,7 @@ _REQUEST_COLUMNS = (
     Column("P50", right=True, drop=6),
     Column("P99", right=True, drop=4),
 )
-_BRIEF = ("Status", "Path", "Time", "Moved", "Mode", "Page cache", "Durable", "Slowest rank", "Slowest process")
+_BRIEF = ("Status", "Risk", "Path", "Time", "Moved", "Mode", "Page cache", "Durable", "Slowest rank", "Slowest process")
 _ALWAYS = ("PID", "PROGRAM", "RANK", "BYTES", "SHARE")  # the other columns of writers only where something was seen
 _LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, at ticks)"}
 

@@ -63,8 +63,11 @@ def summarise(report: Report) -> Summary:
 
 
 def without_copies(report: Report) -> Report:
-    """Return the report with its copies counted and left out, as the store answers who does not ask for them."""
-    kept = tuple(checkpoint for checkpoint in report.checkpoints if checkpoint.kind is not Kind.COPY)
+    """Return the report with its copies counted and left out, as the store answers who does not ask for them.
+
+    A copy that may restore wrongly stays.
+    """
+    kept = tuple(one for one in report.checkpoints if one.kind is not Kind.COPY or one.risks)
     left_out = report.copies_left_out + len(report.checkpoints) - len(kept)
     return msgspec.structs.replace(report, checkpoints=kept, copies_left_out=left_out)
 

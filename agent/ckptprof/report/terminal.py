@@ -132,6 +132,8 @@ def _opening(report: Report, zone: timezone) -> list[tuple[str, str]]:
             pairs.append(("Stall" if kind.stalled else "Modes", held))
     if report.checkpoints:
         pairs.append(("By", _jobs(report.checkpoints)))
+    if risks := answer.risks(report.checkpoints):
+        pairs.append(("Risks", risks))
     return pairs
 
 

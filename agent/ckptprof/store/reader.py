@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import Connection, Select, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, literal, or_, select
 
 from ckptprof.errors import StoreError
-from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Report, Session
+from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Report, Risk, Session
 from ckptprof.store import schema
 from ckptprof.store.asking import MAX_ROWS, MAX_SECONDS, Answer, ask
 from ckptprof.store.connection import check_file, close, open_reader, raw_of, snapshot
@@ -70,7 +70,7 @@ class StoreReader:
         with self._reading() as connection:
             sessions = get_sessions(connection)
             checkpoints = get_checkpoints(connection, _chosen(query))
-            left_out = 0 if query.kind is not None else _count(connection, _chosen(copies))
+            left_out = 0 if query.kind is not None else _count(connection, _chosen(copies).where(~_is_at_risk()))
         seen = watched(sessions, query.since_ns, query.until_ns)
         seen = msgspec.structs.replace(seen, moved_aside=tuple(map(shown, moved_aside(self.path))))
         host = sessions[-1].host if sessions else None
@@ -231,7 +231,7 @@ def _chosen(query: CheckpointQuery) -> Select[tuple[int]]:
     if query.until_ns is not None:
         statement = statement.where(table.c.start_ns <= _clipped(query.until_ns))
     if query.kind is None:
-        statement = statement.where(table.c.kind != Kind.COPY.value)
+        statement = statement.where(or_(table.c.kind != Kind.COPY.value, _is_at_risk()))
     else:
         statement = statement.where(table.c.kind == query.kind.value)
     if query.job is not None:
@@ -242,6 +242,13 @@ def _chosen(query: CheckpointQuery) -> Select[tuple[int]]:
     if query.limit is not None:
         statement = statement.order_by(table.c.start_ns.desc(), table.c.id.desc()).limit(max(query.limit, 0))
     return statement
+
+
+def _is_at_risk() -> ColumnElement[bool]:
+    """Return whether a checkpoint may restore wrongly, which is told also of a copy."""
+    table, names = schema.evidence, [risk.value for risk in Risk]
+    own = select(table.c.ordinal).where(table.c.checkpoint_id == schema.checkpoints.c.id, table.c.name.in_(names))
+    return own.correlate(schema.checkpoints).exists()
 
 
 def _count(connection: Connection, chosen: Select[tuple[int]]) -> int:

@@ -14,6 +14,7 @@ from ckptprof.detect.describe.layout import class_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.moments import metadata_of, moments_of
 from ckptprof.detect.describe.overheads import amplification_of, copies_of
+from ckptprof.detect.describe.risks import risks_of
 from ckptprof.detect.describe.sources import source_of
 from ckptprof.detect.describe.stall import Stall, intervals, stall_of
 from ckptprof.detect.describe.writers import ranks_of, writers_of
@@ -29,11 +30,11 @@ from ckptprof.model import Checkpoint, Evidence, Kind, Point, Status, Stream
 
 
 def assemble(
-    candidate: Candidate, evidence: list[Evidence], confidence: float, known: Knowledge
+    candidate: Candidate, evidence: list[Evidence], confidence: float, known: Knowledge, *, is_copy: bool = False
 ) -> tuple[Checkpoint, tuple[str, ...], Stall]:
     """Return the checkpoint, what stays out of sight of it once it is known when it was durable, and its stall."""
     world, clock = known.world, known.world.clock
-    ending, cuts = ending_of(candidate, known), cuts_of(candidate, known)
+    ending, cuts = ending_of(candidate, known, is_copy=is_copy), cuts_of(candidate, known)
     status = Status.INCOMPLETE if cuts else ending.status
     path = _path(candidate, complete=status is Status.COMPLETE)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
@@ -83,7 +84,14 @@ def assemble(
         measures=measures,
         level=level_of(candidate.parts),
         blind=(*blind, *(() if settled else (unsettled(candidate),)), *unseen),
-        evidence=(*evidence, *stall.evidence, *ending.evidence, *cuts, *durable_evidence(durable)),
+        evidence=(
+            *evidence,
+            *stall.evidence,
+            *ending.evidence,
+            *cuts,
+            *risks_of(candidate, known),
+            *durable_evidence(durable),
+        ),
         confidence=confidence,
         streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MANY_PARTS]),
         timeline=_timeline(candidate, known, clock),

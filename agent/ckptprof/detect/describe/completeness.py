@@ -9,10 +9,11 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ckptprof.detect.describe.risks import is_on_full_disk
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.knowledge import Knowledge
 from ckptprof.detect.events.past_events import CompleteSave, PastEvents
-from ckptprof.detect.tolerances import CALLS_NS, HEADER_BYTES, LITTLE_SHARE, WHOLE_SHARE
+from ckptprof.detect.tolerances import CALLS_NS, LITTLE_SHARE, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.frameworks.names import shape
@@ -32,15 +33,16 @@ class Ending:
     evidence: tuple[Evidence, ...] = ()
 
 
-def ending_of(candidate: Candidate, known: Knowledge) -> Ending:
-    """Return how a save ended; a restore has no such end."""
+def ending_of(candidate: Candidate, known: Knowledge, *, is_copy: bool) -> Ending:
+    """Return how a save ended, or a copy, which is of no series; a restore has no such end."""
     if not candidate.writes:
         return Ending()
     died = [known.world.died_ns(process) for process in candidate.processes]
     ended = [at_ns for at_ns in died if at_ns is not None]
     dead = len(ended) == len(died)
     soon = dead and max(ended) - candidate.end_ns <= SOON_NS
-    reasons = [*_cut(candidate, known), *_unfinished(candidate, known, dead=dead, soon=soon)]
+    earlier = [] if is_copy else known.past.complete(candidate.job, kinds(candidate))
+    reasons = [*_cut(candidate, known), *_unfinished(candidate, earlier, known, dead=dead, soon=soon)]
     if not reasons:
         return Ending()
     if dead:
@@ -49,17 +51,19 @@ def ending_of(candidate: Candidate, known: Knowledge) -> Ending:
     return Ending(Status.INCOMPLETE, (Evidence(name="incomplete", weight=0.0, text=text),))
 
 
-def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: bool) -> Iterator[str]:
-    """Yield what was to come and did not."""
+def _unfinished(
+    candidate: Candidate, earlier: list[CompleteSave], known: Knowledge, *, dead: bool, soon: bool
+) -> Iterator[str]:
+    """Yield what was to come and did not: of a save it is held against `earlier` ones without more files, if any."""
     large = _large(candidate)
-    earlier = known.past.complete(candidate.job, kinds(candidate))
-    moved = candidate.bytes
-    usual = _usual_bytes(earlier)
-    smaller = usual is not None and moved < WHOLE_SHARE * usual and not _is_whole(candidate, large, earlier)
+    alike = [one for one in earlier if one.files <= len(large)]
+    moved = _kept_bytes(candidate)
+    usual = _usual_bytes(alike or earlier)
+    smaller = usual is not None and moved < WHOLE_SHARE * usual and not _is_whole(candidate, large, alike)
     removed_ns = known.transfers.removals.removed_ns
     unstaged = [part for part in large if part.staged is None]  # the others were copied elsewhere
     deleted = [part for part in unstaged if removed_ns(part.path, part.end_ns) is not None]
-    full = any(_is_on_full_disk(part) for part in large)
+    full = any(is_on_full_disk(part, known) for part in large)
     if smaller and (soon or full or deleted):
         yield f"it has {size(moved)}, and the saves before it have {size(usual)}"
     if deleted and (smaller or any(part.temporary for part in deleted)):
@@ -85,12 +89,12 @@ def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:
     return sorted(one.bytes for one in earlier)[len(earlier) // 2] if earlier else None
 
 
-def _is_whole(candidate: Candidate, large: Sequence[Transfer], earlier: Sequence[CompleteSave]) -> bool:
-    """Return whether a save that has less than those before it is whole all the same."""
+def _is_whole(candidate: Candidate, large: Sequence[Transfer], alike: Sequence[CompleteSave]) -> bool:
+    """Return whether a save that has less than those before it, `alike` those of no more files, is whole all the same."""
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         return True  # its own framework completed it: what lacks was not seen
-    whole = bool(large) and all(part.fact is not None and part.fact.whole for part in large)
-    return whole and len(large) >= min(one.files for one in earlier)  # if no file lacks, less was to be saved
+    whole = all(part.fact is not None and part.fact.whole for part in large)
+    return bool(alike and large) and whole  # none lacks, and each is whole: less was to be saved
 
 
 def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
@@ -107,7 +111,7 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
 
 def note_complete(candidate: Candidate, past: PastEvents) -> None:
     """Take note of a save that came to its end: later ones of its series are held against it."""
-    save = CompleteSave(candidate.bytes, len(_large(candidate)), _marker(candidate))
+    save = CompleteSave(_kept_bytes(candidate), len(_large(candidate)), _marker(candidate))
     past.note_complete(candidate.job, kinds(candidate), save)
 
 
@@ -116,10 +120,14 @@ def _large(candidate: Candidate) -> list[Transfer]:
     return [part for part in candidate.parts if part.bytes >= LITTLE_SHARE * whole]  # the rest are notes
 
 
-def _is_on_full_disk(part: Transfer) -> bool:
-    """Return whether there was no room left beside a file of which nothing says that it is whole."""
-    fact = part.fact
-    return fact is not None and not fact.whole and fact.free_bytes is not None and fact.free_bytes < HEADER_BYTES
+def _kept_bytes(candidate: Candidate) -> int:
+    """Return the bytes that were written and are in its files: what was begun anew counts once."""
+    written: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for part in candidate.parts:
+        written[part.path] = written.get(part.path, 0) + part.bytes
+        sizes[part.path] = max(sizes.get(part.path, 0), part.stored_size)
+    return sum(min(moved, sizes[path] or moved) for path, moved in written.items())
 
 
 def lacking_pieces(candidate: Candidate) -> tuple[int, int] | None:

@@ -26,13 +26,17 @@ _FEW = 256  # files of one process, of each of which the counters are asked
 
 
 def untangle(written: Iterable[Transfer]) -> None:
-    """Let a file that a process wrote after another one begin after that: the file's birth is that of the first."""
+    """Let a file that a process wrote after another one begin after that: the file's birth is that of the first.
+
+    Two that were seen at it at one time wrote it together.
+    """
     last: dict[FileKey, Transfer] = {}
     polled = (transfer for transfer in written if not isinstance(transfer, TracedTransfer))
     for transfer in sorted(polled, key=lambda transfer: transfer.first_ns):
         before = last.get(transfer.file)
         first_ns = transfer.first_ns
-        if before is not None and before.closed_ns is not None and transfer.start_ns < before.end_ns:
+        was_over = before is not None and before.last_ns < first_ns
+        if before is not None and before.closed_ns is not None and was_over and transfer.start_ns < before.end_ns:
             transfer.start_ns = min(max(transfer.before_ns, before.end_ns), transfer.end_ns)
             if transfer.before_ns >= first_ns:
                 transfer.before_ns = min(before.closed_ns, first_ns - 1)  # not open then: the next round knows

@@ -115,7 +115,7 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
     return Page(
         title=_title(report, every),
         subtitle=_subtitle(report, every, zone),
-        answer=told.opening,
+        answer=(*told.opening, *([("Risks", risks)] if (risks := answer.risks(every)) else [])),
         answer_style=colours.css_class(Limit.NONE if found is None else found.limit),
         tiles=tuple(_tiles(report, every, told.costs)),
         axis=axis,

@@ -7,6 +7,7 @@ import sys
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Status
+from ckptprof.report import course
 from ckptprof.report.clean import clean
 
 WARNING = 4  # syslog(3)
@@ -35,10 +36,11 @@ def describe(checkpoint: Checkpoint) -> str:
     took_ns = figures.duration_ns(checkpoint)
     rate = units.rate(figures.rate_bytes_per_second(checkpoint))
     held = f", training blocked for {units.duration(checkpoint.stall_ns)}" if checkpoint.stall_ns is not None else ""
+    risk = f"; it may restore wrongly: {course.risk(checkpoint)}" if checkpoint.risks else ""
     cache = f" ({checkpoint.cache})" if checkpoint.cache is not None else ""
     return (
         f"{_kind(checkpoint)}{cache}{step} by {checkpoint.job}: {units.size(checkpoint.bytes)} in "
-        f"{units.duration(took_ns)} ({rate}){held}, {checkpoint.path or 'files not seen'}"
+        f"{units.duration(took_ns)} ({rate}){held}, {checkpoint.path or 'files not seen'}{risk}"
     )
 
 

@@ -11,7 +11,7 @@ from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import Untold
 from ckptprof.detect.recognition import Judged
 from ckptprof.export.health import RecorderHealth
-from ckptprof.model import Checkpoint, Session
+from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.recording import Header
 from ckptprof.service.recorder.detecting import Detection
 from ckptprof.service.recorder.diagnosing import Diagnosis
@@ -157,7 +157,7 @@ class Recorder:
         for checkpoint in checkpoints:
             if self._metrics is not None:
                 self._metrics.checkpoint(checkpoint)  # counts once, and of a revision what is new
-            if checkpoint.revision == 0:
+            if checkpoint.revision == 0 or (checkpoint.kind is Kind.COPY and checkpoint.risks):
                 self._tell(checkpoint)
 
     def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0, samplers_stuck: int = 0) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.signal import Found
-from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, HEADER_BYTES, LIKE, LITTLE_SHARE, NEARLY_ALL, is_like
+from ckptprof.detect.tolerances import (
+    AT_ONCE_NS,
+    CALLS_NS,
+    HEADER_BYTES,
+    LIKE,
+    LITTLE_SHARE,
+    NEARLY_ALL,
+    STAMP_NS,
+    is_like,
+)
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.formats import ARCHIVES
@@ -78,13 +87,19 @@ def _in_both_ways(event: Event) -> Found | None:
 
 
 def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
-    """Return what the same processes moved the other way meanwhile, of each most of the file, and how many bytes."""
+    """Return what the same processes moved the other way meanwhile, of each most of the file, and how many bytes.
+
+    What was read once the last byte was written is no source of it.
+    """
     own = _own_files(event)
     found = {}
     for process in event.first_processes:
         for move in event.known.transfers.recent.moved(
             process, event.start_ns - slack_ns, event.end_ns + slack_ns, writes=not event.writes
         ):
+            first, last = (move.span[0], event.end_ns) if event.writes else (event.start_ns, move.span[1])
+            if first > last + STAMP_NS:
+                continue
             moved = _moved(move, event)
             if move.file not in own and moved * 2 > move.used_size:
                 found[move] = moved

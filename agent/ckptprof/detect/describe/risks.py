@@ -1,0 +1,114 @@
+"""Why a checkpoint that looks whole may restore wrongly, as far as that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from heapq import nlargest
+from itertools import combinations
+
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.tolerances import BESIDE_NS, HEADER_BYTES, MAX_EACH, MOST_SHARE, WHOLE_SHARE
+from ckptprof.detect.transfers.ledger import counted_evenly
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.jobs import Jobs
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.model import Evidence, Risk
+
+_NAMED = 3  # ranks by their numbers; of more only how many there are
+
+
+def risks_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
+    """Yield the risks of what was written; what could not be seen is none."""
+    if not candidate.writes:
+        return
+    shared = _shared(candidate, known)
+    if shared is not None:
+        yield _evidence(Risk.SHARED_PATH, shared)
+    full = [part.file_name for part in candidate.parts if is_on_full_disk(part, known)]
+    if full:
+        yield _evidence(Risk.DISK_FULL, f"{full[0]}{_more(len(full))} may lack its end: no room was left beside it")
+
+
+def is_on_full_disk(part: Transfer, known: Knowledge) -> bool:
+    """Return whether there was no room left beside a file of which nothing says that it is whole.
+
+    What its process wrote there after it shows that there was some then.
+    """
+    fact = part.fact
+    if fact is None or fact.whole or fact.free_bytes is None or fact.free_bytes >= HEADER_BYTES:
+        return False
+    later = known.transfers.recent.moved(part.process, part.end_ns, part.fact_at_ns, writes=True)
+    others = (one for one in later if one.file[0] == part.file[0] and one.begin.least >= part.end_ns)
+    return not any(max(one.counted_bytes, one.stored_size) >= HEADER_BYTES for one in others)
+
+
+def _evidence(risk: Risk, text: str) -> Evidence:
+    return Evidence(name=risk.value, weight=0.0, text=text)
+
+
+def _more(files: int) -> str:
+    return f" and {files - 1} more" if files > 1 else ""
+
+
+def _shared(candidate: Candidate, known: Knowledge) -> str | None:
+    """Return which file several processes wrote, each all of it; None: none, as far as that was seen."""
+    by_path: dict[str, list[Transfer]] = {}
+    for part in candidate.parts if len(candidate.processes) > 1 else ():
+        by_path.setdefault(part.path, []).append(part)
+    shared = {}
+    for path, parts in by_path.items():
+        pairs = combinations(parts[:MAX_EACH], 2)
+        writers = {one.process for pair in pairs if _is_written_twice(*pair, candidate, known) for one in pair}
+        if writers:
+            shared[path] = writers
+    if not shared:
+        return _replaced(candidate, known)
+    path, writers = max(shared.items(), key=lambda pair: len(pair[1]))
+    name, who = path.rpartition("/")[2], _named(writers, known.world.jobs)
+    return f"{who} wrote {name}{_more(len(shared))} at once: it holds whatever came last of each of its bytes"
+
+
+def _is_written_twice(one: Transfer, other: Transfer, candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether two processes wrote the same bytes of a file at a time; ranks may share a file piece by piece."""
+    if one.process == other.process or one.start_ns > other.end_ns or other.start_ns > one.end_ns:
+        return False
+    here, there = one.stretch, other.stretch
+    if here is None or there is None:
+        return all(_wrote_all(part, candidate, known) for part in (one, other))
+    dense = all(part.bytes >= WHOLE_SHARE * (high - low) for part, (low, high) in ((one, here), (other, there)))
+    return dense and min(here[1], there[1]) - max(here[0], there[0]) > HEADER_BYTES
+
+
+def _wrote_all(part: Transfer, candidate: Candidate, known: Knowledge) -> bool:
+    """Return whether a process was seen at a file, and wrote as much beside its others; who inherits it does not."""
+    if part.is_credited or part.stored_size <= HEADER_BYTES:
+        return False
+    others = (one for one in candidate.parts if one.process == part.process and one is not part)
+    elsewhere = sum(one.stored_size for one in others)
+    wrote = counted_evenly(known.world.histories[part.process], *part.span, writes=True)
+    return wrote - elsewhere >= MOST_SHARE * part.stored_size
+
+
+def _replaced(candidate: Candidate, known: Knowledge) -> str | None:
+    """Return which file another rank had just written, all of which is gone now."""
+    rank = known.world.jobs.rank
+    own = {rank(process) for process in candidate.processes}
+    for part in nlargest(MAX_EACH, candidate.parts, key=lambda part: part.bytes):
+        before = known.past.author(part.path)
+        ranks = {rank(process) for process in before.processes} if before is not None else {None}
+        if None in own | ranks or not own.isdisjoint(ranks) or before is None:
+            continue
+        if candidate.start_ns - before.end_ns <= BESIDE_NS:
+            earlier, later = (_named(one, known.world.jobs) for one in (before.processes, candidate.processes))
+            return f"{earlier} wrote {part.file_name}, and {later} right after: of the first nothing is left"
+    return None
+
+
+def _named(processes: Collection[ProcessKey], jobs: Jobs) -> str:
+    """Return the processes by their ranks, if they have such."""
+    ranks = sorted({-1 if (rank := jobs.rank(process)) is None else rank for process in processes})
+    if ranks[0] < 0 or len(ranks) != len(processes) or len(ranks) > _NAMED:
+        noun = "processes" if ranks[0] < 0 else "ranks"
+        return f"{len(processes)} {noun}"
+    return f"rank{'s' * (len(ranks) > 1)} {' and '.join(map(str, ranks))}"
