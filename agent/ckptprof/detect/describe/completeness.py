@@ -90,7 +90,7 @@ def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:
 
 
 def _is_whole(candidate: Candidate, large: Sequence[Transfer], alike: Sequence[CompleteSave]) -> bool:
-    """Return whether a save that has less than those before it, `alike` those of no more files, is whole all the same."""
+    """Return whether a save with less than those before it (`alike`: of no more files) is whole all the same."""
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         return True  # its own framework completed it: what lacks was not seen
     whole = all(part.fact is not None and part.fact.whole for part in large)
