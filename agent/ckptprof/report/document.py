@@ -13,7 +13,7 @@ from ckptprof.report.clean import encodable
 from ckptprof.report.summary import ordered
 
 SCHEMA_VERSION = 1
-DETAIL = ("streams", "timeline", "devices", "measures")  # in `show --json` only
+DETAIL = ("streams", "progress_left_out", "timeline", "devices", "measures")  # in `show --json` only
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(
     "[\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -38,6 +38,7 @@ def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the document of `show --json`: one checkpoint with its streams, timeline, devices and measures."""
     body = _summary(checkpoint)
     body["streams"] = msgspec.to_builtins(checkpoint.streams)
+    body["progress_left_out"] = checkpoint.progress_left_out
     body["timeline"] = [{"start_ns": p.start_ns, "end_ns": p.end_ns, "bytes": p.bytes} for p in checkpoint.timeline]
     body["devices"] = msgspec.to_builtins(checkpoint.devices)
     body["measures"] = msgspec.to_builtins(checkpoint.measures)
