@@ -68,6 +68,14 @@ class PatternClass(str, Enum):
     MIXED = "mixed"
 
 
+class Succession(str, Enum):
+    """How the operations of a stretch followed each other, by nearly all of their bytes."""
+
+    NEXT = "next"  # each right behind the one before
+    ON = "on"  # further on, with gaps
+    BACK = "back"  # with steps back: all that is known is between which offsets
+
+
 class Gap(msgspec.Struct, frozen=True):
     """A time in which nothing was recorded."""
 
@@ -160,6 +168,18 @@ class Pattern(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     mapped_share_bytes: Share | None = None  # by page faults of a mapping
 
 
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """Where in its file a stream was: in a stretch of time, of one thread (trace), or at one look (poll)."""
+
+    start_ns: int  # epoch nanoseconds, of the first operation
+    end_ns: int  # of the last one; a look is one instant
+    bytes: int | None  # that were moved meanwhile; None: a look
+    low_offset: int  # where they begin
+    high_offset: int  # and end; of a look it is the position
+    order: Succession | None = None  # None: not seen
+    tid: int | None = None  # of the thread; None: of several together, or a look
+
+
 class Stream(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What one process did to one file in one direction."""
 
@@ -172,6 +192,7 @@ class Stream(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     end_ns: int  # epoch nanoseconds
     class_: PatternClass | None = msgspec.field(name="class", default=None)
     seen_by: str = "fdinfo"  # fdinfo | maps | directory | counters | trace
+    progress: tuple[Progress, ...] = ()  # by their start; none where no offset was seen, or it is of those left out
 
 
 class Interval(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -261,6 +282,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     evidence: tuple[Evidence, ...]
     confidence: float  # how sure it is that this is a checkpoint, 0 to 1
     streams: tuple[Stream, ...] = ()  # in `show --json` only
+    progress_left_out: Count = 0  # streams whose offsets were seen and are not kept: not of the slowest or the largest
     timeline: tuple[Point, ...] = ()  # in `show --json` only
     devices: tuple[DeviceShare, ...] = ()  # in `show --json` only
     revision: int = 0  # told again with the same uid, as more becomes known (durable, clean-up): not stored

@@ -27,9 +27,11 @@ from ckptprof.model import (
     Pattern,
     PatternClass,
     Point,
+    Progress,
     Session,
     Status,
     Stream,
+    Succession,
     Writer,
 )
 from ckptprof.store.timeline import WINDOW_NS, Window
@@ -112,8 +114,23 @@ _CHECKPOINT = Checkpoint(
     confidence=2 / 3,
     streams=(
         Stream(pid=1, comm="python", path="/ckpt/a", bytes=5, size=None, start_ns=1, end_ns=2),
-        Stream(pid=1, comm="python", path="/b", bytes=6, size=6, start_ns=3, end_ns=4, class_=PatternClass.RANDOM),
+        Stream(
+            pid=1,
+            comm="python",
+            path="/b",
+            bytes=6,
+            size=6,
+            start_ns=3,
+            end_ns=4,
+            class_=PatternClass.RANDOM,
+            progress=(
+                Progress(START_NS, START_NS + 5, 1 << 40, 0, (1 << 41) + 1, Succession.ON, 17),
+                Progress(START_NS + 1, START_NS + 7, 9, 3, 12, Succession.NEXT, 18),
+                Progress(START_NS + 9, START_NS + 9, None, 12, 12),
+            ),
+        ),
     ),
+    progress_left_out=3,
     timeline=(Point(START_NS, START_NS + 1, 5), Point(START_NS + 7, START_NS + 9, 0)),
     devices=(
         DeviceShare(device="vda", kind="block", read_bytes=0, written_bytes=9, busy_seconds=0.1, under="/"),

@@ -12,7 +12,7 @@ from sqlalchemy import inspect
 
 from ckptprof.errors import StoreError
 from ckptprof.measures import Measures, ThreadMeasure
-from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Moments, Overhead, Status
+from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Moments, Overhead, Progress, Status, Succession
 from ckptprof.store import migrations, schema
 from ckptprof.store import reader as reader_module
 from ckptprof.store.migrations import APPLICATION_ID, LATEST, OLDEST, Step
@@ -21,6 +21,11 @@ from ckptprof.store.writer import StoreWriter
 from ckptprof.verdicts import Cost, Limit
 
 _FIXTURES = Path(__file__).parents[1] / "fixtures" / "store"
+_WITH_POINTS = 7  # the first schema that keeps where in their files streams were
+_POINTS = [
+    Progress(60_000_000_000, 60_500_000_000, 1000, 0, 1000, Succession.NEXT, 2),
+    Progress(60_600_000_000, 61_000_000_000, 234, 1000, 1500, Succession.ON, 2),
+]
 
 
 def test_tables_and_migrations_agree(writer: StoreWriter) -> None:
@@ -67,6 +72,8 @@ def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> N
     assert checkpoint.overheads == (Overhead(reason="staging", bytes=1234, text="staged in /tmp"),)
     (writer,) = checkpoint.writers
     assert (writer.end_ns, writer.role) == (61_000_000_000, "thread")
+    points = [point for stream in checkpoint.streams for point in stream.progress]
+    assert (points, checkpoint.progress_left_out) == ((_POINTS, 3) if version >= _WITH_POINTS else ([], 0))
     (device,) = checkpoint.devices
     assert (device.device, device.requests, device.max_in_flight) == ("vda", 3, 2)
     assert checkpoint.verdict is not None

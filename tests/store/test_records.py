@@ -16,7 +16,7 @@ from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 
 ALL = CheckpointQuery()
-OF_TABLES = [name for name in records.NAMES if name not in ("timeline", "series", "accounts")]
+OF_TABLES = [name for name in records.NAMES if name not in ("timeline", "progress", "series", "accounts")]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_every_column_is_taken(reader: StoreReader, db: Path, name: str) -> None
         chosen = "" if name == "sessions" else f"WHERE {'id' if name == 'checkpoints' else 'checkpoint_id'} < 3"
         stored = raw.execute(f"SELECT * FROM {name} {chosen}").fetchall()  # noqa: S608 # a table of ours
         columns = [row[1] for row in raw.execute(f"PRAGMA table_info({name})")]
-    assert taken == [column for column in columns if column != "timeline"]
+    assert taken == [column for column in columns if column not in ("timeline", "progress")]
     assert rows == [tuple(row[column] for column in taken) for row in stored]
     assert rows
 
@@ -54,6 +54,16 @@ def test_a_timeline_is_a_table(reader: StoreReader, checkpoint: Callable[..., Ch
         rows = list(found.rows)
 
     assert rows == [(3, point.start_ns, point.end_ns, point.bytes) for point in points]
+
+
+def test_the_offsets_of_streams_are_a_table(reader: StoreReader, checkpoint: Callable[..., Checkpoint]) -> None:
+    """A row for each point, with the place of its stream."""
+    points = [(place, point) for place, stream in enumerate(checkpoint().streams) for point in stream.progress]
+    with reader.records("progress", CheckpointQuery(kind=Kind.COPY)) as found:
+        rows = list(found.rows)
+
+    assert {(row[1], row[2], row[5]) for row in rows} == {(place, p.start_ns, p.low_offset) for place, p in points}
+    assert len(rows) == len(points) > 0
 
 
 def test_accounts_are_those_of_the_verdict(reader: StoreReader, checkpoint: Callable[..., Checkpoint]) -> None:

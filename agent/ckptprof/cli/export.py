@@ -52,8 +52,8 @@ Table = Annotated[
     typer.Option(
         "--table",
         metavar="NAME",
-        help="checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline or series. Default: "
-        "checkpoints; all but series where FILE is a folder.",
+        help="checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline, progress or series. "
+        "Default: checkpoints; all but series where FILE is a folder.",
         show_default=False,
     ),
 ]

@@ -57,6 +57,7 @@ def write(reader: StoreReader, report: Report, *, out: str | None, name: str, fo
     from ckptprof.report.html.page import render  # noqa: PLC0415 # Jinja2: for this only
 
     output.use_units()
+    report = _with_streams(reader, report)
     put(render(report, counted(reader, report), zone=output.LocalZone()), out=out, name=name, force=force, show=show)
 
 
@@ -110,6 +111,22 @@ def _show(path: Path) -> None:
         raise CkptprofError(
             "there is no desktop here to show it", hint=f"open {clean(str(path))} in a browser elsewhere"
         )
+
+
+def _with_streams(reader: StoreReader, report: Report) -> Report:
+    """Return the report with the streams of one checkpoint: the slowest of those whose offsets were kept."""
+    from ckptprof.report.html.lanes import slowest  # noqa: PLC0415 # as above
+
+    if not report.checkpoints or any(one.streams for one in report.checkpoints):
+        return report
+    kept = reader.with_offsets(CheckpointQuery(since_ns=report.checkpoints[0].start_ns))
+    for one in slowest([one for one in report.checkpoints if one.id in kept], 1):
+        if (whole := reader.checkpoint(one.id)) is not None:
+            detail = {"streams": whole.streams, "progress_left_out": whole.progress_left_out}
+            drawn = msgspec.structs.replace(one, **detail)
+            every = tuple(drawn if other is one else other for other in report.checkpoints)
+            return msgspec.structs.replace(report, checkpoints=every)
+    return report
 
 
 def counted(reader: StoreReader, report: Report) -> list[Counted]:

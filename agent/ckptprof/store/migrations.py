@@ -137,7 +137,14 @@ _PICTURES = Step(
     )
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES)
+_PROGRESS = Step(
+    (
+        "ALTER TABLE checkpoints ADD COLUMN progress BLOB",
+        "ALTER TABLE checkpoints ADD COLUMN progress_left_out INTEGER NOT NULL DEFAULT 0",
+    )
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _UNTOLD, _PICTURES, _PROGRESS)
 LATEST = OLDEST + len(STEPS) - 1
 
 

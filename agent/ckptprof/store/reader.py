@@ -83,6 +83,13 @@ class StoreReader:
         with self._reading() as connection:
             return get_checkpoint(connection, identity)
 
+    def with_offsets(self, query: CheckpointQuery) -> set[int]:
+        """Return the ids of the checkpoints of which it is kept where in their files their streams were."""
+        table = schema.checkpoints
+        kept = select(table.c.id).where(table.c.id.in_(_chosen(query)), table.c.progress.is_not(None))
+        with self._reading() as connection:
+            return set(connection.execute(kept).scalars())
+
     def untold(self) -> dict[str, bytes]:
         """Return what the agent had not told when it ended, as it was put there, by uid."""
         with self._reading() as connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -10,6 +10,7 @@ from sqlalchemy import Boolean, Column, Connection, Float, Integer, LargeBinary,
 
 from ckptprof.store import schema
 from ckptprof.store.points import read_series
+from ckptprof.store.progress import points_of
 from ckptprof.store.rows import timeline_of
 from ckptprof.store.series import Span
 
@@ -39,6 +40,8 @@ def read(connection: Connection, name: str, chosen: Select[tuple[int]], span: Sp
         return Records(_SERIES, _series(connection, span))
     if name == "timeline":
         return Records(_TIMELINE, _timeline(connection, chosen))
+    if name == "progress":
+        return Records(_PROGRESS, _progress(connection, chosen))
     source: Any = _TABLES[name]
     shown = [one for one in source.c if not isinstance(one.type, LargeBinary)]
     statement = select(*shown)
@@ -71,7 +74,12 @@ _SERIES = (Field("entity", "text"), Field("time_ns", "time_ns"), Field("field", 
 _TIMELINE = (
     Field("checkpoint_id", "whole"), Field("start_ns", "time_ns"), Field("end_ns", "time_ns"), Field("bytes", "whole"),
 )  # fmt: skip
-NAMES = (*_TABLES, "timeline", "series")
+_PROGRESS = (
+    Field("checkpoint_id", "whole"), Field("stream", "whole"), Field("start_ns", "time_ns"), Field("end_ns", "time_ns"),
+    Field("bytes", "whole"), Field("low_offset", "whole"), Field("high_offset", "whole"), Field("order", "text"),
+    Field("tid", "whole"),
+)  # fmt: skip
+NAMES = (*_TABLES, "timeline", "progress", "series")
 
 
 def _holds(one: Column[Any]) -> Holds:
@@ -87,11 +95,23 @@ def _holds(one: Column[Any]) -> Holds:
 
 
 def _timeline(connection: Connection, chosen: Select[tuple[int]]) -> Iterator[tuple[Any, ...]]:
-    checkpoints = schema.checkpoints
-    statement = select(checkpoints.c.id, checkpoints.c.timeline).where(checkpoints.c.id.in_(chosen))
-    for identity, data in connection.execute(statement.order_by(checkpoints.c.start_ns, checkpoints.c.id)):
+    for identity, data in _blocks(connection, schema.checkpoints.c.timeline, chosen):
         for point in timeline_of(data):
             yield identity, point.start_ns, point.end_ns, point.bytes
+
+
+def _progress(connection: Connection, chosen: Select[tuple[int]]) -> Iterator[tuple[Any, ...]]:
+    """`stream` is the `ordinal` of one in `streams`."""
+    for identity, data in _blocks(connection, schema.checkpoints.c.progress, chosen):
+        for stream, one in points_of(data) if data is not None else ():
+            order = None if one.order is None else one.order.value
+            yield identity, stream, one.start_ns, one.end_ns, one.bytes, one.low_offset, one.high_offset, order, one.tid
+
+
+def _blocks(connection: Connection, block: Column[bytes], chosen: Select[tuple[int]]) -> Iterable[Any]:
+    checkpoints = schema.checkpoints
+    statement = select(checkpoints.c.id, block).where(checkpoints.c.id.in_(chosen))
+    return connection.execute(statement.order_by(checkpoints.c.start_ns, checkpoints.c.id))
 
 
 def _series(connection: Connection, span: Span) -> Iterator[tuple[Any, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from ckptprof.measures import Measures
 from ckptprof.model import Checkpoint, Point, Session
 from ckptprof.store import schema
 from ckptprof.store.blocks import BlockError, decode, encode
+from ckptprof.store.progress import packed, unpacked
 from ckptprof.verdicts import Cost, Verdict
 
 MAX_CHILDREN = 4096  # rows of one kind that a checkpoint may have; the rest is summed up in `blind`
@@ -63,12 +64,18 @@ def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint
     for name, table in _CHILDREN.items():
         connection.execute(delete(table).where(table.c.checkpoint_id == identity))
         rows: list[dict[str, Any]] = [
-            {"checkpoint_id": identity, "ordinal": ordinal, **msgspec.to_builtins(child)}
-            for ordinal, child in enumerate(getattr(kept, name))
+            {"checkpoint_id": identity, "ordinal": ordinal, **row} for ordinal, row in enumerate(_rows_of(kept, name))
         ]
         if rows:
             connection.execute(insert(table), rows)
     return msgspec.structs.replace(checkpoint, id=identity)
+
+
+def _rows_of(checkpoint: Checkpoint, name: str) -> Iterable[dict[str, Any]]:
+    """Return the rows of a table that belong to a checkpoint; the points of streams are a column of its own row."""
+    for row in map(msgspec.to_builtins, getattr(checkpoint, name)):
+        row.pop("progress", None)
+        yield row
 
 
 def _identity(connection: Connection, values: dict[str, Any]) -> int:
@@ -95,6 +102,8 @@ def _checkpoint_row(checkpoint: Checkpoint) -> dict[str, Any]:
     points = checkpoint.timeline
     lengths = [point.end_ns - point.start_ns for point in points]
     row["timeline"] = encode([point.start_ns for point in points], (lengths, [point.bytes for point in points]))
+    row["progress"], left_out = packed(checkpoint.streams)
+    row["progress_left_out"] = checkpoint.progress_left_out + left_out
     return row
 
 
@@ -197,7 +206,8 @@ def _get(connection: Connection, chosen: Select[tuple[int]], *, whole: bool) -> 
         parts += (name, func.json(table.c[name]))
     for name in _CHILDREN if whole else _BRIEF:
         parts += (name, _children(_CHILDREN[name]))
-    columns = [func.json_object(*parts), *((table.c.timeline,) if whole else ())]
+    parts += ("progress_left_out", table.c.progress_left_out) if whole else ()
+    columns = [func.json_object(*parts), *((table.c.timeline, table.c.progress) if whole else ())]
     rows = connection.execute(select(*columns).where(table.c.id.in_(chosen)).order_by(table.c.start_ns, table.c.id))
     return [_checkpoint(*row) for row in rows]
 
@@ -218,9 +228,12 @@ def _exact(column: Any) -> Any:
     return func.json(case((is_number, func.printf("%!.17g", column)), else_=func.json_quote(column)))
 
 
-def _checkpoint(text: str, timeline: bytes | None = None) -> Checkpoint:
+def _checkpoint(text: str, timeline: bytes | None = None, progress: bytes | None = None) -> Checkpoint:
     checkpoint = _decode_checkpoint(text)
-    return checkpoint if timeline is None else msgspec.structs.replace(checkpoint, timeline=timeline_of(timeline))
+    if timeline is None:
+        return checkpoint
+    streams = checkpoint.streams if progress is None else unpacked(progress, checkpoint.streams)
+    return msgspec.structs.replace(checkpoint, timeline=timeline_of(timeline), streams=streams)
 
 
 def timeline_of(block: bytes) -> tuple[Point, ...]:

@@ -81,6 +81,8 @@ checkpoints = Table(
     Column("limit_confidence", Float, nullable=True),
     Column("expected_seconds", Float, nullable=True),
     Column("gpu_seconds", Float, nullable=True),
+    Column("progress", LargeBinary, nullable=True),  # a block of the points of all streams (progress.py)
+    _whole("progress_left_out"),
 )
 writers = Table(
     "writers",

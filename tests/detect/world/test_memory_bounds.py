@@ -287,7 +287,7 @@ def test_what_is_kept_of_one_file_is_bounded() -> None:
 
     assert len(counted.syncs) == 64
     assert 600 <= len(counted.points) <= 1200
-    assert sum(moved for _, _, moved in counted.points) == 4096 * 10_000
+    assert sum(point.bytes for point in counted.points) == 4096 * 10_000
     assert len(looked_at.looks) == 4000
     assert looked_at.looks[-1].position == 9999
     assert looked_at.looks[0].position == 0

@@ -14,6 +14,7 @@ from ckptprof.detect.describe.layout import class_of, pattern_of
 from ckptprof.detect.describe.measures import measures_of
 from ckptprof.detect.describe.moments import metadata_of, moments_of
 from ckptprof.detect.describe.overheads import amplification_of, copies_of
+from ckptprof.detect.describe.progress import progress_of
 from ckptprof.detect.describe.risks import risks_of
 from ckptprof.detect.describe.sources import source_of
 from ckptprof.detect.describe.stall import Stall, intervals, stall_of
@@ -26,7 +27,7 @@ from ckptprof.detect.tolerances import MAX_POINTS
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
-from ckptprof.model import Checkpoint, Evidence, Kind, Point, Status, Stream
+from ckptprof.model import Checkpoint, Evidence, Kind, Point, Progress, Status, Stream
 
 
 def assemble(
@@ -54,6 +55,7 @@ def assemble(
     unseen += hidden(world, measures, writers)
     stall_ns, spans = (None, ()) if cuts else stall.with_before(measures.before, candidate)
     blocked = [(clock.wall(begin_ns), clock.wall(until_ns)) for begin_ns, until_ns in spans]
+    progress, left_out = progress_of(candidate.parts[:MANY_PARTS], clock)
     identity = (world.header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
     checkpoint = Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
@@ -93,7 +95,11 @@ def assemble(
             *durable_evidence(durable),
         ),
         confidence=confidence,
-        streams=tuple(_stream(part, known, clock) for part in candidate.parts[:MANY_PARTS]),
+        streams=tuple(
+            _stream(part, known, clock, progress.get(place, ()))
+            for place, part in enumerate(candidate.parts[:MANY_PARTS])
+        ),
+        progress_left_out=left_out,
         timeline=_timeline(candidate, known, clock),
         devices=world.devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )
@@ -127,7 +133,7 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
     return "/".join(shared) or "/"
 
 
-def _stream(part: Transfer, known: Knowledge, clock: Clock) -> Stream:
+def _stream(part: Transfer, known: Knowledge, clock: Clock, progress: tuple[Progress, ...]) -> Stream:
     return Stream(
         pid=part.process[0],
         comm=known.world.jobs.comm(part.process),
@@ -138,6 +144,7 @@ def _stream(part: Transfer, known: Knowledge, clock: Clock) -> Stream:
         end_ns=clock.wall(part.end_ns),
         class_=class_of(part),
         seen_by=part.seen_by,
+        progress=progress,
     )
 
 

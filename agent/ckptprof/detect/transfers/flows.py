@@ -70,7 +70,7 @@ def _by_file(
         if transfer.first_ns > frame[1] or transfer.last_ns < frame[0] or (sums := transfer.operations) is None:
             continue
         moved = 0
-        for low_ns, high_ns, size in transfer.points:
+        for low_ns, high_ns, size, *_ in transfer.points:
             if frame[0] <= low_ns and high_ns <= frame[1]:
                 moved += size
             elif low_ns <= frame[1] and high_ns >= frame[0]:

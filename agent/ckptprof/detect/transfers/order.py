@@ -223,13 +223,18 @@ def _judge(order: Order, step: int, moved: int | None, ahead: int, total: int) -
 
 def _witness(looks: Sequence[Look], total: int, *, writes: bool) -> list[int] | None:
     """Return what shows the order: positions if they are used, else the growth of the file; None if neither tells."""
-    positions = [look.position for look in looks]
-    if max(positions) > 0.02 * total or (len(looks) <= 2 and max(positions) > 0):
-        return positions  # at 0 all the time: pread and pwrite, or a call that had not returned yet
+    if uses_position(looks, total):
+        return [look.position for look in looks]
     sizes = [look.size for look in looks]
     if writes and sizes[0] < 0.5 * total <= max(sizes):
         return sizes
     return None
+
+
+def uses_position(looks: Sequence[Look], total: int) -> bool:
+    """Return whether positions tell of what was moved: they stay at 0 beside pread and pwrite, or before a return."""
+    most = max(look.position for look in looks)
+    return most > 0.02 * total or (len(looks) <= 2 and most > 0)
 
 
 def _after_the_probe(looks: Sequence[Look]) -> Sequence[Look]:

@@ -88,6 +88,16 @@ class Axis(NamedTuple):
             for at_ns in range(first, self.end_ns + 1, step)
         ]
 
+    def elapsed(self) -> list[Tick]:
+        """Return round times since the begin, at most seven."""
+        span = max(1, self.end_ns - self.start_ns)
+        scale = 10 ** (len(str(span)) - 1)
+        step = next(part * scale // 10 or 1 for part in (1, 2, 5, 10, 20) if span * 10 <= _TICKS * part * scale)
+        return [
+            Tick(round(at_ns / span * 100, 3), f"+{at_ns / _SECOND:g} s" if at_ns else "0 s")
+            for at_ns in range(0, self.end_ns - self.start_ns + 1, step)
+        ]
+
 
 def axis_of(checkpoints: Sequence[Checkpoint], watched: Watched) -> Axis | None:
     """Return the axis of what was watched, or of the checkpoints with a little room where they lie close together."""

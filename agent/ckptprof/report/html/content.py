@@ -15,6 +15,7 @@ from ckptprof.report.clean import clean, recorded
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import Axis, Tick, axis_of, path, shown
 from ckptprof.report.html.lanes import WHOLE, Lane, label, lanes, lateness_by_job, slowest
+from ckptprof.report.html.offsets import Offsets, offsets
 from ckptprof.report.html.rates import Counted, Throughput, throughputs
 from ckptprof.report.html.tables import (
     COLUMNS,
@@ -88,6 +89,7 @@ class Page:
     orders: tuple[OrderRow, ...]
     ranks: tuple[RankRow, ...]
     jobs: int  # of those ranks
+    offsets: Offsets | None
     files: tuple[FileRow, ...]
     files_style: str
     costs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -131,6 +133,7 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
         orders=tuple(orders(every)),
         ranks=tuple(ranks(late)),
         jobs=len(late),
+        offsets=offsets(every),
         files=tuple(files(every[0])) if len(every) == 1 else (),
         files_style="read" if every and every[0].kind is Kind.RESTORE else "written",
         costs=tuple((clean(one.job), tuple(answer.of_job(one))) for one in told.costs[:MAX_JOBS]),

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from ckptprof.detect.describe.cuts import UNSEEN
+from ckptprof.detect.describe.progress import MAX_POINTS
+from ckptprof.detect.describe.thinning import thinned
 from ckptprof.detect.tolerances import MAX_EACH, PATIENCE_NS
 from ckptprof.model import (
     CUT_AT_BEGIN,
@@ -123,6 +125,7 @@ def joined(first: Checkpoint, second: Checkpoint) -> Checkpoint:
         evidence=_evidence(first, second, text),
         confidence=max(first.confidence, second.confidence),
         streams=streams,
+        progress_left_out=max(first.progress_left_out, second.progress_left_out),
         timeline=tuple(sorted((*first.timeline, *second.timeline), key=lambda point: point.start_ns)),
         devices=(),
     )
@@ -161,7 +164,11 @@ def _streams(first: Checkpoint, second: Checkpoint) -> tuple[Stream, ...]:
             moved = earlier.bytes + stream.bytes
             most = max(earlier.bytes, stream.bytes, size or moved)  # polling counts what was there before, too
             stream = msgspec.structs.replace(  # noqa: PLW2901 - both as one
-                stream, bytes=min(moved, most), size=size, start_ns=earlier.start_ns
+                stream,
+                bytes=min(moved, most),
+                size=size,
+                start_ns=earlier.start_ns,
+                progress=tuple(thinned((*earlier.progress, *stream.progress), MAX_POINTS)),
             )
         found[stream.pid, stream.path] = stream
     return tuple(found.values())

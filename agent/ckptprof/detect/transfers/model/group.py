@@ -40,7 +40,7 @@ def points_of(group: Sequence[Transfer], histories: Histories) -> list[tuple[int
     """
     counted = sum(transfer.bytes for transfer in group if transfer.operations is not None)
     if counted * 2 > sum(transfer.bytes for transfer in group):
-        return [point for transfer in group for point in transfer.points]
+        return [(one.start_ns, one.end_ns, one.bytes) for transfer in group for one in transfer.points]
     writes = group[0].writes
     mapped = not writes and all(transfer.is_mapped for transfer in group)
     start_ns, end_ns = edges_of(group)

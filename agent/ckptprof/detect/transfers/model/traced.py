@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
+from ckptprof.detect.transfers.model.movement import Movement, merged, movement_of
 from ckptprof.detect.transfers.model.operations import Operations, since, sums_of
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.clock import Clock
@@ -25,7 +26,7 @@ class TracedTransfer(Transfer):
     name_given_ns: int | None = None
     syncs: Sequence[tuple[int, int]] = ()  # (start, end), the last ones, by its own process
     other_syncs: Sequence[tuple[int, int]] = ()  # by others: it was over before, and durable then
-    points: list[tuple[int, int, int]] = field(default_factory=list)  # (start, end, bytes)
+    points: list[Movement] = field(default_factory=list)
     mapping: Transfer | None = None  # of one by page faults: the mapping as looks saw it
     version: int = 0  # rises with everything that is observed
     is_unclosed: bool = True
@@ -40,7 +41,7 @@ class TracedTransfer(Transfer):
         moved = activity.bytes - (earlier.bytes if earlier else 0)
         if moved > 0:
             since_ns = since(earlier, activity, before_ns) if earlier else activity.first_ns
-            self._point(min(since_ns, activity.last_ns), activity.last_ns, moved)
+            self._point(movement_of(earlier, activity, min(since_ns, activity.last_ns)))
         self.sessions[activity.session] = activity
         self.append = self.append or bool(activity.kinds & OperationKind.APPEND)
         self.active_ns = max(self.active_ns, activity.first_ns, activity.last_ns)
@@ -56,11 +57,11 @@ class TracedTransfer(Transfer):
         unclosed = any(session.closed_ns is None for session in self.sessions.values())
         self.is_unclosed = unclosed and self.active_ns > max(self.closed_ns or 0, self.over_ns)
 
-    def _point(self, start_ns: int, end_ns: int, moved: int) -> None:
+    def _point(self, movement: Movement) -> None:
         if len(self.points) >= _MAX_POINTS:
-            pairs = zip(self.points[::2], self.points[1::2], strict=True)
-            self.points = [(min(a[0], b[0]), max(a[1], b[1]), a[2] + b[2]) for a, b in pairs]
-        self.points.append((start_ns, max(end_ns, start_ns + 1), moved))
+            by_thread = sorted(self.points, key=lambda one: (one.tid or 0, one.start_ns))
+            self.points = [merged(*pair) for pair in zip(by_thread[::2], by_thread[1::2], strict=True)]
+        self.points.append(movement)
 
     def close(self) -> None:
         """Take note that it was judged: only its sums and edges are asked for from now on."""

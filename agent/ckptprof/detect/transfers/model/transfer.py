@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple, overload
 
 from ckptprof.detect.tolerances import COMMIT_NS, EDGE_NS
+from ckptprof.detect.transfers.model.movement import Movement
 from ckptprof.detect.transfers.model.operations import Operations
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
@@ -203,8 +204,8 @@ class Transfer:
         return ()
 
     @property
-    def points(self) -> Collection[tuple[int, int, int]]:
-        """When its bytes were moved: (start, end, bytes)."""
+    def points(self) -> Sequence[Movement]:
+        """When its bytes were moved, and where, until it is judged."""
         return ()
 
     @property

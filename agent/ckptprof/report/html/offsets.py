@@ -1,0 +1,117 @@
+"""Where in its file each stream of one checkpoint was, and when: a lane for each, on the checkpoint's own axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ckptprof import units
+from ckptprof.model import Checkpoint, Progress, Stream, Succession
+from ckptprof.report import rows
+from ckptprof.report.clean import clean
+from ckptprof.report.html.axis import Axis, Tick
+from ckptprof.report.html.lanes import label, slowest
+
+HEIGHT = 40.0
+MAX_LANES = 16
+# What is drawn, by the order of the operations, with its class and what it means
+STYLES: dict[Succession | None, tuple[str, str]] = {
+    Succession.NEXT: ("order-next", "right behind each other"),
+    Succession.ON: ("order-on", "further on, with gaps"),
+    Succession.BACK: ("order-back", "with steps back, somewhere in the box"),
+    None: ("order-unseen", "order not seen, somewhere in the box"),
+}
+LOOK = ("look", "where it was at one look")
+
+
+@dataclass(frozen=True)
+class OffsetLane:
+    """One stream; the offset 0 is at the bottom."""
+
+    who: str
+    file: str
+    scale: str  # the offset at the top
+    boxes: tuple[tuple[str, str], ...]  # class and path: between when and when, and which offsets
+    lines: tuple[tuple[str, str], ...]  # of what went forward, from the corner where it began to that where it ended
+    looks: str  # path
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """The streams of one checkpoint, the slowest rank first."""
+
+    name: str
+    lanes: tuple[OffsetLane, ...]
+    ticks: tuple[Tick, ...]
+    legend: tuple[tuple[str, str], ...]
+    note: str
+
+
+def offsets(checkpoints: Sequence[Checkpoint]) -> Offsets | None:
+    """Return what is drawn of the slowest of those whose streams are known; None where there is none."""
+    known = [one for one in checkpoints if one.streams]
+    return offsets_of(slowest(known, 1)[0]) if known else None
+
+
+def offsets_of(one: Checkpoint) -> Offsets:
+    """Return what is drawn of a checkpoint: nothing between two points, and no range of a look."""
+    seen = _ordered(one)
+    drawn = seen[:MAX_LANES]
+    points = [point for stream in drawn for point in stream.progress]
+    axis = axis_of(one, points)
+    common = rows.common_folder([stream.path for stream in drawn])
+    kinds = {point.order for point in points if point.bytes is not None}
+    legend = [told for order, told in STYLES.items() if order in kinds]
+    legend += [LOOK] if any(point.bytes is None for point in points) else []
+    ranks = {writer.pid: writer.rank for writer in one.writers if writer.rank is not None}
+    lanes = tuple(_lane(stream, axis, ranks.get(stream.pid), common) for stream in drawn)
+    ticks = tuple(axis.elapsed()) if lanes else ()
+    return Offsets(label(one), lanes, ticks, tuple(legend), _note(one, len(drawn), len(seen)))
+
+
+def axis_of(one: Checkpoint, points: Iterable[Progress]) -> Axis:
+    """Return the axis from the begin of a checkpoint to its end, with room for what was seen beyond its edges."""
+    edges = [edge for point in points for edge in (point.start_ns, point.end_ns)]
+    return Axis(min([one.start_ns, *edges]), max([one.end_ns, *edges]))
+
+
+def top_of(stream: Stream) -> int:
+    """Return the offset at the top of a stream's lane: the end of its file, or as far as it was seen."""
+    return max(stream.size or 0, 1, *(point.high_offset for point in stream.progress))
+
+
+def _ordered(one: Checkpoint) -> list[Stream]:
+    """Return the streams of which something was seen: the process first that ended last, and its largest file."""
+    ends = {writer.pid: writer.end_ns or 0 for writer in one.writers}
+    seen = [stream for stream in one.streams if stream.progress]
+    return sorted(seen, key=lambda stream: (-ends.get(stream.pid, 0), stream.pid, -stream.bytes, stream.path))
+
+
+def _lane(stream: Stream, axis: Axis, rank: int | None, common: str | None) -> OffsetLane:
+    top = top_of(stream)
+    boxes: dict[str, str] = {}
+    lines: dict[str, str] = {}
+    looks = ""
+    for point in stream.progress:
+        x, until = axis.x(point.start_ns), axis.x(point.end_ns)
+        low, high = (round(HEIGHT * (1 - offset / top), 2) for offset in (point.low_offset, point.high_offset))
+        if point.bytes is None:
+            looks += f"M{x:g} {low:g}h0"
+            continue
+        style = STYLES[point.order][0]
+        boxes[style] = boxes.get(style, "") + f"M{x:g} {low:g}H{until:g}V{high:g}H{x:g}z"
+        if point.order in (Succession.NEXT, Succession.ON):
+            lines[style] = lines.get(style, "") + f"M{x:g} {low:g}L{until:g} {high:g}"
+    who = f"{clean(stream.comm)} {stream.pid}" if rank is None else f"rank {rank}"
+    name = clean(stream.path.removeprefix(common or "")) if common else clean(stream.path.rpartition("/")[2])
+    return OffsetLane(who, name, units.size(top), tuple(boxes.items()), tuple(lines.items()), looks)
+
+
+def _note(one: Checkpoint, drawn: int, seen: int) -> str:
+    """Return what is not drawn, and why."""
+    told = []
+    if left_out := seen - drawn + one.progress_left_out:
+        told.append(f"{units.plural(left_out, 'stream')} left out: the slowest and largest are drawn")
+    if unseen := max(0, len(one.streams) - seen - one.progress_left_out):
+        told.append(f"of {units.plural(unseen, 'stream')} no offset was seen or kept")
+    return "; ".join(told)
