@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import unicodedata
+import uuid
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -151,6 +152,17 @@ def test_copies_are_asked_for(db: str, capsys: pytest.CaptureFixture[str]) -> No
     assert (body["copies_left_out"], len(body["checkpoints"])) == (1, 4)
     assert nothing.endswith("only 1 copy\nhint: --kind copy lists them\n")
     assert capsys.readouterr().out.startswith("Copy 5, job-1")
+
+
+def test_show_by_the_uid_of_an_exemplar(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As Grafana shows it beside a bucket; one that is nobody's is told as an id is."""
+    uid = str(uuid.uuid4())
+    with closing(StoreWriter(db)) as writer:
+        (added,) = writer.add_checkpoints([msgspec.structs.replace(_checkpoint(9, SECOND, "/ckpt/9.pt"), uid=uid)])
+
+    assert main(["show", uid.upper(), "--json", "--db", db]) == 0
+    assert json.loads(capsys.readouterr().out)["checkpoint"]["id"] == added.id
+    assert main(["show", str(uuid.uuid4()), "--db", db]) == 3
 
 
 def test_show(db: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ ckptprof show 3 --all
 # The newest one
 ckptprof show $(ckptprof list --limit 1 | cut -f 1)
 """
+_UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 All = Annotated[
     bool,
     typer.Option(
@@ -28,11 +30,18 @@ All = Annotated[
 ]
 
 
+def _identity(typed: str) -> str:
+    """Return the text of an id or of a uid; raises UsageError."""
+    return typed.lower() if _UID.match(typed) else str(options.whole("ID", least=0)(typed))
+
+
 def command(
     checkpoint_id: Annotated[
-        int,
+        str,
         typer.Argument(
-            metavar="ID", parser=options.whole("ID", least=0), help="The id that `report` and `list` print."
+            metavar="ID",
+            parser=_identity,
+            help="The id that `report` and `list` print, or the uid of an exemplar in Grafana.",
         ),
     ],
     *,
@@ -53,7 +62,8 @@ def command(
     """
     pages.check(html=html, json=json, out=out, force=force, show=show)
     with reading(db) as reader:
-        found = reader.checkpoint(checkpoint_id)
+        number = int(checkpoint_id) if checkpoint_id.isdecimal() else reader.id_of(checkpoint_id)
+        found = None if number is None else reader.checkpoint(number)
         if found is None:
             raise NothingFoundError(f"there is no checkpoint {checkpoint_id}", hint="`ckptprof list` prints the ids")
         if html:

@@ -90,6 +90,13 @@ class StoreReader:
         with self._reading() as connection:
             return set(connection.execute(kept).scalars())
 
+    def id_of(self, uid: str) -> int | None:
+        """Return the id of the checkpoint with a uid, which is the same in every database that has it."""
+        table = schema.checkpoints
+        with self._reading() as connection:
+            found: int | None = connection.execute(select(table.c.id).where(table.c.uid == uid)).scalar()
+            return found
+
     def untold(self) -> dict[str, bytes]:
         """Return what the agent had not told when it ended, as it was put there, by uid."""
         with self._reading() as connection:
