@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.report.schemas import validate
 
-from ckptprof.cli import settings
 from ckptprof.cli.main import main
+from ckptprof.cli.shared import settings
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.report import service as rendering
 from ckptprof.report.document import dump
