@@ -197,7 +197,8 @@ def _job(case: Case, work: Path, ground: Path) -> list[str]:
 def _told(work: Path, level: str) -> list[dict[str, Any]]:
     report = [*ckptprof_command(), "report", "--db", str(work / f"{level}.db"), "--json"]
     answer = subprocess.run(report, capture_output=True, text=True, check=False)
-    return json.loads(answer.stdout)["checkpoints"] if answer.stdout else []
+    told = json.loads(answer.stdout)["checkpoints"] if answer.stdout else []
+    return [one for one in told if one["kind"] != "copy"]  # which is told where it has a risk
 
 
 def _matched(

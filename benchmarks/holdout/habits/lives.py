@@ -103,7 +103,9 @@ class Life:
         line = {"kind": kind, "step": None, "path": os.path.commonpath(paths), "bytes": sum(map(size, paths))}
         line |= {"start_ns": row.start_ns, "end_ns": end_ns, "blocked_seconds": blocked, "parts": dict(row.parts)}
         line |= {"mode": "sync" if row.blocked_until_ns is None else "async", "status": "complete", "optional": False}
-        line |= {"limits": row.limits(blocked)} | row.known | known
+        if limits := row.limits(blocked):
+            line["limits"] = limits
+        line |= row.known | known
         with self.truth.open("a") as truth:
             truth.write(json.dumps(line) + "\n")
 
