@@ -57,6 +57,38 @@ def test_a_restore_between_two_saves_is_one(after: str, restores: int) -> None:
     assert [one.kind for one in found].count(Kind.RESTORE) == restores
 
 
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(("epochs", "share", "restores"), [((1, 3), 1.0, 0), ((3,), 1.0, 1), ((1, 3), 0.3, 1)])
+def test_who_reads_several_of_its_saves_in_a_row_restores_none(
+    epochs: tuple[int, ...], share: float, restores: int, *, trace: bool
+) -> None:
+    """Each was told as a restore where the mean was kept seconds after a save; one that is cut off is passed over."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    for epoch in (1, 2, 3):
+        stage.write(trainer, f"{RUN}/checkpoint_epoch_{epoch}.pt", 6.0 * epoch, 0.8, SIZE)
+    for number, epoch in enumerate(epochs):
+        path, size = f"{RUN}/checkpoint_epoch_{epoch}.pt", round(SIZE * (1.0 if number else share))
+        stage.read(trainer, path, 24.0 + 0.5 * number, 0.4, size, from_disk=False, layout="part").size_before = SIZE
+    stage.write(trainer, f"{RUN}/checkpoint.avg.pt", 26.0, 0.4, SIZE)
+
+    found = stage.play(40)
+
+    assert [one.kind for one in found].count(Kind.RESTORE) >= restores
+    assert restores or Kind.RESTORE not in {one.kind for one in found}
+
+
+def test_another_process_that_reads_several_saves_in_a_row_may_restore() -> None:
+    """Two members of an ensemble, say: what its own job did not save in this life is what it goes on from."""
+    stage = Stage(trace=True, poll=False)
+    trainer, later = stage.process(exit_s=20.0), stage.process(200, born_s=22.0)
+    for epoch in (2, 3):
+        stage.write(trainer, f"{RUN}/checkpoint_epoch_{epoch}.pt", 6.0 * epoch - 8.0, 0.8, SIZE)
+        stage.read(later, f"{RUN}/checkpoint_epoch_{epoch}.pt", 22.0 + 0.5 * epoch, 0.4, SIZE)
+
+    assert [one.kind for one in stage.play(40)].count(Kind.RESTORE) == 2
+
+
 def test_a_line_of_a_log_right_after_a_save_was_read_is_no_copy_of_it() -> None:
     """The log stays open for as long as the job runs: the save was told at the end, and apart from its other file."""
     stage = Stage(trace=True, poll=False)

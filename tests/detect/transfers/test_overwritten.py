@@ -8,7 +8,7 @@ from os import O_APPEND
 import msgspec
 import pytest
 from tests.detect.observed import observed
-from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Move, Stage
+from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SECOND_NS, Move, Stage
 from tests.detect.transfers.test_unasked_files import credited, fact, facts_of, history
 
 from ckptprof.detect.transfers.edges import write_edges
@@ -16,7 +16,7 @@ from ckptprof.detect.transfers.model.transfer import Look, Transfer
 from ckptprof.detect.transfers.observed.openings import Openings
 from ckptprof.detect.world.process_counters import Interval, ProcessHistory
 from ckptprof.model import Checkpoint
-from ckptprof_collectors.samples import FileEvent
+from ckptprof_collectors.samples import FileEvent, FileFact
 
 SIZE = 16 * MIB
 LAST = "/run/checkpoints/last.ckpt"
@@ -216,3 +216,34 @@ def test_a_file_is_at_most_as_large_as_it_ever_was() -> None:
     saves = stage.play(20)
 
     assert [save.bytes for save in saves if save.path == LAST] == [SIZE] * 4
+
+
+def of_another_job(stage: Stage, number: int, at_s: float) -> None:
+    """Let the file system tell of a file of another job, which is not watched: as large, and as old."""
+    born_ns, asker = stage.stamp(at_s), stage.actors[0]
+    other = FileFact(
+        pid=asker.pid, start_ticks=asker.info.start_ticks, device=2049, inode=9000 + number,
+        path=f"/runs/b-step-{number}/model.npy", size=SIZE, is_directory=False, birth_ns=born_ns,
+        modified_ns=stage.stamp(at_s + 0.1), changed_ns=stage.stamp(at_s + 0.1), accessed_ns=None, magic=NUMPY,
+    )  # fmt: skip
+    stage.extra.append((at_s + 0.42, other))
+
+
+@pytest.mark.parametrize("known_by", ["look", "credit", "a file before"])
+def test_a_job_beside_it_that_saves_as_much_at_the_same_moments_is_another(known_by: str) -> None:
+    """Of two files of which one process can have written one, it wrote the one that is like those it wrote before.
+
+    Or not the one of whose kind there was one that it cannot have written.
+    """
+    stage = Stage()
+    trainer = stage.process()
+    for number in range(5):
+        at_s = 5.0 + 4 * number
+        stage.write(trainer, f"/runs/a-step-{number}/model.npy", at_s, 0.1, SIZE, magic=NUMPY,
+                    seen_open=known_by == "look" and not number)  # fmt: skip
+        if number or known_by == "a file before":
+            of_another_job(stage, number, at_s)
+    if known_by == "a file before":
+        of_another_job(stage, 9, 3.0)
+
+    assert [save.path for save in stage.play(40)] == [f"/runs/a-step-{number}/model.npy" for number in range(5)]

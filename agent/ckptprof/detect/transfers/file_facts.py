@@ -10,6 +10,7 @@ from ckptprof.detect.tolerances import (
     BESIDE_NS,
     LATE_TICK_NS,
     LOOK_NS,
+    MAX_EACH,
     MAX_FILES,
     MOST_SHARE,
     STAMP_NS,
@@ -22,12 +23,12 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.openings import Closing, Openings
 from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.unseen_writes import FileState, unseen_write, wrote_as_much
+from ckptprof.detect.transfers.unseen_writes import FileState, likeliest_first, unseen_write, wrote_as_much
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.world import World
-from ckptprof.frameworks.names import read_name
+from ckptprof.frameworks.names import read_name, shape
 from ckptprof_collectors.samples import FileFact
 
 MAX_FACTS = 20_000  # of files that nobody asked about yet: those of a save come at once
@@ -53,6 +54,7 @@ class FileFacts:
         self._awaited: dict[FileKey, int] = {}
         self._trainers: frozenset[ProcessKey] = frozenset()  # for whom they wait
         self._used: Bounded[int, None] = Bounded(MAX_FACTS)  # by `_writing`
+        self._unclaimed: Bounded[FileKey, str] = Bounded(MAX_EACH)  # that nobody can have written, by its shape
         self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
     def note(self, at_ns: int, fact: FileFact) -> None:
@@ -108,7 +110,8 @@ class FileFacts:
         self._find_trainers()
         states = [FileState(*self._facts[key], self._fresh.get(key, ())) for key in unknown if not self._waits(key)]
         states += [state for one in closings if (state := self._when_closed(one, claims)) is not None]
-        for state in states:  # what the others do not account for is left for these
+        for state in likeliest_first(states, world, ledger, self._unclaimed.values()):
+            # what the others do not account for is left for these
             alone = unseen_write(state, world, self._traced, ledger, self._ended_ns(state.file, claims))
             if alone is not None:
                 found.append(alone)
@@ -116,6 +119,8 @@ class FileFacts:
                 claims.setdefault(state.file, []).append(alone)
                 ledger.enter(alone)
                 self._used[_writing(state.file, state.fact)] = None
+            elif state.file not in claims and state.fact.size >= TELLING_BYTES:
+                self._unclaimed[state.file] = shape(state.fact.path)
             self._settle(state.file)
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -9,9 +10,11 @@ from ckptprof.detect.tolerances import BESIDE_NS, STAMP_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, evenly
 from ckptprof.detect.transfers.moved_bytes import part_bytes
 from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
 from ckptprof.detect.world.spans import Span
+from ckptprof.frameworks.names import shape
 
 
 def counted_evenly(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
@@ -109,6 +112,11 @@ class Ledger:
             for transfer in self._of.get((process, True), ()):
                 known.enter(transfer)
         return self._writes[process]
+
+    def shapes(self, jobs: Jobs) -> Counter[tuple[str, str]]:
+        """Return how many files of each shape each job wrote."""
+        written = ((jobs.job_of(process), known) for (process, writes), known in self._of.items() if writes)
+        return Counter((job, shape(transfer.path)) for job, known in written for transfer in known)
 
     def is_beside(self, folder: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
         """Return whether the process was seen writing a file of the folder then, give or take a second."""

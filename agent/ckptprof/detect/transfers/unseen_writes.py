@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.formats import SQLITE_LOGS
+from ckptprof.frameworks.names import shape
 from ckptprof_collectors.samples import FileFact
 
 _CREDIT_BESIDE = 0.2  # is enough where it was seen writing in the same folder just then
@@ -33,6 +35,25 @@ class FileState(NamedTuple):
     def file(self) -> FileKey:
         """The file."""
         return self.fact.device, self.fact.inode
+
+
+def likeliest_first(
+    states: list[FileState], world: World, ledger: Ledger, unclaimed: Collection[str]
+) -> list[FileState]:
+    """Return first the files that are like those that their job wrote before, and last those that are like `unclaimed`.
+
+    Of two files of one size and one moment, of which it can have written one, the other is of another job.
+    """
+    if sum(state.fact.size >= TELLING_BYTES for state in states) < 2:
+        return states
+    written, left = ledger.shapes(world.jobs), Counter(unclaimed)
+
+    def strangeness(state: FileState) -> int:
+        like = shape(state.fact.path)
+        own = max((written[world.jobs.job_of(one), like] for one in state.askers), default=0)
+        return 0 if own and own >= left[like] else 2 if left[like] else 1
+
+    return sorted(states, key=strangeness)
 
 
 def unseen_write(

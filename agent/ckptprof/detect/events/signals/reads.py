@@ -7,7 +7,7 @@ from collections import Counter
 from ckptprof.detect.events.event import Event
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.past_events import shape_of
-from ckptprof.detect.tolerances import BESIDE_NS, LIKE, MANY
+from ckptprof.detect.tolerances import BESIDE_NS, LIKE, MANY, MOST_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
@@ -25,12 +25,32 @@ def read_again(event: Event) -> bool:
 
 
 def amid(event: Event) -> bool:
+    """Return whether it is read for a save: in the midst of one, or as one of several that its processes saved."""
+    return not event.writes and (_reads_several(event) or _is_in_the_midst(event))
+
+
+def _reads_several(event: Event) -> bool:
+    """Return whether its processes read several of the saves of a series that they wrote, in a row and whole.
+
+    They average them, or choose one: nobody goes on from two.
+    """
+    near = event.start_ns - LOOSE_GAP_NS, event.end_ns + LOOSE_GAP_NS
+    for process in event.first_processes:
+        read = event.known.transfers.recent.moved(process, *near, writes=False)
+        whole = (one.path for one in read if one.bytes >= MOST_SHARE * one.stored_size)
+        alike = map(event.known.past.author, (path for path in whole if shape_of(path) in event.shapes))
+        if len({author.start_ns for author in alike if author and process in author.processes}) < 2:
+            return False
+    return True
+
+
+def _is_in_the_midst(event: Event) -> bool:
     """Return whether its processes were saving just before it, and went on right after it: it is a part of that save.
 
     States are averaged or merged, or what was written is checked. Who saves another step, or the same files anew, has
     restored between two saves; but not who puts less in their place at once, as without the optimizer.
     """
-    return not event.writes and (_is_between(event) or event.mostly(lambda part: _is_stripped(event, part)))
+    return _is_between(event) or event.mostly(lambda part: _is_stripped(event, part))
 
 
 def _is_stripped(event: Event, part: Transfer) -> bool:
