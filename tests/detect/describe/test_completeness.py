@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.detect.stage import MIB, NUMPY, Actor, Stage
-from tests.detect.tracer import life
+from tests.detect.tracer import activity, life
 
 from ckptprof.model import Checkpoint, Kind, Status
 
@@ -342,3 +342,44 @@ def test_whole_files_are_no_save_where_others_lack(*, trace: bool) -> None:
     assert [one.status for one in complete] == [Status.COMPLETE] * 2
     assert last.status is Status.INCOMPLETE
     assert "the saves before it have" in why(last)
+
+
+@LEVELS
+def test_one_of_two_files_is_held_against_saves_of_one(*, trace: bool) -> None:
+    """The best state is kept in some epochs only; the last save has none of its own, and its end nobody looked at."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=33.0)
+    for epoch, names in enumerate((("last", "best"), ("last",), ("last", "best"), ("last",))):
+        for at, name in enumerate(names):
+            stage.write(trainer, f"/ckpt/{name}.pt", 2.0 + 10 * epoch + 0.4 * at, 0.3, 100 * MIB)
+
+    assert [one.status for one in saves(stage, 45.0)] == [Status.COMPLETE] * 4
+
+
+@LEVELS
+def test_a_copy_is_held_against_no_save(*, trace: bool) -> None:
+    """A base model is smaller than the saves that take its place, and is copied as the job ends."""
+    stage = stage_of(trace=trace)
+    trainer = stage.process(exit_s=24.0)
+    for step in (1, 2):
+        stage.write(trainer, f"/ckpt/step_{step}/pytorch_model.bin", 10.0 * step - 8, 1.0, 300 * MIB)
+    stage.read(trainer, "/base/pytorch_model.bin", 22.0, 0.5, 100 * MIB)
+    stage.write(trainer, "/ckpt/step_3/pytorch_model.bin", 22.0, 0.5, 100 * MIB)
+
+    (copy,) = [found for found in stage.play(40.0) if found.kind is Kind.COPY]
+
+    assert (copy.status, why(copy)) == (Status.COMPLETE, "")
+
+
+def test_a_file_that_was_begun_anew_is_as_long_as_it_is() -> None:
+    """Half of it was written twice, each time: the last was written in one go, and is no smaller."""
+    stage = stage_of(trace=True)
+    trainer = stage.process(exit_s=23.5)
+    for step in (1, 2):
+        at_s, path = 10.0 * step - 8, f"/ckpt/step_{step}.bin"
+        stage.extra.append((at_s + 1.1, activity(
+            trainer.pid, path, at_s, at_s + 1.0, 150 * MIB, inode=step, high_offset=100 * MIB, size=100 * MIB,
+        )))  # fmt: skip
+    stage.write(trainer, "/ckpt/step_3.bin", 22.0, 0.5, 100 * MIB)
+
+    assert [(one.status, why(one)) for one in saves(stage, 40.0)] == [(Status.COMPLETE, "")] * 3

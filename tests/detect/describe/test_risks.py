@@ -128,6 +128,19 @@ def test_a_disk_without_room_is_told_also_where_the_save_looks_whole(*, trace: b
     assert told([found]) == [(Kind.SAVE, [Risk.DISK_FULL.value])]
 
 
+@LEVELS
+def test_what_found_room_before_the_disk_was_full_is_at_no_risk(*, trace: bool) -> None:
+    """Looked at when the next save had taken the rest: that there was some for it shows that nothing lacks before."""
+    stage = Full(trace=trace)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.bin", 2.0, 1.0, SIZE)
+    stage.write(trainer, "/ckpt/step_2.bin", 3.2, 1.0, SIZE // 2)
+
+    first, second = stage.play(20)
+
+    assert told([first, second]) == [(Kind.SAVE, []), (Kind.SAVE, [Risk.DISK_FULL.value])]
+
+
 def based(stage: Stage, *, trains_s: float, source: str = "/models/base/model.safetensors") -> Actor:
     """Return a trainer that copied its base model to where its own is to be, then saved beside it."""
     trainer = stage.process(exit_s=trains_s)

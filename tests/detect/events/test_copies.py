@@ -355,3 +355,15 @@ def test_a_little_archive_that_is_read_meanwhile_is_not_what_was_saved() -> None
     stage.write(trainer, "/ckpt/step_1.pt", 2.0, 1.0, 120 * MIB)
 
     assert [one.kind for one in stage.play(20)] == [Kind.SAVE]
+
+
+@LEVELS
+def test_what_is_read_once_a_file_is_written_is_no_source_of_it(trace: bool) -> None:  # noqa: FBT001 # a parameter
+    """A save, then another file of the same size: both are read to be checked, a tenth of a second later."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/best.pt", 2.0, 0.5, 300 * MIB)
+    stage.write(trainer, "/ckpt/last.pt", 12.0, 0.5, 300 * MIB)
+    stage.read(trainer, "/ckpt/best.pt", 12.62, 0.5, 300 * MIB, from_disk=False)
+
+    assert told(stage.play(30))[:2] == [(Kind.SAVE, "/ckpt/best.pt"), (Kind.SAVE, "/ckpt/last.pt")]

@@ -7,9 +7,10 @@ import os
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, NUMPY, SECOND_NS, TORCH_ZIP, Stage
+from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, Stage
 
 from ckptprof.detect.pipeline import Detector
+from ckptprof.model import Kind
 
 
 def rejected_for(stage: Stage, until_s: float) -> list[set[str]]:
@@ -83,6 +84,29 @@ def test_samples_that_are_named_by_their_hash_are_no_saves(trace: bool) -> None:
     found = rejected_for(stage, 40)
 
     assert found
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(("ending", "magic"), [("pt", TORCH_ZIP), ("npy", NUMPY), ("safetensors", SAFETENSORS)])
+@pytest.mark.parametrize("hashed", [False, True])
+def test_samples_that_loaders_keep_hide_no_save(ending: str, magic: bytes, hashed: bool, trace: bool) -> None:  # noqa: FBT001
+    """Workers make them all through the first epoch, each in a temporary folder; then the trainer saves above them."""
+    stage = Stage(trace=trace)
+    trainer = stage.process()
+    workers = [stage.process(pid, parent_pid=100, born_s=1.0) for pid in (101, 102)]
+    for at in range(60):
+        name = hashlib.sha256(b"%d" % at).hexdigest() if hashed else f"sample_{at:06d}"
+        start_s, part = 2.0 + at * 0.2, f"/run/cache/train/tmp{at:08x}/s.{ending}"
+        path = f"/run/cache/train/{name}.{ending}"
+        stage.write(workers[at % 2], part, start_s, 0.1, 2 * MIB, rename_to=path, magic=magic)
+    for at_s, epoch in ((14.2, 0), (24.0, 1)):
+        stage.write(trainer, f"/run/model_epoch{epoch}.pt", at_s, 0.5, 100 * MIB)
+
+    found = stage.play(40)
+
+    assert [(one.kind, one.path, one.bytes) for one in found] == [
+        (Kind.SAVE, f"/run/model_epoch{epoch}.pt", 100 * MIB) for epoch in (0, 1)
+    ]
 
 
 def test_a_state_that_is_numbered_in_a_folder_of_no_name_is_a_save() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.tolerances import BESIDE_NS, FEW, HEADER_BYTES, LIKE, PATIENCE_NS, is_like
+from ckptprof.detect.events.past_events import shape_of
+from ckptprof.detect.tolerances import BESIDE_NS, FEW, HEADER_BYTES, LIKE, MANY, MAX_EACH, PATIENCE_NS, is_like
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 LOOSE_GAP_NS = 2_000_000_000  # between files that only their folder joins, or folders that were written in one go
@@ -103,6 +105,8 @@ def _joined(candidates: list[Candidate], pause_ns: Pause) -> list[Candidate]:
 def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
     if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
         return False
+    if _is_row(earlier) is not _is_row(later):
+        return False  # samples that are kept while it trains
     gap_ns = _gap_ns(earlier, later)
     if any(_tells_apart(part, gap_ns) and earlier.has(part) for part in later.parts):
         return False
@@ -120,6 +124,19 @@ def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
         own = "#" not in known.unit and _is_known(known) and _inside(_place(unknown), _place(known))
         return gap_ns <= 0 and own
     return gap_ns <= BESIDE_NS or (gap_ns <= CERTAIN_GAP_NS and pause_ns(earlier, later) <= BESIDE_NS)
+
+
+def _is_row(candidate: Candidate) -> bool:
+    """Return whether one process moved many files of one shape that nothing but a weak name calls a checkpoint's."""
+    if len(candidate.parts) < MANY:
+        return False
+    rows = Counter(
+        (part.process, shape_of(part.path))
+        for part in candidate.parts[:MAX_EACH]
+        if not (part.name.certain or part.name.hint or part.name.commit or part.name.rank is not None)
+        and (part.name.framework is None or part.name.framework.weak)
+    )
+    return max(rows.values(), default=0) >= MANY
 
 
 def _is_certain(candidate: Candidate) -> bool:
