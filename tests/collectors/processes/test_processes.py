@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -391,7 +392,8 @@ def test_of_one_that_keeps_no_descriptors_the_same_is_read() -> None:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(b"!")
-        child.stdout.read(1)  # from here on it does nothing
+        child.stdout.read(1)
+        wait_until(lambda: psutil.Process(child.pid).status() == "sleeping")  # from here on it does nothing
         before = held()
         kept, lean = Process(fs, child.pid), Process(fs, child.pid, keeps=False)
         for process in (kept, lean):
