@@ -45,7 +45,9 @@ def test_a_report_holds_all_but_the_detail(writer: StoreWriter, db: Path, checkp
     with StoreReader(db) as reader:
         (found,) = reader.report(CheckpointQuery()).checkpoints
 
-    assert found == msgspec.structs.replace(stored, streams=(), devices=(), timeline=(), measures=None)
+    assert found == msgspec.structs.replace(
+        stored, streams=(), progress_left_out=0, devices=(), timeline=(), measures=None
+    )
 
 
 @pytest.mark.parametrize("name", ["verdict", "cost", "measures"])

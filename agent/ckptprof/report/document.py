@@ -90,7 +90,9 @@ def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     for name in (*DETAIL, *UNTOLD):
         del body[name]
     body["blocked"] = list(map(msgspec.structs.asdict, checkpoint.blocked))
-    return body | {name: msgspec.to_builtins(getattr(checkpoint, name)) for name in WORKED_OUT}
+    body |= {name: getattr(checkpoint, name) for name in WORKED_OUT}
+    body["risks"] = list(map(msgspec.to_builtins, checkpoint.risks))
+    return body
 
 
 def _without_surrogates(value: object) -> Any:
