@@ -161,7 +161,7 @@ def _stored(db: str, table: str) -> list[dict[str, Any]]:
         if table in ("timeline", "progress"):
             return []
         rows = [dict(row) for row in raw.execute(f"SELECT * FROM {name}")]  # noqa: S608 # a table of ours
-    return [{key: value for key, value in row.items() if not isinstance(value, bytes)} for row in rows]
+    return [{key: value for key, value in row.items() if key not in ("timeline", "progress")} for row in rows]
 
 
 def _plain(table: Any) -> list[dict[str, Any]]:
