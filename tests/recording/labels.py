@@ -13,15 +13,17 @@ NEARBY_NS = 500_000_000
 BYTES_SHARE = 0.02
 WORDS = ("step", "framework", "mode", "status", "cache")
 TRACED_WORDS = ("ranks",)
+BLOCKED_SHARES = {"trace": 0.15, "poll": 0.3}
+LEAST_BLOCKED_SECONDS = 0.2  # an error of less is nobody's
 
 
 def differences(label: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each thing that is told otherwise; `seen` are saves and restores by their start."""
     left, lines = list(seen), []
-    for event in label["truth"]:
+    for event in sorted(label["truth"], key=lambda event: bool(event.get("optional"))):  # both answers are right
         one = next((one for one in left if _is_of(event, one)), None)
         if one is None:
-            lines.append(f"missed: {_name(event)}")
+            lines += [] if event.get("optional") else [f"missed: {_name(event)}"]
             continue
         left.remove(one)
         lines += [f"{_name(event)}: {text}" for text in _wrong(event, one)]
@@ -68,6 +70,11 @@ def _wrong(event: Mapping[str, Any], one: Mapping[str, Any]) -> list[str]:
         lines.append(f"path {one['path']}")
     if event.get("bytes") and abs(one["bytes"] / event["bytes"] - 1) > BYTES_SHARE:
         lines.append(f"{one['bytes']} bytes instead of {event['bytes']}")
+    held = event.get("blocked_seconds", 0.0)
+    if held >= LEAST_BLOCKED_SECONDS:
+        told = None if one["stall_ns"] is None else one["stall_ns"] / 1e9
+        if told is None or abs(told - held) > BLOCKED_SHARES[one["level"]] * held:
+            lines.append(f"blocked for {told if told is None else f'{told:.2f}'} s instead of {held:.2f} s")
     return lines
 
 
