@@ -51,6 +51,10 @@ class Name:
     world: int | None = None  # how many ranks the name says that there are
     piece: tuple[int, int] | None = None  # its number, and how many files of its kind the name says that there are
 
+    def is_further(self, own: Name) -> bool:
+        """Return whether it is a further name of a checkpoint that has one of its `own`, with its step: `latest`."""
+        return self.alias and self.step is None and own.step is not None
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:

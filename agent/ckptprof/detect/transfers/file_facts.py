@@ -54,6 +54,7 @@ class FileFacts:
         self._awaited: dict[FileKey, int] = {}
         self._trainers: frozenset[ProcessKey] = frozenset()  # for whom they wait
         self._used: Bounded[int, None] = Bounded(MAX_FACTS)  # by `_writing`
+        self._first_names: Bounded[FileKey, str] = Bounded(MAX_EACH)  # of files that have several
         self._unclaimed: Bounded[FileKey, str] = Bounded(MAX_EACH)  # that nobody can have written, by its shape
         self._claims: dict[tuple[ProcessKey, FileKey, int], Transfer] = {}  # what was written lately, judged or not
 
@@ -65,7 +66,8 @@ class FileFacts:
         earlier = self._facts.get(key)
         if earlier is None or earlier[1].birth_ns != fact.birth_ns:
             self._settle(key)  # its inode is another file's now
-        elif _is_lesser_name(fact, earlier[1]) or _is_no_news(fact, earlier[1]):
+            self._first_names.pop(key, None)
+        elif self._is_link(at_ns, fact, *earlier) or _is_lesser_name(fact, earlier[1]) or _is_no_news(fact, earlier[1]):
             self._facts.move_to_end(key)
             if key in self._fresh:
                 self._fresh[key][asker] = None
@@ -74,6 +76,16 @@ class FileFacts:
         self._facts[key] = (at_ns, fact)
         self._awaited.pop(key, None)
         self._fresh.setdefault(key, {})[asker] = None
+
+    def _is_link(self, at_ns: int, fact: FileFact, known_at_ns: int, known: FileFact) -> bool:
+        """Return whether it is one more name of a file, which had two of them at a time: it keeps the first.
+
+        Not that of a temporary file, or one that is used anew for each save, if that came first.
+        """
+        key = fact.device, fact.inode
+        if fact.path != known.path and at_ns == known_at_ns and not (name := read_name(known.path)).temporary:
+            self._first_names.setdefault(key, fact.path if name.alias else known.path)
+        return self._first_names.get(key, fact.path) != fact.path
 
     def _settle(self, key: FileKey) -> None:
         self._fresh.pop(key, None)
@@ -338,17 +350,30 @@ def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
     name, better = read_name(fact.path), read_name(known.path)
     if name.temporary or better.temporary:
         return name.temporary and not better.temporary
-    as_it_was = (fact.size, fact.modified_ns) == (known.size, known.modified_ns)
-    return as_it_was and name.alias and name.step is None and better.step is not None
+    return _is_as_it_was(fact, known) and name.is_further(better)
+
+
+def _is_as_it_was(fact: FileFact, known: FileFact) -> bool:
+    return (fact.size, fact.modified_ns) == (known.size, known.modified_ns)
+
+
+def _is_linked_since(fact: FileFact, known: FileFact) -> bool:
+    """Return whether nothing of a file has changed but its links or permissions, and that later than who wrote it."""
+    same = fact.path == known.path and _is_as_it_was(fact, known)
+    return same and fact.changed_ns - known.changed_ns > BESIDE_NS
 
 
 def _join(transfer: Transfer, at_ns: int, fact: FileFact) -> None:
+    if transfer.fact is not None and _is_linked_since(fact, transfer.fact):
+        fact = msgspec.structs.replace(fact, changed_ns=transfer.fact.changed_ns)
     if at_ns < transfer.last_ns and fact.size < transfer.size:  # looked at while it grew, and gone or unasked for since
         fact = msgspec.structs.replace(fact, size=transfer.size)
     transfer.fact = fact
     transfer.fact_at_ns = at_ns
     if fact.path == transfer.earlier_path:
         return  # an earlier look: the rename was seen
+    if transfer.looks and read_name(fact.path).is_further(read_name(transfer.path)):
+        return  # a link to it
     if isinstance(transfer, TracedTransfer):
         if is_temporary(fact.path) > is_temporary(transfer.path):
             return

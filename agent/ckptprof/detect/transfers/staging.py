@@ -17,8 +17,8 @@ _UNSEEN = 0.5  # of a file at least was seen by the last look at it
 def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
     """Return what was written and read without the stages and the reading of them; their targets carry them.
 
-    `written` and `read` are of one job. Nothing is a stage that was not read by the job, or lies where its copy lies:
-    that is a copy under a further name.
+    `written` and `read` are of one job. Nothing is a stage that was not read by the job, or lies where its copy lies,
+    or has a step where its copy is the last or the best: that is a copy under a further name.
     """
     readings: dict[tuple[int, int], list[Transfer]] = {}
     for part in read:
@@ -68,7 +68,7 @@ def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], take
     for part in targets:
         if part.file == stage.file or id(part) in taken:
             continue
-        if part.folder == stage.folder and not stage.name.staging:
+        if (part.folder == stage.folder and not stage.name.staging) or part.name.is_further(stage.name):
             continue
         overlaps = part.end_ns >= reading.start_ns - STAMP_NS
         if overlaps and (_may_grow(part, reading) if part.is_open else _is_as_big(part, stage, reading)):
