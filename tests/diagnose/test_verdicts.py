@@ -7,6 +7,7 @@ import pytest
 from tests.diagnose.hand import (
     GIB,
     MIB,
+    START_NS,
     device,
     far,
     held,
@@ -22,7 +23,7 @@ from tests.diagnose.hand import (
 )
 
 from ckptprof.diagnose.judging import diagnose
-from ckptprof.model import Checkpoint, Level, Metadata, Mode, Moments, Pattern, Writer
+from ckptprof.model import Checkpoint, Interval, Level, Metadata, Mode, Moments, Pattern, Writer
 from ckptprof.verdicts import Limit, Verdict
 
 BOTH = pytest.mark.parametrize("level", [Level.TRACE, Level.POLL])
@@ -111,6 +112,23 @@ def test_what_a_limit_was_spent_in_has_its_own_seconds_each(level: Level) -> Non
         "cores busy in the process that wrote, and 3.00 s on CPU in its own code"
     )
     assert verdict.expected_seconds == pytest.approx(1)
+
+
+@BOTH
+def test_what_is_parsed_after_the_last_byte_is_of_the_restore(level: Level) -> None:
+    """For the part of the time in which it had a CPU; the rest is the wait for one."""
+    for runqueue, limit, parsed in ((0.0, Limit.SERIALIZE, 3.0), (0.9, Limit.CPU, 0.3)):
+        at = thread(level, 1, copy=0.1, runqueue=runqueue)
+        blocked = (Interval(START_NS, START_NS + ns(4)),)
+        verdict = told(restore(level, 1, measured(at, devices=(device(1),)), stall_ns=ns(4), blocked=blocked))
+        grew = [one.seconds for one in verdict.accounts if "after the last byte" in one.text]
+
+        assert verdict.limit is limit
+        assert verdict.seconds == pytest.approx(4)
+        assert grew == pytest.approx([parsed])
+        assert verdict.sentence.startswith("restore of 4.00 s, of which 3.00 s memory went on to grow") is (
+            not runqueue
+        )
 
 
 @BOTH

@@ -17,6 +17,7 @@ class Cause(Enum):
     GREW = auto()  # before the first byte: memory grew
     BUSY_BEFORE = auto()  # before the first byte: the writer's process was on CPU
     UNTOLD_BEFORE = auto()  # before the first byte, and nothing tells what it was
+    PARSED = auto()  # after the last byte of a restore: memory grew
     DELETION = auto()
     LATE_RANK = auto()
     NAMES = auto()  # create, rename, open, look up

@@ -659,6 +659,7 @@ def test_a_restore_holds_who_reads_it() -> None:
     [
         ((), 0.5),
         (((8.5, 10.5, 100 * MIB),), 2.5),  # parsed
+        (((8.5, 12.5, 100 * MIB),), 4.5),  # for longer than an event is waited for
         (((9.2, 10.5, 100 * MIB),), 0.5),  # training that begins
     ],
 )
@@ -671,3 +672,32 @@ def test_a_restore_holds_who_builds_of_what_it_read(grows: tuple[tuple[float, fl
     (found,) = detect(stage, growing(stage.frames(FOR_SECONDS), grows))
 
     assert seconds(found) == pytest.approx(stall, abs=0.15)
+
+
+def test_what_took_memory_ever_since_the_save_before_is_training() -> None:
+    """Though it is given back with the last byte."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for at_s, step in ((4.0, 1), (8.0, 2)):
+        stage.write(trainer, f"/ckpt/step_{step}.pt", at_s, 0.4, 200 * MIB)
+    stage.extra += times(trainer)
+    frames = growing(stage.frames(FOR_SECONDS), ((4.5, 8.0, 200 * MIB), (8.6, 8.7, -200 * MIB)))
+
+    assert [seconds(one) for one in detect(stage, frames)] == pytest.approx([0.4, 0.4], abs=0.15)
+
+
+def test_who_kept_memory_of_an_earlier_save_may_build_the_next_one_unseen() -> None:
+    """That is said, from the second save on."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for at_s, step in ((5.0, 1), (12.0, 2)):
+        stage.write(trainer, f"/ckpt/step_{step}.pt", at_s, 0.4, 200 * MIB)
+    stage.extra += times(trainer)
+    first, second = detect(stage, growing(stage.frames(FOR_SECONDS), ((4.0, 5.0, 200 * MIB),)))
+
+    assert seconds(first) == pytest.approx(1.4, abs=0.15)
+    assert seconds(second) == pytest.approx(0.4, abs=0.15)
+    assert ["memory that it had from an earlier save" in " ".join(one.blind) for one in (first, second)] == [
+        False,
+        True,
+    ]

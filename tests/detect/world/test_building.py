@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -19,16 +20,15 @@ def looks(
     level: Callable[[float], float],
     until_s: float,
     *,
-    since_s: float = 0.0,
-    touched: float = 1.0,
+    touched: Callable[[float], float] = lambda _: 1.0,
     every_s: float = LOOK_S,
 ) -> list[MemoryLook]:
-    """Return looks at a memory of so many MiB by second, of which `touched` times as much was touched as it grew."""
-    times = [since_s + every_s * count for count in range(round((until_s - since_s) / every_s) + 1)]
+    """Return looks at a memory of so many MiB by second; it touched so many times as much as it grew."""
+    times = [every_s * count for count in range(round(until_s / every_s) + 1)]
     return [
         MemoryLook(
             round(low * 1e9), round(high * 1e9), round((level(high) - level(low)) * MIB),
-            round(touched * abs(level(high) - level(low)) * MIB), round(level(high) * MIB),
+            round(touched(high) * abs(level(high) - level(low)) * MIB), round(level(high) * MIB),
         )
         for low, high in pairwise(times)
     ]  # fmt: skip
@@ -39,43 +39,46 @@ def ramp(start_s: float, end_s: float, mib: float) -> Callable[[float], float]:
     return lambda at_s: 50 + mib * min(1.0, max(0.0, (at_s - start_s) / (end_s - start_s)))
 
 
-def steps_of_training(at_s: float) -> float:
-    """Return what training takes and gives back in each second."""
-    return 30 * (at_s % 1.0)
-
-
-def begun(level: Callable[[float], float], first_s: float = 8.0, **seen: float) -> float | None:
-    """Return for how many seconds before its first byte a process built what it wrote."""
-    found = built_before(looks(level, first_s + 1, **seen), round(first_s * 1e9), SIZE)
+def begun(level: Callable[[float], float], **seen: Any) -> float | None:
+    """Return for how many seconds before its first byte, at second 8, a process built what it wrote."""
+    found = built_before(looks(level, 9.0, **seen), 8 * 10**9, SIZE)
     return None if found is None else (found[1] - found[0]) / 1e9
 
 
-def ended(level: Callable[[float], float], read_s: float = 0.5, **seen: float) -> float | None:
+def ended(level: Callable[[float], float], read_s: float = 0.5, **seen: Any) -> float | None:
     """Return for how many seconds after its last byte, at second 2, a process built of what it had read."""
     found = built_after(looks(level, 12.0, **seen), round((2 - read_s) * 1e9), 2 * 10**9, SIZE)
     return None if found is None else (found[1] - found[0]) / 1e9
 
 
 def test_what_is_built_is_more_memory_than_training_ever_had() -> None:
-    """Whether training's memory stands still, or rises and falls in each step."""
+    """It is taken while training's stands still, with the pieces that it is made of."""
     assert begun(ramp(6, 8, 100)) == pytest.approx(2.0, abs=LOOK_S)
-    assert begun(lambda at_s: ramp(7, 8, 120)(at_s) + (steps_of_training(at_s) if at_s < 7 else 0)) == pytest.approx(
-        1.0, abs=0.35
-    )  # as long as it is no more than training had, it may be training
+    assert begun(ramp(7, 8, 350)) == pytest.approx(1.0, abs=LOOK_S)
+
+
+def test_what_is_built_begins_where_training_gave_back_for_the_last_time() -> None:
+    """Though each step of training takes a little more than the one before."""
+
+    def level(at_s: float) -> float:
+        return ramp(7.5, 8, 150)(at_s) + (50 * (at_s % 0.3) + 4 * at_s if at_s < 7.45 else 0)
+
+    assert begun(level) == pytest.approx(0.5, abs=LOOK_S)
 
 
 @pytest.mark.parametrize(
     "level",
     [
-        ramp(6, 8, 60),  # not all that is written
-        ramp(6, 8, 500),  # far more
-        ramp(6, 7.2, 100),  # long before
-        ramp(0, 8, 400),  # all the time
-        ramp(3.5, 8, 100),  # for longer than it was seen before
-        lambda at_s: ramp(7, 8, 110)(at_s) + ramp(4, 6.9, 110)(at_s),  # after something that took memory, too
-        lambda at_s: 50 + 200 * (at_s % 1.0),  # training
+        ramp(6, 8, 60),
+        ramp(6, 8, 500),
+        ramp(6, 7.2, 100),
+        ramp(0, 8, 400),
+        ramp(3.5, 8, 100),
+        lambda at_s: ramp(7, 8, 110)(at_s) + ramp(5, 6.4, 200)(at_s),
+        lambda at_s: ramp(2, 3, 300)(at_s) - ramp(3, 3.1, 300)(at_s) + ramp(5, 8, 400)(at_s),
+        lambda at_s: 50 + 200 * (at_s % 1.0),
     ],
-    ids=["less", "more", "earlier", "ever", "unknown", "other", "training"],
+    ids=["less", "far more", "earlier", "ever", "not seen before", "after other work", "as it did before", "training"],
 )
 def test_what_else_takes_memory_tells_nothing_of_a_save(level: Callable[[float], float]) -> None:
     """It has to be what is written, right before it is, and out of the ordinary."""
@@ -84,8 +87,14 @@ def test_what_else_takes_memory_tells_nothing_of_a_save(level: Callable[[float],
 
 def test_what_is_touched_and_given_back_is_not_built() -> None:
     """As what training takes for the first time in a step."""
-    assert begun(ramp(6, 8, 100), touched=2.0) is None
-    assert ended(ramp(2, 5, 100), touched=2.0) is None
+    assert begun(ramp(6, 8, 100), touched=lambda _: 2.0) is None
+    assert ended(ramp(2, 5, 100), touched=lambda _: 2.0) is None
+
+
+def test_the_look_in_which_it_began_to_build_is_training_for_a_part() -> None:
+    """As is what was touched in it."""
+    level, touched = ramp(7.5, 8, 100), {7.6: 3.0, 7.8: 1.0, 8.0: 3.0}
+    assert begun(level, every_s=0.2, touched=lambda at_s: touched.get(round(at_s, 1), 1.0)) == pytest.approx(0.6)
 
 
 def test_looks_that_are_far_apart_tell_nothing() -> None:
@@ -101,21 +110,36 @@ def test_what_is_parsed_grows_from_the_last_byte_on() -> None:
     assert ended(lambda at_s: max(ramp(2, 3, 30)(at_s), ramp(2.3, 4.0, 60)(at_s))) == pytest.approx(2.0, abs=LOOK_S)
 
 
+def test_training_that_takes_a_little_in_each_step_is_not_parsed_for_ever() -> None:
+    """It grows at another pace."""
+    assert ended(lambda at_s: ramp(2, 4, 60)(at_s) + ramp(2, 12, 10)(at_s)) == pytest.approx(2.0, abs=LOOK_S)
+
+
+@pytest.mark.parametrize(("mib", "seconds"), [(0.7, 4.0), (1.5, 2.0)])
+def test_what_is_given_back_ends_what_is_parsed(mib: float, seconds: float) -> None:
+    """Training gives back in each step."""
+
+    def level(at_s: float) -> float:
+        return ramp(2, 4, 60)(at_s) - ramp(4, 4.1, mib)(at_s) + ramp(4.1, 6, 60)(at_s)
+
+    assert ended(level) == pytest.approx(seconds, abs=LOOK_S)
+
+
 @pytest.mark.parametrize(
-    ("level", "read_s"),
+    ("level", "read_s", "every_s"),
     [
-        (ramp(2.5, 5, 60), 0.5),  # not at once
-        (ramp(2, 5, 5), 0.5),  # hardly anything
-        (ramp(2, 2.4, 60), 0.5),  # a moment
-        (ramp(2, 2.8, 60), 1.9),  # short beside the reading
-        (lambda at_s: max(ramp(2, 12, 3)(at_s), ramp(2.6, 3.2, 60)(at_s)), 0.5),  # most of it later: training begins
-        (
-            lambda at_s: ramp(2, 2.4, 40)(at_s) - ramp(2.4, 2.6, 40)(at_s) + ramp(2.6, 4, 40)(at_s),
-            0.5,
-        ),  # and gives back
+        (ramp(2.3, 5, 60), 0.5, LOOK_S),
+        (ramp(2, 5, 5), 0.5, LOOK_S),
+        (ramp(2, 2.4, 60), 0.5, LOOK_S),
+        (ramp(2, 2.8, 60), 1.9, LOOK_S),
+        (ramp(2, 2.8, 60), 0.5, 0.4),
+        (lambda at_s: ramp(2, 12, 10)(at_s) + ramp(3, 3.6, 60)(at_s), 0.5, LOOK_S),
+        (lambda at_s: ramp(2, 2.4, 40)(at_s) - ramp(2.4, 2.6, 40)(at_s) + ramp(2.6, 4, 40)(at_s), 0.5, LOOK_S),
     ],
-    ids=["later", "little", "moment", "short", "uneven", "back"],
+    ids=["later", "little", "a moment", "short beside the reading", "in few looks", "most of it later", "given back"],
 )
-def test_training_that_begins_is_none_of_the_restore(level: Callable[[float], float], read_s: float) -> None:
+def test_training_that_begins_is_none_of_the_restore(
+    level: Callable[[float], float], read_s: float, every_s: float
+) -> None:
     """It takes memory, too, but not at once, evenly and for long."""
-    assert ended(level, read_s) is None
+    assert ended(level, read_s, every_s=every_s) is None

@@ -25,6 +25,7 @@ _BETWEEN_NS = 1_500_000_000  # own files that follow so soon: it serialised, gat
 LEAST_NS = 20_000_000  # what holds for less is told as nothing
 MAX_BLOCKED = 32  # intervals of one checkpoint
 _UNSEEN = "how long training was blocked before the first byte, to copy its state, beyond what its memory showed"
+_REUSED = "how long it built what it wrote in memory that it had from an earlier save: that looks like training"
 _UNTOLD = "how long training was blocked: neither its memory nor its rhythm tells whether its state was copied before"
 
 
@@ -143,7 +144,9 @@ def _alone(group: WriterGroup, activity: TrainingActivity, candidate: Candidate,
     blocked = merged([*spans, *mine, *before])
     text = "the thread that trains wrote all of it itself"
     still = merged([*spans, *standing, *before])
-    return _Verdict(group.bytes, Mode.SYNC, length(blocked), text, spans=still, blocked=blocked, certain=True)
+    blind = (_REUSED,) if activity.has_room(group.bytes) else ()
+    verdict = _Verdict(group.bytes, Mode.SYNC, length(blocked), text, blind, still, blocked, certain=True)
+    return replace(verdict, room_bytes=activity.room_bytes)
 
 
 def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _Verdict:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise, takewhile
 from statistics import median
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LOOK_NS, MANY, MOST_SHARE
+from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LOOK_NS, MANY, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.world.building import built_after, built_before
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
@@ -281,35 +281,41 @@ class TrainingActivity:
 
     def built(self, first_ns: int, size: int) -> list[Span]:
         """Return when it built in memory what it then wrote."""
-        given_back = self._gave_back(first_ns, size)
-        if given_back:
-            return given_back
-        since_ns = max(
-            self.book.first_ns(self.process) or 0, self.book.saved_until_ns(first_ns), first_ns - 2 * REACH_NS
-        )
-        looks = [one for one in self._usage.memory(self.process, since_ns, first_ns) if one.start_ns >= since_ns]
-        found = built_before(looks, first_ns, size)
-        return [] if found is None else [found]
+        saved_ns = self.book.saved_until_ns(first_ns) + AT_ONCE_NS  # by then it has given back what it wrote
+        since_ns = max(self.book.first_ns(self.process) or 0, saved_ns)
+        looks = self._usage.memory(self.process, max(since_ns, first_ns - 2 * REACH_NS), first_ns)
+        looks = [one for one in looks if one.start_ns >= since_ns]
+        began_ns = self._gave_back(first_ns, size)
+        if began_ns is not None and began_ns > since_ns:  # else it took memory ever since
+            return [(began_ns, first_ns)]
+        kept = built_before(looks, first_ns, size)
+        self.room_bytes = 0 if kept is None else size
+        return [] if kept is None else [kept]
+
+    def has_room(self, size: int) -> bool:
+        """Return whether it may have memory left of what it built for an earlier save."""
+        return self.book.has_room(self.process, size)
 
     def parsed(self, last_ns: int, size: int) -> list[Span]:
         """Return when it built in memory of what it had read."""
-        looks = self._usage.memory(self.process, last_ns, last_ns + 2 * REACH_NS)
-        after = built_after(looks, self.start_ns, last_ns, size)
+        after = built_after(
+            self._usage.memory(self.process, last_ns, last_ns + PATIENCE_NS), self.start_ns, last_ns, size
+        )
         return [] if after is None else [after]
 
-    def _gave_back(self, first_ns: int, size: int) -> list[Span]:
-        """Return when its memory grew by what it then wrote, and gave back with the last byte."""
+    def _gave_back(self, first_ns: int, size: int) -> int | None:
+        """Return since when its memory grew by what it then wrote, and gave back with the last byte; None if not."""
         chain = _chain(_in_steps(self._growth(first_ns - REACH_NS, first_ns), size // 100), first_ns, size // 100)
         if not chain:
-            return []
+            return None
         start_ns = chain[-1][0]
         taken = self._usage.used(self.process, start_ns, first_ns)
         kept = self._usage.used(self.process, start_ns, self.end_ns + AT_ONCE_NS)
         if taken is None or kept is None or taken.grown_bytes < MOST_SHARE * size:
-            return []
+            return None
         if taken.grown_bytes * 2 < sum(one[2] for one in chain):
-            return []  # training takes memory, and gives it back, in each step
-        return [(start_ns, first_ns)] if abs(kept.grown_bytes) * 2 <= size else []  # if less, it has ended
+            return None  # training takes memory, and gives it back, in each step
+        return start_ns if abs(kept.grown_bytes) * 2 <= size else None  # if less, it has ended
 
     def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
         """Return how its memory grew since it trains, as (from, to, bytes)."""

@@ -8,11 +8,12 @@ from itertools import pairwise
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
 from ckptprof.detect.events.life import LONGEST_CLOSING_NS, Trigger, patience_ns
-from ckptprof.detect.tolerances import FEW, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_nothing, untangle
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.staging import join_stages
 from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
+from ckptprof.detect.world.building import built_after
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import cut, merged
 from ckptprof.detect.world.world import World
@@ -148,7 +149,16 @@ class Gatherer:
         if quiet_ns < (PATIENCE_NS if candidate.open_parts else QUIET_NS):
             return False
         candidate.patience_ns = self._patience_ns(candidate)
-        return quiet_ns >= candidate.patience_ns
+        return quiet_ns >= candidate.patience_ns and not self._builds(candidate, now_ns)
+
+    def _builds(self, candidate: Candidate, now_ns: int) -> bool:
+        """Return whether who read goes on to build of it: for how long it holds training is known when that ends."""
+        start_ns, end_ns = candidate.start_ns, candidate.end_ns
+        if candidate.writes or now_ns - end_ns >= PATIENCE_NS:
+            return False
+        memories = (self._world.usage.memory(process, end_ns, now_ns) for process in candidate.processes)
+        built = (built_after(looks, start_ns, end_ns, candidate.bytes) for looks in memories)
+        return any(span is not None and now_ns - span[1] <= AT_ONCE_NS for span in built)
 
     def settled(self, candidate: Candidate) -> Candidate:
         """Return the candidate without what still goes on, and without what turned out to be none."""

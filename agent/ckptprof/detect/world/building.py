@@ -37,13 +37,10 @@ def built_before(looks: list[MemoryLook], first_ns: int, size: int) -> Span | No
     start_ns = steps[0].start_ns
     calm_ns = start_ns - max(BESIDE_NS, first_ns - start_ns)
     calm = [one for one in looks if calm_ns < one.end_ns <= start_ns]
-    earlier = [one.level_bytes for one in looks if one.end_ns <= calm_ns]
-    if not earlier or not all(_is_near(one) for one in looks if one.end_ns > calm_ns):
+    if looks[0].start_ns > calm_ns or not all(_is_near(one) for one in looks if one.end_ns > calm_ns):
         return None
-    usual = max(*earlier, *(one.level_bytes for one in calm))
-    grew = max(usual - max(earlier), _trend(calm))
-    taken = steps[-1].level_bytes - usual
-    told = grew <= LITTLE_SHARE * size and MOST_SHARE * size <= taken <= _MOST_TIMES * size
+    taken = steps[-1].level_bytes - max(one.level_bytes for one in looks if one.end_ns <= start_ns)
+    told = _trend(calm) <= LITTLE_SHARE * size and MOST_SHARE * size <= taken <= _MOST_TIMES * size
     return (start_ns, first_ns) if told else None
 
 

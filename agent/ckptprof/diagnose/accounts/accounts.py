@@ -1,6 +1,7 @@
 """The account of time: each second of a checkpoint's critical path in one account of the closed list.
 
-The path begins when training stood still for it and ends when it was complete, deletion of old ones in line included.
+The path begins when training stood still for it and ends when it was complete, deletion of old ones in line and parsing
+of what was read included.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ckptprof.diagnose.accounts import before, cleaning, ranks
+from ckptprof.diagnose.accounts import before, cleaning, parsing, ranks
 from ckptprof.diagnose.accounts.locks import locked
 from ckptprof.diagnose.accounts.pages import Pauses, pauses
 from ckptprof.diagnose.accounts.path import CriticalPath, critical, had_cpu
@@ -79,6 +80,7 @@ def account(sight: Sight) -> Accounting:
     path = critical(sight)
     parts = dict(path.parts.seconds)
     found: list[Spent] = before.explain(sight, before.blocked_before(sight), had_cpu(path.thread))
+    found += parsing.explain(sight, had_cpu(path.thread))
     inside, after = cleaning.deletion(sight)
     inside = max(inside, parts.get("unlink", 0.0))
     taken = _take(parts, inside, ("unlink", "rest", "lock", "sleep"))

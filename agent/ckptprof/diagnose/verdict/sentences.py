@@ -37,7 +37,7 @@ _OF_JOB = frozenset({Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.GATH
 _BESIDE = (Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.PAGE_FAULT)
 _CROWDED = 0.2  # of the path
 _TOLD = 0.1  # of the path
-_WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW})  # whose texts name who did it
+_WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW, Cause.PARSED})  # whose texts name who did it
 _OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
 OF_BEFORE = _OF_TRAINING | {Cause.GREW, Cause.UNTOLD_BEFORE}
 
