@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from datetime import timezone
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -15,8 +16,8 @@ from tests.report.html.seen import Seen, times
 
 from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
 from ckptprof.report.html import colours
-from ckptprof.report.html.axis import Axis, axis_of
-from ckptprof.report.html.lanes import lanes, latenesses
+from ckptprof.report.html.axis import WIDTH, Axis, axis_of
+from ckptprof.report.html.lanes import AREA_HEIGHT, CELLS, lanes, lateness_by_job, latenesses
 from ckptprof.report.html.page import render
 from ckptprof.report.html.rates import HEIGHT, Counted, throughputs
 from ckptprof.verdicts import Account, Limit, Verdict
@@ -152,24 +153,89 @@ def test_a_lane_of_very_many_shows_shares(
     axis = axis_of(many, make_report(many).watched)
     assert axis is not None
     blocked, checkpoints, *_ = lanes(many, axis, {})
-    ((style, path),) = blocked.others
-    heights = [28 - float(y) for y in re.findall(r"V([\d.]+)H", path)]
+    ((style, path),) = blocked.areas
+    heights = shares(path)
 
     assert (style, blocked.bars, blocked.number) == ("blocked", (), 1000)
-    top = float(blocked.note.split()[-2]) / 100
+    top = float(blocked.scale.split()[0]) / 100
     whole = (axis.end_ns - axis.start_ns) / SECOND
-    assert sum(heights) / 28 * top * whole / len(heights) == pytest.approx(500 * 20 + 500 * 10, rel=0.01)
+    assert sum(heights) * top * whole / len(heights) == pytest.approx(500 * 20 + 500 * 10, rel=0.01)
     early, late = heights[10:110], heights[140:240]
     assert sum(early) / sum(late) == pytest.approx(2, rel=0.05)
-    assert len(checkpoints.bars) == 200
-    assert sum(path.count("M") for _, path in checkpoints.others) == 800
+    assert (checkpoints.bars, checkpoints.number) == ((), 1000)
+
+
+def shares(path: str) -> list[float]:
+    """Return the heights of the cells that a lane of shares is made of, 1 at the top."""
+    heights, place = [0.0] * CELLS, 0
+    for word, text in re.findall(r"([MVH])([\d.]+)", path):
+        if word == "V":
+            height = 1 - float(text) / AREA_HEIGHT
+            continue
+        reached = round(float(text) / WIDTH * CELLS)
+        if word == "H":
+            heights[place:reached] = [height] * (reached - place)
+        place = reached
+    return heights
+
+
+def test_a_lane_of_very_many_has_the_share_of_each_limit(
+    make_diagnosed: Callable[..., Checkpoint], make_report: Callable[..., Report]
+) -> None:
+    """One above the other, and exact where a save is narrower than any bar, as over years; blank where was none."""
+    limits = (Limit.DEVICE, Limit.FLUSH, Limit.DEVICE, Limit.DEVICE)
+    many = [make_diagnosed(n, n * 90_000, limit=limits[n % 4]) for n in range(1000) if not 300 < n < 400]
+    many = [msgspec.structs.replace(one, end_ns=one.start_ns + (20 + 20 * (one.id > 350)) * SECOND) for one in many]
+    axis = axis_of(many, make_report(many).watched)
+    assert axis is not None
+    lane = next(one for one in lanes(many, axis, {}) if one.name == "checkpoints")
+    (upper, whole), (lower, below) = [(style, shares(path)) for style, path in lane.areas]
+
+    assert (lower, upper) == (colours.css_class(Limit.DEVICE), colours.css_class(Limit.FLUSH))
+    assert sum(below) / sum(whole) == pytest.approx(0.75, abs=0.01)
+    assert sum(whole[100:240]) / 140 == pytest.approx(2 * sum(whole[10:70]) / 60, rel=0.05)
+    empty = [place for place, share in enumerate(whole) if share == 0]
+    assert len(empty) == pytest.approx(0.1 * CELLS * 0.96 + 0.04 * CELLS, abs=4)
+
+
+def test_ranks_of_very_many_are_drawn_all_along(
+    make_checkpoint: Callable[..., Checkpoint], make_report: Callable[..., Report]
+) -> None:
+    """Of saves that are all alike the first would be all that is drawn, and the rest of the run would look idle."""
+    ranks = tuple(Writer(pid=rank, comm="p", bytes=1, rank=rank) for rank in range(16))
+    many = []
+    for number in range(1000):
+        one = make_checkpoint(number + 1, 900 * number)
+        own = (
+            msgspec.structs.replace(rank, start_ns=one.start_ns, end_ns=one.end_ns - (rank.rank or 0)) for rank in ranks
+        )
+        many.append(msgspec.structs.replace(one, writers=tuple(own)))
+    many[500] = msgspec.structs.replace(many[500], end_ns=many[500].end_ns + SECOND)
+    axis = axis_of(many, make_report(many).watched)
+    assert axis is not None
+    lane = next(one for one in lanes(many, axis, lateness_by_job(many)) if one.name == "rank 3")
+    gaps = [after.x - before.x for before, after in pairwise(lane.bars)]
+
+    assert 80 < len(lane.bars) <= 93
+    assert max(gaps) < 2.1 * WIDTH / 93
+    assert many[500].id in {bar.id for bar in lane.bars}
+
+
+@pytest.mark.parametrize("days", [1, 200, 500, 1041, 20_000])
+def test_an_axis_of_years_has_few_times_with_their_year(days: int) -> None:
+    """However long it is."""
+    start_ns = 1_700_000_000 * SECOND
+    ticks = Axis(start_ns, start_ns + days * 86_400 * SECOND).ticks(timezone.utc)
+
+    assert 2 <= len(ticks) <= 8
+    assert all(tick.text.startswith("20") for tick in ticks) is (days >= 365)
 
 
 def test_a_report_without_a_checkpoint_is_a_page(seen: Callable[..., Seen], make_report: Callable[..., Report]) -> None:
     """It says so."""
     page = seen(make_report([]))
 
-    assert "No checkpoint was seen." in page.texts["p"]
+    assert "No checkpoint was seen in the 2 min 00 s that were watched." in page.texts["p"]
 
 
 def test_a_curve_is_cut_where_nobody_watched() -> None:

@@ -14,31 +14,11 @@ LEAST = 0.001  # of a width; a line around each bar makes it seen
 MAX_GAPS = 500  # that are drawn, the longest
 _MARGIN = 0.02
 _SECOND = 1_000_000_000
+_DAY = 86_400
 _STEPS = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1800,
-    3600,
-    7200,
-    10800,
-    21600,
-    43200,
-    86400,
-    172800,
-    345600,
-    604800,
-    1209600,
-    2592000,
-)
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200,
+    _DAY, 2 * _DAY, 4 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY,
+)  # fmt: skip
 _TICKS = 7  # at most
 
 
@@ -60,6 +40,11 @@ class Axis(NamedTuple):
         share = (at_ns - self.start_ns) / max(1, self.end_ns - self.start_ns)
         return round(min(1.0, max(0.0, share)) * WIDTH, 3)
 
+    @property
+    def is_of_a_year(self) -> bool:
+        """Whether a day of it is told by its month and day alone."""
+        return self.end_ns - self.start_ns < 365 * _DAY * _SECOND
+
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float]:
         """Return where a stretch of time begins, and how wide it is."""
         begin = self.x(start_ns)
@@ -69,14 +54,18 @@ class Axis(NamedTuple):
     def ticks(self, zone: tzinfo) -> list[Tick]:
         """Return round local times, at most seven."""
         seconds = (self.end_ns - self.start_ns) / _SECOND
-        step = next((step for step in _STEPS if seconds / step <= _TICKS), _STEPS[-1]) * _SECOND
+        longest = _STEPS[-1]
+        many = -(-seconds // (longest * _TICKS)) * longest  # of what takes more than half a year
+        step = int(next((step for step in _STEPS if seconds / step <= _TICKS), many)) * _SECOND
         moment = units.moment(self.start_ns, zone)
         offset = moment.utcoffset() if moment is not None else None
         shift_ns = 0 if offset is None else int(offset.total_seconds()) * _SECOND
         first = -(-(self.start_ns + shift_ns) // step) * step - shift_ns
         pattern = (
-            "%m-%d"
-            if step >= 86400 * _SECOND
+            "%Y-%m-%d"
+            if not self.is_of_a_year
+            else "%m-%d"
+            if step >= _DAY * _SECOND
             else "%m-%d %H:%M"
             if step >= 3600 * _SECOND
             else "%H:%M"

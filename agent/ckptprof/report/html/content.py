@@ -33,7 +33,7 @@ from ckptprof.report.html.tables import (
 )
 from ckptprof.verdicts import JobCost, Limit
 
-BARS = 60  # of the accounts
+BARS = 30  # of the accounts: they fill a screen
 MAX_JOBS = 6
 
 
@@ -98,6 +98,7 @@ class Page:
     folder: str  # that the paths of the table are in
     unseen: tuple[str, ...]
     left_out: str  # of the table
+    copies: str  # that were left out
     bars_left_out: str
 
 
@@ -108,7 +109,8 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
     axis = axis_of(every, report.watched)
     zone = units.fixed_zone(0 if axis is None else axis.end_ns, zone)
     gaps = report.watched.gaps
-    folder = rows.common_folder([one.path for one in kept if one.path is not None])
+    folder = _folder([one.path for one in kept if one.path is not None])
+    clock = "%m-%d %H:%M:%S" if axis is None or axis.is_of_a_year else "%Y-%m-%d %H:%M:%S"
     late = lateness_by_job(every)
     drawn = () if axis is None or not every else tuple(lanes(every, axis, late))
     moved = () if axis is None else tuple(throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps]))
@@ -117,7 +119,10 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
     return Page(
         title=_title(report, every),
         subtitle=_subtitle(report, every, zone),
-        answer=(*told.opening, *([("Risks", risks)] if (risks := answer.risks(every)) else [])),
+        answer=(
+            *(told.opening or _nothing(report, every)),
+            *([("Risks", risks)] if (risks := answer.risks(every)) else []),
+        ),
         answer_style=colours.css_class(Limit.NONE if found is None else found.limit),
         tiles=tuple(_tiles(report, every, told.costs)),
         axis=axis,
@@ -138,12 +143,38 @@ def page_of(report: Report, counted: Iterable[Counted], zone: tzinfo) -> Page:
         files_style="read" if every and every[0].kind is Kind.RESTORE else "written",
         costs=tuple((clean(one.job), tuple(answer.of_job(one))) for one in told.costs[:MAX_JOBS]),
         columns=COLUMNS,
-        rows=tuple(row(one, zone, folder) for one in kept),
+        rows=tuple(row(one, zone, clock, folder) for one in kept),
         folder=clean(folder or ""),
         unseen=tuple(_unseen(report, every, zone)),
         left_out=_left_out(every, WHOLE),
+        copies=_copies(report),
         bars_left_out=_left_out(every, BARS),
     )
+
+
+def _folder(paths: Sequence[str]) -> str | None:
+    """Return what all paths begin with; of a single one the folder that it is in."""
+    if len(paths) == 1 and paths[0].startswith("/"):
+        return paths[0][: paths[0].rstrip("/").rfind("/") + 1]
+    return rows.common_folder(paths)
+
+
+def _nothing(report: Report, every: Sequence[Checkpoint]) -> tuple[tuple[str, str], ...]:
+    """Return what there is to say where nothing was concluded."""
+    if every:
+        return (("Answer", "Nothing was concluded."),)
+    watched_ns = summary.summarise(report).watched_ns
+    span = "" if watched_ns is None else f" in the {units.duration(watched_ns)} that were watched"
+    return (
+        ("Answer", f"No checkpoint was seen{span}."),
+        ("If there was one", "`ckptprof doctor` tells what ckptprof can see on this host"),
+    )
+
+
+def _copies(report: Report) -> str:
+    number = report.copies_left_out
+    told = "1 copy of checkpoint files was" if number == 1 else f"{units.count(number)} copies of checkpoint files were"
+    return f"{told} left out: `--kind copy` has them." if number else ""
 
 
 def _title(report: Report, every: list[Checkpoint]) -> str:
@@ -197,11 +228,14 @@ def _blocked_tile(costs: Sequence[JobCost]) -> Tile:
     if not stalls:
         return Tile("Training blocked", units.NOT_SEEN, "for how long was not seen")
     dearest = costs[0]
-    note = "" if dearest.share is None else f"{units.percent(dearest.share)} of the run"
-    if len(costs) > 1 and note:
-        note += f" of {clean(dearest.job)}"
+    notes = []
+    if dearest.share is not None and dearest.stall_seconds is not None:
+        of = f" of {clean(dearest.job)} ({units.seconds(dearest.stall_seconds)})" if len(costs) > 1 else ""
+        notes.append(f"{units.percent(dearest.share)} of the run{of}")
+    if unseen := sum(one.stalls_unknown for one in costs):
+        notes.append(f"not seen of {units.count(unseen)} of {units.count(sum(one.count for one in costs))}")
     over = dearest.share is not None and dearest.share > SNIA_SHARE
-    return Tile("Training blocked", units.seconds(sum(stalls)), note, "over" if over else "")
+    return Tile("Training blocked", units.seconds(sum(stalls)), "; ".join(notes), "over" if over else "")
 
 
 def _gpu_tile(costs: Sequence[JobCost]) -> Tile:
@@ -221,7 +255,7 @@ def _legend(
     every: Iterable[Checkpoint], drawn: Iterable[Lane], moved: Iterable[Throughput], *, gaps: bool
 ) -> list[tuple[str, str]]:
     """Return the colours that are drawn, and what each stands for."""
-    styles = {bar.style for lane in drawn for bar in lane.bars} | {style for lane in drawn for style, _ in lane.others}
+    styles = {bar.style for lane in drawn for bar in lane.bars} | {style for lane in drawn for style, _ in lane.areas}
     words = {curve.word for one in moved for curve in one.curves if curve.moved_bytes}
     styles |= {"gap"} if gaps else set()
     styles |= {"read"} if words & {"read", "received"} else set()

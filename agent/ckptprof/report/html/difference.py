@@ -13,10 +13,11 @@ from ckptprof.report.clean import clean
 from ckptprof.report.comparison import Comparison, Figure, KindComparison, Side
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH
-from ckptprof.report.html.lanes import MAX_STRETCHES, label
+from ckptprof.report.html.lanes import label
 from ckptprof.verdicts import Limit
 
 HEIGHT = 60  # of the drawing of a side
+MAX_BLOCKS = 1000  # of a side
 _LEAST_SCALE = 0.05  # the change at the ends of the scale
 
 
@@ -159,7 +160,7 @@ def _blocks(side: Sequence[Checkpoint], length_ns: int, top: float) -> Iterable[
     first_ns = min((one.start_ns for one in side), default=0)
     kept: dict[int, Checkpoint] = {}
     for one in side:
-        place = (one.start_ns - first_ns) * (MAX_STRETCHES // 2) // max(1, length_ns)
+        place = (one.start_ns - first_ns) * MAX_BLOCKS // max(1, length_ns)
         if place not in kept or figures.duration_seconds(one) > figures.duration_seconds(kept[place]):
             kept[place] = one
     for one in kept.values():

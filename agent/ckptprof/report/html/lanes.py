@@ -11,11 +11,11 @@ from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Writer
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.html import colours
-from ckptprof.report.html.axis import WIDTH, Axis, path
+from ckptprof.report.html.axis import WIDTH, Axis
 
 WHOLE = 200  # checkpoints that are told one by one; of more, the slowest
 CELLS = 250  # of the lanes that show shares, where there are more bars than can be told apart
-MAX_STRETCHES = 2000  # of a lane, beside those
+AREA_HEIGHT = 28  # of such a lane
 MAX_BARS = 1500  # of all ranks of a job
 SLOWEST, FASTEST = 16, 4  # ranks that are drawn
 MAX_JOBS = 6
@@ -43,10 +43,11 @@ class Lane:
 
     name: str
     bars: tuple[Bar, ...]
-    others: tuple[tuple[str, str], ...] = ()  # class and path of what is not told one by one
+    areas: tuple[tuple[str, str], ...] = ()  # class and path of shares, where they are not told one by one
     number: int = 0  # of all of them
     rows: int = 1
     note: str = ""
+    scale: str = ""  # the share at the top
 
 
 class _Sort(NamedTuple):
@@ -87,13 +88,12 @@ def lanes(checkpoints: Sequence[Checkpoint], axis: Axis, late: Mapping[str, Sequ
     for one in checkpoints:
         jobs.setdefault(one.job, []).append(one)
     dearest = sorted(jobs, key=lambda job: -sum(one.stall_ns or 0 for one in jobs[job]))
-    told = frozenset(one.id for one in slowest(checkpoints, WHOLE))
     made = [_blocked(checkpoints, axis)]
     for job in sorted(dearest[:MAX_JOBS], key=lambda job: jobs[job][0].start_ns):
         name = shorten_end(clean(job), _NAME_CELLS) if len(jobs) > 1 else ""
-        made += _of_job(jobs[job], axis, name, late.get(job, ()), told)
+        made += _of_job(jobs[job], axis, name, late.get(job, ()))
     if others := [one for job in dearest[MAX_JOBS:] for one in jobs[job]]:
-        made.append(_whole(others, axis, f"{units.plural(len(jobs) - MAX_JOBS, 'job')} more", told))
+        made.append(_whole(others, axis, f"{units.plural(len(jobs) - MAX_JOBS, 'job')} more"))
     return [*made, *_at_risk(checkpoints, axis)]
 
 
@@ -101,9 +101,13 @@ def slowest(checkpoints: Sequence[Checkpoint], most: int) -> list[Checkpoint]:
     """Return so many of them that held training up or went on for longest, in their order."""
     if len(checkpoints) <= most:
         return list(checkpoints)
-    worst = sorted(checkpoints, key=lambda one: -max(one.stall_ns or 0, one.end_ns - one.start_ns))[:most]
+    worst = sorted(checkpoints, key=_lost_ns, reverse=True)[:most]
     chosen = {id(one) for one in worst}
     return [one for one in checkpoints if id(one) in chosen]
+
+
+def _lost_ns(one: Checkpoint) -> int:
+    return max(one.stall_ns or 0, one.end_ns - one.start_ns)
 
 
 def lateness_by_job(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Lateness]]:
@@ -155,13 +159,14 @@ def _ends(checkpoint: Checkpoint) -> dict[int, int]:
     return ends
 
 
-def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Lateness], told: frozenset[int]) -> list[Lane]:
+def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Lateness]) -> list[Lane]:
     if not late:
-        return [_whole(mine, axis, job or "checkpoints", told)]
+        return [_whole(mine, axis, job or "checkpoints")]
     chosen = late if len(late) <= SLOWEST + FASTEST else [*late[:SLOWEST], *late[-FASTEST:]]
     left_out = len(late) - len(chosen)
-    drawn = slowest(mine, min(WHOLE, MAX_BARS // len(chosen)))
-    made = [] if len(drawn) == len(mine) else [_whole(mine, axis, job or "checkpoints", told)]
+    most = min(WHOLE, MAX_BARS // len(chosen))
+    drawn = mine if len(mine) <= most else _spread(mine, axis, most)
+    made = [] if len(drawn) == len(mine) else [_whole(mine, axis, job or "checkpoints")]
     bars: dict[int, list[Bar]] = {one.rank: [] for one in chosen}
     for one in drawn:
         for writer in one.writers:
@@ -172,30 +177,31 @@ def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Latenes
         text = f"{units.plural(left_out, 'rank')} between the {SLOWEST} latest and the {FASTEST} earliest left out"
         made.append(Lane("", (), note=text))
     if len(drawn) < len(mine):
-        made.append(Lane("", (), note=f"by rank only the {len(drawn)} slowest of {units.count(len(mine))} checkpoints"))
+        each = units.duration((axis.end_ns - axis.start_ns) // most)
+        text = f"by rank only the slowest of each {each}: {len(drawn)} of {units.count(len(mine))} checkpoints"
+        made.append(Lane("", (), note=text))
     return made
 
 
-def _whole(mine: Iterable[Checkpoint], axis: Axis, name: str, told: frozenset[int]) -> Lane:
-    """Return a lane of bars that are told one by one, or only some, and of others the longest that fall together.
+def _spread(mine: Iterable[Checkpoint], axis: Axis, most: int) -> list[Checkpoint]:
+    """Return the slowest of each of so many stretches of the axis: the slowest of all may lie close together."""
+    kept: dict[int, Checkpoint] = {}
+    for one in mine:
+        place = (one.start_ns - axis.start_ns) * most // max(1, axis.end_ns - axis.start_ns)
+        if place not in kept or _lost_ns(one) > _lost_ns(kept[place]):
+            kept[place] = one
+    return [one for _, one in sorted(kept.items())]
 
-    Those are paths of a colour each: the picture of a year is no larger than that of a week.
-    """
-    bars: list[Bar] = []
-    others: dict[int, tuple[float, float, str]] = {}
-    number = 0
-    for number, one in enumerate(mine, 1):  # noqa: B007 # it counts
-        x, width = axis.span(one.start_ns, one.end_ns)
-        if one.id in told:
-            bars.append(_bar(one, (x, width), _style(one), _title(one)))
-            continue
-        place = int(x / WIDTH * MAX_STRETCHES)
-        if place not in others or width > others[place][1]:
-            others[place] = (x, width, _outlined(one, width, _style(one)))
-    styles: dict[str, str] = {}
-    for x, width, style in others.values():
-        styles[style] = styles.get(style, "") + path([(x, width)], 2, 10)
-    return Lane(name, tuple(bars), tuple(styles.items()), number)
+
+def _whole(mine: Sequence[Checkpoint], axis: Axis, name: str) -> Lane:
+    """Return a lane with a bar for each; of more than can be told apart, the share of time of each limit."""
+    if len(mine) <= WHOLE:
+        bars = (_bar(one, axis.span(one.start_ns, one.end_ns), _style(one), _title(one)) for one in mine)
+        return Lane(name, tuple(bars), (), len(mine))
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for one in mine:
+        spans.setdefault(_style(one), []).append((one.start_ns, one.end_ns))
+    return _shares(name, {style: spans[style] for style in sorted(spans)}, axis, len(mine))
 
 
 def _part(one: Checkpoint, writer: Writer, axis: Axis) -> Bar | None:
@@ -242,8 +248,8 @@ def _dense(sort: _Sort, drawn: Sequence[_Stretch], axis: Axis, note: str = "") -
 
     A line of one point each would fill a lane that is empty for most of the time.
     """
-    places = [axis.span(one.start_ns, one.end_ns) for one in drawn]
     if len(drawn) <= WHOLE:
+        places = [axis.span(one.start_ns, one.end_ns) for one in drawn]
         bars = [
             _bar(
                 at.of, place, sort.style, f"{label(at.of)} {sort.did} {units.duration(at.end_ns - at.start_ns)}", at.row
@@ -251,25 +257,43 @@ def _dense(sort: _Sort, drawn: Sequence[_Stretch], axis: Axis, note: str = "") -
             for at, place in zip(drawn, places, strict=True)
         ]
         return Lane(sort.name, tuple(bars), (), len(bars), 1 + max((at.row for at in drawn), default=0), note)
-    filled = _filled(places)
-    top = max(filled)
-    step = WIDTH / CELLS
-    points = "".join(
-        f"V{round(28 * (1 - share / top), 2):g}H{step * (place + 1):g}" for place, share in enumerate(filled)
-    )
-    each = units.duration((axis.end_ns - axis.start_ns) // CELLS)
-    most = f"share of each {each}, up to {units.percent(top)}"
-    return Lane(
-        sort.name, (), ((sort.style, f"M0 28{points}V28z"),), len(drawn), 2, "; ".join(filter(None, (most, note)))
-    )
+    return _shares(sort.name, {sort.style: [(at.start_ns, at.end_ns) for at in drawn]}, axis, len(drawn), note)
 
 
-def _filled(places: Iterable[tuple[float, float]]) -> list[float]:
+def _shares(name: str, spans: Mapping[str, Sequence[tuple[int, int]]], axis: Axis, number: int, note: str = "") -> Lane:
+    """Return a lane with the share that each style has of each cell of the axis, one style above the other."""
+    reached = [0.0] * CELLS
+    heights = []
+    for style, own in spans.items():
+        reached = [low + share for low, share in zip(reached, _filled(own, axis), strict=True)]
+        heights.append((style, reached))
+    top = max(reached)
+    areas = tuple((style, _area(edge, top)) for style, edge in reversed(heights))  # the next covers what is below it
+    each = f"share of each {units.duration((axis.end_ns - axis.start_ns) // CELLS)}"
+    return Lane(name, (), areas, number, 2, "; ".join(filter(None, (each, note))), units.percent(top))
+
+
+def _area(heights: Sequence[float], top: float) -> str:
+    """Return a step for each cell as a path; nothing where there is nothing."""
+    step, parts, is_open = WIDTH / CELLS, [], False
+    for place, height in enumerate([*heights, 0.0]):
+        if height > 0 and not is_open:
+            parts.append(f"M{step * place:g} {AREA_HEIGHT}")
+        if height > 0:
+            parts.append(f"V{round(AREA_HEIGHT * (1 - height / top), 2):g}H{step * (place + 1):g}")
+        elif is_open:
+            parts.append(f"V{AREA_HEIGHT}z")
+        is_open = height > 0
+    return "".join(parts)
+
+
+def _filled(spans: Iterable[tuple[int, int]], axis: Axis) -> list[float]:
     """Return which share of each cell of the axis is filled; what overlaps counts once."""
-    filled, reached = [0.0] * CELLS, 0.0
-    for x, width in sorted(places):
-        begin, end = max(x, reached) / WIDTH * CELLS, (x + width) / WIDTH * CELLS
-        reached = max(reached, x + width)
+    filled, reached_ns = [0.0] * CELLS, axis.start_ns
+    cells_per_ns = CELLS / max(1, axis.end_ns - axis.start_ns)
+    for start_ns, end_ns in sorted(spans):
+        begin_ns, reached_ns = max(start_ns, reached_ns), max(end_ns, reached_ns)
+        begin, end = ((at_ns - axis.start_ns) * cells_per_ns for at_ns in (begin_ns, end_ns))
         for place in range(int(begin), min(CELLS, int(end) + 1)):
             filled[place] += max(0.0, min(end, place + 1) - max(begin, place))
     return filled

@@ -20,12 +20,12 @@
     const place = event => Math.min(1, Math.max(0, (event.clientX - box().left) / box().width));
     const clock = (at, step) => {
       const text = new Date(at + offset).toISOString();
-      return step >= 86400000 ? text.slice(5, 10) : text.slice(11, step >= 60000 ? 16 : step >= 1000 ? 19 : 23);
+      return step >= 86400000 ? text.slice(length < 31536e6 ? 5 : 0, 10) : text.slice(11, step >= 60000 ? 16 : step >= 1000 ? 19 : 23);
     };
     const ticks = () => {
       if (low === 0 && high === 1000) return written;
       const first = begin + low / 1000 * length, span = (high - low) / 1000 * length, made = [];
-      const step = steps.find(one => span / one <= 6) ?? 604800000;
+      const step = steps.find(one => span / one <= 6) ?? Math.ceil(span / 6 / 604800000) * 604800000;
       for (let at = Math.ceil((first + offset) / step) * step - offset; at <= first + span; at += step) {
         const share = (at - first) / span * 100, text = written[0].cloneNode();
         text.setAttribute("x", `${share}%`);

@@ -193,8 +193,8 @@ def _file(stream: Stream, start_ns: int, whole_ns: int, common: str | None) -> F
     )
 
 
-def row(one: Checkpoint, zone: tzinfo, folder: str | None) -> Row:
-    """Return the line of a checkpoint; its path without the folder that all share."""
+def row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None) -> Row:
+    """Return the line of a checkpoint, its time written like `clock`; its path without the folder that all share."""
     spent = one.end_ns - one.start_ns
     rate = units.speed(one.bytes, spent)
     verdict = one.verdict
@@ -202,7 +202,7 @@ def row(one: Checkpoint, zone: tzinfo, folder: str | None) -> Row:
     path = clean((one.path or "").removeprefix(folder or ""))
     cells = (
         Cell(str(one.id), one.id),
-        Cell(units.stamp(one.start_ns, zone, "%m-%d %H:%M:%S"), one.start_ns),
+        Cell(units.stamp(one.start_ns, zone, clock), one.start_ns),
         Cell(one.kind.value + ("" if one.status.value == "complete" else ", incomplete"), one.kind.value),
         Cell(units.NOT_SEEN if one.step is None else str(one.step), -1 if one.step is None else one.step),
         Cell(clean(one.job), clean(one.job)),
