@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.detect.stage import MIB, NUMPY, Actor, Stage
-from tests.detect.tracer import life
+from tests.detect.tracer import activity, life
 
 from ckptprof.model import Checkpoint, Kind, Status
 
@@ -312,3 +312,19 @@ def test_files_of_one_process_are_counted_from_one(*, trace: bool) -> None:
 
     assert found.status is (Status.INCOMPLETE if trace else Status.COMPLETE)
     assert any("1 of the 3 files that the names tell of" in sentence for sentence in found.blind)
+
+
+def test_a_save_that_was_begun_again_is_no_measure_of_the_next() -> None:
+    """Half of each was written twice: the last one, of as large a file, was told as too small."""
+    stage = stage_of(trace=True)
+    trainer = stage.process(exit_s=23.5)
+    for number in range(2):
+        at_s, size = 2.5 + 10 * number, 100 * MIB
+        twice = activity(100, f"/ckpt/step_{number}.npy", at_s, at_s + 0.5, size * 3 // 2, inode=50 + number, size=size,
+                         high_offset=size, end_offset=size)  # fmt: skip
+        stage.extra.append((at_s + 0.6, twice))
+    stage.write(trainer, "/ckpt/step_2.npy", 22.5, 0.5, 100 * MIB, magic=NUMPY)
+
+    *_, last = saves(stage, 30.0)
+
+    assert last.status is Status.COMPLETE

@@ -53,7 +53,7 @@ def _unfinished(candidate: Candidate, known: Knowledge, *, dead: bool, soon: boo
     """Yield what was to come and did not."""
     large = _large(candidate)
     earlier = known.past.complete(candidate.job, kinds(candidate))
-    moved = candidate.bytes
+    moved = _kept_bytes(candidate)
     usual = sorted(length for length, _ in earlier)[len(earlier) // 2] if earlier else None
     smaller = usual is not None and moved < WHOLE_SHARE * usual
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
@@ -97,8 +97,15 @@ def _cut(candidate: Candidate, known: Knowledge) -> Iterator[str]:
 
 def note_complete(candidate: Candidate, past: PastEvents) -> None:
     """Take note of a save that came to its end: later ones of its series are held against it."""
-    size = candidate.bytes
-    past.note_complete(candidate.job, kinds(candidate), size, _marker(candidate))
+    past.note_complete(candidate.job, kinds(candidate), _kept_bytes(candidate), _marker(candidate))
+
+
+def _kept_bytes(candidate: Candidate) -> int:
+    """Return what its files hold: not what was written of them before they were emptied and written anew."""
+    sizes: dict[str, int] = {}
+    for part in candidate.parts:
+        sizes[part.path] = max(sizes.get(part.path, 0), part.used_size or part.bytes)
+    return min(candidate.bytes, sum(sizes.values()))
 
 
 def _large(candidate: Candidate) -> list[Transfer]:
