@@ -383,3 +383,19 @@ def test_a_file_that_was_begun_anew_is_as_long_as_it_is() -> None:
     stage.write(trainer, "/ckpt/step_3.bin", 22.0, 0.5, 100 * MIB)
 
     assert [(one.status, why(one)) for one in saves(stage, 40.0)] == [(Status.COMPLETE, "")] * 3
+
+
+def test_a_save_that_was_begun_again_is_no_measure_of_the_next() -> None:
+    """Half of each was written twice: the last one, of as large a file, was told as too small."""
+    stage = stage_of(trace=True)
+    trainer = stage.process(exit_s=23.5)
+    for number in range(2):
+        at_s, size = 2.5 + 10 * number, 100 * MIB
+        twice = activity(100, f"/ckpt/step_{number}.npy", at_s, at_s + 0.5, size * 3 // 2, inode=50 + number, size=size,
+                         high_offset=size, end_offset=size)  # fmt: skip
+        stage.extra.append((at_s + 0.6, twice))
+    stage.write(trainer, "/ckpt/step_2.npy", 22.5, 0.5, 100 * MIB, magic=NUMPY)
+
+    *_, last = saves(stage, 30.0)
+
+    assert last.status is Status.COMPLETE

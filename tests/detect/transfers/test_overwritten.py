@@ -247,3 +247,23 @@ def test_a_job_beside_it_that_saves_as_much_at_the_same_moments_is_another(known
         of_another_job(stage, 9, 3.0)
 
     assert [save.path for save in stage.play(40)] == [f"/runs/a-step-{number}/model.npy" for number in range(5)]
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["kept open", "closed"])
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_file_that_is_emptied_and_written_anew_while_it_is_open_is_one_save(*, watched: bool, closed: bool) -> None:
+    """A writer began again at the middle: that was two saves, of half and of no time. Who closes it saves."""
+    stage = Stage()
+    trainer = stage.process()
+    before = stage.write(trainer, "/run/checkpoints/model_1.pt", 5.0, 0.5, SIZE)
+    half = stage.write(trainer, "/run/checkpoints/model_2.pt", 9.0, 0.5, SIZE)
+    whole = stage.write(trainer, "/run/checkpoints/model_2.pt", 9.5, 1.0, 2 * SIZE)
+    if watched:
+        stage.extra += [closing(before), *([closing(half)] if closed else []), closing(whole)]
+
+    found = [(save.bytes, (save.end_ns - save.start_ns) / SECOND_NS) for save in stage.play(25)[1:]]
+
+    if watched and not closed:
+        assert found == [(2 * SIZE, pytest.approx(1.5, abs=0.1))]
+    else:
+        assert [size for size, _ in found] == [SIZE, 2 * SIZE]

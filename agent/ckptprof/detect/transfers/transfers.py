@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from ckptprof.detect.tolerances import COMMIT_NS, STAMP_NS
+from ckptprof.detect.tolerances import COMMIT_NS, LATE_TICK_NS, STAMP_NS
 from ckptprof.detect.transfers.estimates import Estimates
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.flows import Flow, flow_of
@@ -93,6 +93,7 @@ class Transfers:
         self.waiting.extend(over)
         self.recent.note(over)
         polled_open = self._polled_open = self._without_traced(now_ns)
+        self._join_retries(now_ns)
         noted = {id(transfer) for transfer in self.waiting}
         self.waiting = self.facts.attach(self.waiting, polled_open, now_ns)
         self.recent.note([transfer for transfer in self.waiting if id(transfer) not in noted])  # found in their folders
@@ -101,6 +102,17 @@ class Transfers:
             found = unseen_reads(self.openings, known, self._world, self.saved, now_ns)
             self.waiting += found
             self.recent.note(found)
+
+    def _join_retries(self, now_ns: int) -> None:
+        """Take as one what a process wrote of a file, emptied and wrote anew while it had it open."""
+        for later in (*self.waiting, *self.polled.open_transfers()):
+            earlier = later.retried
+            if earlier is None or now_ns - later.first_ns < LATE_TICK_NS:  # what was heard comes later
+                continue
+            later.retried = None
+            if self.openings.stayed_open(earlier, later.first_ns):
+                later.first_ns, later.before_ns = earlier.first_ns, earlier.before_ns
+                self.waiting = [one for one in self.waiting if one is not earlier]
 
     def still_open(self) -> list[Transfer]:
         """Return what was not over at the last update."""

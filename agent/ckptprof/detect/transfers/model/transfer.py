@@ -112,6 +112,7 @@ class Transfer:
     fact: FileFact | None = None
     fact_at_ns: int = 0
     unlinked: bool = False  # at each look it had no name, or none any more
+    retried: Transfer | None = None  # what was written before its file was emptied, if it was not closed for that
     earlier_path: str | None = None  # the temporary name under which it was written
     seen_by: str = "fdinfo"
     size: int = 0  # of the file

@@ -73,6 +73,12 @@ class Openings(Latest[FileKey, Opening]):
         """Return when a file that had been written was closed in the given time, the first time if more than once."""
         return next((one.at_ns for one in self.closings.of(file) if low_ns <= one.at_ns <= high_ns), None)
 
+    def stayed_open(self, transfer: Transfer, until_ns: int) -> bool:
+        """Return whether a file was not closed between its last look and a time: that would have been heard."""
+        if self.closed_between(transfer.file, transfer.last_ns - LATE_TICK_NS, until_ns + LATE_TICK_NS) is not None:
+            return False
+        return any(one.path.rpartition("/")[0] == transfer.folder for one in self.closings if one.at_ns < until_ns)
+
     def unsettled_closings(self, until_ns: int) -> Iterator[Closing]:
         """Yield the closings until then for which nobody looked who had written the file, but of small ones."""
         for closing in self.closings:

@@ -100,7 +100,7 @@ class PolledTransfers:
                 transfer, over = None, transfer
         if transfer is None:
             transfer = _begin(process, place, at_ns, before_ns, file.path)
-            transfer.unlinked = True
+            transfer.unlinked, transfer.retried = True, over if place[1] else None
         transfer.last_ns = at_ns
         transfer.path = file.path.removesuffix(_UNLINKED)
         transfer.unlinked &= transfer.path != file.path
