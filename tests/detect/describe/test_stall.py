@@ -136,6 +136,28 @@ def seconds(checkpoint: Checkpoint) -> float:
     return checkpoint.stall_ns / 1e9
 
 
+@pytest.mark.parametrize("trace", [True, False])
+def test_who_stages_a_save_is_held_for_that_and_not_while_a_thread_takes_it_away(trace: bool) -> None:  # noqa: FBT001
+    """The trainer writes into a temporary folder; a reporter copies that slowly to where it is kept, and deletes it."""
+    stage, size = Stage(trace=trace), 200 * MIB
+    trainer = stage.process()
+    staged = stage.write(trainer, "/tmp/ckpt_x1/model.pt", 8.0, 0.5, size)
+    stage.read(trainer, "/tmp/ckpt_x1/model.pt", 8.55, 3.0, size, from_disk=False, kept=0.0)
+    stage.write(trainer, "/runs/ckpt/model.pt", 8.6, 3.0, size)
+    for at_s, sample in times(trainer):
+        own = {"written_chars": staged.moved(at_s), "read_chars": 0}
+        stage.extra.append((at_s, sample if trace else msgspec.structs.replace(sample, **own)))
+
+    def by_reporter(sample: Sample) -> Sample:
+        is_reporters = isinstance(sample, FileActivity) and not (sample.inode == staged.inode and sample.writes)
+        return msgspec.structs.replace(sample, tid=trainer.pid + 1) if is_reporters else sample
+
+    (found,) = detect(stage, changed(stage.frames(FOR_SECONDS), by_reporter))
+
+    assert (found.mode, found.writers[0].role) == (Mode.ASYNC, "thread")
+    assert seconds(found) == pytest.approx(0.5, abs=0.15)
+
+
 def test_the_trainer_that_writes_itself_is_held_all_the_time() -> None:
     """The main thread wrote every byte: sync, as long as the save."""
     stage = Stage(trace=True)

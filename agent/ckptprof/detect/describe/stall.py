@@ -169,7 +169,7 @@ def _beside(group: WriterGroup, activity: TrainingActivity, first_ns: int) -> _V
             return _Verdict(group.bytes, Mode.ASYNC, length(still), text, (_UNSEEN,), still, still, sure)
         text = f"{who} wrote, and the thread that trains waited: {activity.seen}"
         return _Verdict(group.bytes, Mode.SYNC, length(still), text, (), still, still, sure)
-    staged = activity.staged(first_ns, group.bytes, long_before=bool(by))
+    staged = [] if group.has_staged else activity.staged(first_ns, group.bytes, long_before=bool(by))
     text = f"{who} wrote, while the thread that trains went on: {activity.seen}"
     if staged is None:
         return _Verdict(group.bytes, Mode.ASYNC, None, text, (_UNTOLD,), certain=sure)

@@ -45,6 +45,7 @@ class WriterGroup:
     others: Moved = field(default_factory=Moved)  # by other threads and processes
     unknown: Moved = field(default_factory=Moved)  # by itself, but by which thread was not seen
     roles: dict[ProcessKey, str] = field(default_factory=dict)
+    has_staged: bool = False  # its main thread wrote the state elsewhere, to be copied from there
 
     @property
     def bytes(self) -> int:
@@ -71,7 +72,13 @@ def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
 
 
 def _whole(part: Transfer) -> Moved:
-    return Moved(part.bytes, [(part.start_ns, part.end_ns)])
+    return Moved(part.bytes, [_span(part)])
+
+
+def _span(part: Transfer) -> Span:
+    """Return when it was written; of what was staged, without the stage, which somebody else may have written."""
+    staged = part.staged
+    return (part.start_ns if staged is None else min(part.end_ns, max(part.start_ns, staged.end_ns)), part.end_ns)
 
 
 def _trainer_of(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
@@ -100,6 +107,13 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> b
 def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:
     """Add what a process that trains moved itself, by its main thread or another; return its role."""
     by_others = group.others.bytes
+    stages = [part.staged for part in parts if part.staged is not None]
+    for stage in stages:  # its bytes are those of what it became
+        threads = {session.tid for session in stage.threads}
+        is_own = group.trainer[0] in threads if threads else _is_own(group.trainer, stage, known.world)
+        group.has_staged = group.has_staged or bool(is_own)
+        moved = group.unknown if is_own is None else group.own if is_own else group.others
+        moved.add(Moved(0, _whole(stage).spans))
     for part in parts:
         if not part.threads:
             is_own = _is_own(group.trainer, part, known.world)
@@ -122,7 +136,9 @@ def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str
 
 def _is_own(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     """Return whether the main thread moved most of a part whose operations were not counted; None if nothing tells."""
-    span = part.start_ns - CALLS_NS, part.end_ns + CALLS_NS
+    start_ns, end_ns = _span(part)
+    slack_ns = CALLS_NS if part.staged is None else 0  # before it its stage was written, after it may be the next one
+    span = start_ns - slack_ns, end_ns + slack_ns
     moved = world.trainers.moved(trainer, *span)
     if moved is None:  # its threads were not counted: without a library of machine learning nobody knows that it trains
         return True if world.usage.is_one_thread(trainer, *span) else None

@@ -12,7 +12,6 @@ from ckptprof.detect.tolerances import (
     LIKE,
     LITTLE_SHARE,
     NEARLY_ALL,
-    STAMP_NS,
     is_like,
 )
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -98,7 +97,7 @@ def _other_way(event: Event, slack_ns: int) -> dict[Transfer, int]:
             process, event.start_ns - slack_ns, event.end_ns + slack_ns, writes=not event.writes
         ):
             first, last = (move.span[0], event.end_ns) if event.writes else (event.start_ns, move.span[1])
-            if first > last + STAMP_NS:
+            if first > last:
                 continue
             moved = _moved(move, event)
             if move.file not in own and moved * 2 > move.used_size:
