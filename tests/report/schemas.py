@@ -26,6 +26,7 @@ import ckptprof.report
 from ckptprof.diagnose.plan.planning import Plan
 from ckptprof.model import Checkpoint
 from ckptprof.report import ceiling, diff, doctor, document, service, settings, why
+from ckptprof.report.live.state import State
 
 FOLDER = Path(ckptprof.report.__file__).parent / "schema"
 _WIDTH = 90
@@ -37,6 +38,7 @@ _TOLD: dict[str, tuple[str, type]] = {
     "config": ("ckptprof config --json", settings.Settings),
     "diff": ("ckptprof diff --json", diff.Told),
     "doctor": ("ckptprof doctor --json", doctor.Checked),
+    "live": ("ckptprof live --json", State),
     "plan": ("ckptprof plan --json", Plan),
     "report": ("ckptprof report --json, ckptprof list --json", why.ExplainedReport),
     "service": ("ckptprof service --json", service.Outcome),

@@ -29,6 +29,7 @@ from ckptprof.report.hints import about, typed
 COMMANDS = {
     "run": "Run one command and report every checkpoint that it and its descendants save or restore.",
     "agent": "Watch the whole host in the foreground and record every checkpoint, as the service does.",
+    "live": "Watch what goes on: saves under way, what devices move, and the last checkpoints, on one screen.",
     "report": "Report the recorded checkpoints, what they cost and what limited them.",
     "list": "List checkpoints, one line each, for pipes and grep.",
     "show": "Show one checkpoint: what limited it, what it cost and what to do; --all tells all that is known of it.",

@@ -55,9 +55,14 @@ def terminal_width() -> int:
     return max(NARROWEST, shutil.get_terminal_size(_SCREEN).columns)
 
 
+def terminal_height() -> int:
+    """Return the lines of the screen: LINES, or the terminal's."""
+    return shutil.get_terminal_size(_SCREEN).lines
+
+
 def fits(text: str) -> bool:
     """Return whether so many lines, and the prompt below them, are on the screen at once: LINES, or the terminal's."""
-    return text.count("\n") < shutil.get_terminal_size(_SCREEN).lines
+    return text.count("\n") < terminal_height()
 
 
 def is_terminal() -> bool:

@@ -142,6 +142,17 @@ class Detector:
         self._left_out, self.left_out_events = left_out, len(left_out - self._left_out)
         return [*self.known.deferred.held, *(one for _, one in foreseen.values() if one is not None)]
 
+    @property
+    def underway(self) -> list[Checkpoint]:
+        """What goes on, as `untold` saw it the last time: the saves and restores of which that is sure."""
+        found = (one for _, one in self._foreseen.values() if one is not None)
+        return [one.checkpoint for one in found if one.if_alone is None]
+
+    @property
+    def writing(self) -> frozenset[int]:
+        """The pids of the processes that have a file open to which they write."""
+        return frozenset(one.process[0] for one in self._transfers.still_open() if one.writes)
+
     def _going_on(self) -> list[Candidate]:
         writing = [one for one in self._transfers.still_open() if one.writes]
         candidates = self._gatherer.gather_as_over([*self._transfers.waiting, *writing])

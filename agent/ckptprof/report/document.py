@@ -15,6 +15,7 @@ from ckptprof.bounds import Count
 from ckptprof.model import Checkpoint, Report, Watched
 from ckptprof.report import answer
 from ckptprof.report.clean import encodable
+from ckptprof.report.live.state import State
 from ckptprof.report.summary import ordered
 from ckptprof.verdicts import Headline, JobCost
 
@@ -65,6 +66,11 @@ def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
     body |= {name: msgspec.to_builtins(getattr(checkpoint, name)) for name in DETAIL}
     body["timeline"] = list(map(msgspec.structs.asdict, checkpoint.timeline))
     return {"schema_version": SCHEMA_VERSION, "checkpoint": body}
+
+
+def state_document(state: State) -> dict[str, Any]:
+    """Return the document of `live --json`."""
+    return {**of(msgspec.structs.replace(state, last=())), "last": list(map(_summary, state.last))}
 
 
 def dump(document: dict[str, Any]) -> str:

@@ -35,7 +35,11 @@ _INSTEAD = (
     ),
     ("profile exec launch wrap trace attach perf", "`ckptprof run -- CMD` profiles one command"),
     (
-        "top watch monitor live tail daemon serve server metrics exporter prometheus",
+        "top watch monitor tail follow",
+        "`ckptprof live` shows what goes on, `ckptprof agent` watches this host",
+    ),
+    (
+        "daemon serve server metrics exporter prometheus",
         "`ckptprof agent` watches this host, prints each checkpoint and serves metrics",
     ),
     ("stats stat statistics summary summarize result results", "`ckptprof report` sums up what was recorded"),

@@ -14,9 +14,11 @@ from ckptprof.recording import Header
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
 from ckptprof.service.commands.joined import Joined
+from ckptprof.service.live.server import LiveServer, serve_beside
 from ckptprof.service.options import SamplerOptions, Wish
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside, gpus_in_use
+from ckptprof.service.recorder.live import Live
 from ckptprof.service.recorder.loop import HASTE
 from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
@@ -57,11 +59,16 @@ def record(what: Sequence[str] | int, db: str | None, *, level: Wish = "auto") -
         monitor_pids=(os.getpid(),),
     )
     sampler = start_sampler(options)  # before SQLAlchemy is imported
+    live: LiveServer | None = None
     try:
         writer, saved_paths = _open(db)
+        if writer is not None:
+            live = serve_beside(default_path() if db is None else db, lambda _: None)  # of no use to who did not ask
         diagnosis = Diagnosis(ceilings=ceilings_beside(db), gpus=gpus_in_use())
-        return Run(writer, saved_paths, level, diagnosis).execute(target, sampler, trap)
+        return Run(writer, saved_paths, level, diagnosis, live).execute(target, sampler, trap)
     finally:
+        if live is not None:
+            live.close()
         if sampler is not None:
             sampler.stop()
             if sampler.wait(5.0) is None:
@@ -96,14 +103,18 @@ class Run:
         saved_paths: tuple[str, ...],
         level: Wish = "auto",
         diagnosis: Diagnosis | None = None,
+        live: LiveServer | None = None,
     ) -> None:
-        """`writer` is None when nothing can be stored."""
+        """`writer` is None when nothing can be stored, `live` when nobody can look on."""
         self._level: Wish = level
         self._writer = writer
         if writer is not None:
             writer.keep_stored = True
         self._saved_paths = saved_paths
-        self._recorder = Recorder(writer, None, saved_paths=saved_paths, diagnosis=diagnosis)
+        self._recorder = Recorder(
+            writer, None, saved_paths=saved_paths, diagnosis=diagnosis,
+            live=None if live is None else Live(live),
+        )  # fmt: skip
         self._recorder.keep_checkpoints = True
         self._lost = ""
 

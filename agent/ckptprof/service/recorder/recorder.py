@@ -16,6 +16,7 @@ from ckptprof.recording import Header
 from ckptprof.service.recorder.detecting import Detection
 from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.halves import Halves
+from ckptprof.service.recorder.live import Live
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof_collectors.hostfacts import own_memory_bytes
@@ -45,12 +46,13 @@ class Recorder:
         tell: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
         diagnosis: Diagnosis | None = None,
+        live: Live | None = None,
     ) -> None:
         """`tell` is called with each checkpoint once, `complain` with what a collector cannot see.
 
         `cut` are saves in whose midst the watch ended before; what continues one of them is told as a revision of it.
         `left` is what was not told before; None: nobody continues this one, so that nothing is kept for that.
-        `diagnosis` knows what was probed on this host, and how many GPUs it has.
+        `diagnosis` knows what was probed on this host, and how many GPUs it has; `live` is told what goes on.
         """
         self._writer = writer
         self._metrics = metrics
@@ -58,6 +60,7 @@ class Recorder:
         self._tell = tell
         self._complain = complain
         self._diagnosis = diagnosis if diagnosis is not None else Diagnosis(complain)
+        self._live = live
         self._halves = Halves(cut)
         self._left = left
         self._keeps_untold = left is not None
@@ -121,6 +124,8 @@ class Recorder:
         self._timeline.feed(frame)
         if self._metrics is not None:
             self._metrics.observe(frame)
+        if self._live is not None:
+            self._live.feed(frame)
         for sample in frame.samples:
             if isinstance(sample, Unavailable | CollectorFault):
                 self._complain(f"{sample.collector}: {sample.reason}")
@@ -135,7 +140,8 @@ class Recorder:
 
     def _untold(self, detector: Detection, at_ns: int, *, at_once: bool) -> list[Untold] | None:
         """Return what is not told yet, if that is to be kept again: about once a second, as far as it costs little."""
-        if not self._keeps_untold or not (at_once or at_ns >= self._untold_due_ns):
+        is_watched = self._live is not None and self._live.is_wanted
+        if not (self._keeps_untold or is_watched) or not (at_once or at_ns >= self._untold_due_ns):
             return None
         began_ns = time.thread_time_ns()
         untold = detector.untold(in_seconds(_UNTOLD_SECONDS))
@@ -143,6 +149,8 @@ class Recorder:
         last_ns, self._untold_cost_ns = self._untold_cost_ns, time.thread_time_ns() - began_ns
         cost_ns = min(last_ns, self._untold_cost_ns)  # once may be a collection of garbage, or a host that took turns
         self._untold_due_ns = at_ns + max(_UNTOLD_NS, round(cost_ns / _UNTOLD_SHARE))
+        if not self._keeps_untold:
+            return None
         had, self._has_untold = self._has_untold, bool(untold)
         return untold if untold or had else None
 
@@ -168,8 +176,14 @@ class Recorder:
                 self._writer.put_windows(windows)
             if time.monotonic() - self._session_kept > SESSION_SECONDS:
                 self._keep_session()
+        if self._metrics is None and self._live is None:
+            return
+        health = self._health(sampler_restarts, samplers_stuck)
         if self._metrics is not None:
-            self._metrics.recorder(self._health(sampler_restarts, samplers_stuck))
+            self._metrics.recorder(health)
+        if self._live is not None and self._detector is not None and self._session is not None:
+            seen = self._detector.detector
+            self._live.tell(self._session, health, seen.underway, seen.writing)
 
     def end(self, *, clean: bool, hurried: Callable[[], bool] = lambda: False) -> None:
         """Judge what is left and hand everything over: the sampler has ended.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from ckptprof.detect.events.deferred import Untold
 from ckptprof.errors import StoreError
+from ckptprof.model import Checkpoint
 
 encoded = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Untold).decode
@@ -23,3 +25,19 @@ def left_untold(db: str | Path) -> list[Untold]:
     except (StoreError, msgspec.MsgspecError):
         return []
     return sorted(found, key=lambda one: one.event.end_ns)
+
+
+def going_on(kept: Iterable[bytes]) -> list[Checkpoint]:
+    """Return the checkpoints that go on, of what is not told yet, the oldest first: those of which that is sure.
+
+    What another version of the agent has kept is left out.
+    """
+    found = []
+    for data in kept:
+        try:
+            one = _decode(data)
+        except msgspec.MsgspecError:
+            continue
+        if one.if_alone is None:
+            found.append(one.checkpoint)
+    return sorted(found, key=lambda one: one.start_ns)

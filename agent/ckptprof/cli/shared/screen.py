@@ -1,0 +1,142 @@
+"""A screen of its own on the terminal, left as it was found: by q, an error, Ctrl-C, Ctrl-Z, SIGTERM or SIGHUP."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Sequence
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_ENTER = "\x1b[?1049h\x1b[?25l"  # the alternate screen, without a cursor
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[J\x1b[?2026l"  # what is between appears at once
+_NEXT_LINE = "\x1b[K\r\n"
+_KEYS = {
+    b"q": "quit", b"\x1b[A": "up", b"\x1bOA": "up", b"k": "up", b"\x1b[B": "down", b"\x1bOB": "down", b"j": "down",
+    b"\r": "enter", b"\n": "enter", b"\x1b[5~": "page up", b"\x1b[6~": "page down", b" ": "page down",
+}  # fmt: skip
+_CHUNK = 1024
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Screen:
+    """The screen of the terminal of standard input and output; a context that gives it back."""
+
+    def __init__(self) -> None:
+        """Nothing is changed yet."""
+        self._input, self._output = sys.stdin.fileno(), sys.stdout.fileno()
+        self._before: list[Any] | None = None  # of termios, while the screen is ours
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._unread = b""
+        self._stops = False
+        self.ended_by: int | None = None  # a signal that asked for the end
+
+    def __enter__(self) -> Self:
+        """Take the screen."""
+        for number in (*_ENDS, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
+            self._handlers[number] = signal.signal(number, self._caught)
+        try:
+            self._take()
+        except BaseException:
+            self._give_back()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Give it back as it was."""
+        self._give_back()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        os.close(self._wake)
+        os.close(self._woken)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines as they are now."""
+        try:
+            return os.get_terminal_size(self._output)
+        except OSError:
+            return shutil.get_terminal_size()
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Show these lines, no more than the screen has."""
+        self._write(_BEGIN + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
+
+    def wait(self, seconds: float, also: int | None = None) -> list[str]:
+        """Wait for a key, a signal, what comes on another descriptor, or as long; return the keys by name."""
+        descriptors = [self._input, self._woken, *([also] if also is not None else [])]
+        ready, _, _ = select.select(descriptors, [], [], seconds)
+        if self._woken in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._woken, _CHUNK)
+        if self._stops:
+            self._stop()
+        return self._keys() if self._input in ready else []
+
+    def _keys(self) -> list[str]:
+        try:
+            data = os.read(self._input, _CHUNK)
+        except OSError:
+            data = b""
+        if not data:  # the terminal is gone
+            return ["quit"]
+        return keys_of(data)
+
+    def _caught(self, number: int, _: FrameType | None) -> None:
+        if number in _ENDS:
+            self.ended_by = number
+        elif number == signal.SIGTSTP:
+            self._stops = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake, b"x")
+
+    def _stop(self) -> None:
+        """Give the screen back, stop as Ctrl-Z asks, and take it again when we go on."""
+        self._stops = False
+        self._give_back()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._caught)
+        self._take()
+
+    def _take(self) -> None:
+        self._before = termios.tcgetattr(self._input)
+        tty.setcbreak(self._input, termios.TCSADRAIN)
+        self._write(_ENTER)
+
+    def _give_back(self) -> None:
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        with contextlib.suppress(OSError):
+            self._write(_LEAVE)
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(self._input, termios.TCSADRAIN, before)
+
+    def _write(self, text: str) -> None:
+        encoding = sys.stdout.encoding or "ascii"
+        data = memoryview(text.encode(encoding, "backslashreplace"))
+        while data:
+            data = data[os.write(self._output, data) :]
+
+
+def keys_of(data: bytes) -> list[str]:
+    """Return the keys that these bytes are; what is none of ours is passed over."""
+    found = []
+    while data:
+        key = next((key for key in _KEYS if data.startswith(key)), None)
+        if key is not None:
+            found.append(_KEYS[key])
+        data = data[len(key) if key is not None else 1 :]
+    return found

@@ -1,0 +1,246 @@
+"""The screen of `ckptprof live`: one state as lines, for any size of a terminal.
+
+What was not seen is `-`, and a progress is told by the checkpoint before it, so it has a `~`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timezone, tzinfo
+
+import msgspec
+
+from ckptprof import units
+from ckptprof.model import Checkpoint, Report, Watched
+from ckptprof.report import rows
+from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
+from ckptprof.report.live.state import Device, State, Underway
+from ckptprof.report.table import GAP, MISSING, Cell, Column, paint, render
+
+KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show"
+_GUTTER = 2  # cells before each line, for the mark of the chosen one
+_ROOM = 6  # lines of the last checkpoints that are kept free, where the screen has them
+_BAR = 12  # cells of a progress
+_QUIET_NS = 2_000_000_000  # without I/O: what is shown is about a second old
+_ASCII = str.maketrans({"█": "#", "·": ".", ELLIPSIS: "~", "\N{UPWARDS ARROW}": "j", "\N{DOWNWARDS ARROW}": "k"})
+_LINKS = ("nic", "rdma")
+_UNDERWAY = (
+    Column("NOW", cut=shorten_end, minimum=8),
+    Column("KIND", drop=2),
+    Column("STEP", right=True, drop=3),
+    Column("FRAMEWORK", drop=9),
+    Column("RANKS", right=True, drop=5),
+    Column("SO FAR", right=True),
+    Column("OF", right=True, drop=1),
+    Column("PROGRESS", drop=8),
+    Column("RATE", right=True, drop=5),
+    Column("FOR", right=True),
+    Column("QUIET", right=True, drop=4),
+    Column("STALL", right=True, drop=6),
+    Column("PATH", drop=7, minimum=11),
+)
+_DEVICES = (
+    Column("DEVICE", cut=shorten_end, minimum=6),
+    Column("WRITTEN", right=True),
+    Column("READ", right=True, drop=1),
+    Column("BUSY", right=True, drop=2),
+    Column("AGE", right=True, drop=3),
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a state is looked at."""
+
+    width: int
+    height: int
+    zone: tzinfo
+    chosen: int | None = None  # the id of a checkpoint
+    colour: bool = False
+    unicode: bool = True
+
+
+def frame(state: State, look: Look) -> list[str]:
+    """Return the screen: at most `height` lines of at most `width` cells."""
+    if not look.unicode:
+        state = _plain(state)
+    room = max(1, look.width - _GUTTER)
+    zone = units.fixed_zone(state.at_ns, look.zone)
+    head = [*_head(state, zone, room), *(shorten_end(clean(note), room) for note in state.notes)]
+    going_on = _going_on(state, room, look)
+    # the newest checkpoints keep some lines: devices that moved least go first
+    free = look.height - len(head) - len(going_on) - _ROOM - 4
+    devices = _devices(state, room, max(0, free), look)
+    above = [*_parted(head, going_on, devices)]
+    left = look.height - len(above) - 2
+    last = _last(state, zone, left, look)
+    lines = [" " * _GUTTER + line if line else "" for line in above] + ([""] if last else []) + last
+    keys = " " * _GUTTER + paint(shorten_end(KEYS, room), "dim", colour=look.colour)
+    lines = [*lines[: max(0, look.height - 1)], keys][: look.height]
+    return lines if look.unicode else [line.translate(_ASCII) for line in lines]
+
+
+def _parted(*blocks: Sequence[str]) -> list[str]:
+    """Return blocks of lines, with an empty one between them."""
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines += ["", *block] if lines else block
+    return lines
+
+
+def _head(state: State, zone: timezone, room: int) -> list[str]:
+    host = clean(state.host) if state.host is not None else "a host that was not seen"
+    parts = [f"ckptprof live on {host}"]
+    parts += [f"level {clean(state.level)}"] if state.level is not None else []
+    if state.since_ns is not None:
+        parts.append(f"watched for {units.duration(state.at_ns - state.since_ns)}")
+    now = f"{units.stamp(state.at_ns, zone)} {units.offset_name(zone)}"
+    first = shorten_end(_joined(parts, room), room)
+    if room - width(first) - len(GAP) >= width(now):
+        first = pad(first, room - width(now)) + now
+    return [first, *([_joined(_recorder(state), room)] if state.recorder is not None else [])]
+
+
+def _recorder(state: State) -> list[str]:
+    """Return what there is to say of the recorder, the most important first."""
+    found = state.recorder
+    if found is None:
+        return []
+    parts = []
+    if found.dropped_frames or found.late_frames:
+        parts.append(f"lost {units.count(found.dropped_frames)}, late {units.count(found.late_frames)}")
+    if found.cpu_share is not None:
+        parts.append(f"recorder {units.percent(found.cpu_share)} of a core")
+    if found.resident_bytes is not None:
+        parts.append(f"memory {units.size(found.resident_bytes)}")
+    if found.store_bytes is not None:
+        parts.append(f"database {units.size(found.store_bytes)}")
+    if found.store_queue:
+        parts.append(f"{units.count(found.store_queue)} wait to be stored")
+    return parts
+
+
+def _joined(parts: Sequence[str], room: int) -> str:
+    """Return as many parts as fit into a line, the first ones; the first is cut if it does not fit alone."""
+    line = shorten_end(parts[0], room) if parts else ""
+    for part in parts[1:]:
+        if width(line) + 3 + width(part) > room:
+            break
+        line += f"   {part}"
+    return line
+
+
+def _going_on(state: State, room: int, look: Look) -> list[str]:
+    if not state.underway:
+        return [paint(shorten_end("no save or restore goes on", room), "dim", colour=look.colour)]
+    most = max(1, look.height // 3)
+    drawn = [_under_way(one, state.at_ns) for one in state.underway[:most]]
+    keep = [i for i in range(len(_UNDERWAY)) if any(row[i] is not MISSING for row in drawn)]
+    lines = render([_UNDERWAY[i] for i in keep], [[row[i] for i in keep] for row in drawn], room, colour=look.colour)
+    more = len(state.underway) - most
+    return [*lines, *([shorten_end(f"and {units.count(more)} more", room)] if more > 0 else [])]
+
+
+def _under_way(one: Underway, now_ns: int) -> list[Cell]:
+    spent_ns, quiet_ns = max(0, one.last_ns - one.start_ns), now_ns - one.last_ns
+    speed = units.speed(one.bytes, spent_ns)
+    ranks = "" if one.ranks is None else units.count(one.ranks)
+    if one.ranks is not None and one.ranks_done is not None:
+        ranks = f"{units.count(one.ranks_done)}/{ranks}"
+    share = None if not one.usual_bytes else one.bytes / one.usual_bytes
+    return [
+        Cell(named(one.job), "bold"),
+        Cell(one.kind.value, rows.KIND_STYLE[one.kind]),
+        _seen(None if one.step is None else str(one.step)),
+        _seen(None if one.framework is None else clean(one.framework)),
+        _seen(ranks or None),
+        Cell(units.size(one.bytes)),
+        _seen(None if share is None else f"~{min(share, 1.0) * 100:.0f} %"),
+        MISSING if share is None else Cell(_bar(share), "cyan"),
+        _seen(None if speed is None else units.rate(speed)),
+        Cell(units.duration(spent_ns)),
+        _seen(units.duration(quiet_ns) if quiet_ns >= _QUIET_NS else None),
+        MISSING if one.stall_ns is None else Cell(units.duration(one.stall_ns), "yellow"),
+        _seen(None if one.path is None else clean(one.path)),
+    ]
+
+
+def _seen(text: str | None) -> Cell:
+    return MISSING if text is None else Cell(text)
+
+
+def _bar(share: float) -> str:
+    full = min(_BAR, int(share * _BAR))
+    return "█" * full + "·" * (_BAR - full)
+
+
+def _devices(state: State, room: int, most: int, look: Look) -> list[str]:
+    """Return the table of those that moved most; nothing where there is no room for two lines."""
+    ordered = sorted(state.devices, key=lambda one: (one.kind in _LINKS, -_moved(one), one.name))
+    busy = [one for one in ordered if _moved(one)] or ordered
+    if most < 2 or not busy:
+        return []
+    shown = [_device(one, state.at_ns) for one in busy[: most - 1]]
+    keep = [i for i in range(len(_DEVICES)) if any(row[i] is not MISSING for row in shown)]
+    return render([_DEVICES[i] for i in keep], [[row[i] for i in keep] for row in shown], room, colour=look.colour)
+
+
+def _moved(device: Device) -> float:
+    return (device.read_bytes_per_second or 0.0) + (device.written_bytes_per_second or 0.0)
+
+
+def _device(one: Device, now_ns: int) -> list[Cell]:
+    read, written = one.read_bytes_per_second, one.written_bytes_per_second
+    age_seconds = round((now_ns - one.at_ns) / 1e9)
+    return [
+        Cell(clean(one.name)),
+        _seen(None if written is None else units.rate(written)),
+        _seen(None if read is None else units.rate(read)),
+        _seen(None if one.busy_share is None else units.percent(round(one.busy_share, 2))),
+        _seen(f"{units.seconds(age_seconds)}" if age_seconds >= 2 else None),
+    ]
+
+
+def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
+    """Return the last checkpoints, the newest first, the chosen one marked; it is among those that are shown."""
+    if lines < 2 or not state.last:
+        return []
+    report = Report(host=state.host, watched=Watched(start_ns=None, end_ns=state.at_ns), checkpoints=state.last)
+    shown = _window(state.last, look.chosen, lines - 1)
+    drawn = rows.draw(report, rows.Choice(shown, {}), zone, max(1, look.width - _GUTTER), colour=look.colour)
+    marks = ["  ", *("> " if one.id == look.chosen else "  " for one in shown)]
+    marks += ["  "] * (len(drawn) - len(marks))
+    return [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
+
+
+def _window(last: tuple[Checkpoint, ...], chosen: int | None, rows_of: int) -> tuple[Checkpoint, ...]:
+    place = next((i for i, one in enumerate(last) if one.id == chosen), 0)
+    first = max(0, place - rows_of + 1)
+    return last[first : first + rows_of]
+
+
+def _plain(state: State) -> State:
+    """Return the state with names of ASCII alone."""
+
+    def plain(text: str | None) -> str | None:
+        return None if text is None else clean(text).encode("ascii", "backslashreplace").decode()
+
+    return msgspec.structs.replace(
+        state,
+        host=plain(state.host),
+        notes=tuple(clean(note).encode("ascii", "backslashreplace").decode() for note in state.notes),
+        underway=tuple(
+            msgspec.structs.replace(one, job=plain(one.job), path=plain(one.path), framework=plain(one.framework))
+            for one in state.underway
+        ),
+        devices=tuple(msgspec.structs.replace(one, name=plain(one.name)) for one in state.devices),
+        last=tuple(
+            msgspec.structs.replace(
+                one, job=plain(one.job), path=plain(one.path),
+                writers=tuple(msgspec.structs.replace(writer, comm=plain(writer.comm)) for writer in one.writers),
+            )
+            for one in state.last
+        ),
+    )  # fmt: skip

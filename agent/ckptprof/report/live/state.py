@@ -1,0 +1,88 @@
+"""What goes on at one instant, as the agent or its database tells it: what is not known is None."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from ckptprof.bounds import Amount, Count, Share, one_of
+from ckptprof.model import Checkpoint, Kind, Status
+
+
+class Underway(msgspec.Struct, frozen=True, kw_only=True):
+    """A save or restore that is not over, as far as it was seen."""
+
+    uid: str
+    kind: Kind
+    job: str
+    framework: str | None
+    step: int | None
+    ranks: Count | None  # of the job
+    ranks_done: Count | None  # that have written something and have no file open any more
+    bytes: Count  # so far
+    usual_bytes: Count | None = None  # of the last complete one of its job and kind: what the progress is told by
+    start_ns: int  # epoch nanoseconds of the first I/O
+    last_ns: int  # and of the last one that was seen
+    stall_ns: Count | None = None  # time in which training did not advance because of it, so far
+    path: str | None
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What a disk or a link moved, as a mean over the time between two looks at its counters."""
+
+    name: str
+    kind: Annotated[str, one_of("disk", "nic", "rdma")]
+    read_bytes_per_second: Amount | None  # into the host
+    written_bytes_per_second: Amount | None  # out of the host
+    busy_share: Share | None  # of the time in which a request was in flight; None of links
+    at_ns: int  # epoch nanoseconds of the later look
+
+
+class Recorder(msgspec.Struct, frozen=True, kw_only=True):
+    """How the recorder of the agent fares."""
+
+    cpu_share: Amount | None  # of one core, since the last look at it
+    resident_bytes: Count | None
+    late_frames: Count
+    dropped_frames: Count
+    store_bytes: Count | None
+    store_queue: Count | None
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes on at one instant, and what came before."""
+
+    at_ns: int  # epoch nanoseconds
+    host: str | None
+    level: str | None  # trace | poll
+    since_ns: int | None  # epoch nanoseconds: when the watch began
+    source: Annotated[str, one_of("agent", "database")]
+    notes: tuple[str, ...] = ()  # what of it is not as fresh as it looks, each one sentence
+    underway: tuple[Underway, ...] = ()  # the oldest first
+    devices: tuple[Device, ...] = ()
+    recorder: Recorder | None = None
+    last: tuple[Checkpoint, ...] = ()  # the newest first; without streams, devices and timelines
+
+
+def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway:
+    """Return what is to be shown of a checkpoint that goes on; `writing`: the processes that have a file open."""
+    done = None
+    if writing is not None and any(writer.rank is not None for writer in one.writers):
+        still = {writer.rank for writer in one.writers if writer.pid in writing}
+        done = len({writer.rank for writer in one.writers} - still - {None})
+    return Underway(
+        uid=one.uid, kind=one.kind, job=one.job, framework=one.framework, step=one.step, ranks=one.ranks,
+        ranks_done=done, bytes=one.bytes, start_ns=one.start_ns, last_ns=one.end_ns,
+        stall_ns=one.stall_ns, path=one.path,
+    )  # fmt: skip
+
+
+def with_usual(going_on: Sequence[Underway], last: Sequence[Checkpoint]) -> tuple[Underway, ...]:
+    """Return them with the bytes of the last complete checkpoint of their job and kind; `last`: the newest first."""
+    usual: dict[tuple[str, Kind], int] = {}
+    for one in last:
+        if one.status is not Status.INCOMPLETE:
+            usual.setdefault((one.job, one.kind), one.bytes)
+    return tuple(msgspec.structs.replace(one, usual_bytes=usual.get((one.job, one.kind))) for one in going_on)

@@ -1,0 +1,105 @@
+"""The screen of `ckptprof live` as it looks, at every size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timezone
+
+import msgspec
+import pytest
+from tests.report.conftest import checkpoint
+from tests.report.live_states import STATES, busy, hostile
+
+from ckptprof.model import Kind, Status, Writer
+from ckptprof.report.clean import width as cells
+from ckptprof.report.live.frame import Look, frame
+from ckptprof.report.live.state import underway, with_usual
+
+SIZES = [(60, 20), (80, 24), (160, 50)]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("name", ["busy", "followed", "blank"])
+def test_the_screen_looks_as_agreed(
+    name: str, width: int, height: int, zone: timezone, golden: Callable[[str, str], None]
+) -> None:
+    """The golden files are what was looked at and found clear."""
+    lines = frame(STATES[name](), Look(width, height, zone, chosen=10))
+
+    golden(f"live/{name}-{width}x{height}.txt", "\n".join([*lines, ""]))
+
+
+def test_the_screen_without_unicode(zone: timezone, golden: Callable[[str, str], None]) -> None:
+    """Each line is ASCII, and the names are escaped."""
+    lines = frame(busy(), Look(80, 24, zone, chosen=10, unicode=False))
+
+    golden("live/busy-80x24-ascii.txt", "\n".join([*lines, ""]))
+    assert "\n".join([*lines, *frame(hostile(), Look(80, 24, zone, unicode=False))]).isascii()
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (20, 3), (20, 24), (40, 8), *SIZES, (400, 100)])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_nothing_leaves_the_screen(name: str, width: int, height: int, zone: timezone, *, unicode: bool) -> None:
+    """Whatever the names are: no line is longer than the screen, there are no more of them, no code reaches it."""
+    lines = frame(STATES[name](), Look(width, height, zone, unicode=unicode))
+
+    assert len(lines) <= height
+    assert max((cells(line) for line in lines), default=0) <= max(width, 3)
+    assert all(char.isprintable() for line in lines for char in line)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_colour_changes_nothing_else(name: str, zone: timezone) -> None:
+    """Without its codes a coloured screen is the plain one."""
+    plain, coloured = (frame(STATES[name](), Look(80, 24, zone, chosen=10, colour=on)) for on in (False, True))
+
+    assert coloured != plain
+    assert plain == [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured]
+
+
+def test_the_chosen_one_is_always_on_the_screen(zone: timezone) -> None:
+    """Also the oldest of more than there is room for."""
+    for one in busy().last:
+        marked = [line for line in frame(busy(), Look(80, 24, zone, chosen=one.id)) if line.startswith(">")]
+
+        assert [line.split()[1] for line in marked] == [str(one.id)]
+
+
+def test_what_was_not_seen_is_not_drawn(zone: timezone) -> None:
+    """No progress without a checkpoint before it, no rate without time, no ranks without ranks."""
+    one = msgspec.structs.replace(busy().underway[1], usual_bytes=None, start_ns=busy().at_ns)
+    state = msgspec.structs.replace(busy(), underway=(one,), devices=(), last=())
+    text = "\n".join(frame(state, Look(160, 50, zone)))
+
+    assert "~" not in text
+    for title in ("OF", "PROGRESS", "RATE", "RANKS", "STEP", "STALL", "DEVICE"):
+        assert title not in text.split()
+
+
+def test_progress_is_told_by_the_last_complete_one_of_the_same_job() -> None:
+    """Neither by one that was broken off, nor by another job's or a restore."""
+    going_on = [underway(checkpoint(9, 900))]
+    last = [
+        checkpoint(8, 800, bytes=1, status=Status.INCOMPLETE),
+        checkpoint(7, 700, bytes=2, job="other.py"),
+        checkpoint(6, 600, bytes=3, kind=Kind.RESTORE),
+        checkpoint(5, 500, bytes=4),
+        checkpoint(4, 400, bytes=5),
+    ]
+
+    assert [one.usual_bytes for one in with_usual(going_on, last)] == [4]
+    assert [one.usual_bytes for one in with_usual(going_on, last[:3])] == [None]
+
+
+def test_a_rank_is_done_when_none_of_its_files_is_open() -> None:
+    """Of processes without a rank nothing is told, nor where nobody knows what is open."""
+    writers = tuple(Writer(pid=100 + n, comm="python", bytes=1, rank=n) for n in range(3))
+    one = checkpoint(1, 10, ranks=4, writers=writers)
+    nameless = checkpoint(1, 10, writers=(Writer(pid=100, comm="python", bytes=1),))
+
+    assert underway(one, frozenset({101})).ranks_done == 2
+    assert underway(one, frozenset()).ranks_done == 3
+    assert underway(one).ranks_done is None
+    assert underway(nameless, frozenset()).ranks_done is None

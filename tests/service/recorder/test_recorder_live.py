@@ -1,0 +1,138 @@
+"""What a recorder tells those who watch: what goes on, while somebody looks, and nothing else than before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
+
+from ckptprof.export.health import RecorderHealth
+from ckptprof.model import Checkpoint, Kind, Session
+from ckptprof.report.live.state import Device, State
+from ckptprof.service.recorder.live import Live
+from ckptprof.service.recorder.recorder import Recorder
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, Frame, Gone, NicInfo, NicSample, RdmaSample
+
+SAVED_S = (10.0, 6.0)  # of the stage: begins, takes
+SIZE = 600 * MIB
+
+
+@dataclass
+class Audience:
+    """Keeps what it is told."""
+
+    is_wanted: bool = True
+    states: list[State] = field(default_factory=list)
+
+    def put(self, state: State) -> None:
+        """Keep it."""
+        self.states.append(state)
+
+
+def watched(audience: Audience, *, trace: bool, left: list[object] | None) -> tuple[dict[int, State], list[Checkpoint]]:
+    """Return what is told in each second of a save by two ranks, and the checkpoints of it."""
+    stage = Stage(trace=trace)
+    for rank in range(2):
+        actor = stage.process(100 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "2"})
+        stage.write(actor, f"/ckpt/step_5/__{rank}_0.distcp", SAVED_S[0], SAVED_S[1] / (2 - rank), SIZE // 2)
+    recorder = Recorder(None, None, left=left, live=Live(audience))  # type: ignore[arg-type]
+    recorder.keep_checkpoints = True
+    recorder.take(stage.header())
+    found: dict[int, State] = {}
+    second = 1
+    for frame in stage.frames(60.0):
+        recorder.take(frame)
+        if frame.at_ns >= MONOTONIC_NS + second * SECOND_NS:
+            recorder.housekeeping(frame.wall_ns)
+            if audience.states:
+                found[second] = audience.states[-1]
+            second += 1
+    recorder.end(clean=True)
+    return found, recorder.checkpoints
+
+
+@pytest.mark.parametrize("left", [None, []], ids=["run", "agent"])
+@pytest.mark.parametrize("trace", [False, True], ids=["poll", "trace"])
+def test_a_save_is_seen_while_it_is_written(*, trace: bool, left: list[object] | None) -> None:
+    """Within two seconds of its begin, and its bytes rise; before and long after it nothing goes on."""
+    states, checkpoints = watched(Audience(), trace=trace, left=left)
+
+    began, took = map(int, SAVED_S)
+    going_on = {second: state.underway for second, state in states.items()}
+    assert not any(going_on[second] for second in range(1, began))
+    (early,), (late,) = going_on[began + 2], going_on[began + took - 1]
+    assert (early.kind, early.step) == (Kind.SAVE, 5)
+    assert early.job == late.job == checkpoints[0].job
+    assert 0 < early.bytes < late.bytes <= SIZE
+    assert early.start_ns == pytest.approx(checkpoints[0].start_ns, abs=SECOND_NS)
+    assert going_on[59] == ()
+
+
+@pytest.mark.parametrize("trace", [False, True], ids=["poll", "trace"])
+def test_a_rank_that_has_closed_its_file_is_done(*, trace: bool) -> None:
+    """The first of two takes half as long."""
+    states, _ = watched(Audience(), trace=trace, left=[])
+
+    began, took = map(int, SAVED_S)
+    (early,), (late,) = states[began + 2].underway, states[began + took - 1].underway
+    assert (early.ranks_done, late.ranks_done) == (0, 1)
+
+
+@pytest.mark.parametrize("trace", [False, True], ids=["poll", "trace"])
+def test_who_looks_changes_nothing_that_is_recorded(*, trace: bool) -> None:
+    """And nobody is told anything who does not look."""
+    nobody = Audience(is_wanted=False)
+
+    assert watched(Audience(), trace=trace, left=None)[1] == watched(nobody, trace=trace, left=None)[1]
+    assert nobody.states == []
+
+
+SESSION = Session(uid="s", host="h", boot_id="b", kernel="6", version="0", level="poll", start_ns=1, end_ns=2,
+                  clean=False)  # fmt: skip
+ZERO = DiskSample("vda", *[0] * 11)
+
+
+def devices(*frames: tuple[float, tuple[object, ...]]) -> dict[str, Device]:
+    """Return what is told of devices after these frames, each told at its second."""
+    audience = Audience()
+    live = Live(audience)
+    for at_s, samples in frames:
+        live.feed(Frame(int(at_s * SECOND_NS), int(at_s * SECOND_NS), ("disks",), samples))  # type: ignore[arg-type]
+        live.tell(SESSION, RecorderHealth(), [], frozenset())
+    return {one.name: one for one in audience.states[-1].devices}
+
+
+def test_devices_are_told_at_their_rate() -> None:
+    """Over the time between two looks; what did not change stands still, what was never read has no rate."""
+    first = (ZERO, NicSample("eth0", 100, *[0] * 7), RdmaSample("mlx5_0/1", None, 0, None, None, None))
+    second = (
+        msgspec.structs.replace(ZERO, read_sectors=2, write_sectors=4000, io_ms=500),
+        RdmaSample("mlx5_0/1", None, 3_000, None, None, None),
+    )
+
+    found = devices((1.0, first), (3.0, second))
+
+    disk, nic, port = found["vda"], found["eth0"], found["mlx5_0/1"]
+    assert (disk.read_bytes_per_second, disk.written_bytes_per_second, disk.busy_share) == (512.0, 1_024_000.0, 0.25)
+    assert (nic.read_bytes_per_second, nic.written_bytes_per_second, nic.busy_share) == (0.0, 0.0, None)
+    assert (port.read_bytes_per_second, port.written_bytes_per_second) == (None, 1_500.0)
+
+
+def test_what_was_seen_once_or_went_back_has_no_rate() -> None:
+    """A counter that fell says nothing of a rate."""
+    once = devices((1.0, (ZERO,)))["vda"]
+    back = devices((1.0, (msgspec.structs.replace(ZERO, write_sectors=8),)), (2.0, (ZERO,)))["vda"]
+
+    assert (once.written_bytes_per_second, back.written_bytes_per_second) == (None, None)
+
+
+def test_bytes_are_counted_once_and_what_has_left_is_gone() -> None:
+    """No partition, no bridge, no loopback, no disk that was unplugged."""
+    info = DeviceInfo("vda1", 1, 1, "partition", ("vda",), False, None, None, None, None, None, None)  # noqa: FBT003
+    bridge = NicInfo("br0", None, None, None, False)  # noqa: FBT003
+    names = [NicSample(name, *[0] * 8) for name in ("lo", "br0", "eth0")]
+    disks = [msgspec.structs.replace(ZERO, device=name) for name in ("vda", "vda1", "sdb")]
+
+    assert set(devices((1.0, (info, bridge, *names, *disks)), (2.0, (Gone("device", "sdb"),)))) == {"vda", "eth0"}
