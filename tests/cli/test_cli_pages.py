@@ -11,12 +11,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.main import main
-from ckptprof.model import Checkpoint, Kind, Level, Pattern, Session
+from ckptprof.model import Checkpoint, Kind, Level, Pattern, Progress, Session, Stream, Succession
 from ckptprof.store.migrations import LATEST
+from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "store"
@@ -74,6 +76,32 @@ def test_a_page_is_a_file_for_its_owner(
     assert page.read_text() == "mine"
     assert main([*command, "--html", "--force", "--db", db]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_page_of_a_run_has_the_offsets_of_its_slowest_checkpoint(
+    db: str, folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Of those whose offsets were kept; of a database without any there is no such picture."""
+    with StoreReader(db) as reader:
+        first = reader.checkpoint(1)
+    assert first is not None
+    assert main(["report", "--html", "-o", "-", "--db", db]) == 0
+    assert b"Offset over time" not in capfdbinary.readouterr().out
+
+    point = Progress(first.start_ns, first.start_ns + 10**8, 9, 0, 9, Succession.NEXT, 1)
+    stream = Stream(pid=1, comm="p", path="/c/a", bytes=9, size=9, start_ns=first.start_ns, end_ns=first.end_ns)
+    seen = (msgspec.structs.replace(stream, progress=(point,)),)
+    more = [
+        msgspec.structs.replace(first, id=0, uid=str(seconds), end_ns=first.start_ns + seconds * 10**9, streams=streams)
+        for seconds, streams in ((2, seen), (4, seen), (3, seen), (8, (stream,)))
+    ]
+    writer = StoreWriter(db, ballast_bytes=0)
+    writer.add_checkpoints(more)
+    writer.close()
+    assert main(["report", "--html", "-o", "-", "--db", db]) == 0
+    assert b"Offset over time, save 3," in capfdbinary.readouterr().out
+    assert main(["report", "--html", "-o", "-", "--db", db, "--kind", "restore"]) == 3
+    assert list(folder.iterdir()) == []
 
 
 def test_a_page_goes_to_standard_output(db: str, folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -17,7 +17,7 @@ from ckptprof_collectors.samples import FileActivity
 TICK_S = 0.1
 
 
-def session(samples: int, at: Any, pause_s: float = 0.0) -> list[tuple[float, FileActivity]]:
+def session(samples: int, at: Any, pause_s: float = 0.0, **fields: Any) -> list[tuple[float, FileActivity]]:
     """Return the samples of a session, one a tick, with a pause in the middle.
 
     `at(n)` is by then, in MiB: moved, end of the last operation, highest offset, moved forward.
@@ -28,7 +28,7 @@ def session(samples: int, at: Any, pause_s: float = 0.0) -> list[tuple[float, Fi
         end_s = 2 + number * TICK_S + (pause_s if number > samples // 2 else 0.0)
         one = activity(
             end_s=end_s, moved=moved * MIB, closed=number == samples, end_offset=end * MIB, high_offset=high * MIB,
-            sequential_operations=forward, sequential_bytes=forward * MIB,
+            sequential_operations=forward, sequential_bytes=forward * MIB, **fields,
         )  # fmt: skip
         made.append((end_s + 0.01, one))
     return made
@@ -171,3 +171,14 @@ def test_of_many_streams_those_of_the_slowest_ranks_and_the_largest_files_are_ke
     assert len(save.streams) == 40
     assert kept == {f"/c/step-1/rank_{rank}_0.pt" for rank in range(20 - MAX_STREAMS, 20)}
     assert save.progress_left_out == 40 - MAX_STREAMS
+
+
+def test_what_short_streams_do_not_need_is_the_others() -> None:
+    """128 points in all: 2 of a short one, and as many of each of the five long ones as that leaves."""
+    files = [
+        session(samples, lambda n: (n, n, n, n), path=f"/c/step-1/part_{number}.pt", inode=number + 1)
+        for number, samples in enumerate((2, 40, 40, 40, 40, 40))
+    ]
+    numbers = [len(stream.progress) for stream in traced(*files).streams]
+
+    assert sorted(numbers) == [2, 25, 25, 25, 25, 26]

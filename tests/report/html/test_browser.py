@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.patience import PATIENCE_SECONDS
 
-from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
+from ckptprof.model import Checkpoint, Interval, Progress, Report, Stream, Succession, Watched, Writer
 from ckptprof.report.clean import clean
 from ckptprof.report.comparison import Comparison, Side, compare
 from ckptprof.report.html.axis import Axis, axis_of
@@ -121,6 +121,24 @@ def run(make_diagnosed: Callable[..., Checkpoint]) -> Report:
     return Report(host="node-1", watched=watched, checkpoints=tuple(saves))
 
 
+def streamed(report: Report, name: str = "/d/model.pt") -> Report:
+    """Return it with the offsets of its second checkpoint: of each order a stretch, and a look."""
+    first, one, *others = report.checkpoints
+    orders = (*Succession, None)
+    points = [
+        Progress(one.start_ns + at * SECOND, one.start_ns + (at + 1) * SECOND, 9, 25 * at, 25 * (at + 1), order, 1)
+        for at, order in enumerate(orders)
+    ]
+    look = Progress(one.start_ns + 30 * SECOND, one.start_ns + 30 * SECOND, None, 50, 50)
+    streams = tuple(
+        Stream(pid=pid, comm=name, path=f"{name}/{pid}", bytes=100, size=100, start_ns=one.start_ns, end_ns=one.end_ns,
+               progress=(*points, look))
+        for pid in range(6)
+    )  # fmt: skip
+    one = msgspec.structs.replace(one, streams=streams, progress_left_out=2)
+    return msgspec.structs.replace(report, checkpoints=(first, one, *others))
+
+
 def disk(report: Report) -> Counted:
     """Return what a disk counted meanwhile."""
     start_ns = report.checkpoints[0].start_ns
@@ -141,7 +159,7 @@ def test_a_page_asks_for_nothing_and_hides_from_nobody(
 ) -> None:
     """One request, nothing refused by its policy, no error, and axe finds nothing, whatever was recorded."""
     others = {"light": ("host", "blank"), "dark": ("course",)}[scheme]
-    for name, report in (("all", run), *((name, reports[name]) for name in others)):
+    for name, report in (("all", run), ("streams", streamed(run)), *((name, reports[name]) for name in others)):
         counted = [disk(report)] if report.checkpoints else []
         one = opened(report, *counted, color_scheme=scheme, viewport={"width": 800, "height": 900})
         found = Axe().run(one.page).response["violations"]
@@ -167,7 +185,7 @@ def test_so_does_a_difference(
 @pytest.mark.parametrize("width", [1280, 800, 400])
 def test_nothing_is_wider_than_the_screen(width: int, run: Report, opened: Callable[..., Opened]) -> None:
     """What is, as the table, scrolls by itself."""
-    one = opened(run, disk(run), viewport={"width": width, "height": 900})
+    one = opened(streamed(run), disk(run), viewport={"width": width, "height": 900})
 
     assert one.page.evaluate(WIDER) == 0
 
@@ -187,6 +205,7 @@ def test_a_hostile_name_is_text(
         writers = (Writer(pid=1, comm=name, bytes=1, rank=0), Writer(pid=2, comm=name, bytes=1, rank=1))
         saves.append(msgspec.structs.replace(one, job=name, path=name, blind=(name,), verdict=told, writers=writers))
     whole = msgspec.structs.replace(run, host=hostile_names[24], checkpoints=tuple(saves))
+    whole = streamed(whole, "".join(hostile_names))
     assert opened(whole, viewport={"width": 400, "height": 900}).page.evaluate(WIDER) == 0
     one = opened(whole, replace(disk(whole), entity="disk:<img src=x onerror=alert(2)>"))
     cells = one.page.eval_on_selector_all("#table tbody tr:first-child", "all => all.map(r => r.cells[4].textContent)")
@@ -303,3 +322,27 @@ def test_a_bar_stands_over_its_time(run: Report, opened: Callable[..., Opened]) 
         for x, at_ns in ((box["x"], save.start_ns), (box["x"] + box["width"], save.end_ns)):
             share = (at_ns - axis.start_ns) / (axis.end_ns - axis.start_ns)
             assert x == pytest.approx(frame["x"] + share * frame["width"], abs=1)
+
+
+def test_an_offset_stands_over_its_time(run: Report, opened: Callable[..., Opened]) -> None:
+    """A dot of the same width and height, where it was seen; zooming the timeline moves nothing of it."""
+    report = streamed(run)
+    save = report.checkpoints[1]
+    one = opened(report, viewport={"width": 1280, "height": 900})
+    page = one.page
+    lane = page.locator("#offsets .lane svg").first
+    frame, axis = lane.bounding_box(), page.locator("#offsets .axis svg").bounding_box()
+    assert frame is not None
+    assert axis is not None
+    (look,) = [point for point in save.streams[0].progress if point.bytes is None]
+    dot = page.locator("#offsets .look").first.bounding_box()
+    assert dot is not None
+    share = (look.start_ns - save.start_ns) / (save.end_ns - save.start_ns)
+
+    assert (frame["x"], frame["width"]) == pytest.approx((axis["x"], axis["width"]), abs=1)
+    assert dot["x"] + dot["width"] / 2 == pytest.approx(frame["x"] + share * frame["width"], abs=1)
+    assert dot["y"] + dot["height"] / 2 == pytest.approx(frame["y"] + frame["height"] / 2, abs=1)
+    drag(page, 0.25, 0.5)
+    assert lane.get_attribute("viewBox") == "0 0 1000 40"
+    assert page.locator("#timeline .lane svg").first.get_attribute("viewBox") != "0 0 1000 14"
+    assert one.is_quiet()
