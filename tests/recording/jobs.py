@@ -265,6 +265,11 @@ JOBS = {
                                   framework="numpy", held=True)
         for how in ("names", "last", "at-once")
     },
+    **{
+        f"built-{kind}": Job(f"{{python}} {E2E}/jobs/building.py {kind} {{dir}}/job {{truth}}", "record.py", framework,
+                             host="disks")
+        for kind, framework in (("text", "boosting"), ("buffer", "torch.save"))
+    },
     "plain": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}}", "record.py", "pickle",
                  host="disks", mode="sync"),
     "short-of-cpu": Job(f"{{python}} {E2E}/jobs/plain.py --dir {{dir}}/job --truth {{truth}} --short-of-cpu --saves 2",

@@ -46,6 +46,7 @@ DISK = "/var/tmp"
 TERSE_BYTES = 40_000
 BIG_BYTES = 80_000
 MAX_BYTES = 150_000  # of a capture that is kept
+TENTH_NS = 10**8
 MARGINS_NS = (10**9, 3 * 10**9)  # around events, in which all is kept
 
 
@@ -141,7 +142,7 @@ def events_of(replayed: Replayed) -> list[tuple[Any, ...]]:
 def essence(replayed: Replayed) -> list[tuple[Any, ...]]:
     """Return what must not get lost of a recording."""
     told_of = [
-        (one.mode, one.files, one.bytes, one.verdict and one.verdict.limit)
+        (one.mode, one.files, one.bytes, one.verdict and one.verdict.limit, round((one.stall_ns or 0) / TENTH_NS))
         for one in ordered(replayed.report.checkpoints)
     ]
     return [*events_of(replayed), *told_of, (len(replayed.rejected),)]

@@ -106,7 +106,10 @@ def test_looks_that_are_far_apart_tell_nothing() -> None:
 def test_what_is_parsed_grows_from_the_last_byte_on() -> None:
     """Also after the bytes were given back, and with pauses."""
     assert ended(ramp(2, 5, 60)) == pytest.approx(3.0, abs=LOOK_S)
-    assert ended(lambda at_s: ramp(2.1, 5, 60)(at_s) - ramp(2.0, 2.1, 100)(at_s)) == pytest.approx(3.0, abs=LOOK_S)
+    assert ended(lambda at_s: ramp(2.1, 5, 60)(at_s) - ramp(2.0, 2.1, 50)(at_s)) == pytest.approx(3.0, abs=LOOK_S)
+    copied = lambda at_s: ramp(2, 2.2, 100)(at_s) - ramp(2.3, 2.4, 100)(at_s) + ramp(2.4, 5, 60)(at_s)  # noqa: E731
+    assert ended(copied) == pytest.approx(3.0, abs=LOOK_S)
+    assert ended(lambda at_s: ramp(2, 4, 150)(at_s) - ramp(4, 4.1, 100)(at_s)) == pytest.approx(2.0, abs=LOOK_S)
     assert ended(lambda at_s: max(ramp(2, 3, 30)(at_s), ramp(2.3, 4.0, 60)(at_s))) == pytest.approx(2.0, abs=LOOK_S)
 
 
@@ -134,9 +137,23 @@ def test_what_is_given_back_ends_what_is_parsed(mib: float, seconds: float) -> N
         (ramp(2, 2.8, 60), 1.9, LOOK_S),
         (ramp(2, 2.8, 60), 0.5, 0.4),
         (lambda at_s: ramp(2, 12, 10)(at_s) + ramp(3, 3.6, 60)(at_s), 0.5, LOOK_S),
+        (lambda at_s: ramp(2, 3, 5)(at_s) + ramp(3, 4, 60)(at_s), 0.5, LOOK_S),
+        (lambda at_s: 20 * (at_s // 0.4), 0.5, LOOK_S),
+        (lambda at_s: ramp(2, 3, 1)(at_s) + 20 * min(2, int((at_s - 2) / 0.4 + 0.01)), 0.5, LOOK_S),
         (lambda at_s: ramp(2, 2.4, 40)(at_s) - ramp(2.4, 2.6, 40)(at_s) + ramp(2.6, 4, 40)(at_s), 0.5, LOOK_S),
     ],
-    ids=["later", "little", "a moment", "short beside the reading", "in few looks", "most of it later", "given back"],
+    ids=[
+        "later",
+        "little",
+        "a moment",
+        "short beside the reading",
+        "in few looks",
+        "most of it later",
+        "slow at first",
+        "in leaps",
+        "hardly, but for leaps",
+        "given back",
+    ],
 )
 def test_training_that_begins_is_none_of_the_restore(
     level: Callable[[float], float], read_s: float, every_s: float

@@ -16,6 +16,7 @@ from ckptprof.detect.tolerances import (
     MANY,
     MOST_SHARE,
     TELLING_BYTES,
+    is_like,
 )
 from ckptprof.detect.world.process_usage import MemoryLook
 from ckptprof.detect.world.spans import Span
@@ -32,7 +33,8 @@ def built_before(looks: list[MemoryLook], first_ns: int, size: int) -> Span | No
     """
     looks = [one for one in looks if one.start_ns < first_ns]
     steps = _rise(looks, min(TELLING_BYTES, _STEP_SHARE * size))
-    if not steps or not _keeps(steps[1:] or steps):  # the first one is training for a part
+    whole = steps[1:] or steps  # the first one is training for a part
+    if not steps or 2 * _kept_ns(whole) < sum(one.end_ns - one.start_ns for one in whole):
         return None
     start_ns = steps[0].start_ns
     calm_ns = start_ns - max(BESIDE_NS, first_ns - start_ns)
@@ -50,23 +52,28 @@ def built_after(looks: list[MemoryLook], start_ns: int, last_ns: int, size: int)
     Training that begins takes memory, too, but not at once, and not for long beside the time since it began to read.
     """
     steps: list[MemoryLook] = []
-    end_ns, grown, pending = last_ns, 0, 0
+    begin_ns = end_ns = last_ns
+    grown = pending = 0
     for look in looks:
         if look.start_ns < last_ns or (not steps and look.grown_bytes < 0):
             continue  # it gives back what it read
-        pending += look.grown_bytes
         apart_ns = look.end_ns - end_ns
+        if is_like(-look.grown_bytes, size) and look.start_ns - last_ns <= AT_ONCE_NS:  # as well, with a copy in place
+            steps, begin_ns, end_ns, grown, pending = [], look.end_ns, look.end_ns, 0, 0
+            continue
+        pending += look.grown_bytes
         if apart_ns > AT_ONCE_NS or look.grown_bytes <= -_STEP_SHARE * size:
             break
-        if pending >= max(HEADER_BYTES, LITTLE_SHARE * grown * apart_ns / max(1, end_ns - last_ns)):
+        if pending >= max(HEADER_BYTES, LITTLE_SHARE * grown * apart_ns / max(1, end_ns - begin_ns)):
             steps.append(look)
             end_ns, grown, pending = look.end_ns, grown + pending, 0
-    lasted_ns = end_ns - last_ns
-    if len(steps) < MANY or lasted_ns < max(AT_ONCE_NS, (last_ns - start_ns) // 2) or not _keeps(steps):
-        return None
-    early = sum(one.grown_bytes for one in steps if one.end_ns - last_ns <= lasted_ns // 2)
-    at_once = steps[0].start_ns - last_ns <= CALLS_NS and early >= LITTLE_SHARE * grown
-    return (last_ns, end_ns) if at_once and grown >= LITTLE_SHARE * size else None
+    whole_ns = end_ns - begin_ns
+    told = [one for one in steps if one.grown_bytes * whole_ns >= LITTLE_SHARE * grown * (one.end_ns - one.start_ns)]
+    early = sum(one.grown_bytes for one in told if 2 * one.end_ns <= begin_ns + end_ns)
+    lasts = len(told) >= MANY and end_ns - last_ns >= max(AT_ONCE_NS, (last_ns - start_ns) // 2)
+    evenly = 2 * _kept_ns(told) >= whole_ns and early >= LITTLE_SHARE * grown
+    at_once = lasts and told[0].start_ns - begin_ns <= CALLS_NS
+    return (last_ns, end_ns) if at_once and evenly and grown >= LITTLE_SHARE * size else None
 
 
 def _rise(looks: list[MemoryLook], least_bytes: float) -> list[MemoryLook]:
@@ -93,7 +100,6 @@ def _is_near(look: MemoryLook) -> bool:
     return look.end_ns - look.start_ns <= AT_ONCE_NS
 
 
-def _keeps(steps: list[MemoryLook]) -> bool:
-    """Return whether it kept what it touched, for half of the time."""
-    kept_ns = sum(one.end_ns - one.start_ns for one in steps if one.grown_bytes >= MOST_SHARE * one.touched_bytes)
-    return 2 * kept_ns >= sum(one.end_ns - one.start_ns for one in steps)
+def _kept_ns(steps: list[MemoryLook]) -> int:
+    """Return for how long it kept most of what it touched."""
+    return sum(one.end_ns - one.start_ns for one in steps if one.grown_bytes >= MOST_SHARE * one.touched_bytes)
