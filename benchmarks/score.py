@@ -35,6 +35,7 @@ LEVELS = ("trace", "poll")
 LOADS = {"alone": 0, "busy": 1, "crowded": 3}  # loops for each core
 DEADLINE_SECONDS = 300
 NEAR_NS = 500_000_000
+NOTHING_FOUND = 3  # the exit code of `report` and `replay` without checkpoints
 _LEAST_SECONDS = 0.2  # of blocked time: an error of less is nobody's
 _BYTES_WRONG = 0.01  # is worth a word
 
@@ -166,7 +167,9 @@ def replayed(case: Case, load: str, keep: Path) -> list[Event]:
         for level in LEVELS:
             capture = _kept(keep, case, f"{level}.ckptrec.gz")
             replay = [*ckptprof_command(), "replay", "--json", "--db", str(work / f"{level}.db"), str(capture)]
-            subprocess.run(replay, stdout=subprocess.DEVNULL, check=False)  # ends with 3 if there is nothing
+            done = subprocess.run(replay, capture_output=True, text=True, check=False)
+            if done.returncode not in {0, NOTHING_FOUND}:  # what cannot be told is not what was missed
+                raise RuntimeError(done.stderr[-500:])
         return _events(case, load, _kept(keep, case, "truth.jsonl").read_text(), work)
 
 
@@ -197,6 +200,8 @@ def _job(case: Case, work: Path, ground: Path) -> list[str]:
 def _told(work: Path, level: str) -> list[dict[str, Any]]:
     report = [*ckptprof_command(), "report", "--db", str(work / f"{level}.db"), "--json"]
     answer = subprocess.run(report, capture_output=True, text=True, check=False)
+    if answer.returncode not in {0, NOTHING_FOUND}:
+        raise RuntimeError(answer.stderr[-500:])
     told = json.loads(answer.stdout)["checkpoints"] if answer.stdout else []
     return [one for one in told if one["kind"] != "copy"]  # which is told where it has a risk
 
