@@ -18,6 +18,7 @@ import pytest
 from tests.cli.recorded import BEGIN_NS, HOSTILE, SECOND, recorded
 
 from ckptprof.cli.main import main
+from ckptprof.store.reader import StoreReader
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow", "perfetto")
 
@@ -111,6 +112,16 @@ def test_without_pyarrow_the_extra_is_named(
     assert main(["export", "--db", db, "-o", str(path)]) == 1
     assert "pip install 'ckptprof[parquet]'" in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_one_checkpoint_tells_that_there_are_some(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a long record would take seconds, and be read again."""
+    asked = []
+    report = StoreReader.report
+    monkeypatch.setattr(StoreReader, "report", lambda own, query: (asked.append(query.limit), report(own, query))[1])
+
+    assert main(["export", "--db", db]) == 0
+    assert asked == [1]
 
 
 def test_a_closed_pipe_is_no_error(db: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import pty
@@ -23,6 +24,7 @@ from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
 from ckptprof.cli.shared.screen import keys_of
+from ckptprof.service.live.watching import Watching
 from ckptprof.store.reader import StoreReader
 
 PROGRAM = Path(sys.executable).with_name("ckptprof")
@@ -46,6 +48,16 @@ def test_a_pipe_gets_one_look(options: list[str], db: str, capsys: pytest.Captur
     assert [line.split()[0] for line in lines[header + 1 : header + 4]] == ["3", "2", "1"]
     assert "\x1b" not in "".join(lines)
     assert "quit" not in lines[-1]
+
+
+def test_who_looks_for_days_collects_what_is_left(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector of cycles rests for one answer, not for as long as somebody watches."""
+    collecting = []
+    state = Watching.state
+    monkeypatch.setattr(Watching, "state", lambda own, at_ns: (collecting.append(gc.isenabled()), state(own, at_ns))[1])
+
+    assert main(["live", "--once", "--db", db]) == 0
+    assert collecting == [True]
 
 
 def test_json_is_a_document_of_the_schema(db: str, capsys: pytest.CaptureFixture[str]) -> None:

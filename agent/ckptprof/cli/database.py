@@ -22,8 +22,18 @@ def elsewhere(db: str | None) -> str | None:
 
 
 @contextmanager
+def opened(db: str | None) -> Iterator[StoreReader]:
+    """Open the database of `--db`, or that of `path_to_read`, and close it in the end; raises StoreError."""
+    from ckptprof.store.location import path_to_read  # noqa: PLC0415 # `--help` of a command needs no database
+    from ckptprof.store.reader import StoreReader  # noqa: PLC0415 # SQLAlchemy: 0.1 s that only a query pays
+
+    with StoreReader(path_to_read() if db is None else db) as reader:
+        yield reader
+
+
+@contextmanager
 def reading(db: str | None) -> Iterator[StoreReader]:
-    """Open the database of `--db`, or that of `path_to_read`, and close it in the end; raises StoreError.
+    """Open it for one answer; raises StoreError.
 
     Until then nothing looks for cycles of objects: what is imported and read has next to none, and looking through it
     again and again takes up to a third of the time of a report.
@@ -31,10 +41,7 @@ def reading(db: str | None) -> Iterator[StoreReader]:
     was_collecting = gc.isenabled()
     gc.disable()
     try:
-        from ckptprof.store.location import path_to_read  # noqa: PLC0415 # `--help` of a command needs no database
-        from ckptprof.store.reader import StoreReader  # noqa: PLC0415 # SQLAlchemy: 0.1 s that only a query pays
-
-        with StoreReader(path_to_read() if db is None else db) as reader:
+        with opened(db) as reader:
             yield reader
     finally:
         if was_collecting:

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from ckptprof.cli import filters, options, output, pages
@@ -95,7 +96,7 @@ def command(  # each argument is an option of the command line
     if chosen in _BINARY and out in (None, "-") and sys.stdout.isatty():
         raise UsageError(f"{chosen.value} is nothing for a terminal", hint="give --output FILE")
     with reading(db) as reader:
-        if not reader.report(query).checkpoints:
+        if not reader.report(msgspec.structs.replace(query, limit=1)).checkpoints:
             raise NothingFoundError(
                 "no checkpoint was recorded that fits", hint=elsewhere(db) or "`ckptprof report` tells what there is"
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import reading
+from ckptprof.cli.database import opened
 
 if TYPE_CHECKING:
     from ckptprof.cli.shared.screen import Screen
@@ -59,7 +59,7 @@ def command(
     """
     output.use_units()
     is_screen = not (once or json) and output.is_terminal() and sys.stdin.isatty()
-    with reading(db) as reader:
+    with opened(db) as reader:
         from ckptprof.service.live.following import Follower  # noqa: PLC0415 # `--help` needs none of it
         from ckptprof.service.live.watching import Watching  # noqa: PLC0415
 

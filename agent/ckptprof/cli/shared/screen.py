@@ -73,10 +73,9 @@ class Screen:
         """Show these lines, no more than the screen has."""
         self._write(_BEGIN + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
 
-    def wait(self, seconds: float, also: int | None = None) -> list[str]:
-        """Wait for a key, a signal, what comes on another descriptor, or as long; return the keys by name."""
-        descriptors = [self._input, self._woken, *([also] if also is not None else [])]
-        ready, _, _ = select.select(descriptors, [], [], seconds)
+    def wait(self, seconds: float) -> list[str]:
+        """Wait for a key, a signal, or as long; return the keys by name."""
+        ready, _, _ = select.select([self._input, self._woken], [], [], seconds)
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._woken, _CHUNK)

@@ -26,10 +26,6 @@ class Watching:
         self._is_other = False
         self._try()
 
-    def fileno(self) -> int | None:
-        """Return what tells that more has come; None: only time does."""
-        return None if self._listener is None else self._listener.fileno()
-
     def close(self) -> None:
         """Hang up."""
         if self._listener is not None:
