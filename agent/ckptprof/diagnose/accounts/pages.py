@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ckptprof.diagnose.accounts.parts import Part
 from ckptprof.diagnose.accounts.path import CriticalPath
 from ckptprof.diagnose.sight import Sight, number, seconds, some
 from ckptprof.units import size
@@ -23,7 +24,7 @@ class Pauses:
 
 def pauses(sight: Sight, path: CriticalPath) -> Pauses:
     """Return how long the critical thread was held because too much was dirty; part of its sleep in data calls."""
-    asleep = path.parts.of("data")
+    asleep = path.time.parts.of(Part.DATA)
     if not sight.writes or sight.direct or not asleep:
         return Pauses(0.0, lowered=False, text="")
     held = _told(sight, path)

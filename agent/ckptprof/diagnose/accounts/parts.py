@@ -1,153 +1,109 @@
-"""What one thread did with its span: exclusive parts that add up to it, exact from call times, else from looks."""
+"""What a thread's seconds are spent in, and how many there are of each; `accounts` tells who takes them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
-from ckptprof.diagnose.sight import NS, number, seconds, some
-from ckptprof.measures import ThreadMeasure
 
-CALLS = ("data", "sync", "close", "create", "rename", "unlink")
-# Besides these: `user` on CPU in its own code, `starved` runnable without a CPU, `queued` the same
-# in the kernel, `copy` on CPU in data calls, `kernel`
-# on CPU in the kernel outside of known calls, `cpu` on CPU and nothing tells in what, `fault`, `network`, `lock`,
-# `sleep` as looks saw it asleep, `metadata` looks in stat and the like, `rest` asleep and nothing tells why.
-BUSY = (*CALLS, "metadata", "user", "starved", "queued", "copy", "kernel", "cpu", "fault", "network")
-_LOOKS = (*CALLS, "metadata", "fault", "network", "lock", "sleep", "other")
-_SLACK = 1.05  # clocks of different resolution
+class Part(Enum):
+    """A class of a thread's time, in the order in which accounts take them; each second is in one of them."""
+
+    UNLINK = "unlink"  # asleep in unlink(2) and the like
+    CREATE = "create"  # asleep in open(2) and the like
+    RENAME = "rename"
+    METADATA = "metadata"  # looks in stat(2) and the like
+    DATA = "data"  # asleep in reads and writes
+    SYNC = "sync"
+    CLOSE = "close"
+    FAULT = "fault"  # asleep in a page fault
+    QUEUED = "queued"  # ready to go on in the kernel, without a CPU
+    COPY = "copy"  # on CPU in reads and writes
+    KERNEL = "kernel"  # on CPU in the kernel, outside of known calls
+    USER = "user"  # on CPU in its own code
+    STARVED = "starved"  # ready to go on in its own code, without a CPU
+    CPU = "cpu"  # on CPU, and nothing tells in what
+    NETWORK = "network"  # asleep in sends and receives
+    LOCK = "lock"  # asleep in futex(2) and the like
+    SLEEP = "sleep"  # asleep because it asked to be
+    REST = "rest"  # asleep, and nothing tells why
+
+
+CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # that a trace times
+STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may be behind
+IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits in which a thread does nothing itself
+BUSY = tuple(part for part in Part if part not in IDLE)
+_ROUNDING = 1e-9  # of the whole: what sums in another order may differ by
+
+
+class UnbalancedError(ValueError):
+    """Time was taken twice, lost, or made up."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds by what they were spent in; `data`, `sync` and the like are the time asleep in these calls."""
+    """Seconds by part. It never changes: what takes time returns it with the parts that are left."""
 
-    seconds: dict[str, float]
-    exact: bool  # call times, not looks
-    looks: int  # that the estimate rests on
-    surplus: float = 0.0  # by how much of the span the numbers exceed it: they disagree
-    cpu_known: bool = True
-    calls_known: bool = True
+    seconds: Mapping[Part, float]
+
+    def __post_init__(self) -> None:
+        """Check that no part is less than nothing."""
+        if wrong := [f"{part.value}={spent}" for part, spent in self.seconds.items() if not 0 <= spent < math.inf]:
+            raise UnbalancedError(f"no time: {', '.join(wrong)}")
 
     @property
     def total(self) -> float:
-        """All of it: the thread's span."""
-        return sum(self.seconds.values())
+        """All of it."""
+        return self.of(*Part)
 
-    def of(self, *names: str) -> float:
+    def of(self, *parts: Part) -> float:
         """Return the seconds of some parts."""
-        return sum(self.seconds.get(name, 0.0) for name in names)
+        return sum(self.seconds.get(part, 0.0) for part in parts)
 
-    def scaled(self, factor: float) -> dict[str, float]:
+    def without(self, *parts: Part) -> Parts:
+        """Return the others."""
+        return Parts({part: spent for part, spent in self.seconds.items() if part not in parts})
+
+    def plus(self, other: Mapping[Part, float]) -> Parts:
+        """Return these and the seconds of others."""
+        return Parts({part: self.of(part) + other.get(part, 0.0) for part in (*self.seconds, *other)})
+
+    def scaled(self, factor: float) -> Parts:
         """Return each part times a factor."""
-        return {name: value * factor for name, value in self.seconds.items()}
+        return Parts({part: spent * factor for part, spent in self.seconds.items()})
 
+    def take(self, wanted: float, *parts: Part) -> tuple[float, Parts]:
+        """Return so many seconds out of parts, in this order, or as many as there are, and what is left."""
+        left, seconds = max(0.0, wanted), dict(self.seconds)
+        for part in parts:
+            piece = min(left, seconds.get(part, 0.0))
+            if piece > 0:
+                seconds[part] -= piece
+                left -= piece
+        return max(0.0, wanted) - left, Parts(seconds)
 
-def parts_of(thread: ThreadMeasure, start_ns: int, end_ns: int) -> Parts:
-    """Return what a thread did within its span, cut to the one given."""
-    whole = max(0, thread.end_ns - thread.start_ns) / NS
-    span = max(0, min(thread.end_ns, end_ns) - max(thread.start_ns, start_ns)) / NS
-    if whole <= 0 or span <= 0:
-        return Parts({}, exact=False, looks=0)
-    calls = {name: seconds(getattr(thread, f"{name}_call_ns")) for name in CALLS}
-    if any(value is not None for value in calls.values()):
-        found = _traced(thread, {name: value or 0.0 for name, value in calls.items()}, whole)
-    else:
-        found = _polled(thread, whole)
-    return Parts(
-        found.scaled(span / whole), found.exact, found.looks, found.surplus, found.cpu_known, found.calls_known
-    )
+    def take_alike(self, wanted: float) -> tuple[float, Parts]:
+        """Return so many seconds out of all parts, from each the same share, or as many as there are, and the rest."""
+        whole = self.total
+        taken = min(max(0.0, wanted), whole)
+        return taken, self.scaled(1 - taken / whole) if whole > 0 else self
 
+    def move(self, wanted: float, source: Part, target: Part) -> Parts:
+        """Return these with so many seconds of one part, or as many as there are, in another one."""
+        taken, left = self.take(wanted, source)
+        return left.plus({target: taken}) if taken > 0 else left
 
-def _cpu(thread: ThreadMeasure) -> tuple[float | None, float | None, float]:
-    """Return (user, system, waiting for a CPU) in seconds; ticks are corrected by the exact time on CPU."""
-    user, system = seconds(thread.user_ns), seconds(thread.system_ns)
-    exact = seconds(thread.on_cpu_ns)
-    if user is not None and system is not None and exact is not None and user + system > 0:
-        user, system = exact * user / (user + system), exact * system / (user + system)
-    return user, system, seconds(thread.runqueue_ns) or 0.0
+    def check(self, before: Parts, spent: float, *, takes: Iterable[Part], gives: Iterable[Part]) -> None:
+        """Check that these and what was spent are what was there before, and that only named parts have changed.
 
-
-def _traced(thread: ThreadMeasure, calls: dict[str, float], whole: float) -> Parts:
-    user, system, starved = _cpu(thread)
-    total = sum(calls.values())
-    asked = total + some(user)
-    if total > whole:
-        calls = {name: value * whole / total for name, value in calls.items()}
-        total = whole
-    exact = seconds(thread.on_cpu_ns)
-    cpu_known = user is not None or system is not None or exact is not None
-    if user is None and system is None and exact is not None:
-        user, system = max(0.0, exact - total), min(exact, total)
-    own, kernel = some(user), some(system)
-    waiting_out = _in_own_code(starved, own, kernel, max(0.0, total - kernel))
-    room = whole - total
-    own = min(own, room)
-    waiting_out = min(waiting_out, room - own)
-    in_calls = min(kernel, total)
-    outside = min(kernel - in_calls, room - own - waiting_out)
-    copy = min(calls["data"], in_calls)
-    held = min(calls["data"] - copy, starved - waiting_out)  # preempted while copying, or late to wake up
-    parts = {**calls, "data": calls["data"] - copy - held, "copy": copy, "user": own, "kernel": outside}
-    parts["starved"], parts["queued"] = waiting_out, held
-    rest = max(0.0, whole - sum(parts.values()))
-    late = min(rest, max(0.0, starved - waiting_out - held))
-    parts["queued"] += late
-    parts.update(_asleep(thread, rest - late))
-    return Parts(
-        parts,
-        exact=True,
-        looks=int(some(thread.looks)),
-        surplus=max(0.0, asked / (whole * _SLACK) - 1.0),
-        cpu_known=cpu_known,
-    )
-
-
-def _in_own_code(starved: float, user: float, system: float, asleep: float) -> float:
-    """Return the part of the wait for a CPU that own code had: a thread that sleeps waits for one when it wakes up."""
-    whole = user + system + asleep
-    return starved * user / whole if whole > 0 else 0.0
-
-
-def _asleep(thread: ThreadMeasure, rest: float) -> dict[str, float]:
-    """Split the time outside of calls by what looks saw there."""
-    names = ["fault", "network", "lock", "sleep", "metadata", "other"]
-    if not thread.create_call_ns:
-        names.append("create")  # opening what is there already is not timed
-    seen = {name: some((thread.looks_in or {}).get(name)) for name in names}
-    total = sum(seen.values())
-    if not total:
-        return {"rest": rest}
-    return {"rest" if name == "other" else name: rest * count / total for name, count in seen.items() if count}
-
-
-def _polled(thread: ThreadMeasure, whole: float) -> Parts:
-    user, system, starved = _cpu(thread)
-    exact = seconds(thread.on_cpu_ns)
-    seen = {name: some((thread.looks_in or {}).get(name)) for name in _LOOKS}
-    running = some((thread.looks_in or {}).get("running"))
-    asleep_looks, looks = sum(seen.values()), sum(seen.values()) + running
-    parts: dict[str, float] = {}
-    cpu_known = user is not None or system is not None
-    if cpu_known:
-        asleep = max(0.0, whole - some(user) - some(system) - starved)
-        waiting = _in_own_code(starved, some(user), some(system), asleep)
-        parts.update(user=some(user), kernel=some(system), starved=waiting, queued=starved - waiting)
-    elif exact is not None:
-        parts.update(cpu=exact, queued=starved)
-    elif looks:
-        parts.update(cpu=whole * running / looks)
-    used = sum(parts.values())
-    if used > whole:
-        parts = {name: value * whole / used for name, value in parts.items()}
-    left = max(0.0, whole - sum(parts.values()))
-    if asleep_looks:
-        for name, count in seen.items():
-            if count:
-                key = "rest" if name == "other" else name
-                parts[key] = parts.get(key, 0.0) + left * count / asleep_looks
-    else:
-        blocked = min(left, seconds(thread.block_delay_ns) or 0.0)
-        parts.update(data=blocked, rest=left - blocked)
-    surplus = max(0.0, used / (whole * _SLACK) - 1.0) if number(used) is not None else 0.0
-    known = bool(asleep_looks) or left < 0.2 * whole or bool(parts.get("data"))
-    return Parts(parts, exact=False, looks=int(looks), surplus=surplus, cpu_known=cpu_known, calls_known=known)
+        Raises UnbalancedError: something took a part twice, lost time, or touched what it does not name.
+        """
+        near = _ROUNDING * max(before.total, 1.0)
+        if abs(self.total + spent - before.total) > near:
+            raise UnbalancedError(f"{before.total} s became {self.total} s, and {spent} s in accounts")
+        for part in Part:
+            more = self.of(part) - before.of(part)
+            if (more < -near and part not in takes) or (more > near and part not in gives):
+                raise UnbalancedError(f"{more:+} s of `{part.value}`")

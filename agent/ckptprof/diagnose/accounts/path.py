@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ckptprof.diagnose.accounts.parts import BUSY, Parts, parts_of
+from ckptprof.diagnose.accounts.parts import BUSY, Part, Parts
+from ckptprof.diagnose.accounts.threads import ThreadTime, time_of
 from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.measures import ThreadMeasure
 
 _PIECES = 16  # of the path, at most
+_BESIDE = 0.2  # of the critical thread's bytes: who moves less does not write beside it
+_FOREMOST = 0.5  # of the most bytes of a thread: of several alike the last one counts
+_RANK = 0.1  # of the bytes of a mean rank: who moved less is none that the others wait for
 _SHARE = 0.05  # of a rank's bytes: what is less is a marker, not its data
 
 
@@ -26,9 +30,9 @@ class Rank:
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The parts of the time from a checkpoint's start to its end."""
+    """What the time from a checkpoint's start to its end was spent in."""
 
-    parts: Parts
+    time: ThreadTime
     thread: ThreadMeasure | None
     pid: int | None
     together: int  # threads of its process that moved data beside it
@@ -73,20 +77,18 @@ def critical(sight: Sight) -> CriticalPath:
     thread = _critical_thread(sight, threads)
     start_ns, end_ns = sight.checkpoint.start_ns, max(sight.checkpoint.end_ns, sight.checkpoint.start_ns)
     if thread is None:
-        return CriticalPath(Parts({"rest": sight.span}, exact=False, looks=0, calls_known=False), None, None, 0)
-    own = parts_of(thread, start_ns, end_ns)
-    seconds = dict(own.seconds)
+        nothing = ThreadTime(Parts({Part.REST: sight.span}), exact=False, looks=0, calls_known=False)
+        return CriticalPath(nothing, None, None, 0)
+    own = time_of(thread, start_ns, end_ns)
     first_ns, last_ns = max(start_ns, thread.start_ns), min(end_ns, thread.end_ns)
     others = [one for one in threads if one is not thread]
-    gaps = [(start_ns, first_ns), (last_ns, end_ns)] if last_ns > first_ns else [(start_ns, end_ns)]
+    parts, gaps = own.parts, [(start_ns, first_ns), (last_ns, end_ns)]
     if last_ns <= first_ns:
-        seconds = {}
+        parts, gaps = Parts({}), [(start_ns, end_ns)]
     for gap in gaps:
-        for name, value in _filled(gap, others, thread.pid).items():
-            seconds[name] = seconds.get(name, 0.0) + value
-    together = sum(1 for one in others if one.pid == thread.pid and some(one.bytes) >= 0.2 * some(thread.bytes))
-    parts = Parts(seconds, own.exact, own.looks, own.surplus, own.cpu_known, own.calls_known)
-    return CriticalPath(parts, thread, thread.pid, together + 1)
+        parts = parts.plus(_filled(gap, others, thread.pid))
+    beside = [one for one in others if one.pid == thread.pid and some(one.bytes) >= _BESIDE * some(thread.bytes)]
+    return CriticalPath(replace(own, parts=parts), thread, thread.pid, len(beside) + 1)
 
 
 def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasure | None:
@@ -102,15 +104,15 @@ def foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
     """Return the thread of most bytes, the last of several alike."""
     most = max((some(one.bytes) for one in threads), default=0.0)
     return max(
-        (one for one in threads if some(one.bytes) >= 0.5 * most),
+        (one for one in threads if some(one.bytes) >= _FOREMOST * most),
         key=lambda one: (one.end_ns, some(one.bytes)),
         default=None,
     )
 
 
-def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dict[str, float]:
-    """Return what others did in a time in which the critical thread did nothing; `rest` is what nobody did."""
-    parts: dict[str, float] = {}
+def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dict[Part, float]:
+    """Return what others did in a time in which the critical thread did nothing; `REST` is what nobody did."""
+    parts: dict[Part, float] = {}
     open_ = [gap]
     for _ in range(_PIECES):
         found = _longest(open_, threads, pid)
@@ -120,14 +122,14 @@ def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dic
         open_.remove(piece)
         open_ += [(piece[0], start_ns), (end_ns, piece[1])]
         length = (end_ns - start_ns) / NS
-        whole = parts_of(thread, thread.start_ns, thread.end_ns)
+        whole = time_of(thread, thread.start_ns, thread.end_ns).parts
         busy = whole.of(*BUSY)
         factor = min(1.0, length / busy) if busy else 0.0
-        for name in BUSY:
-            parts[name] = parts.get(name, 0.0) + whole.of(name) * factor
-        parts["rest"] = parts.get("rest", 0.0) + length - busy * factor
-    parts["rest"] = parts.get("rest", 0.0) + sum(max(0, end - start) for start, end in open_) / NS
-    return {name: value for name, value in parts.items() if value > 0}
+        for part in BUSY:
+            parts[part] = parts.get(part, 0.0) + whole.of(part) * factor
+        parts[Part.REST] = parts.get(Part.REST, 0.0) + max(0.0, length - busy * factor)
+    parts[Part.REST] = parts.get(Part.REST, 0.0) + sum(max(0, end - start) for start, end in open_) / NS
+    return parts
 
 
 def _longest(
@@ -159,7 +161,7 @@ def excess(sight: Sight) -> tuple[float, Rank, tuple[Rank, ...]] | None:
     if len(found) < 2:
         return None
     mean = sum(one.bytes for one in found) / len(found)
-    real = tuple(one for one in found if one.bytes >= 0.1 * mean)
+    real = tuple(one for one in found if one.bytes >= _RANK * mean)
     if len(real) < 2:
         return None
     last, others = real[-1], real[:-1]

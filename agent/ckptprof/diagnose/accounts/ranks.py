@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from ckptprof.diagnose.accounts.parts import parts_of
+from ckptprof.diagnose.accounts.parts import STORED, Part
 from ckptprof.diagnose.accounts.path import Rank, excess, foremost
 from ckptprof.diagnose.accounts.storage import throttle
+from ckptprof.diagnose.accounts.threads import time_of
 from ckptprof.diagnose.sight import NS, Sight, number, some
 from ckptprof.units import percent, seconds, size
 from ckptprof.verdicts import Limit
@@ -16,8 +17,7 @@ _LATE_SHARE = 0.25  # of the span
 _LATE_SECONDS = 0.5
 _ALONE = 0.9  # of the bytes
 _BUSY = 0.8
-_AT_STORAGE = ("data", "sync", "close")  # of the parts of a thread
-_AT_CPUS = ("user", "copy", "kernel", "cpu", "starved", "queued")
+_AT_CPUS = (Part.USER, Part.COPY, Part.KERNEL, Part.CPU, Part.STARVED, Part.QUEUED)
 _OFTEN_BUSY = 0.5  # of the time that its writers waited for it: then each waits for the others, too
 
 
@@ -67,7 +67,7 @@ def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
     ended_ns = statistics.median(one.end_ns for one in others)
     apart = (last.end_ns - max(ended_ns, last.start_ns)) / max(1, last.end_ns - last.start_ns)
     share = min(last.bytes, statistics.median(one.bytes for one in others)) / theirs
-    stored = statistics.median(_spent(sight, one.pid, _AT_STORAGE) for one in others)
+    stored = statistics.median(_spent(sight, one.pid, STORED) for one in others)
     busy = number(sight.device.busy_seconds) if sight.device is not None else None
     if sight.remote or busy is None or busy * theirs / (theirs + last.bytes) < _OFTEN_BUSY * stored:
         stored = 0.0
@@ -77,9 +77,9 @@ def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
     return apart * share * (stored + computed)
 
 
-def _spent(sight: Sight, pid: int, names: tuple[str, ...]) -> float:
+def _spent(sight: Sight, pid: int, parts: tuple[Part, ...]) -> float:
     thread = foremost([one for one in sight.measures.threads if one.pid == pid and one.end_ns > one.start_ns])
-    return parts_of(thread, thread.start_ns, thread.end_ns).of(*names) if thread is not None else 0.0
+    return time_of(thread, thread.start_ns, thread.end_ns).parts.of(*parts) if thread is not None else 0.0
 
 
 def _saturated(sight: Sight, asleep_share: float) -> bool:

@@ -11,18 +11,18 @@ _LOOKS = 8
 
 def lacking(found: Accounting) -> tuple[str, ...]:
     """Return what was missing, each one clause."""
-    sight, parts = found.sight, found.path.parts
+    sight, time = found.sight, found.path.time
     if sight.checkpoint.measures is None:
         return ("nothing was measured around it",)
     missing = []
     if found.path.thread is None:
         missing.append("what its threads did")
     else:
-        if not parts.calls_known:
+        if not time.calls_known:
             missing.append("what its threads were asleep in")
-        elif not parts.exact and parts.looks < _LOOKS and found.seconds > 0:
-            missing.append(f"more than {plural(parts.looks, 'look')} at what its threads were in")
-        if not parts.cpu_known:
+        elif not time.exact and time.looks < _LOOKS and found.seconds > 0:
+            missing.append(f"more than {plural(time.looks, 'look')} at what its threads were in")
+        if not time.cpu_known:
             missing.append("the time on CPU of its threads")
     if found.waiting > 0.2 * found.seconds:
         missing += _storage(found)

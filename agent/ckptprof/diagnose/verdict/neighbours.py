@@ -67,10 +67,10 @@ def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
         for other, words in _NAMED.items():
             spent = found.of(other)
             if other is not limit and (spent > 0 or other is Limit.SERIALIZE) and spent < _SMALL * found.seconds:
-                if other is Limit.SERIALIZE and not found.path.parts.cpu_known:
+                if other is Limit.SERIALIZE and not found.path.time.cpu_known:
                     continue
                 told.append(f"{words}: {seconds(spent)}")
-        if limit not in _WAITS and found.path.parts.calls_known and found.waiting < _SMALL * found.seconds:
+        if limit not in _WAITS and found.path.time.calls_known and found.waiting < _SMALL * found.seconds:
             told.append(f"not storage: {seconds(found.waiting)} asleep in reads, writes and syncs{_room(found)}")
     return tuple(told[:8])
 

@@ -123,9 +123,9 @@ def _promise(found: Accounting, limit: Limit, told: Gain, without: str | None) -
 def _comfort(found: Accounting, limit: Limit) -> str:
     stored = sum(found.of(one) for one in STORAGE)
     if limit in _OF_JOB:
-        known = found.path.parts.calls_known
+        known = found.path.time.calls_known
         return "; storage is not your problem" if known and stored < 0.15 * found.seconds else ""
-    if limit in STORAGE and found.of(Limit.SERIALIZE) < 0.1 * found.seconds and found.path.parts.cpu_known:
+    if limit in STORAGE and found.of(Limit.SERIALIZE) < 0.1 * found.seconds and found.path.time.cpu_known:
         code = "loads" if found.sight.checkpoint.kind is Kind.RESTORE else "saves"
         return f"; the code that {code} is not the problem"
     return ""

@@ -133,10 +133,10 @@ def _choose(found: Accounting) -> _Choice:
 def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choice | None:
     """Return that it is unclear, where two limits exclude each other and hold alike, or the numbers disagree."""
     top, held = order[0]
-    if found.path.parts.surplus > _DISAGREE and top in _EITHER_OR:
+    if found.path.time.surplus > _DISAGREE and top in _EITHER_OR:
         both = _disagreeing(found, order)
         if len(both) == 2:
-            over = percent(found.path.parts.surplus)
+            over = percent(found.path.time.surplus)
             return _Choice(Limit.UNCLEAR, f"time on CPU and time in calls are {over} more than there was", both)
     if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= _ALIKE * held:
         second, other = order[1]
@@ -154,7 +154,7 @@ def _disagreeing(found: Accounting, order: list[tuple[Limit, float]]) -> tuple[L
 
 
 def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
-    exact = found.sight.checkpoint.level is Level.TRACE and found.path.parts.exact
+    exact = found.sight.checkpoint.level is Level.TRACE and found.path.time.exact
     sure = 0.92 if exact else 0.78
     own = found.of(choice.limit)
     if choice.limit is Limit.UNCLEAR:

@@ -1,0 +1,273 @@
+"""What takes a part of a critical path, one function each: parts in, an account and the parts that are left out.
+
+Which of them comes when, and which parts it may touch, stands in `accounts.ORDER`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ckptprof.diagnose.accounts import cleaning
+from ckptprof.diagnose.accounts.locks import locked
+from ckptprof.diagnose.accounts.pages import Pauses
+from ckptprof.diagnose.accounts.parts import IDLE, STORED, Part, Parts
+from ckptprof.diagnose.accounts.path import CriticalPath
+from ckptprof.diagnose.accounts.ranks import Straggler, number_of_ranks
+from ckptprof.diagnose.accounts.storage import Storage, resolve, throttle
+from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.sight import Sight, some
+from ckptprof.units import percent, plural, rate, size
+from ckptprof.verdicts import Limit
+
+MEMORY_SPEED = 200e6  # bytes per second and thread; no slower on a healthy host, whose own host gives it the pages
+MANY_FILES = 200
+SMALL_FILE_BYTES = 128 << 10
+_QUEUED = "ready to go on in the kernel, but without a CPU: other threads had them, or its quota was used up"
+_STARVED = "ready to run, but without a CPU: other threads had them, or its quota was used up"
+_ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
+_COUNTED = 0.5  # of the files were seen to be created: the rest of the time in the kernel is of the others
+_TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel time, where files are many
+_OF_NAMES = 0.15  # of the time: then many small files are what all of it is paid for
+_LOOKED_UP = 0.5  # of the time in names
+_BUSY = 0.7  # of the time: a device that nobody waits for is idle at times
+_REACHED = 0.5  # of the bytes came to the device, or over the network: it was for them
+_SLIGHT = 0.1  # of the span: less is no gathering
+_EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
+_NAMES = (Part.CREATE, Part.RENAME, Part.METADATA)
+OF_EACH_FILE = (*_NAMES, Part.CLOSE, Part.DATA, Part.COPY, Part.USER, Part.STARVED, Part.QUEUED)
+MAPPED = (Part.FAULT, Part.KERNEL, Part.REST, Part.DATA, Part.COPY)  # where a mapped restore spends its time
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a claim is decided by, besides the parts."""
+
+    sight: Sight
+    path: CriticalPath
+    held: Pauses
+    late: Straggler | None
+    deleted: float  # seconds of deletion within the span
+
+
+class Claim(NamedTuple):
+    """What was taken, and what is left."""
+
+    left: Parts
+    spent: tuple[Spent, ...] = ()
+    storage: Storage | None = None  # what storage was waited for
+    on_cpu: float = 0.0  # seconds on CPU that are part of such a wait now
+
+
+def deletion(known: Known, parts: Parts) -> Claim:
+    """Take the deletion of old checkpoints: its calls, and waits where others deleted."""
+    spent, left = parts.take(known.deleted, Part.UNLINK, Part.REST, Part.LOCK, Part.SLEEP)
+    return _claimed(left, Cause.DELETION, Limit.CLEAN_UP, spent, cleaning.text(known.sight))
+
+
+def late_rank(known: Known, parts: Parts) -> Claim:
+    """Take the time by which the last rank was late: out of waiting first, then out of all parts alike."""
+    if known.late is None:
+        return Claim(parts)
+    waited, left = parts.take(known.late.seconds, Part.REST, Part.LOCK, Part.SLEEP)
+    worked, left = left.take_alike(known.late.seconds - waited)
+    return _claimed(left, Cause.LATE_RANK, Limit.STRAGGLER, waited + worked, known.late.text)
+
+
+def kernel(known: Known, parts: Parts) -> Claim:
+    """Tell of the time in the kernel what was copying; without call times, by what there was to do."""
+    sight, spent = known.sight, parts.of(Part.KERNEL)
+    if sight.mapped and not sight.writes:
+        return Claim(parts)  # page faults
+    if _many_small(sight) and (not known.path.time.exact or _is_uncounted(sight)):
+        names = max(0.0, spent - sight.moved / _TOUCHED)
+        parts = parts.move(names, Part.KERNEL, Part.CREATE)
+    return Claim(parts.move(spent, Part.KERNEL, Part.COPY))
+
+
+def _is_uncounted(sight: Sight) -> bool:
+    """Return whether the trace was told of a part of the new files only: of ten thousand a second it drops the rest."""
+    told = [some(one.creates) for one in sight.measures.threads if one.creates]
+    return bool(told) and sum(told) < _COUNTED * _files(sight)
+
+
+def _many_small(sight: Sight) -> bool:
+    files = _files(sight)
+    return files >= MANY_FILES and sight.moved / files < SMALL_FILE_BYTES
+
+
+def _files(sight: Sight) -> float:
+    return max(some(sight.checkpoint.files), some(sight.checkpoint.metadata.created))
+
+
+def names(known: Known, parts: Parts) -> Claim:
+    """Take the time that names took; where files are many and small, all that is paid for each of them."""
+    sight, spent, files = known.sight, parts.of(*_NAMES), _files(known.sight)
+    if spent <= 0:
+        return Claim(parts)
+    whole = parts.without(Part.QUEUED, Part.STARVED).total
+    taken = OF_EACH_FILE if _many_small(sight) and spent >= _OF_NAMES * whole else _NAMES
+    text = "in creating and renaming" if sight.writes else "in opening"
+    if sight.writes and parts.of(Part.METADATA) > _LOOKED_UP * spent:
+        text = "in looking up"
+    if files >= MANY_FILES:
+        text += f" {plural(int(files), 'file')}, {size(sight.moved / files)} each"
+    elif text != "in creating and renaming":
+        text += " files"
+    return _claimed(parts.without(*taken), Cause.NAMES, Limit.METADATA, parts.of(*taken), text)
+
+
+def past_the_cache(known: Known, parts: Parts) -> Claim:
+    """Put what a call past the page cache does on CPU to its operation."""
+    spent = parts.of(Part.COPY) if known.sight.direct else 0.0
+    return Claim(parts.move(spent, Part.COPY, Part.DATA), on_cpu=spent)
+
+
+def dirty(known: Known, parts: Parts) -> Claim:
+    """Take the pauses because too much was dirty, if the threshold is at fault; else storage is waited for.
+
+    Either way a limit on the device goes on while the thread waits for a CPU.
+    """
+    paused, left = parts.take(known.held.seconds, Part.DATA)
+    if not known.held.lowered or not paused:
+        waiting = parts.of(*STORED) - paused
+        return Claim(parts.move(_paced(known.sight, parts, waiting), Part.QUEUED, Part.DATA))
+    paced, left = left.take(_paced(known.sight, parts, paused), Part.QUEUED)
+    return _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced, known.held.text)
+
+
+def _paced(sight: Sight, parts: Parts, waiting: float) -> float:
+    """Return what a limit on the device would have taken of the wait for a CPU anyway: it goes on meanwhile."""
+    bound = throttle(sight, waiting + parts.of(Part.QUEUED)) if waiting > 0 else None
+    return 0.0 if bound is None else min(bound.least, sight.span) - waiting
+
+
+def faults(known: Known, parts: Parts) -> Claim:
+    """Take the time in page faults of a mapped restore: what a mapping waits for stands in no call.
+
+    Of a remote file it is left to the storage if the network was at its limit: a read would wait alike.
+    """
+    sight = known.sight
+    if not sight.mapped or sight.writes:
+        return Claim(parts)
+    asleep = parts.of(Part.FAULT, Part.REST, Part.DATA)
+    if asleep > 0 and sight.remote and resolve(sight, data=asleep, sync=0.0, waiting=asleep).limit is Limit.NETWORK:
+        on_cpu = parts.of(Part.KERNEL, Part.COPY)
+        return Claim(parts.without(*MAPPED).plus({Part.DATA: asleep, Part.COPY: on_cpu}))
+    major = sum(some(one.major_faults) for one in sight.measures.processes)
+    if not major and sight.checkpoint.cache == "warm":
+        return Claim(parts.move(parts.of(Part.KERNEL), Part.KERNEL, Part.FAULT))
+    spent, left = parts.of(*MAPPED), parts.without(*MAPPED)
+    if spent <= 0:
+        return Claim(left)
+    woken, left = left.take(_woken(left, spent), Part.QUEUED)
+    text = f"in {plural(int(major), 'major page fault')} of a mapping" if major else "in page faults of a mapping"
+    return _claimed(left, Cause.FAULTS, Limit.PAGE_FAULT, spent + woken, text)
+
+
+def _woken(parts: Parts, asleep: float) -> float:
+    """Return the waits for a CPU of a thread that woke from one of many small waits: without these it had none."""
+    at_work = parts.of(Part.COPY, Part.KERNEL)
+    return parts.of(Part.QUEUED) * asleep / (asleep + at_work)
+
+
+def unknown_wait(known: Known, parts: Parts) -> Claim:
+    """Put sleep that nobody looked at to storage where the storage was at its limit meanwhile."""
+    sight, rest = known.sight, parts.of(Part.REST)
+    if known.path.time.calls_known or rest <= 0 or not sight.device_bytes:
+        return Claim(parts)
+    at_limit = throttle(sight, rest) is not None or (sight.device_busy or 0.0) >= _BUSY
+    is_theirs = at_limit and sight.device_bytes >= _REACHED * sight.moved
+    return Claim(parts.move(rest, Part.REST, Part.DATA) if is_theirs else parts)
+
+
+def stored(known: Known, parts: Parts) -> Claim:
+    """Take the time asleep in reads, writes, syncs and closes: for what storage it was."""
+    waiting, left = parts.of(*STORED), parts.without(*STORED)
+    if waiting <= 0:
+        return Claim(left)
+    found = resolve(known.sight, data=parts.of(Part.DATA), sync=parts.of(Part.SYNC), waiting=waiting)
+    woken, left = left.take(_woken(left, waiting) if found.limit in _EACH_WAITS else 0.0, Part.QUEUED)
+    return Claim(left, (Spent(found.cause, found.limit, waiting + woken, found.text),), found)
+
+
+def queued(_: Known, parts: Parts) -> Claim:
+    """Take the time without a CPU in the kernel."""
+    spent = parts.of(Part.QUEUED)
+    return _claimed(parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, _QUEUED)
+
+
+def copying(known: Known, parts: Parts) -> Claim:
+    """Take the time on CPU that moving the data took: no limit at the speed of memory."""
+    sight = known.sight
+    taken = (Part.COPY,) if sight.mapped else (Part.COPY, Part.FAULT)
+    spent, left = parts.of(*taken), parts.without(*taken)
+    if spent <= 0:
+        return Claim(left)
+    speed = sight.moved / max(1, int(some(sight.checkpoint.ranks))) / spent
+    thread = max((some(one.bytes) for one in sight.measures.threads), default=0.0)
+    speed = max(speed, thread / spent)
+    way = "into" if sight.writes else "out of"
+    slow = speed < MEMORY_SPEED and sight.writes
+    text = f"copying {way} the page cache at {rate(speed)}"
+    return _claimed(left, Cause.COPYING, Limit.PAGE_CACHE if slow else Limit.NONE, spent, text)
+
+
+def own_code(known: Known, parts: Parts) -> Claim:
+    """Take the time on CPU in the thread's own code."""
+    text = f"on CPU {_in_what(known.sight, known.path.pid)}"
+    return _claimed(parts.without(Part.USER), Cause.OWN_CODE, Limit.SERIALIZE, parts.of(Part.USER), text)
+
+
+def starved(_: Known, parts: Parts) -> Claim:
+    """Take the time in which its own code waited for a CPU."""
+    spent = parts.of(Part.STARVED)
+    return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, _STARVED)
+
+
+def _in_what(sight: Sight, pid: int | None) -> str:
+    stacks = sight.stacks(pid) or sight.stacks()
+    own = {name: stacks[name] for name in ("crc", "compress", "pickle", "gather") if stacks.get(name)}
+    if not own:
+        return "in its own code (pickling, checksums, compression)" if sight.writes else "in its own code (unpickling)"
+    name = max(own, key=lambda one: own[one])
+    words = {
+        "crc": "in zip CRC32" if sight.writes else "in checksums",
+        "compress": "compressing" if sight.writes else "decompressing",
+        "pickle": "pickling" if sight.writes else "unpickling",
+        "gather": "gathering state",
+    }
+    return f"{words[name]} ({percent(own[name])} of the looks at its stack)"
+
+
+def gathering(known: Known, parts: Parts) -> Claim:
+    """Take the time asleep outside of file calls, where something tells why: state that came in over the network."""
+    sight = known.sight
+    asleep, looked = parts.of(Part.NETWORK, *IDLE), parts.of(Part.NETWORK)
+    came = max((some(one.received_bytes) for one in sight.measures.links), default=0.0)
+    if not asleep or not sight.writes:
+        return Claim(parts)
+    slight = asleep < _SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it
+    if slight or sight.remote or came < _REACHED * some(sight.checkpoint.bytes) or not came:
+        left = parts.without(Part.NETWORK)
+        return _claimed(left, Cause.MESSAGES, Limit.GATHER, looked, "asleep in sends and receives")
+    text = f"asleep outside of file calls, while {size(came)} came in over the network"
+    return _claimed(parts.without(Part.NETWORK, *IDLE), Cause.CAME_IN_MEANWHILE, Limit.GATHER, asleep, text)
+
+
+def lock(known: Known, parts: Parts) -> Claim:
+    """Take the time in which other threads of the process computed, as far as they explain it."""
+    found = locked(known.sight, known.path, parts.of(Part.LOCK))
+    return Claim(parts) if found is None else Claim(parts.without(Part.LOCK), (found,))
+
+
+def unexplained(_: Known, parts: Parts) -> Claim:
+    """Take what is left."""
+    spent = parts.total
+    if spent < _ROUNDING_SECONDS:
+        return Claim(parts)
+    return _claimed(Parts({}), Cause.UNEXPLAINED, None, spent, "nothing that was looked at explains it")
+
+
+def _claimed(left: Parts, cause: Cause, limit: Limit | None, spent: float, text: str) -> Claim:
+    return Claim(left, (Spent(cause, limit, spent, text),) if spent > 0 else ())

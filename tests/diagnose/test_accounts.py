@@ -1,0 +1,88 @@
+"""Parts of a thread's time: what takes them leaves the rest, and whoever takes one twice is found out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from tests.diagnose.hand import local, measured, save, thread
+
+from ckptprof.diagnose.accounts import accounts as accounting
+from ckptprof.diagnose.accounts.accounts import ORDER, Step, account
+from ckptprof.diagnose.accounts.claims import Claim, Known
+from ckptprof.diagnose.accounts.parts import BUSY, IDLE, Part, Parts, UnbalancedError
+from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.sight import look
+from ckptprof.model import Level
+from ckptprof.verdicts import Limit
+
+_PARTS = Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 1.0})
+
+
+def test_what_is_taken_is_missing_from_the_rest() -> None:
+    """Time is taken in the order of the parts, as much as there is; nothing is taken for less than nothing."""
+    assert _PARTS.take(4.0, Part.REST, Part.DATA) == (4.0, Parts({Part.DATA: 1.0, Part.REST: 0.0, Part.USER: 1.0}))
+    assert _PARTS.take(9.0, Part.USER) == (1.0, Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 0.0}))
+    assert _PARTS.take(-1.0, Part.USER) == (0.0, _PARTS)
+
+
+def test_all_parts_give_the_same_share() -> None:
+    """Half of all of it is half of each part; more than all is all."""
+    assert _PARTS.take_alike(3.0) == (3.0, Parts({Part.DATA: 1.5, Part.REST: 1.0, Part.USER: 0.5}))
+    assert _PARTS.take_alike(7.0)[0] == 6.0
+    assert Parts({}).take_alike(1.0) == (0.0, Parts({}))
+
+
+def test_what_moves_stays_in_the_sum() -> None:
+    """Sleep that turns out to be for storage becomes sleep in a call."""
+    assert _PARTS.move(5.0, Part.REST, Part.DATA) == Parts({Part.DATA: 5.0, Part.REST: 0.0, Part.USER: 1.0})
+
+
+@pytest.mark.parametrize("wrong", [-0.1, math.inf, math.nan])
+def test_no_part_is_less_than_nothing(wrong: float) -> None:
+    """A part is a length of time."""
+    with pytest.raises(UnbalancedError, match="no time: sync="):
+        Parts({Part.DATA: 1.0, Part.SYNC: wrong})
+
+
+def test_each_part_is_one_of_the_busy_or_the_idle() -> None:
+    """A part that is added is told to be one of the two, and somebody takes it before it is unexplained."""
+    assert {*BUSY, *IDLE} == set(Part)
+    assert set(Part) - {part for step in ORDER[2:-1] for part in step.takes} == {Part.UNLINK, Part.CPU}
+
+
+def _twice(_: Known, parts: Parts) -> Claim:
+    return Claim(parts, (Spent(Cause.COPYING, Limit.NONE, parts.of(Part.DATA), "taken and left"),))
+
+
+def _lost(_: Known, parts: Parts) -> Claim:
+    return Claim(parts.without(Part.DATA))
+
+
+def _not_named(_: Known, parts: Parts) -> Claim:
+    return Claim(parts.without(Part.USER), (Spent(Cause.OWN_CODE, Limit.NONE, parts.of(Part.USER), "not its own"),))
+
+
+def _given(_: Known, parts: Parts) -> Claim:
+    return Claim(parts.move(1.0, Part.DATA, Part.SLEEP))
+
+
+@pytest.mark.parametrize("step", [_twice, _lost, _not_named, _given])
+def test_a_step_that_breaks_its_row_is_an_error(
+    step: Callable[[Known, Parts], Claim], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time that is taken twice, lost, or of a part that the row does not name never reaches a report."""
+    checkpoint = save(Level.TRACE, 4, measured(thread(Level.TRACE, 4, user=1, data=3), mount=local()))
+    monkeypatch.setattr(accounting, "ORDER", (Step(step, (Part.DATA,)), *ORDER))
+
+    with pytest.raises(UnbalancedError):
+        account(look(checkpoint))
+
+
+def test_looking_up_is_told_as_such() -> None:
+    """A save that waits for stat(2) and the like more than for creating and renaming says so."""
+    told = thread(Level.POLL, 4, user=1, create=1, metadata=2)
+    (names,) = (one for one in account(look(save(Level.POLL, 4, measured(told)))).accounts if one.cause is Cause.NAMES)
+
+    assert (names.limit, names.seconds, names.text) == (Limit.METADATA, pytest.approx(3), "in looking up files")
