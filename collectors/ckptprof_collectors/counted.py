@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
+
+SECTOR_BYTES = 512  # always, whatever the device says (Documentation/block/stat.rst)
 
 
 class Unit(Enum):
     """What a field counts. On the metrics page are seconds and bytes only."""
 
     ONE = 1  # shown as it is: bytes, operations, ticks
-    SECTOR = 512  # always, whatever the device says (Documentation/block/stat.rst)
+    SECTOR = SECTOR_BYTES
     MILLISECOND = 1e3
     MICROSECOND = 1e6
 
@@ -44,3 +47,21 @@ class Counted:
     gone: str | None = None  # what `Gone.entity` calls one that has left
     labels: tuple[str, ...] = ()  # of its series: the parts of its name between slashes
     left_out: tuple[str, ...] = ()  # fields that are not kept
+
+
+class Moved(NamedTuple):
+    """The fields that tell what an entity moved."""
+
+    into: str  # the host
+    out_of: str
+    unit_bytes: int
+    busy_ms: str | None  # in which it was busy
+
+
+# By the entity of `Counted`: what moves bytes into and out of the host
+MOVED = {
+    "disk": Moved("read_sectors", "write_sectors", SECTOR_BYTES, "io_ms"),
+    "nic": Moved("rx_bytes", "tx_bytes", 1, None),
+    "rdma": Moved("rx_bytes", "tx_bytes", 1, None),
+}
+LOOPBACK = "nic:lo"  # what it sends it receives

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.report.clean import clean, encodable, pad, shorten, shorten_end, width
+from ckptprof.encoding import encodable
+from ckptprof.report.clean import clean, pad, shorten, shorten_end, width
 
 
 def test_clean_writes_what_was_there() -> None:

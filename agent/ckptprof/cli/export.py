@@ -155,14 +155,14 @@ def _records(reader: StoreReader, chosen: Format, name: str, query: CheckpointQu
 
 def _trace(reader: StoreReader, query: CheckpointQuery, file: IO[bytes]) -> None:
     from ckptprof.export.files.perfetto import MAX_EVENTS, Rate, Trace  # noqa: PLC0415 # as above
-    from ckptprof.report.html.rates import MEASURED, rates  # noqa: PLC0415 # as above
+    from ckptprof.report.html.rates import directions  # noqa: PLC0415 # as above
 
     report = reader.report(query)
     gaps = [(gap.start_ns, gap.end_ns) for gap in report.watched.gaps]
     moved = [
-        Rate(f"{one.entity} {word}", rates(one, column, size, gaps))
+        Rate(f"{one.entity} {word}", spans)
         for one in pages.counted(reader, report)
-        for word, column, size in MEASURED[one.entity.partition(":")[0]]
+        for word, spans in directions(one, gaps)
     ]
     trace = Trace()
     file.writelines(trace.packets(report.checkpoints, [one for one in moved if one.spans], clean(report.host or "?")))

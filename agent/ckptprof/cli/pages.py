@@ -16,6 +16,7 @@ from ckptprof.cli import output
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
 from ckptprof.model import Checkpoint, CheckpointQuery, Report
 from ckptprof.report.clean import clean
+from ckptprof_collectors.counted import LOOPBACK, MOVED
 
 if TYPE_CHECKING:
     from ckptprof.report.html.rates import Counted
@@ -29,8 +30,6 @@ Out = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
 Open = Annotated[bool, typer.Option("--open", help="Show it in the browser of this desktop.")]
 
-_COUNTED = ("disk", "nic", "rdma")
-_LOOPBACK = "nic:lo"  # what it sends it receives
 _POINTS = 2000  # of a series
 _MINUTE = 60
 _ELSEWHERE = "--output FILE puts it elsewhere"
@@ -140,6 +139,6 @@ def counted(reader: StoreReader, report: Report) -> list[Counted]:
     seconds = (axis.end_ns - axis.start_ns) // 1_000_000_000
     step = None if seconds <= _POINTS else -(-seconds // _POINTS)
     step = step if step is None or step < _MINUTE else -(-step // _MINUTE) * _MINUTE  # of roll-ups
-    names = [name for name in reader.entities() if name.partition(":")[0] in _COUNTED and name != _LOOPBACK]
+    names = [name for name in reader.entities() if name.partition(":")[0] in MOVED and name != LOOPBACK]
     found = (reader.series(name, axis.start_ns, axis.end_ns, step_seconds=step) for name in names)
     return [Series(one.entity, one.times_ns, one.columns, one.step_ns) for one in found]

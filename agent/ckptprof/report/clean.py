@@ -42,11 +42,6 @@ def _escape(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{{{code:x}}}"
 
 
-def encodable(text: str) -> str:
-    r"""Return `text` with lone surrogates written as `\udcNN`, so that it is valid in UTF-8 and JSON."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def width(text: str) -> int:
     """Return how many terminal cells cleaned text takes: wide characters two, combining marks none."""
     if text.isascii():

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from ckptprof.bounds import Count
+from ckptprof.encoding import all_encodable
 from ckptprof.model import Checkpoint, Report, Watched
 from ckptprof.report import answer
-from ckptprof.report.clean import encodable
 from ckptprof.report.live.state import State
 from ckptprof.report.summary import ordered
 from ckptprof.verdicts import Headline, JobCost
@@ -81,7 +81,7 @@ def dump(document: dict[str, Any]) -> str:
     try:
         packed = msgspec.json.encode(document)
     except UnicodeEncodeError:  # a surrogate somewhere
-        packed = msgspec.json.encode(_without_surrogates(document))
+        packed = msgspec.json.encode(all_encodable(document))
     return _UNSAFE.sub(_escape, msgspec.json.format(packed, indent=2).decode()) + "\n"
 
 
@@ -99,13 +99,3 @@ def _summary(checkpoint: Checkpoint) -> dict[str, Any]:
     body |= {name: getattr(checkpoint, name) for name in WORKED_OUT}
     body["risks"] = list(map(msgspec.to_builtins, checkpoint.risks))
     return body
-
-
-def _without_surrogates(value: object) -> Any:
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, dict):
-        return {encodable(str(key)): _without_surrogates(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_surrogates(item) for item in value]
-    return value

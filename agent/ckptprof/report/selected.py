@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ckptprof.encoding import encodable
 from ckptprof.errors import UsageError
-from ckptprof.report.clean import clean, encodable
+from ckptprof.report.clean import clean
 from ckptprof.report.table import MISSING, Cell, Column, facts
 from ckptprof.report.table import render as lay
 

@@ -15,11 +15,11 @@ import os
 import re
 from pathlib import Path
 
+from ckptprof_collectors.counted import SECTOR_BYTES
 from ckptprof_collectors.kernelfs import KernelFs, read_int, read_text
 from ckptprof_collectors.mounts.mountinfo import RawMount, device_at, device_of, mount_of, parse
 from ckptprof_collectors.samples import DeviceInfo, text
 
-SECTOR_BYTES = 512  # of /sys/block/*/size, whatever the device's own sector
 NVME_PATH = re.compile(r"nvme(\d+)c\d+n(\d+)")
 NVME_HEAD = re.compile(r"nvme(\d+)n(\d+)")
 _BY_NAME = ((re.compile(r"loop\d+"), "loop"), (re.compile(r"zram\d+"), "zram"), (re.compile(r"ram\d+"), "ram"))

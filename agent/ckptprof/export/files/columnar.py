@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import IO, Any
 
+from ckptprof.encoding import encodable
 from ckptprof.errors import CkptprofError
-from ckptprof.export.files.textual import encodable
 from ckptprof.store.records import Field
 
 _ROWS = 10_000  # of a group of rows

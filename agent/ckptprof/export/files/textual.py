@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ckptprof.encoding import encodable
 from ckptprof.store.records import Field
 
 # A cell that begins so is a formula to a spreadsheet (OWASP, "CSV injection")
@@ -54,8 +55,3 @@ def _value(field: Field, value: Any) -> Any:
         except (msgspec.DecodeError, UnicodeEncodeError):  # of a database that is not ours alone
             return encodable(value)
     return encodable(value)
-
-
-def encodable(text: str) -> str:
-    r"""Return `text` with lone surrogates, of paths that are no UTF-8, written as `\udcNN`."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -9,13 +9,9 @@ from itertools import pairwise
 from ckptprof import units
 from ckptprof.report.clean import clean
 from ckptprof.report.html.axis import Axis
+from ckptprof_collectors.counted import MOVED
 
 HEIGHT = 40.0
-SECTOR_BYTES = 512  # of /proc/diskstats, whatever the device's own are
-# (into the host or off the medium, out of the host or onto it): columns of a series, and what one of them is in bytes
-MEASURED = {"disk": (("read", "read_sectors", SECTOR_BYTES), ("written", "write_sectors", SECTOR_BYTES)),
-            "nic": (("received", "rx_bytes", 1), ("sent", "tx_bytes", 1)),
-            "rdma": (("received", "rx_bytes", 1), ("sent", "tx_bytes", 1))}  # fmt: skip
 MAX_DRAWN = 6
 MAX_POINTS = 2000  # of a series
 _LEAST_BYTES = 1_000_000  # moved in all: less is no part of the picture
@@ -54,11 +50,10 @@ def throughputs(counted: Iterable[Counted], axis: Axis, gaps: Sequence[tuple[int
     """Return those that moved most, the busiest first; nothing of who moved less than a megabyte."""
     found = []
     for one in counted:
-        kind, _, name = one.entity.partition(":")
-        spans_of = [(word, rates(one, column, size, gaps)) for word, column, size in MEASURED.get(kind, ())]
+        spans_of = directions(one, gaps)
         moved = sum(rate * (end - start) / 1e9 for _, spans in spans_of for start, end, rate in spans)
         if moved >= _LEAST_BYTES:
-            found.append((moved, name, spans_of))
+            found.append((moved, one.entity.partition(":")[2], spans_of))
     found.sort(key=lambda one: (-one[0], one[1]))
     return [_drawn(name, spans_of, axis) for _, name, spans_of in found[:MAX_DRAWN]]
 
@@ -66,7 +61,18 @@ def throughputs(counted: Iterable[Counted], axis: Axis, gaps: Sequence[tuple[int
 Rates = list[tuple[int, int, float]]  # start, end, bytes per second
 
 
-def rates(one: Counted, column: str, size: int, gaps: Sequence[tuple[int, int]]) -> Rates:
+def directions(one: Counted, gaps: Sequence[tuple[int, int]]) -> list[tuple[str, Rates]]:
+    """Return how fast bytes came into the host and left it, each with a word; nothing of what moves none."""
+    kind = one.entity.partition(":")[0]
+    moved = MOVED.get(kind)
+    if moved is None:
+        return []
+    into, out_of = ("read", "written") if kind == "disk" else ("received", "sent")
+    size = moved.unit_bytes
+    return [(into, _rates(one, moved.into, size, gaps)), (out_of, _rates(one, moved.out_of, size, gaps))]
+
+
+def _rates(one: Counted, column: str, size: int, gaps: Sequence[tuple[int, int]]) -> Rates:
     """Return how fast a counter of `size` bytes rose, where it was watched."""
     values = one.columns.get(column)
     if values is None:

@@ -12,18 +12,12 @@ from ckptprof.service.recorder.untold import going_on
 from ckptprof.store.lock import writer_is_alive
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.series import Series, Values
+from ckptprof_collectors.counted import LOOPBACK, MOVED
 
 MOST = 100  # checkpoints: more than a screen has lines
 OLDEST_NS = 150_000_000_000  # of counters: they are stored once a minute
 SPAN_NS = 10_000_000_000  # over which a rate is a mean
-LOOPBACK = "nic:lo"  # what it sends it receives
 _EVERY_NS = 10_000_000_000  # the counters of a host with many devices take a while to read
-_SECTOR_BYTES = 512
-_COUNTERS = {  # what comes into the host, what leaves it, in bytes each; the time in which it was busy, in ms
-    "disk": ("read_sectors", "write_sectors", _SECTOR_BYTES, "io_ms"),
-    "nic": ("rx_bytes", "tx_bytes", 1, None),
-    "rdma": ("rx_bytes", "tx_bytes", 1, None),
-}
 FOLLOWS = "no agent answers: this follows the database, devices are up to a minute old"
 NOBODY = "nobody records to this database now: this is what it told last"
 
@@ -75,7 +69,7 @@ class Follower:
             return
         self._looked_ns = now_ns
         self._is_alive = writer_is_alive(self._reader.path)
-        names = [one for one in self._reader.entities() if one.partition(":")[0] in _COUNTERS and one != LOOPBACK]
+        names = [one for one in self._reader.entities() if one.partition(":")[0] in MOVED and one != LOOPBACK]
         found = (device(self._reader.series(name, now_ns - OLDEST_NS, now_ns), now_ns) for name in names)
         self._devices = tuple(one for one in found if one is not None)
 
@@ -87,7 +81,7 @@ def device(series: Series, now_ns: int) -> Device | None:
         return None
     first = max(0, bisect_right(times, times[-1] - SPAN_NS) - 1)
     kind, _, name = series.entity.partition(":")
-    read, written, size, busy = _COUNTERS[kind]
+    read, written, size, busy = MOVED[kind]
     seconds = (times[-1] - times[first]) / 1e9
 
     def rate(field: str | None, of: float) -> float | None:

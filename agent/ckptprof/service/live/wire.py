@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ckptprof.report.clean import encodable
+from ckptprof.encoding import all_encodable
 from ckptprof.report.live.state import State
 from ckptprof.store.location import SERVICE_DATABASE
 
@@ -38,7 +38,7 @@ def encode(state: State) -> bytes:
     try:
         told = msgspec.json.encode(state)
     except UnicodeEncodeError:
-        told = msgspec.json.encode(_encodable(msgspec.to_builtins(state)))
+        told = msgspec.json.encode(all_encodable(msgspec.to_builtins(state)))
     return msgspec.json.encode(Line(VERSION, msgspec.Raw(told))) + b"\n"
 
 
@@ -69,13 +69,3 @@ def short(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
-
-
-def _encodable(value: object) -> object:
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, dict):
-        return {key: _encodable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encodable(item) for item in value]
-    return value

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 from ckptprof.export.health import RecorderHealth
 from ckptprof.model import Checkpoint, Session
 from ckptprof.report.live.state import Device, Recorder, State, underway
+from ckptprof_collectors.counted import LOOPBACK, MOVED, Moved
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, Frame, Gone, NicInfo, NicSample, RdmaSample
 
-_LOOPBACK = "lo"
 _HIDDEN_KINDS = frozenset({"partition", "ram"})  # their bytes are the disk's, or no storage's
-_GONE = {"device": "disk", "interface": "nic", "port": "rdma"}
+_MOVERS = (DiskSample, NicSample, RdmaSample)
+_GONE = {one.counted.gone: one.counted.entity for one in _MOVERS}
 _Counts = tuple["int | None", "int | None", "int | None"]  # read and written bytes, milliseconds of being busy
 
 
@@ -100,15 +101,13 @@ class Live:
             store_queue=health.store_queue,
         )
 
-    def _disk(self, sample: DiskSample) -> None:
-        self._counts["disk", sample.device] = (sample.read_sectors * 512, sample.write_sectors * 512, sample.io_ms)
-
-    def _nic(self, sample: NicSample) -> None:
-        if sample.interface != _LOOPBACK:  # what it sends it receives
-            self._counts["nic", sample.interface] = sample.rx_bytes, sample.tx_bytes, None
-
-    def _port(self, sample: RdmaSample) -> None:
-        self._counts["rdma", sample.port] = sample.rx_bytes, sample.tx_bytes, None
+    def _counted(self, sample: DiskSample | NicSample | RdmaSample) -> None:
+        kind, (field,) = sample.counted.entity, sample.counted.name
+        name, moved = getattr(sample, field), MOVED[kind]
+        if f"{kind}:{name}" != LOOPBACK:
+            read, written = getattr(sample, moved.into), getattr(sample, moved.out_of)
+            busy = getattr(sample, moved.busy_ms) if moved.busy_ms is not None else None
+            self._counts[kind, name] = _bytes(read, moved), _bytes(written, moved), busy
 
     def _device_info(self, info: DeviceInfo) -> None:
         self._hide(("disk", info.device), is_hidden=info.kind in _HIDDEN_KINDS or not info.countable)
@@ -127,13 +126,15 @@ class Live:
 
 
 _TAKES: dict[type, Any] = {
-    DiskSample: Live._disk,  # noqa: SLF001 - its own
-    NicSample: Live._nic,  # noqa: SLF001
-    RdmaSample: Live._port,  # noqa: SLF001
+    **dict.fromkeys(_MOVERS, Live._counted),  # noqa: SLF001 - its own
     DeviceInfo: Live._device_info,  # noqa: SLF001
     NicInfo: Live._nic_info,  # noqa: SLF001
     Gone: Live._gone,  # noqa: SLF001
 }
+
+
+def _bytes(count: int | None, moved: Moved) -> int | None:
+    return None if count is None else count * moved.unit_bytes
 
 
 def _rates(before: _Counts | None, now: _Counts, seconds: float) -> tuple[float | None, float | None, float | None]:

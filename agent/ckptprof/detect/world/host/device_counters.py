@@ -11,9 +11,9 @@ from ckptprof.detect.world.counter_history import SECOND_NS, UNSEEN, CounterHist
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import DeviceMeasure
 from ckptprof.model import DeviceShare
+from ckptprof_collectors.counted import SECTOR_BYTES
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, ThrottleInfo
 
-SECTOR_BYTES = 512
 _Column = IntEnum(
     "_Column", "READS READ_SECTORS READ_MS WRITES WRITTEN_SECTORS WRITE_MS IO_MS WEIGHTED_MS DISCARDS FLUSHES", start=0
 )
