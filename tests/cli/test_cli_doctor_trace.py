@@ -88,9 +88,10 @@ def test_each_hook_and_each_degradation_is_named() -> None:
 
     works, *blind = trace.attached(KernelFs(), attach)
 
-    assert works == Check(
+    assert works == trace.ByEbpf(
         "trace", "ok", "the trace level works: calls (call_exit_portable), io_uring (uring_submit_ring)"
     )
+    assert trace.is_by_ebpf([works])
     assert [(check.status, check.fix) for check in blind] == [
         ("note", "boot a kernel of 6.12 or newer"),
         ("note", trace.NEWER),
@@ -155,6 +156,7 @@ def test_what_a_stand_in_does_not_see_is_one_line_with_one_remedy(
     works, blind = trace.attached(KernelFs(), lambda *_, **__: StandIn(reason), pieces=pieces)
 
     assert works.status == "ok"
+    assert not trace.is_by_ebpf([works])
     assert blind.text == f"the trace is made by perf events, because {reason}; out of sight: a; b"
     assert blind.fix == (fix or remedies.as_service())
 

@@ -22,6 +22,10 @@ _SINCE = re.compile(r"since (\d+\.\d+)")
 _PERMISSION = re.compile(r"lacks|not permitted|CAP_|set-user-ID")
 
 
+class ByEbpf(Check, frozen=True):
+    """The trace works, and no perf events stand in for its programs."""
+
+
 def everything(fs: KernelFs) -> list[Check]:
     """Return all checks of the trace; none raises."""
     pieces = [types(fs), privileges(fs), libbpf(), lockdown(fs)]
@@ -95,7 +99,8 @@ def attached(fs: KernelFs, attach: tracing.Maker = tracing.attach, *, pieces: Se
     degraded = tuple(tracer.degraded)
     tracer.close()
     hooks = ", ".join(f"{hook} ({variant})" for hook, variant in programs.items()) or "everything"
-    return [Check("trace", "ok", f"the trace level works: {hooks}"), *out_of_sight("trace-sight", degraded, pieces)]
+    kind = Check if _PERF_EVENT in programs.values() else ByEbpf
+    return [kind("trace", "ok", f"the trace level works: {hooks}"), *out_of_sight("trace-sight", degraded, pieces)]
 
 
 def out_of_sight(
@@ -151,4 +156,4 @@ def mended(reason: str, found: Check | None, otherwise: str = NOTHING) -> str:
 
 def is_by_ebpf(checks: Sequence[Check]) -> bool:
     """Return whether the programs could be attached, and no perf events stand in for them."""
-    return any(check.id == "trace" and check.status == "ok" and _PERF_EVENT not in check.text for check in checks)
+    return any(isinstance(check, ByEbpf) for check in checks)
