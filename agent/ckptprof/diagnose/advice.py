@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ckptprof.diagnose.sight import SLIGHT
 from ckptprof.diagnose.words import WORDS
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
@@ -11,7 +12,7 @@ from ckptprof.units import plural, seconds
 from ckptprof.verdicts import Headline, Limit, Verdict
 
 _CROWDED = 0.2  # of what training lost
-_LITTLE = 0.1  # of it: a limit of less is no answer, where all else was fast
+_EACH = 1e-9  # seconds: where nothing was lost, the remedy that is told most often counts
 
 
 def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
@@ -31,7 +32,7 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     slow = [limit for limit in sums if limit not in (Limit.NONE, Limit.UNCLEAR)]
     limit = max(slow or set(sums) - {Limit.NONE} or set(sums), key=lambda one: sums[one])
     mine = [one for one in judged if one.verdict is not None and one.verdict.limit is limit]
-    if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < _LITTLE * whole:
+    if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
         return _of_little(limit, mine, judged, whole)
     return Headline(
         limit=limit,
@@ -133,5 +134,5 @@ def _remedy(mine: list[Checkpoint]) -> str | None:
     sums: dict[str, float] = {}
     for one in mine:
         if one.verdict is not None and one.verdict.remedy is not None:
-            sums[one.verdict.remedy] = sums.get(one.verdict.remedy, 0.0) + lost_seconds(one) + 1e-9
+            sums[one.verdict.remedy] = sums.get(one.verdict.remedy, 0.0) + lost_seconds(one) + _EACH
     return max(sums, key=lambda one: sums[one], default=None)

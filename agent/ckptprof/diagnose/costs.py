@@ -11,6 +11,7 @@ from ckptprof.model import Checkpoint, Kind
 from ckptprof.verdicts import DirectionCost, JobCost
 
 SNIA_SHARE = 0.05  # checkpointing takes less than 5 % of the time in training
+_GIB = 1 << 30
 FIELD_SHARES = (0.12, 0.43)  # in the mean and at worst (Maeng et al. 2021)
 
 
@@ -92,7 +93,7 @@ def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None
         mean_seconds=sum(lengths) / len(lengths) if lengths else None,
         worst_seconds=max(lengths, default=None),
         bytes_per_second=speed,
-        gibibytes_per_second=speed / 2**30 if speed is not None else None,
+        gibibytes_per_second=speed / _GIB if speed is not None else None,
         bytes_per_second_per_gpu=each,
         tier=tiers.word(mine[0].kind, each),
         ceiling_share=figures.median(shares) if shares else None,

@@ -14,8 +14,12 @@ from ckptprof.measures import DeviceMeasure, LinkMeasure, Measures, MemoryMeasur
 from ckptprof.model import Checkpoint, Kind
 
 NS = 1e9
+MS = 1e3
+MOST = 0.5  # of a whole: half of its seconds or bytes are most of them
+SLIGHT = 0.1  # of a whole: less decides nothing, and is not told
+_CLOCK_SECONDS = 1e-3  # a rate over less would tell of the clock
+_FEW_REQUESTS = 8  # no mean is told of fewer
 _PAST_THE_KERNEL = 2.0  # times what the kernel counted: headers make a tenth
-_CARRIED = 0.5  # of a checkpoint went over what carried it, compressed or not
 _MOUNTED_FAR = frozenset(
     {"nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "9p", "beegfs", "gpfs", "glusterfs", "wekafs"}
 )
@@ -29,6 +33,11 @@ def number(value: float | None) -> float | None:
 def some(value: float | None) -> float:
     """Return it, 0 where it was not seen: only for sums in which that makes no difference."""
     return number(value) or 0.0
+
+
+def pace(amount: float, spent: float) -> float:
+    """Return how much it was a second."""
+    return amount / max(spent, _CLOCK_SECONDS)
 
 
 def seconds(value_ns: int | None) -> float | None:
@@ -72,15 +81,15 @@ class Sight:
     @property
     def direct(self) -> bool:
         """Whether most of it bypassed the page cache."""
-        return some(self.checkpoint.pattern.direct_share_bytes) >= 0.5
+        return some(self.checkpoint.pattern.direct_share_bytes) >= MOST
 
     @property
     def mapped(self) -> bool:
         """Whether most of it moved by page faults of a mapping."""
-        if some(self.checkpoint.pattern.mapped_share_bytes) >= 0.5:
+        if some(self.checkpoint.pattern.mapped_share_bytes) >= MOST:
             return True
         faulted = sum(some(one.faulted_bytes) for one in self.measures.processes)
-        return not self.writes and self.checkpoint.bytes > 0 and faulted >= 0.5 * self.checkpoint.bytes
+        return not self.writes and self.checkpoint.bytes > 0 and faulted >= MOST * self.checkpoint.bytes
 
     @property
     def device_bytes(self) -> float | None:
@@ -99,7 +108,7 @@ class Sight:
     @property
     def request_bytes(self) -> float | None:
         """The mean request of the device; None where hardly any were seen."""
-        if not self.device_operations or self.device_operations < 8:
+        if not self.device_operations or self.device_operations < _FEW_REQUESTS:
             return None
         return some(self.device_bytes) / self.device_operations
 
@@ -206,7 +215,7 @@ def over(link: LinkMeasure, *, writes: bool) -> float:
 
 def _link(measures: Measures, writes: bool, size: int) -> LinkMeasure | None:  # noqa: FBT001 - a direction
     """Return the link that the storage is behind, as the connections with it tell; else the one that moved most."""
-    carried = _carriers(measures, writes, least=_CARRIED * some(size))
+    carried = _carriers(measures, writes, least=MOST * some(size))
     links = [one for one in measures.links if one.name in carried]
     if links:
         return max(links, key=lambda one: over(one, writes=writes))

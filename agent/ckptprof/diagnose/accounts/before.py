@@ -7,7 +7,7 @@ import math
 from ckptprof.diagnose.accounts.cleaning import deletion
 from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks
 from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import NS, Sight, number, seconds, some
+from ckptprof.diagnose.sight import MOST, NS, Sight, number, pace, seconds, some
 from ckptprof.figures import stall_seconds
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
@@ -67,10 +67,7 @@ def waited_for_previous(sight: Sight, blocked: float) -> float:
     saves = [one for one in sight.history if one.kind is Kind.SAVE]
     start_ns = sight.checkpoint.start_ns
     return max(
-        (
-            max(0.0, (min(one.end_ns, start_ns) - max(one.start_ns, start_ns - int(blocked * NS))) / NS)
-            for one in saves[-4:]
-        ),
+        (max(0.0, (min(one.end_ns, start_ns) - max(one.start_ns, start_ns - int(blocked * NS))) / NS) for one in saves),
         default=0.0,
     )
 
@@ -82,7 +79,7 @@ def explain(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
         return []
     waited = min(blocked, waited_for_previous(sight, blocked))
     found = []
-    if waited >= 0.05:
+    if waited > 0:
         found.append(
             Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, "blocked while the save before was being written")
         )
@@ -110,10 +107,10 @@ def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
     before = sight.measures.before
     growing = number(seconds(before.growing_ns)) if before is not None else None
     spent = blocked if growing is None else min(blocked, growing)
-    speed = grown / max(spent, 1e-3)
+    speed = pace(grown, spent)
     packs = sum(sight.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
     slow = before is not None and some(before.busy) >= _COMPUTES * had_cpu and speed < _PACKING
     built = grown > _COPIES * some(sight.checkpoint.bytes)  # what is written was made of it
-    limit = Limit.SERIALIZE if packs >= 0.5 or slow or built else Limit.STAGING
+    limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}"
     return Spent(Cause.GREW, limit, spent, text)

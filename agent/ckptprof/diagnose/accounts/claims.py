@@ -16,7 +16,7 @@ from ckptprof.diagnose.accounts.path import CriticalPath
 from ckptprof.diagnose.accounts.ranks import Straggler, number_of_ranks
 from ckptprof.diagnose.accounts.storage import Storage, resolve, throttle
 from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import Sight, some
+from ckptprof.diagnose.sight import MOST, SLIGHT, Sight, some
 from ckptprof.units import percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
@@ -26,13 +26,9 @@ SMALL_FILE_BYTES = 128 << 10
 _QUEUED = "ready to go on in the kernel, but without a CPU: other threads had them, or its quota was used up"
 _STARVED = "ready to run, but without a CPU: other threads had them, or its quota was used up"
 _ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
-_COUNTED = 0.5  # of the files were seen to be created: the rest of the time in the kernel is of the others
 _TOUCHED = 1e9  # bytes per second that a copy may take of unexplained kernel time, where files are many
 _OF_NAMES = 0.15  # of the time: then many small files are what all of it is paid for
-_LOOKED_UP = 0.5  # of the time in names
 _BUSY = 0.7  # of the time: a device that nobody waits for is idle at times
-_REACHED = 0.5  # of the bytes came to the device, or over the network: it was for them
-_SLIGHT = 0.1  # of the span: less is no gathering
 _EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
 _NAMES = (Part.CREATE, Part.RENAME, Part.METADATA)
 OF_EACH_FILE = (*_NAMES, Part.CLOSE, Part.DATA, Part.COPY, Part.USER, Part.STARVED, Part.QUEUED)
@@ -88,7 +84,7 @@ def kernel(known: Known, parts: Parts) -> Claim:
 def _is_uncounted(sight: Sight) -> bool:
     """Return whether the trace was told of a part of the new files only: of ten thousand a second it drops the rest."""
     told = [some(one.creates) for one in sight.measures.threads if one.creates]
-    return bool(told) and sum(told) < _COUNTED * _files(sight)
+    return bool(told) and sum(told) < MOST * _files(sight)
 
 
 def _many_small(sight: Sight) -> bool:
@@ -108,7 +104,7 @@ def names(known: Known, parts: Parts) -> Claim:
     whole = parts.without(Part.QUEUED, Part.STARVED).total
     taken = OF_EACH_FILE if _many_small(sight) and spent >= _OF_NAMES * whole else _NAMES
     text = "in creating and renaming" if sight.writes else "in opening"
-    if sight.writes and parts.of(Part.METADATA) > _LOOKED_UP * spent:
+    if sight.writes and parts.of(Part.METADATA) > MOST * spent:
         text = "in looking up"
     if files >= MANY_FILES:
         text += f" {plural(int(files), 'file')}, {size(sight.moved / files)} each"
@@ -177,7 +173,7 @@ def unknown_wait(known: Known, parts: Parts) -> Claim:
     if known.path.time.calls_known or rest <= 0 or not sight.device_bytes:
         return Claim(parts)
     at_limit = throttle(sight, rest) is not None or (sight.device_busy or 0.0) >= _BUSY
-    is_theirs = at_limit and sight.device_bytes >= _REACHED * sight.moved
+    is_theirs = at_limit and sight.device_bytes >= MOST * sight.moved
     return Claim(parts.move(rest, Part.REST, Part.DATA) if is_theirs else parts)
 
 
@@ -247,8 +243,8 @@ def gathering(known: Known, parts: Parts) -> Claim:
     came = max((some(one.received_bytes) for one in sight.measures.links), default=0.0)
     if not asleep or not sight.writes:
         return Claim(parts)
-    slight = asleep < _SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it
-    if slight or sight.remote or came < _REACHED * some(sight.checkpoint.bytes) or not came:
+    slight = asleep < SLIGHT * sight.span or number_of_ranks(sight) == 1  # then nobody sent it
+    if slight or sight.remote or came < MOST * some(sight.checkpoint.bytes) or not came:
         left = parts.without(Part.NETWORK)
         return _claimed(left, Cause.MESSAGES, Limit.GATHER, looked, "asleep in sends and receives")
     text = f"asleep outside of file calls, while {size(came)} came in over the network"

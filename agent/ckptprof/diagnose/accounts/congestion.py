@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ckptprof.diagnose.sight import number, some
+from ckptprof.diagnose.sight import SLIGHT, number, some
 from ckptprof.measures import LinkMeasure
 from ckptprof.units import percent, plural, rate
 
 _A_SECOND = 100.0  # of notifications or pauses: a few are how a healthy fabric keeps its queues short
 _LOST_A_SECOND = 10.0  # each costs a round, and often much that has to be sent again
 _WAITED = 0.3  # of the ticks of a port
-_SHARED = 0.1  # of what it moved meanwhile
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,6 @@ def congestion(link: LinkMeasure, moved: float, waiting: float, *, writes: bool)
         told.append(f"{plural(int(marked), 'packet')} marked on the way")
     before = some(link.before_bytes_per_second)
     shared = None
-    if before >= _SHARED * moved:
+    if before >= SLIGHT * moved:
         shared = f"the port is shared: it moved {rate(before)} before this, too, as collectives do"
     return Congestion(f"{link.name} had {', '.join(told)}", shared)

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ckptprof.diagnose.sight import Sight, number, some
+from ckptprof.diagnose.sight import MOST, MS, SLIGHT, Sight, number, some
 from ckptprof.measures import ConnectionMeasure
 from ckptprof.units import percent, seconds, size
 from ckptprof.verdicts import Limit
 
 _LEAST_SECONDS = 0.5  # data on its way: the window of a fast connection is full for milliseconds, which tells nothing
 _HELD = 0.3  # of that time, by the window of the receiver
-_FREE = 0.1  # of that time, at most: then its window held nothing up
 _ON_ITS_WAY = 0.7  # of the waiting
-_SELDOM = 0.5  # of the waiting: less, and the wire waited for somebody, and not somebody for it
-_WHOLE = 0.5  # of what was moved went over these connections, else others count
 _SENDS = 0.05  # of what the one that sent most did: with eight connections of one mount each counts
 _QUEUED = 2.0  # times the shortest round
 
@@ -41,12 +38,12 @@ def transport(sight: Sight, waiting: float) -> Transport | None:
     if not sight.writes or not theirs or any(one.busy_seconds is None for one in theirs) or waiting <= 0:
         return None
     sent = sum(some(one.sent_bytes) for one in theirs)
-    if sent < _WHOLE * sight.moved:
+    if sent < MOST * sight.moved:
         return None
     sure = all(one.relation != "bytes" for one in theirs)
     main = max(theirs, key=lambda one: some(one.sent_bytes))
     on_its_way = min(1.0, busy / waiting)
-    if on_its_way < _SELDOM:
+    if on_its_way < MOST:
         idle = f"data was on its way to {_name(main)} for {seconds(busy)} of it"
         free = f"not the network: nothing was on its way for {percent(1 - on_its_way)} of the waiting"
         return Transport(None, idle, free, sure) if waiting >= _LEAST_SECONDS else None
@@ -59,7 +56,7 @@ def transport(sight: Sight, waiting: float) -> Transport | None:
         )
         text = f"{window} in which data was on its way"
         return Transport(Limit.SERVER, text, f"not the network: {text}", sure)
-    if held < _FREE * busy and on_its_way >= _ON_ITS_WAY and not _stays_here(theirs):
+    if held < SLIGHT * busy and on_its_way >= _ON_ITS_WAY and not _stays_here(theirs):
         way = f"data was on its way to {_name(main)} for {percent(on_its_way)} of it{_rounds(main)}{_again(theirs)}"
         free = f"not the server: its window held the sender up for {percent(held / busy)} of that time"
         return Transport(Limit.NETWORK, way, free, sure, queued=bool(_rounds(main) or _again(theirs)))
@@ -92,7 +89,7 @@ def _rounds(one: ConnectionMeasure) -> str:
     usual, least = number(one.rtt_seconds), number(one.min_rtt_seconds)
     if not usual or not least or usual < _QUEUED * least:
         return ""
-    return f", where a round took {usual * 1000:.1f} ms, at best {least * 1000:.2f} ms: it waits in queues"
+    return f", where a round took {usual * MS:.1f} ms, at best {least * MS:.2f} ms: it waits in queues"
 
 
 def _again(theirs: list[ConnectionMeasure]) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.path import CriticalPath, had_cpu
 from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import NS, Sight, number, some
+from ckptprof.diagnose.sight import NS, SLIGHT, Sight, number, some
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Mode
 from ckptprof.verdicts import Limit
 
-_LEAST = 0.1  # of the path
 _WORKED = 0.6  # of the time that was waited, others were on a CPU
 _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, those in calls to the kernel beside it
 
@@ -21,7 +20,7 @@ _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, th
 def locked(sight: Sight, path: CriticalPath, seconds: float) -> Spent | None:
     """Return the account of seconds asleep in futex(2) and the like, if other threads of the process explain them."""
     process = sight.process(path.pid) if path.pid is not None else None
-    if path.thread is None or process is None or seconds < _LEAST * sight.span or not seconds:
+    if path.thread is None or process is None or seconds < SLIGHT * sight.span or not seconds:
         return None
     busy, own = number(process.busy), _on_cpu(path.thread)
     if busy is None or own is None:
@@ -29,7 +28,7 @@ def locked(sight: Sight, path: CriticalPath, seconds: float) -> Spent | None:
     beside = busy * sight.span - own
     held = sight.checkpoint.mode is Mode.SYNC
     one_core = _ONE_CORE[0] <= busy <= _ONE_CORE[1] and _runs_python(process, unseen=held)
-    worked = beside >= max(_LEAST, _WORKED * had_cpu(path.thread)) * seconds
+    worked = beside >= max(SLIGHT, _WORKED * had_cpu(path.thread)) * seconds
     if not worked or not (one_core or held):
         return None  # where training goes on, the others need not work for the one that waits
     how = "ran (all threads together used one core)" if one_core else f"used {beside / sight.span:.1f} cores"

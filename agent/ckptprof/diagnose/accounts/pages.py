@@ -11,6 +11,7 @@ from ckptprof.units import size
 
 _LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of what is available
 _LOW_BYTES = 256 << 20
+_NEARLY = 0.9  # of where the kernel begins to hold writers: it holds them, and memory is looked at in between
 
 
 @dataclass(frozen=True)
@@ -68,4 +69,4 @@ def _at_threshold(sight: Sight) -> bool:
     threshold, dirty = number(memory.dirty_threshold_bytes), number(memory.dirty_max_bytes)
     if not threshold or dirty is None:
         return False
-    return dirty >= (threshold + some(memory.dirty_background_bytes)) / 2 * 0.9
+    return dirty >= (threshold + some(memory.dirty_background_bytes)) / 2 * _NEARLY

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.parts import BUSY, Part, Parts
 from ckptprof.diagnose.accounts.threads import ThreadTime, time_of
-from ckptprof.diagnose.sight import NS, Sight, number, some
+from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, number, some
 from ckptprof.measures import ThreadMeasure
 
 _PIECES = 16  # of the path, at most
 _BESIDE = 0.2  # of the critical thread's bytes: who moves less does not write beside it
-_FOREMOST = 0.5  # of the most bytes of a thread: of several alike the last one counts
-_RANK = 0.1  # of the bytes of a mean rank: who moved less is none that the others wait for
 _SHARE = 0.05  # of a rank's bytes: what is less is a marker, not its data
 
 
@@ -104,7 +102,7 @@ def foremost(threads: list[ThreadMeasure]) -> ThreadMeasure | None:
     """Return the thread of most bytes, the last of several alike."""
     most = max((some(one.bytes) for one in threads), default=0.0)
     return max(
-        (one for one in threads if some(one.bytes) >= _FOREMOST * most),
+        (one for one in threads if some(one.bytes) >= MOST * most),
         key=lambda one: (one.end_ns, some(one.bytes)),
         default=None,
     )
@@ -161,7 +159,7 @@ def excess(sight: Sight) -> tuple[float, Rank, tuple[Rank, ...]] | None:
     if len(found) < 2:
         return None
     mean = sum(one.bytes for one in found) / len(found)
-    real = tuple(one for one in found if one.bytes >= _RANK * mean)
+    real = tuple(one for one in found if one.bytes >= SLIGHT * mean)
     if len(real) < 2:
         return None
     last, others = real[-1], real[:-1]

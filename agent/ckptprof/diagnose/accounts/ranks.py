@@ -9,16 +9,16 @@ from ckptprof.diagnose.accounts.parts import STORED, Part
 from ckptprof.diagnose.accounts.path import Rank, excess, foremost
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.accounts.threads import time_of
-from ckptprof.diagnose.sight import NS, Sight, number, some
+from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, number, some
 from ckptprof.units import percent, seconds, size
 from ckptprof.verdicts import Limit
 
 _LATE_SHARE = 0.25  # of the span
 _LATE_SECONDS = 0.5
 _ALONE = 0.9  # of the bytes
-_BUSY = 0.8
+_BUSY = 0.8  # of the time, or of a limit: what is shared was never idle, and who ends last is chance
+_LARGER = 1.3  # times the bytes of the others: that is why it was late
 _AT_CPUS = (Part.USER, Part.COPY, Part.KERNEL, Part.CPU, Part.STARVED, Part.QUEUED)
-_OFTEN_BUSY = 0.5  # of the time that its writers waited for it: then each waits for the others, too
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
     share = min(last.bytes, statistics.median(one.bytes for one in others)) / theirs
     stored = statistics.median(_spent(sight, one.pid, STORED) for one in others)
     busy = number(sight.device.busy_seconds) if sight.device is not None else None
-    if sight.remote or busy is None or busy * theirs / (theirs + last.bytes) < _OFTEN_BUSY * stored:
+    if sight.remote or busy is None or busy * theirs / (theirs + last.bytes) < MOST * stored:
         stored = 0.0
     cores = sight.measures.cores
     crowded = cores is not None and len(others) >= cores
@@ -84,21 +84,21 @@ def _spent(sight: Sight, pid: int, parts: tuple[Part, ...]) -> float:
 
 def _saturated(sight: Sight, asleep_share: float) -> bool:
     """Return whether the ranks shared a device that was never idle: then who ends last is chance."""
-    if asleep_share < 0.5:
+    if asleep_share < MOST:
         return False
     if (bound := throttle(sight, sight.span)) is not None:
         return bound.share >= _BUSY
     busy = sight.device_busy
-    return busy is not None and busy >= 0.9
+    return busy is not None and busy >= _BUSY
 
 
 def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
     text = f"one rank ended {seconds(late)} after the middle one of the others"
     bytes_ = statistics.median(one.bytes for one in others)
     begun = (last.start_ns - statistics.median(one.start_ns for one in others)) / NS
-    if bytes_ and last.bytes >= 1.3 * bytes_:
+    if bytes_ and last.bytes >= _LARGER * bytes_:
         return f"{text}, with {size(last.bytes)} where they had {size(bytes_)}"
-    if begun >= 0.5 * late:
+    if begun >= MOST * late:
         return f"{text}, having begun {seconds(begun)} later"
     return f"{text}, being slower with the same bytes"
 
@@ -117,7 +117,7 @@ def alone(sight: Sight) -> Alone | None:
     cores = sight.measures.cores
     workers = min(ranks, cores) if cores and cores > 0 else ranks
     text = f"one of {ranks} ranks wrote {percent(max(moved) / total)} of the bytes"
-    idle = [some(one.busy) for one in sight.measures.processes if one.busy is not None and one.bytes < 0.1 * total]
+    idle = [some(one.busy) for one in sight.measures.processes if one.busy is not None and one.bytes < SLIGHT * total]
     if idle:
         text += f", the others used {statistics.fmean(idle):.1f} cores each"
     return Alone(ranks, workers, text)

@@ -9,19 +9,20 @@ from typing import NamedTuple
 from ckptprof.diagnose.accounts.congestion import congestion
 from ckptprof.diagnose.accounts.connections import transport
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import Sight, number, some
+from ckptprof.diagnose.sight import MOST, Sight, number, pace, some
 from ckptprof.units import per_second, percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
 SMALL_BYTES = 64 << 10  # of a request, or of a call that bypasses the page cache
 SMALL_REQUEST_BYTES = 128 << 10
 SYNC_BYTES = 4 << 20
+_TINY_BYTES = 16 << 10  # of a call or a request: no device and no server is at its best with these
 SYNCS = 16
 _NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
 _MOMENT = 0.02  # seconds; of what is shorter no rate is told
 _STEADY = 0.8
+_IDLE = 0.3  # of the time: a device that has so little to do does not hold its writers up
 _AT_SERVER = "asleep waiting for the server of the mount"
-_AT_WORK = 0.5  # cores: who uses less waits most of the time
 _EVEN = 0.9  # of the time at one rate: something holds it there
 
 
@@ -78,15 +79,15 @@ def throttle(sight: Sight, waiting: float) -> Bound | None:
     """Return the limit that was hit the most."""
     best: Bound | None = None
     for device in sight.measures.devices:
-        active = max(1e-3, min(some(device.seconds) or waiting, waiting) if waiting else some(device.seconds))
+        active = min(some(device.seconds) or waiting, waiting) if waiting else some(device.seconds)
         moved = some(device.written_bytes if sight.writes else device.read_bytes)
         operations = some(device.writes if sight.writes else device.reads)
         by_bytes = number(device.throttled_bytes_per_second)
         by_operations = number(device.throttled_operations_per_second)
-        reached_bytes = max(moved, 0.0) / active / by_bytes if by_bytes else 0.0
-        reached_operations = operations / active / by_operations if by_operations else 0.0
+        reached_bytes = pace(max(moved, 0.0), active) / by_bytes if by_bytes else 0.0
+        reached_operations = pace(operations, active) / by_operations if by_operations else 0.0
         reached = max(reached_bytes, reached_operations)
-        if reached >= 0.5 and (best is None or reached > best.share):
+        if reached >= MOST and (best is None or reached > best.share):
             is_bytes = reached_bytes >= reached_operations
             known = by_bytes if is_bytes else None, None if is_bytes else by_operations
             best = Bound(min(reached, 1.0), *known, device.device, reached * active)
@@ -108,14 +109,14 @@ def _small(sight: Sight, waiting: float) -> Storage | None:
     bound = throttle(sight, waiting)
     if bound is not None and bound.bytes_per_second is not None:
         return None  # the bytes are what a limit holds
-    moved = (sight.device_bytes or sight.moved) / max(waiting, 1e-3)
+    moved = pace(sight.device_bytes or sight.moved, waiting)
     shown = _shown(sight)
-    if bound is None and shown is not None and moved >= _NEAR * shown and (request or 0) >= 16 << 10:
+    if bound is None and shown is not None and moved >= _NEAR * shown and (request or 0) >= _TINY_BYTES:
         return None
     text = f"asleep in small operations, {size(request if request is not None else call or 0)} each"
     if sight.device_operations:
         most = _most(bound and bound.operations_per_second)
-        text += f", {per_second(min(sight.device_operations / max(waiting, 1e-3), most))}"
+        text += f", {per_second(min(pace(sight.device_operations, waiting), most))}"
     if bound is not None and bound.operations_per_second is not None:
         text += f" of the {per_second(bound.operations_per_second)} that the device is limited to"
     excluded = [f"not by bytes: {rate(moved)}" + (f", it has shown {rate(shown)}" if shown else "")]
@@ -135,7 +136,7 @@ def _device(sight: Sight, waiting: float) -> Storage:
     moved = sight.device_bytes
     speed = ""
     if moved is not None and waiting >= _MOMENT:
-        speed = f" at {rate(min(moved / max(waiting, 1e-3), _most(bound and bound.bytes_per_second)))}"
+        speed = f" at {rate(min(pace(moved, waiting), _most(bound and bound.bytes_per_second)))}"
     if bound is not None:
         of_bytes, of_operations = bound.bytes_per_second, bound.operations_per_second
         limit = rate(of_bytes) if of_bytes is not None else per_second(of_operations or 0.0)
@@ -145,7 +146,7 @@ def _device(sight: Sight, waiting: float) -> Storage:
     if busy is not None:
         text += f", which was {percent(busy)} busy"
     steadiness = number(sight.device.steadiness) if sight.device is not None else None
-    held = busy is not None and busy < 0.3 and steadiness is not None and steadiness >= _STEADY
+    held = busy is not None and busy < _IDLE and steadiness is not None and steadiness >= _STEADY
     if held:
         text += f", at an even rate ({percent(min(1.0, steadiness or 0.0))} of the time): slowed before its queue"
     cause = Cause.DEVICE_PACED if held else Cause.DEVICE
@@ -189,7 +190,7 @@ def _remote(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     if busy is None or shown.limit is not Limit.SERVER:
         return replace(shown, excluded=excluded, rival=None)
     at_work = f"what serves the mount here used {busy:.2f} cores"
-    if busy >= _AT_WORK:  # then it is as likely that it waited for that one
+    if busy >= MOST:  # then it is as likely that it waited for that one
         return replace(shown, text=f"{shown.text}; {at_work}", excluded=excluded, rival=None, sure=False)
     return replace(shown, excluded=(*excluded, f"not this end: {at_work}"), rival=None, imposed=True)
 
@@ -198,7 +199,7 @@ def _of_link(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     link = sight.link
     if link is None:
         return flush or Storage(Cause.SERVER, Limit.SERVER, _AT_SERVER, rival=Limit.NETWORK, sure=False)
-    moved = (sight.link_bytes or 0.0) / max(waiting, some(link.active_seconds), 1e-3)  # it moves on beside other work
+    moved = pace(sight.link_bytes or 0.0, max(waiting, some(link.active_seconds)))  # it moves on beside other work
     speed, shown = number(link.speed_bytes_per_second), number(link.shown_bytes_per_second)
     peak = max(moved, some(link.peak_bytes_per_second))
     text = f"asleep waiting for the network: {link.name} moved {rate(moved)}"
@@ -208,7 +209,7 @@ def _of_link(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
     if not sight.writes and link.shaped_overlimits is not None and _is_plateau(sight, waiting, peak):
         text += f", never more than {rate(peak)}, and it is shaped at this end"
         return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
-    if speed and peak >= _NEAR * speed and moved >= 0.5 * speed:
+    if speed and peak >= _NEAR * speed and moved >= MOST * speed:
         return Storage(Cause.LINK, Limit.NETWORK, f"{text} of {rate(speed)}")
     held_up = congestion(link, moved, waiting, writes=sight.writes)
     if held_up is not None:
@@ -222,10 +223,10 @@ def _of_link(sight: Sight, waiting: float, flush: Storage | None) -> Storage:
         free = (_link_free(moved, speed or shown),)
         return Storage(Cause.SMALL_OPERATIONS, Limit.SMALL_IO, small, free, rival=Limit.SERVER)
     steadiness = min(1.0, some(link.steadiness))
-    if shown and _NEAR * shown <= moved <= shown / _NEAR and steadiness >= (_STEADY if speed else 0.5):
+    if shown and _NEAR * shown <= moved <= shown / _NEAR and steadiness >= (_STEADY if speed else MOST):
         text += f", as fast as it was ever seen ({rate(shown)}), evenly {percent(steadiness)} of the time"
         return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=steadiness >= _EVEN)
-    if steadiness >= _EVEN and some(link.active_seconds) >= 0.5 * waiting and not _has_room(moved, shown):
+    if steadiness >= _EVEN and some(link.active_seconds) >= MOST * waiting and not _has_room(moved, shown):
         text += f", at an even rate ({percent(steadiness)} of the time)"
         return Storage(Cause.LINK, Limit.NETWORK, text, rival=Limit.SERVER, imposed=True, sure=False)
     free = (_link_free(moved, speed or shown),)
@@ -247,7 +248,7 @@ def _of_speed(speed: float | None) -> str:
 def _is_plateau(sight: Sight, waiting: float, peak: float) -> bool:
     """Return whether a link moved what it did at its best most of the time, whatever held its reader up in between."""
     active = some(sight.link.active_seconds) if sight.link is not None else 0.0
-    return active >= max(1.0, 0.5 * waiting) and (sight.link_bytes or 0.0) / active >= _STEADY * peak
+    return active >= max(1.0, MOST * waiting) and (sight.link_bytes or 0.0) / active >= _STEADY * peak
 
 
 def _has_room(moved: float, shown: float | None) -> bool:
@@ -262,6 +263,6 @@ def _link_free(moved: float, most: float | None) -> str:
 def _small_calls(sight: Sight) -> str | None:
     """Return small calls at a mount whose client does not gather them: reads, and writes past the page cache."""
     call = number(sight.checkpoint.pattern.median_operation_bytes)
-    if call is None or call >= 16 << 10 or (sight.writes and not sight.direct):
+    if call is None or call >= _TINY_BYTES or (sight.writes and not sight.direct):
         return None
     return f"asleep in small operations, {size(call)} each"

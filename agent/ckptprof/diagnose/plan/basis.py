@@ -11,6 +11,7 @@ from ckptprof.errors import UsageError
 
 RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start; measured nowhere, so say your own
 _HOUR = 3600
+_WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +111,7 @@ def _size(given: Given, measured: Measured | None) -> Figure | None:
 
 
 def _in_words(number: float) -> str:
-    for factor, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+    for factor, word in _WORDS:
         if number >= factor:
             return f"{number / factor:,.4g} {word}"
     return f"{number:,.0f}"

@@ -9,6 +9,7 @@ from ckptprof.diagnose.plan.figures import Given
 from ckptprof.errors import UsageError
 
 _CENTURIES = 1e11  # seconds: 3,000 years
+_THREE_DIGITS = 999.5  # seconds: from here on three digits are none of a second
 # field -> (its option, the lowest and the highest value that any machine could have)
 _RANGES: Mapping[str, tuple[str, float, float]] = {
     "parameters": ("--parameters", 1, 1e18),
@@ -74,7 +75,7 @@ def check_mttf(mttf: float, *, cost: float | None, duration: float | None) -> No
 
 def _seconds(value: float) -> str:
     """Return seconds that stand beside others, so that 7,201 s are not those of 7,200 s."""
-    return f"{value:,.3g} s" if value < 999.5 else f"{value:,.0f} s"
+    return f"{value:,.3g} s" if value < _THREE_DIGITS else f"{value:,.0f} s"
 
 
 def _check_range(option: str, value: float, lowest: float, highest: float) -> None:

@@ -9,6 +9,8 @@ from ckptprof.diagnose.plan.rules import Advice
 from ckptprof.units import percent, plural, seconds
 
 FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
+_ROUNDING = 1e-9  # of a share
+_DIGITS = 6  # of one: what rounding leaves is not told
 _SAME_SIZE = 1.25  # measured and planned sizes that differ by more are told
 
 
@@ -28,15 +30,15 @@ def notes(basis: Basis, advice: Advice, given: Given, measured: Measured | None)
 
 def _stall(basis: Basis, advice: Advice) -> str | None:
     share = advice.stall_share
-    if basis.cost is None or share is None or share <= intervals.STALL_SHARE * (1 + 1e-9):
+    if basis.cost is None or share is None or share <= intervals.STALL_SHARE * (1 + _ROUNDING):
         return None
     text = (
-        f"At this interval saves block training for {percent(round(share, 6))} of it, over SNIA's 5 %. "
+        f"At this interval saves block training for {percent(round(share, _DIGITS))} of it, over SNIA's 5 %. "
         "Saving less often would lose more to failures than it gains: make a save cost "
         f"{seconds(advice.affordable_cost_seconds)} or less instead of {seconds(basis.cost.value)}."
     )
     if share > FIELD_MEAN_SHARE:
-        field = f"{FIELD_MEAN_SHARE * 100:.0f} % on average and up to {FIELD_MOST_SHARE * 100:.0f} %"
+        field = f"{percent(FIELD_MEAN_SHARE)} on average and up to {percent(FIELD_MOST_SHARE)}"
         text += f" The field reports {field} (Maeng et al. 2021)."
     return text
 

@@ -7,6 +7,7 @@ import msgspec
 from ckptprof.diagnose.plan import intervals, sizes
 from ckptprof.diagnose.plan.basis import Basis
 
+_HOURS_A_DAY = 24
 BEST = "availability"
 PER_MTTF = "20 per MTTF"
 BACK_TO_BACK = "as often as possible"
@@ -51,7 +52,7 @@ def advise(basis: Basis) -> Advice:
     today = None if basis.interval is None else _losses(basis.interval.value, basis)
     gained = None
     if basis.gpus is not None and today is not None and lost is not None:
-        gained = (today.lost_share - lost.lost_share) * 24 * basis.gpus.value
+        gained = (today.lost_share - lost.lost_share) * _HOURS_A_DAY * basis.gpus.value
     return Advice(
         interval_seconds=interval,
         recovery_seconds=basis.recovery_seconds,

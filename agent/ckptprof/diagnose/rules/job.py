@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule, spent
-from ckptprof.diagnose.rules.seen import in_background, is_far, is_restore, is_save, pressed, stacks_in
-from ckptprof.diagnose.sight import look, some
+from ckptprof.diagnose.rules.seen import MUCH, in_background, is_far, is_restore, is_save, pressed, stacks_in
+from ckptprof.diagnose.sight import MOST, NS, look, some
 from ckptprof.model import Checkpoint
 from ckptprof.units import seconds
 from ckptprof.verdicts import Limit
 
-_MOST = 0.5  # of the processors: a job that used less left them to others
-
 
 def _little_came_in(checkpoint: Checkpoint) -> bool:
     before = look(checkpoint).measures.before
-    return before is not None and some(before.received_bytes) < 0.3 * max(1, checkpoint.bytes)
+    return before is not None and some(before.received_bytes) < MUCH * max(1, checkpoint.bytes)
 
 
 # Planning collectives: ranks agree on who writes what before the first byte.
@@ -173,7 +171,7 @@ OBJECTS = Rule(
 def _of_whom(checkpoint: Checkpoint) -> str | None:
     """Return what to do where the job itself is not known to have had most of the processors; None if it had."""
     used = look(checkpoint).used_share
-    if used is not None and used >= _MOST:
+    if used is not None and used >= MOST:
         return None
     others = "run fewer jobs beside it, reserve cores for it (Slurm `--cpus-per-task`, `cpuset.cpus`), raise `cpu.max`"
     if used is not None:
@@ -297,7 +295,7 @@ CLEAN_UP = Rule(
 
 
 def _took(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str:
-    return f"a save took {seconds(max(0, checkpoint.end_ns - checkpoint.start_ns) / 1e9)}, and the next was due"
+    return f"a save took {seconds(max(0, checkpoint.end_ns - checkpoint.start_ns) / NS)}, and the next was due"
 
 
 # The save before has not ended when the next is due.

@@ -5,18 +5,23 @@ from __future__ import annotations
 from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Rule
 from ckptprof.diagnose.rules.seen import is_restore
-from ckptprof.diagnose.sight import some
+from ckptprof.diagnose.sight import NS, some
 from ckptprof.model import Checkpoint, Level
 from ckptprof.units import seconds
 from ckptprof.verdicts import Limit
 
+_TIMEOUT_SECONDS = 600  # of NCCL's collectives, unless somebody sets another (torch.distributed)
 _MEASURE = "measure the path once (`ckptprof ceiling DIR`)"
 
 
 def _as_long_as_a_timeout(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
-    took = max(0, checkpoint.end_ns - checkpoint.start_ns) / 1e9
+    took = max(0, checkpoint.end_ns - checkpoint.start_ns) / NS
     many = some(checkpoint.ranks) >= 2
-    return f"it took {seconds(took)}, and NCCL gives up after 600 s" if many and took >= 600 else None
+    return (
+        f"it took {seconds(took)}, and NCCL gives up after {_TIMEOUT_SECONDS} s"
+        if many and took >= _TIMEOUT_SECONDS
+        else None
+    )
 
 
 # A save longer than the collective timeout kills the ranks that wait for it.

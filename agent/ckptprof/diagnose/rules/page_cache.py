@@ -10,6 +10,8 @@ from ckptprof.model import Checkpoint
 from ckptprof.units import size
 from ckptprof.verdicts import Limit
 
+_OTHERS_BYTES = 64 << 20  # twice that beside a checkpoint is no log or journal
+
 # A restore by mmap on a network file system: each page fault is a small read over the network.
 MAPPED_FAR = Rule(
     name="mapped-far",
@@ -85,7 +87,7 @@ def _waits_for_others(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> s
     synced = any(some(one.sync_call_ns) for one in known.measures.threads) or any(
         (one.looks_in or {}).get("sync") for one in known.measures.threads
     )
-    if known.remote or not synced or moved is None or moved < 2 * max(known.moved, 64 << 20):
+    if known.remote or not synced or moved is None or moved < 2 * max(known.moved, _OTHERS_BYTES):
         return None
     return f"the device wrote {size(moved)} while the checkpoint has {size(known.moved)}: others' data was waited for"
 

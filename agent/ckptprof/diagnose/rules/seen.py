@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from ckptprof.diagnose.causes import Spent
 from ckptprof.diagnose.rules.rule import Words
-from ckptprof.diagnose.sight import look, some
+from ckptprof.diagnose.sight import SLIGHT, look, some
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.units import percent, size
+
+MUCH = 0.3  # of a checkpoint's bytes: less beside it is not why it took long
+_SHOWN = 0.4  # of the looks in its own code: nothing else was shown as often
+_LOW = 0.08  # of all memory: the kernel reclaims
 
 
 def stacks_in(name: str) -> Words:
@@ -15,7 +19,7 @@ def stacks_in(name: str) -> Words:
     def words(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
         shares = look(checkpoint).stacks()
         own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
-        if not shares.get(name) or shares[name] < 0.4 * own:
+        if not shares.get(name) or shares[name] < _SHOWN * own:
             return None
         return f"{percent(shares[name])} of the looks at the writing thread's stack were in {name}"
 
@@ -53,9 +57,9 @@ def pressed(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
     """Return that memory was short."""
     memory = look(checkpoint).memory
     total, available = some(memory.total_bytes), memory.available_min_bytes
-    if total and available is not None and 0 <= available < 0.08 * total:
+    if total and available is not None and 0 <= available < _LOW * total:
         return f"only {size(available)} of {size(total)} of memory were available"
-    if some(memory.memory_some_share) >= 0.1:
+    if some(memory.memory_some_share) >= SLIGHT:
         return f"processes waited for memory in {percent(min(1.0, some(memory.memory_some_share)))} of the time"
     return None
 
@@ -66,7 +70,7 @@ def written_beyond(*reasons: str) -> Words:
     def words(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
         found = [one for one in checkpoint.overheads if one.reason in reasons]
         extra, unique = sum(some(one.bytes) for one in found), some(checkpoint.unique_bytes or checkpoint.bytes)
-        if not found or extra < 0.3 * unique:
+        if not found or extra < MUCH * unique:
             return None
         return f"{size(extra)} were written beyond the checkpoint's {size(unique)}"
 

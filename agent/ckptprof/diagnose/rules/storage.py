@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule, spent
-from ckptprof.diagnose.rules.seen import fs_type, is_restore, written_beyond
-from ckptprof.diagnose.sight import look, some
+from ckptprof.diagnose.rules.seen import MUCH, fs_type, is_restore, written_beyond
+from ckptprof.diagnose.sight import NS, look, some
 from ckptprof.model import Checkpoint
 from ckptprof.units import seconds, size
 from ckptprof.verdicts import Limit
+
+_AGAIN = 1.5  # times what there is: several read the same
+_PAUSED = 0.2  # of the path
 
 # Staged in a temporary directory and copied from there: everything is written twice.
 STAGING_COPY = Rule(
@@ -39,7 +42,7 @@ SAVED_TWICE = Rule(
 
 def _read_again(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
     read = sum(some(one.read_bytes) for one in look(checkpoint).measures.threads)
-    if not is_restore(checkpoint) and read >= 0.3 * max(1, checkpoint.bytes):
+    if not is_restore(checkpoint) and read >= MUCH * max(1, checkpoint.bytes):
         return f"{size(read)} of its own files were read during the save"
     return written_beyond("rewrite")(checkpoint, accounts)
 
@@ -89,7 +92,7 @@ SLOW_PATH = Rule(
 
 def _read_by_several(checkpoint: Checkpoint, _accounts: tuple[Spent, ...]) -> str | None:
     unique, whole = some(checkpoint.unique_bytes), some(checkpoint.bytes)
-    if not unique or whole < 1.5 * unique:
+    if not unique or whole < _AGAIN * unique:
         return None
     return f"{size(whole)} were read of {size(unique)}: several ranks read the same"
 
@@ -179,9 +182,11 @@ MANY_FILES = Rule(
 
 
 def _paused(checkpoint: Checkpoint, accounts: tuple[Spent, ...]) -> str | None:
-    paused = sum(some(one.dirty_pause_ns) for one in look(checkpoint).measures.processes) / 1e9
+    paused = sum(some(one.dirty_pause_ns) for one in look(checkpoint).measures.processes) / NS
     whole = sum(one.seconds for one in accounts)
-    return f"writers were blocked for {seconds(paused)} because too much was dirty" if paused > 0.2 * whole else None
+    return (
+        f"writers were blocked for {seconds(paused)} because too much was dirty" if paused > _PAUSED * whole else None
+    )
 
 
 # Buffered writes run into the dirty limits: a writer goes at the speed of writeback.

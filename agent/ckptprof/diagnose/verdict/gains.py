@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.storage import throttle
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import Sight, number, some
+from ckptprof.diagnose.sight import Sight, number, pace, some
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
@@ -15,6 +15,8 @@ _BINDS = 1 / 3  # of what is left: what holds less does not bound it
 _MORE = 1.3  # a rate that is not above this one's tells nothing of what is possible without the limit
 _WAITS = 0.05  # of the path
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
+_ALIKE = 0.25  # of a checkpoint's bytes: a best second that differs by less may be no more than all of it
+_MAPPED = 4e9  # bytes per second, of page faults without a disk: more is not promised
 _MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
 
 
@@ -95,7 +97,7 @@ def _best(sight: Sight) -> float | None:
 def _of_speed(sight: Sight, best_second: float | None) -> float | None:
     """Return the best second, unless it may be no more than a whole checkpoint that took less than a second."""
     known = number(best_second)
-    return None if known is not None and 0.75 * sight.moved <= known <= 1.25 * sight.moved else known
+    return None if known is not None and abs(known - sight.moved) <= _ALIKE * sight.moved else known
 
 
 def _device_seconds(sight: Sight) -> float:
@@ -107,7 +109,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
     """Return (seconds that the same bytes take at best, by what) where something has shown to be faster than this."""
     sight = found.sight
     moved = (sight.device_bytes or sight.moved) if not sight.remote else sight.moved
-    now = moved / max(found.waiting, 1e-3)
+    now = pace(moved, found.waiting)
     if sight.remote:
         link = sight.link
         speeds = (link.speed_bytes_per_second, link.shown_bytes_per_second) if link is not None else ()
@@ -131,8 +133,8 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
 def _read_floor(found: Accounting) -> tuple[float, str | None]:
     sight = found.sight
     moved = some(sight.checkpoint.storage_bytes) or sight.device_bytes or sight.moved
-    now = moved / max(found.of(Limit.PAGE_FAULT), 1e-3)
+    now = pace(moved, found.of(Limit.PAGE_FAULT))
     best = _best(sight)
     if best is not None and best > _MORE * now:
-        return moved / min(best, _MEMORY * 4), f"the device at {rate(best)}"
+        return moved / min(best, _MAPPED), f"the device at {rate(best)}"
     return min(found.of(Limit.PAGE_FAULT), moved / _MEMORY), "copying out of the page cache"

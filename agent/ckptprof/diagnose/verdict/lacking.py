@@ -6,7 +6,8 @@ from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.sight import number
 from ckptprof.units import plural
 
-_LOOKS = 8
+_LOOKS = 8  # at a thread: fewer are chance
+_WAITED = 0.2  # of the path: what is behind shorter waits does not matter
 
 
 def lacking(found: Accounting) -> tuple[str, ...]:
@@ -24,7 +25,7 @@ def lacking(found: Accounting) -> tuple[str, ...]:
             missing.append(f"more than {plural(time.looks, 'look')} at what its threads were in")
         if not time.cpu_known:
             missing.append("the time on CPU of its threads")
-    if found.waiting > 0.2 * found.seconds:
+    if found.waiting > _WAITED * found.seconds:
         missing += _storage(found)
     return tuple(missing)
 

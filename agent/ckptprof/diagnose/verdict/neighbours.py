@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Spent
-from ckptprof.diagnose.sight import number, some
+from ckptprof.diagnose.sight import MS, number, pace, some
 from ckptprof.units import per_second, percent, rate, seconds, size
 from ckptprof.verdicts import Limit
 
@@ -47,11 +47,11 @@ def _of_storage(found: Accounting) -> list[str]:
     device = sight.device
     if device is not None and not sight.remote:
         if sight.request_bytes is not None and sight.device_operations is not None:
-            pace = per_second(sight.device_operations / max(some(device.seconds), 1e-3))
-            told.append(f"{device.device} did {pace} requests of {size(sight.request_bytes)}")
+            requests = per_second(pace(sight.device_operations, some(device.seconds)))
+            told.append(f"{device.device} did {requests} requests of {size(sight.request_bytes)}")
         wait = number(device.write_wait_seconds if sight.writes else device.read_wait_seconds)
         if wait is not None:
-            told.append(f"each took {wait * 1000:.1f} ms")
+            told.append(f"each took {wait * MS:.1f} ms")
         shown = number(device.shown_bytes_per_second)
         if shown:
             told.append(f"the best that it has shown is {rate(shown)}")
@@ -72,7 +72,7 @@ def excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
                 told.append(f"{words}: {seconds(spent)}")
         if limit not in _WAITS and found.path.time.calls_known and found.waiting < _SMALL * found.seconds:
             told.append(f"not storage: {seconds(found.waiting)} asleep in reads, writes and syncs{_room(found)}")
-    return tuple(told[:8])
+    return tuple(told[:_MOST])
 
 
 def _room(found: Accounting) -> str:

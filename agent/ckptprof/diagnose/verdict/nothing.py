@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import number
+from ckptprof.diagnose.sight import SLIGHT, number, pace
 from ckptprof.diagnose.verdict.series import stall_share
 from ckptprof.model import Kind
 from ckptprof.units import per_second, percent, rate
@@ -35,7 +35,7 @@ def reason(found: Accounting, limit: Limit | None) -> str | None:
     copied = found.share_of(Limit.NONE)
     if limit is None or found.share_of(limit) < LEAST_SHARE:
         fine = copied >= LEAST_SHARE and (limit is None or copied >= found.share_of(limit))
-        return _as_memory(found) if fine or found.quiet_seconds < 0.1 * found.seconds else None
+        return _as_memory(found) if fine or found.quiet_seconds < SLIGHT * found.seconds else None
     if found.seconds >= LONG_SECONDS and (blocked_share is None or blocked_share > STALL_SHARE):
         return None
     return _at_its_best(found, limit)
@@ -68,13 +68,13 @@ def _at_its_best(found: Accounting, limit: Limit) -> str | None:
         return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"
     if limit is Limit.SMALL_IO and found.seconds < SHORT_SECONDS and sight.device is not None:
         shown = number(sight.device.shown_operations_per_second)
-        now = (sight.device_operations or 0.0) / max(found.waiting, 1e-3)
+        now = pace(sight.device_operations or 0.0, found.waiting)
         if shown and now >= CEILING_SHARE * shown:
             return f"{per_second(now)}, as many as this device has ever done"
     if limit not in _STORAGE:
         return None
     shown, moved = _shown(found)
-    now = moved / max(found.waiting, 1e-3)
+    now = pace(moved, found.waiting)
     if shown and now >= CEILING_SHARE * max(shown, probed or 0.0):
         return f"{rate(min(now, shown))}, as fast as this path was ever seen to be"
     return None

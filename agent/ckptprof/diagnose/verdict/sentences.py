@@ -6,7 +6,7 @@ from ckptprof.diagnose.accounts import cleaning
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import Cause, Spent
 from ckptprof.diagnose.rules.rule import Rule
-from ckptprof.diagnose.sight import some
+from ckptprof.diagnose.sight import SLIGHT, some
 from ckptprof.diagnose.verdict.gains import Gain
 from ckptprof.diagnose.verdict.nothing import TOO_SHORT
 from ckptprof.diagnose.words import WORDS
@@ -36,7 +36,7 @@ STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Lim
 _OF_JOB = frozenset({Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER})
 _BESIDE = (Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.PAGE_FAULT)
 _CROWDED = 0.2  # of the path
-_TOLD = 0.1  # of the path
+_STORED = 0.15  # of the path: who looks for a slow storage looks in the wrong place
 _WHOLE = frozenset({Cause.LATE_RANK, Cause.GREW, Cause.PARSED})  # whose texts name who did it
 _OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.CAME_IN, Cause.BUSY_BEFORE})
 OF_BEFORE = _OF_TRAINING | {Cause.GREW, Cause.UNTOLD_BEFORE}
@@ -85,7 +85,7 @@ def _spent(found: Accounting, mine: list[Spent]) -> str:
     told = [f"{seconds(mine[0].seconds)} {subject(found, mine[0])}"]
     prefix = f"{found.alone.text}: " if found.alone is not None else ""
     for one in mine[1:]:
-        if one.seconds >= _TOLD * found.seconds:
+        if one.seconds >= SLIGHT * found.seconds:
             within = "in which " if one.cause in _WHOLE else ""
             told.append(f"{seconds(one.seconds)} {within}{one.text.removeprefix(prefix)}")
     return ", and ".join(told)
@@ -102,7 +102,7 @@ def _crowded(found: Accounting, limit: Limit) -> str:
 def _slow_by(found: Accounting) -> str:
     """Return what makes each of the saves slow that wait for each other."""
     slow = next((one for one in found.accounts if one.limit is not None and one.limit is not Limit.NONE), None)
-    if slow is None or slow.seconds < 0.1 * found.seconds:
+    if slow is None or slow.seconds < SLIGHT * found.seconds:
         return ""
     return f"; {seconds(slow.seconds)} of each {subject(found, slow)}: {WORDS[slow.limit or Limit.UNCLEAR]}"
 
@@ -115,7 +115,7 @@ def _beside(found: Accounting, limit: Limit) -> str:
 
 
 def _promise(found: Accounting, limit: Limit, told: Gain, without: str | None) -> str:
-    if found.seconds - told.expected_seconds < 0.1 * found.seconds:
+    if found.seconds - told.expected_seconds < SLIGHT * found.seconds:
         return "; little would be gained without it" if found.of(limit) else ""
     return f"; {without or WITHOUT[limit]} about {seconds(told.expected_seconds)}"
 
@@ -124,8 +124,8 @@ def _comfort(found: Accounting, limit: Limit) -> str:
     stored = sum(found.of(one) for one in STORAGE)
     if limit in _OF_JOB:
         known = found.path.time.calls_known
-        return "; storage is not your problem" if known and stored < 0.15 * found.seconds else ""
-    if limit in STORAGE and found.of(Limit.SERIALIZE) < 0.1 * found.seconds and found.path.time.cpu_known:
+        return "; storage is not your problem" if known and stored < _STORED * found.seconds else ""
+    if limit in STORAGE and found.of(Limit.SERIALIZE) < SLIGHT * found.seconds and found.path.time.cpu_known:
         code = "loads" if found.sight.checkpoint.kind is Kind.RESTORE else "saves"
         return f"; the code that {code} is not the problem"
     return ""

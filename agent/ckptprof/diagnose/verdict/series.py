@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import statistics
 
-from ckptprof.diagnose.sight import NS, Sight, some
+from ckptprof.diagnose.sight import MOST, NS, Sight, some
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.units import seconds
 
 _MOMENT = 0.3  # seconds
+_SAVES = 9  # how often a job saved before that may have been another run
 _SHARE = 0.05  # of the save before
 _HELD = 0.2  # of the save before
 _AT_ONCE = 0.05  # seconds: no step of training fits between
@@ -25,7 +26,7 @@ def saves(sight: Sight) -> list[Checkpoint]:
 
 def interval(sight: Sight) -> float | None:
     """Return the usual seconds from the start of one save to the start of the next; None: not known."""
-    starts = [one.start_ns for one in saves(sight)][-9:]
+    starts = [one.start_ns for one in saves(sight)][-_SAVES:]
     apart = [(later - earlier) / NS for earlier, later in itertools.pairwise(starts) if later > earlier]
     return statistics.median(apart) if apart else None
 
@@ -47,7 +48,7 @@ def back_to_back(sight: Sight) -> str | None:
     chain = saves(sight)
     if sight.checkpoint.kind is not Kind.SAVE or len(chain) < 2 or not _in_background(chain[-1]):
         return None
-    follows = [_follows(earlier, later) for earlier, later in itertools.pairwise(chain[-6:])]
+    follows = [_follows(earlier, later) for earlier, later in itertools.pairwise(chain)]
     in_row = len(list(itertools.takewhile(bool, reversed(follows))))
     if in_row >= 2:
         return f"the last {in_row + 1} saves began as soon as the one before had ended"
@@ -85,7 +86,7 @@ def _by_another(save: Checkpoint) -> bool:
 
 def _follows(earlier: Checkpoint, later: Checkpoint) -> bool:
     gap = (later.start_ns - earlier.end_ns) / NS
-    return _in_background(earlier) and -0.5 * _took(earlier) <= gap <= max(_MOMENT, _SHARE * _took(earlier))
+    return _in_background(earlier) and -MOST * _took(earlier) <= gap <= max(_MOMENT, _SHARE * _took(earlier))
 
 
 def _in_background(save: Checkpoint) -> bool:

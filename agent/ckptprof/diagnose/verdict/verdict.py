@@ -21,6 +21,20 @@ _ALIKE = 0.9  # of the largest; what holds as much as that contradicts it, if on
 _CROWDED = 0.1  # of the path: no host makes what holds less so slow
 _PERHAPS = 0.2  # of the path: what holds less is no candidate
 _DISAGREE = 0.25  # of the span: more is spent than there was
+# Confidence: what it begins with, and by how much each doubt lowers it
+_EXACT = 0.92  # call times
+_ESTIMATED = 0.78  # looks
+_OF_UNCLEAR = 0.5  # at most
+_LEAST = 0.05
+_ENOUGH = 0.6  # of the path: a limit that holds as much is as sure as it can be
+_BY_SHARE = 0.25  # of it, for a limit that holds next to nothing
+_NEXT = 0.75  # of a limit's time: the next one may be the first
+_BY_NEXT = 0.08
+_BY_UNEXPLAINED = 0.3  # where all of the path is
+_BY_GUESS = 0.12  # which storage was waited for
+_BY_RIVAL = 0.04  # it may be another one
+_BY_MISSING = 0.07  # each thing that was not seen
+_DIGITS = 3
 _EITHER_OR = frozenset(
     {
         Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO,
@@ -155,16 +169,16 @@ def _disagreeing(found: Accounting, order: list[tuple[Limit, float]]) -> tuple[L
 
 def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     exact = found.sight.checkpoint.level is Level.TRACE and found.path.time.exact
-    sure = 0.92 if exact else 0.78
+    sure = _EXACT if exact else _ESTIMATED
     own = found.of(choice.limit)
     if choice.limit is Limit.UNCLEAR:
-        sure = min(sure, 0.5)
+        sure = min(sure, _OF_UNCLEAR)
     elif choice.limit is not Limit.NONE and own and found.seconds:
-        sure *= 0.75 + 0.25 * min(1.0, found.share_of(choice.limit) / 0.6)
+        sure *= 1 - _BY_SHARE * max(0.0, 1 - found.share_of(choice.limit) / _ENOUGH)
         others = [value for limit, value in _of_its_own(found) if limit is not choice.limit]
-        if others and others[0] > 0.75 * own:
-            sure -= 0.08
-        sure -= 0.3 * found.of(None) / found.seconds
+        if others and others[0] > _NEXT * own:
+            sure -= _BY_NEXT
+        sure -= _BY_UNEXPLAINED * found.of(None) / found.seconds
     if found.storage is not None and found.storage.limit is choice.limit:
-        sure -= 0.12 if not found.storage.sure else 0.04 if found.storage.rival is not None else 0.0
-    return round(min(1.0, max(0.05, sure - 0.07 * missing)), 3)
+        sure -= _BY_GUESS if not found.storage.sure else _BY_RIVAL if found.storage.rival is not None else 0.0
+    return round(min(1.0, max(_LEAST, sure - _BY_MISSING * missing)), _DIGITS)
