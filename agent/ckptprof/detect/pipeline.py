@@ -172,9 +172,9 @@ class Detector:
         return done
 
     def _judge(self, now_ns: int, hurried: Callable[[], bool]) -> list[Checkpoint]:
-        waiting = self._gatherer.await_sizes(self._transfers.waiting, now_ns)
+        waiting, sized = self._transfers.estimates.await_sizes(self._transfers.waiting, now_ns)
         done: list[Checkpoint] = []
-        for candidate in self._gatherer.gather(self._transfers.waiting, self._transfers.still_open()):
+        for candidate in self._gatherer.gather(sized, self._transfers.still_open()):
             state = State.OPEN if hurried() else self._state(candidate, now_ns)
             if state is State.OPEN:
                 waiting.extend(candidate.over())
@@ -215,7 +215,7 @@ class Detector:
 def _close(candidate: Candidate) -> None:
     """Close the transfers of a candidate that was judged: what is seen of them later is another one."""
     for transfer in candidate.over():
-        transfer.close()
+        transfer.judged()
 
 
 def _name(candidate: Candidate) -> Hashable:
