@@ -36,7 +36,7 @@ class Candidate:
         self.end_ns = max(self.end_ns, part.end_ns) if self.parts else part.end_ns
         self.parts.append(part)
         self.framework = None
-        self.open_parts += part.is_open
+        self.open_parts += part.is_awaited
         if part.name.step is not None:
             self.steps.add(part.name.step)
         if part.name.commit and not part.is_open and not part.temporary:

@@ -77,7 +77,8 @@ class Transfer:
     end_ns: int = 0
     bytes: int = 0
     temporary: bool = False  # its name is not the last one: a rename may follow
-    is_open: bool = False  # it is not over: only to be waited for
+    is_open: bool = False  # it goes on: only to be waited for
+    is_awaited: bool = False  # it goes on, or the reading of its stage does
     staged: Transfer | None = None  # the file elsewhere that it was written to first, to be copied from there
     carried: Sequence[Transfer] = ()  # what it stands for: the stage, and its reading
     estimate: Estimate = NOTHING  # the last one by itself
@@ -122,7 +123,8 @@ class Transfer:
     def begin_round(self, *, is_open: bool) -> None:
         """Forget what was concluded in the round before of it and others together."""
         self.move_on(Change.ESTIMATED)
-        self.staged, self.carried, self.is_open = None, (), is_open
+        self.staged, self.carried = None, ()
+        self.is_open = self.is_awaited = is_open
 
     def take_name(self, since: tuple[object, ...] | None, *, temporary: bool = False) -> None:
         """Take what its path says, and what the estimate that follows will have depended on."""
@@ -152,7 +154,7 @@ class Transfer:
         self.staged = stage
         self.carried = [stage, *stage.carried, *([] if reading.is_open else [reading])]
         self.start_ns = min(self.start_ns, stage.start_ns)
-        self.is_open = self.is_open or reading.is_open
+        self.is_awaited = self.is_awaited or stage.is_awaited or reading.is_open
 
     @property
     def begin(self) -> Bounds:
