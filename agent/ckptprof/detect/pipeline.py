@@ -12,7 +12,8 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import Untold
 from ckptprof.detect.events.gathering import MANY_PARTS, Gatherer
 from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.life import LONGEST_CLOSING_NS, State, Trigger, after
+from ckptprof.detect.events.life import State, Trigger
+from ckptprof.detect.events.waits import LONGEST_CLOSING_NS
 from ckptprof.detect.recognition import Judged, Recogniser
 from ckptprof.detect.tolerances import FEW, MAX_EACH, TELLING_BYTES
 from ckptprof.detect.transfers.transfers import Transfers
@@ -175,24 +176,23 @@ class Detector:
         waiting, sized = self._transfers.estimates.await_sizes(self._transfers.waiting, now_ns)
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(sized, self._transfers.still_open()):
-            state = State.OPEN if hurried() else self._state(candidate, now_ns)
-            if state is State.OPEN:
+            if not hurried():
+                self._turn(candidate, now_ns)
+            if candidate.life.state is State.OPEN:
                 waiting.extend(candidate.over())
                 continue
             whole = self._gatherer.settled(candidate)
-            if state is State.FINAL:
+            if candidate.life.state is State.FINAL:
                 self._recogniser.dismiss(whole)
-            elif whole.parts:
+            else:
                 done.extend(self._recogniser.judge(whole))
             _close(candidate)
         self._transfers.waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
-    def _state(self, candidate: Candidate, now_ns: int) -> State:
-        state = after(State.OPEN, self._gatherer.turn(candidate, now_ns))
-        if state is not State.QUIET:
-            return state
-        return after(state, Trigger.CLOSING if self._is_closing(candidate, now_ns) else Trigger.SETTLED)
+    def _turn(self, candidate: Candidate, now_ns: int) -> None:
+        if candidate.life.turn(self._gatherer.turn(candidate, now_ns)) is State.QUIET:
+            candidate.life.turn(Trigger.CLOSING if self._is_closing(candidate, now_ns) else Trigger.SETTLED)
 
     def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether the close(2) that ends it still sends it to its server, or a sync still waits for it."""

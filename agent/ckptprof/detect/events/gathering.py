@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
-from ckptprof.detect.events.life import LONGEST_CLOSING_NS, Trigger, patience_ns
+from ckptprof.detect.events.life import Trigger
+from ckptprof.detect.events.waits import LONGEST_CLOSING_NS, patience_ns
 from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_nothing
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -148,7 +149,7 @@ class Gatherer:
         kept = [part for part in candidate.parts if not part.is_open and not self._is_none(part)]
         if len(kept) == len(candidate.parts):
             return candidate
-        closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
+        closed = Candidate(candidate.job, candidate.writes, life=candidate.life, patience_ns=candidate.patience_ns)
         for part in kept:
             closed.add(part)
         return closed
